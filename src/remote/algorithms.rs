@@ -1,11 +1,11 @@
-//! Lists of algorithms as ssh_config writes them (`a,b`, `+a`, `-a*`, `^a`), applied to what this program can do and would choose itself.
+//! Evaluates algorithm lists of ssh_config (`a,b`, `+a`, `-a*`, `^a`) against the defaults and the algorithms this program supports.
 //!
-//! Uses `known_hosts` for patterns. Pure: names come in, names go out; `ssh/offer` turns them into what the SSH library takes. The names are
-//! those of OpenSSH 10 (kex-names.c, cipher.c, mac.c, sshkey.c), and those of older versions that still stand in people's files.
+//! `ssh/algorithm_preferences` turns the names into russh's types. The names are
+//! those of OpenSSH 10 (kex-names.c, cipher.c, mac.c, sshkey.c), and older ones that still occur in configuration files.
 
 use crate::text::glob::glob_match;
 
-/// What a list is about.
+/// Category of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AlgorithmCategory {
     /// `KexAlgorithms`.
@@ -22,24 +22,24 @@ pub(super) enum AlgorithmCategory {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AlgorithmList {
-    /// What is offered, the most wanted first.
+    /// The algorithms offered, most preferred first.
     pub(super) names: Vec<String>,
-    /// What the user's list names and this program cannot do.
+    /// Names in the user's list that this program does not support.
     pub(super) unsupported: Vec<String>,
-    /// Where the list stands; nothing for our own.
+    /// Where the list is set; `None` for the default.
     pub(super) origin: Option<String>,
 }
 
-/// What is known of one category; the names are separated by blanks.
+/// Facts about one category; names are separated by spaces.
 struct AlgorithmTable {
     /// The keyword of ssh_config.
     keyword: &'static str,
-    /// What one of its names is, for people.
+    /// Noun for one algorithm, used in messages.
     noun: &'static str,
-    /// What is offered where nobody says otherwise.
+    /// Offered by default.
     defaults: &'static str,
     on_request: &'static str,
-    /// Known to OpenSSH, and not to the SSH library.
+    /// Known to OpenSSH but not to russh.
     unsupported: &'static str,
 }
 
@@ -54,7 +54,7 @@ static KEX: AlgorithmTable = AlgorithmTable {
     unsupported: "mlkem768nistp256-sha256 sntrup761x25519-sha512 sntrup761x25519-sha512@openssh.com",
 };
 
-/// `chacha20-poly1305` comes first where the processor has no instructions for AES.
+/// `chacha20-poly1305` comes first on processors without AES instructions.
 static CIPHERS: AlgorithmTable = AlgorithmTable {
     keyword: "Ciphers",
     noun: "cipher",
@@ -72,11 +72,11 @@ static MACS: AlgorithmTable = AlgorithmTable {
                   umac-64@openssh.com umac-128@openssh.com umac-64-etm@openssh.com umac-128-etm@openssh.com",
 };
 
-/// The end of a certificate's algorithm name.
+/// Suffix of certificate algorithms.
 const CERTIFICATE_SUFFIX: &str = "-cert-v01@openssh.com";
 static HOST_KEYS: AlgorithmTable = AlgorithmTable {
     keyword: "HostKeyAlgorithms",
-    noun: "type of host key",
+    noun: "host key type",
     defaults: "ssh-ed25519-cert-v01@openssh.com ecdsa-sha2-nistp256-cert-v01@openssh.com ecdsa-sha2-nistp384-cert-v01@openssh.com \
                ecdsa-sha2-nistp521-cert-v01@openssh.com rsa-sha2-512-cert-v01@openssh.com rsa-sha2-256-cert-v01@openssh.com \
                ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 rsa-sha2-512 rsa-sha2-256",
@@ -87,10 +87,10 @@ static HOST_KEYS: AlgorithmTable = AlgorithmTable {
                   ssh-mldsa44-ed25519@openssh.com ssh-mldsa44-ed25519-cert-v01@openssh.com ssh-dss ssh-dss-cert-v01@openssh.com",
 };
 
-/// Signatures of authorities: OpenSSH's own default, and ssh-rsa on request.
+/// CA signatures: OpenSSH's default, and ssh-rsa on request.
 static CA_SIGNATURES: AlgorithmTable = AlgorithmTable {
     keyword: "CASignatureAlgorithms",
-    noun: "signature of an authority",
+    noun: "CA signature",
     defaults: "ssh-ed25519 ecdsa-sha2-nistp256 ecdsa-sha2-nistp384 ecdsa-sha2-nistp521 sk-ssh-ed25519@openssh.com \
                sk-ecdsa-sha2-nistp256@openssh.com rsa-sha2-512 rsa-sha2-256",
     on_request: "ssh-rsa",
@@ -113,12 +113,12 @@ impl AlgorithmCategory {
         self.table().keyword
     }
 
-    /// What one of its names is, for people.
+    /// Noun for one algorithm, used in messages.
     pub(super) fn noun(self) -> &'static str {
         self.table().noun
     }
 
-    /// What is offered where nobody says otherwise.
+    /// Offered by default.
     fn defaults(self) -> Vec<&'static str> {
         let mut names: Vec<&str> = self.table().defaults.split_whitespace().collect();
         if self == AlgorithmCategory::Cipher && !fast_aes() {
@@ -127,7 +127,7 @@ impl AlgorithmCategory {
         names
     }
 
-    /// Everything that can be done.
+    /// Every supported algorithm.
     pub(super) fn supported(self) -> Vec<&'static str> {
         let mut names = self.defaults();
         names.extend(self.table().on_request.split_whitespace());
@@ -138,7 +138,7 @@ impl AlgorithmCategory {
         self.table().unsupported.split_whitespace().collect()
     }
 
-    /// Whether patterns may stand in lists that do not take away: OpenSSH allows them for key types only.
+    /// Whether patterns are allowed in lists other than `-`: OpenSSH allows them for key types only.
     fn allows_patterns(self) -> bool {
         matches!(self, AlgorithmCategory::HostKey | AlgorithmCategory::CaSignature)
     }
@@ -149,24 +149,24 @@ impl AlgorithmList {
         AlgorithmList { names: kind.defaults().into_iter().map(str::to_owned).collect(), ..AlgorithmList::default() }
     }
 
-    /// Reads what `ssh -G` prints: the list that ssh would offer, its own or the user's. What it leaves out is left out; the order is ours.
+    /// Reads the list that `ssh -G` prints. Algorithms missing there stay out; the order is ours.
     pub(super) fn from_ssh_g(kind: AlgorithmCategory, text: &str) -> Result<Self, String> {
         let names: Vec<String> =
             kind.supported().into_iter().filter(|name| text.split(',').any(|n| n == *name)).map(str::to_owned).collect();
         if names.is_empty() {
-            Err("this program offers none of it".to_owned())
+            Err("this program supports none of them".to_owned())
         } else {
             Ok(AlgorithmList { names, ..AlgorithmList::default() })
         }
     }
 
-    /// What the user's list names and is not offered, in a sentence.
+    /// The names of the user's list that are not offered, as a sentence.
     pub(super) fn unsupported_notice(&self, kind: AlgorithmCategory) -> Option<String> {
         let place = self.origin.as_ref().filter(|_| !self.unsupported.is_empty())?;
-        Some(format!("{place}: {} names {}, which this program does not offer", kind.keyword(), self.unsupported.join(", ")))
+        Some(format!("{place}: {} names {}, which this program does not support", kind.keyword(), self.unsupported.join(", ")))
     }
 
-    /// Evaluates a value of ssh_config. An error is a fragment that says what is wrong with it.
+    /// Evaluates a value of ssh_config. The error is a fragment.
     pub(super) fn parse(kind: AlgorithmCategory, text: &str) -> Result<Self, String> {
         let (sign, names) = match text.chars().next() {
             Some(sign @ ('+' | '-' | '^')) => (Some(sign), text.get(1..).unwrap_or_default()),
@@ -174,14 +174,14 @@ impl AlgorithmList {
         };
         let words: Vec<&str> = names.split(',').map(str::trim).filter(|w| !w.is_empty()).collect();
         if words.is_empty() {
-            return Err("it names nothing".to_owned());
+            return Err("the list is empty".to_owned());
         }
         let own = kind.defaults();
         if sign == Some('-') {
             let taken = |name: &&str| words.iter().any(|w| glob_match(w, name));
             let names: Vec<String> = own.iter().filter(|n| !taken(n)).map(|n| (*n).to_owned()).collect();
             return if names.is_empty() {
-                Err("it takes everything away".to_owned())
+                Err("it removes every algorithm".to_owned())
             } else {
                 Ok(AlgorithmList { names, ..AlgorithmList::default() })
             };
@@ -209,36 +209,36 @@ impl AlgorithmList {
             }
         }
         if names.is_empty() {
-            return Err(format!("this program offers none of {}; it offers {}", lacking.join(", "), able.join(", ")));
+            return Err(format!("this program supports none of {}; it supports {}", lacking.join(", "), able.join(", ")));
         }
         Ok(AlgorithmList { names, unsupported: lacking, origin: None })
     }
 }
 
-/// A hint for a name that is not known.
+/// A suggestion for an unknown name.
 fn suggest_similar(kind: AlgorithmCategory, word: &str) -> String {
     let start = word.get(..word.len().min(6)).unwrap_or(word);
     let near: Vec<&str> = kind.supported().into_iter().filter(|n| n.starts_with(start)).take(3).collect();
     if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(", ")) }
 }
 
-/// Whether a name is a certificate's.
+/// Whether a name is a certificate algorithm.
 pub(super) fn is_certificate(name: &str) -> bool {
     name.ends_with(CERTIFICATE_SUFFIX)
 }
 
-/// The algorithm of the key in a certificate; other names stay.
+/// The key algorithm of a certificate algorithm; other names are unchanged.
 pub(super) fn without_certificate_suffix(name: &str) -> &str {
     name.strip_suffix(CERTIFICATE_SUFFIX).unwrap_or(name)
 }
 
-/// The type of key that stands in known_hosts for a host key algorithm.
+/// The key type in known_hosts for a host key algorithm.
 pub(super) fn key_type(name: &str) -> &str {
     let plain = without_certificate_suffix(name);
     if plain.starts_with("rsa-sha2-") { "ssh-rsa" } else { plain }
 }
 
-/// Host key algorithms with those first whose keys are known for the host: else a host with several keys would show one that is not known.
+/// Puts algorithms whose keys are known for the host first: a host with several keys would otherwise present an unknown one.
 pub(super) fn sort_known_first(names: &[String], known: &[String]) -> Vec<String> {
     let mut order = names.to_vec();
     order.sort_by_key(|name| !known.iter().any(|k| k == key_type(name)));

@@ -1,15 +1,13 @@
-//! What ssh_config says about proving who we are: in which ways, in which order, with which key algorithms, and whether a person may be asked.
-//!
-//! Uses `ssh_config` and `known_hosts` (its patterns). Only computes.
+//! Authentication options of ssh_config: methods, their order, key algorithms, and whether prompts are allowed.
 
 use crate::ssh_config::SshOptions;
 use crate::text::glob::glob_match;
 
-/// How often a person is asked for a password where `NumberOfPasswordPrompts` says nothing (ssh_config(5)).
+/// Default of `NumberOfPasswordPrompts` (ssh_config(5)).
 const DEFAULT_MAX_PROMPTS: usize = 3;
-/// The order where `PreferredAuthentications` says nothing (ssh_config(5)), without what russh cannot do.
+/// Default of `PreferredAuthentications` (ssh_config(5)), without methods that russh does not support.
 const DEFAULT_METHOD_ORDER: &str = "publickey,keyboard-interactive,password";
-/// What OpenSSH 10 offers where `PubkeyAcceptedAlgorithms` says nothing; each has a `-cert-v01@openssh.com` form as well.
+/// Default of `PubkeyAcceptedAlgorithms` in OpenSSH 10; each also has a `-cert-v01@openssh.com` form.
 const DEFAULT_KEY_ALGORITHMS: [&str; 8] = [
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -21,25 +19,25 @@ const DEFAULT_KEY_ALGORITHMS: [&str; 8] = [
     "rsa-sha2-256",
 ];
 
-/// A way to prove who we are.
+/// An authentication method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AuthMethod {
     PublicKey,
-    /// keyboard-interactive: the server asks, a person answers.
+    /// keyboard-interactive: the server prompts, the user answers.
     KeyboardInteractive,
     Password,
 }
 
-/// How one hop is logged in to.
+/// How to log in to one hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AuthOptions {
-    /// The ways that may be used, in the order in which they are tried.
+    /// Allowed methods in the order in which they are tried.
     pub(super) methods: Vec<AuthMethod>,
-    /// `BatchMode`: nobody is asked anything.
+    /// `BatchMode`: never prompt.
     pub(super) batch_mode: bool,
-    /// How often one host's refusal leads to another question.
+    /// Maximum number of prompts after refusals of one host.
     pub(super) max_prompts: usize,
-    /// Which signatures may be offered.
+    /// Signature algorithms that may be offered.
     pub(super) accepted_algorithms: AcceptedAlgorithms,
 }
 
@@ -79,7 +77,7 @@ fn parse_method(name: &str) -> Option<AuthMethod> {
     }
 }
 
-/// `PubkeyAcceptedAlgorithms`: a list of patterns, or one that adds to the default (`+`, `^`) or takes away from it (`-`).
+/// `PubkeyAcceptedAlgorithms`: a list of patterns, or one that adds to the default (`+`, `^`) or removes from it (`-`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AcceptedAlgorithms {
     sign: Option<char>,
@@ -91,12 +89,12 @@ impl AcceptedAlgorithms {
         let sign = text.chars().next().filter(|c| matches!(c, '+' | '-' | '^'));
         let list = sign.map_or(text, |_| text.get(1..).unwrap_or_default());
         let patterns: Vec<String> = list.split(',').map(str::trim).filter(|p| !p.is_empty()).map(str::to_owned).collect();
-        // Nothing said is the default with nothing added.
+        // An absent value is the default with nothing added.
         let sign = sign.or(patterns.is_empty().then_some('+'));
         AcceptedAlgorithms { sign, patterns }
     }
 
-    /// Whether a signature with this algorithm, by its name in the protocol, may be offered.
+    /// Whether this signature algorithm, by protocol name, may be offered.
     pub(super) fn allows(&self, name: &str) -> bool {
         let named = self.patterns.iter().any(|pattern| glob_match(pattern, name));
         let usual = || DEFAULT_KEY_ALGORITHMS.iter().any(|a| *a == name || certificate_algorithm(a) == name);
@@ -108,7 +106,7 @@ impl AcceptedAlgorithms {
     }
 }
 
-/// The name of the certificate form of an algorithm.
+/// Name of the certificate form of an algorithm.
 pub(super) fn certificate_algorithm(algorithm: &str) -> String {
     format!("{}-cert-v01@openssh.com", algorithm.trim_end_matches("@openssh.com"))
 }

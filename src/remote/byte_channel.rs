@@ -1,7 +1,5 @@
-//! What a stream brings, on its way to whoever reads it. The SSH reader may not wait for anyone, so what waits here is bounded by its bytes: a host
-//! that sends more than that without being asked for more is cut off.
-//!
-//! Uses nothing.
+//! A channel bounded in bytes. The SSH reader must never wait for a consumer, so a host
+//! that sends more than the bound without a request is cut off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-/// What a piece weighs beside its bytes.
+/// Overhead of a chunk besides its bytes.
 const CHUNK_OVERHEAD: usize = 128;
 
 #[derive(Debug)]
@@ -21,13 +19,13 @@ pub struct ByteReceiver<E> {
 /// The SSH reader's end.
 #[derive(Debug)]
 pub(crate) struct ByteSender<E> {
-    // Bounded by `most`: a piece that does not fit is not sent, and nothing is sent after it.
+    // Bounded by `most`: a chunk that does not fit is not sent, and nothing after it.
     chunks: mpsc::UnboundedSender<Result<Bytes, E>>,
     queued_bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }
 
-/// A way for pieces of which at most `most` bytes may wait.
+/// A channel in which at most `most` bytes may wait.
 pub(crate) fn byte_channel<E>(max: usize) -> (ByteSender<E>, ByteReceiver<E>) {
     let (sender, pieces) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -35,7 +33,7 @@ pub(crate) fn byte_channel<E>(max: usize) -> (ByteSender<E>, ByteReceiver<E>) {
 }
 
 impl<E> ByteReceiver<E> {
-    /// The next piece, or why there is none; `None` after the last.
+    /// The next chunk or error; `None` after the last.
     pub async fn recv(&mut self) -> Option<Result<Bytes, E>> {
         let piece = self.chunks.recv().await?;
         if let Ok(bytes) = &piece {
@@ -46,7 +44,7 @@ impl<E> ByteReceiver<E> {
 }
 
 impl<E> ByteSender<E> {
-    /// Hands a piece over; `false`: nothing more is wanted, or the host has sent more than may wait, which the reader is told in these words.
+    /// Sends a chunk; `false` if the receiver is gone or the bound is exceeded, which the receiver gets as this error.
     pub(crate) fn send(&self, bytes: Bytes, flooded: impl FnOnce(usize) -> E) -> bool {
         let weight = bytes.len() + CHUNK_OVERHEAD;
         if self.queued_bytes.fetch_add(weight, Ordering::Relaxed) + weight > self.max_bytes {
@@ -56,14 +54,14 @@ impl<E> ByteSender<E> {
         self.chunks.send(Ok(bytes)).is_ok()
     }
 
-    /// Tells the reader why nothing more comes.
+    /// Sends the reason for the end to the receiver.
     pub(crate) fn fail(&self, error: E) {
         if self.chunks.send(Err(error)).is_err() {
-            tracing::debug!("nobody reads this stream any more");
+            tracing::debug!("no task reads this stream any more");
         }
     }
 
-    /// Waits until nobody reads any more.
+    /// Waits until the receiver is dropped.
     pub(crate) async fn wait_closed(&self) {
         self.chunks.closed().await;
     }
@@ -77,7 +75,7 @@ mod tests {
     async fn sender_over_byte_limit_is_cut_off() {
         let (sender, mut inflow) = byte_channel::<usize>(1 << 20);
         let piece = Bytes::from_static(&[b'x'; 32 << 10]);
-        // Who reads as it comes may read for ever.
+        // A receiver that keeps up can read without limit.
         for _ in 0..1000 {
             assert!(sender.send(piece.clone(), |most| most));
             assert!(matches!(inflow.recv().await, Some(Ok(_))));
@@ -88,7 +86,7 @@ mod tests {
             assert!(matches!(inflow.recv().await, Some(Ok(_))));
         }
         assert_eq!(inflow.recv().await, Some(Err(1 << 20)));
-        // Small pieces weigh as well.
+        // Small chunks count with their overhead.
         let taken = (0..100_000).take_while(|_| sender.send(Bytes::new(), |most| most)).count();
         assert!(taken < 10_000, "{taken}");
     }

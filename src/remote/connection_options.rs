@@ -1,6 +1,4 @@
-//! What ssh_config says about the way to a hop: ProxyCommand, the address to come from, and the algorithms.
-//!
-//! Uses `ssh_config` and `algorithms`. Pure.
+//! Connection options of ssh_config: ProxyCommand, bind address, and algorithms.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +7,7 @@ use super::algorithms::{AlgorithmCategory, AlgorithmList};
 use super::known_hosts_command::{self, KnownHostsCommand};
 use crate::ssh_config::{PercentTokens, SettingOrigin, SshOptionValue, SshOptions, words};
 
-/// What is wrong with a value, with the place it came from.
+/// Error for a value, with its origin.
 pub(super) fn value_error(value: &SshOptionValue, keyword: &str, what: &str) -> String {
     format!("{}: {keyword}: {what}", value.origin)
 }
@@ -21,7 +19,7 @@ pub(super) struct BindOptions {
     pub(super) interface: Option<String>,
 }
 
-/// `ProxyCommand`, its tokens expanded.
+/// `ProxyCommand` with expanded tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProxyCommand {
     pub(super) command: String,
@@ -29,7 +27,7 @@ pub(super) struct ProxyCommand {
     pub(super) origin: String,
 }
 
-/// What is offered in the handshake.
+/// Algorithms offered in the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AlgorithmLists {
     pub(super) kex: AlgorithmList,
@@ -39,7 +37,7 @@ pub(super) struct AlgorithmLists {
     pub(super) ca_signatures: AlgorithmList,
 }
 
-/// Reads the lists; an error is a fragment with the place.
+/// Reads the lists; the error is a fragment with its origin.
 pub(super) fn parse_algorithms(options: &SshOptions) -> Result<AlgorithmLists, String> {
     let list = |kind: AlgorithmCategory| {
         let Some(value) = options.first_value(kind.keyword()) else { return Ok(AlgorithmList::default_for(kind)) };
@@ -57,7 +55,7 @@ pub(super) fn parse_algorithms(options: &SshOptions) -> Result<AlgorithmLists, S
 }
 
 impl AlgorithmLists {
-    /// What was asked for and cannot be offered, one sentence a list.
+    /// Requested algorithms that are not supported, one sentence per list.
     pub(super) fn unsupported_notices(&self) -> Vec<String> {
         let all = [
             (AlgorithmCategory::Kex, &self.kex),
@@ -70,7 +68,7 @@ impl AlgorithmLists {
     }
 }
 
-/// The program that carries the connection, where there is one.
+/// The program that carries the connection, if any.
 pub(super) fn parse_proxy_command(
     options: &SshOptions,
     tokens: &PercentTokens<'_>,
@@ -82,14 +80,14 @@ pub(super) fn parse_proxy_command(
         return Err(value_error(fdpass, "ProxyUseFdpass", "it is not supported: ProxyCommand must carry the connection itself"));
     }
     if &*value.text == "-" {
-        return Err(value_error(value, keyword, "`-` is not supported: our own input is no connection"));
+        return Err(value_error(value, keyword, "`-` is not supported: standard input cannot carry the connection"));
     }
     let command = tokens.expand_proxy_command(&value.text).map_err(|what| value_error(value, keyword, &what))?;
     let shell = shell.filter(|s| !s.is_empty()).unwrap_or_else(|| "/bin/sh".to_owned());
     Ok(Some(ProxyCommand { command, shell, origin: value.origin.to_string() }))
 }
 
-/// The files of revoked host keys, each with the place that names it.
+/// Files of revoked host keys with the origin of the setting.
 pub(super) fn revoked_key_files(options: &SshOptions, tokens: &PercentTokens<'_>) -> Result<Vec<(PathBuf, String)>, String> {
     let keyword = "RevokedHostKeys";
     let one = |value: &SshOptionValue| {
@@ -98,7 +96,7 @@ pub(super) fn revoked_key_files(options: &SshOptions, tokens: &PercentTokens<'_>
     options.values(keyword).map(one).collect()
 }
 
-/// The command that knows further host keys. `name`: under which the host's key is looked for.
+/// The command that supplies further host keys. `name`: the host's name in known_hosts.
 pub(super) fn parse_known_hosts_command(
     options: &SshOptions,
     tokens: &PercentTokens<'_>,
@@ -107,13 +105,13 @@ pub(super) fn parse_known_hosts_command(
     let keyword = "KnownHostsCommand";
     let Some(value) = options.first_value(keyword) else { return Ok(None) };
     let wrong = |what: String| value_error(value, keyword, &format!("`{}`: {what}", value.text));
-    let words = words(&value.text).ok_or_else(|| wrong("a quote is not closed".to_owned()))?;
+    let words = words(&value.text).ok_or_else(|| wrong("unclosed quote".to_owned()))?;
     if !words.first().is_some_and(|program| program.starts_with('/')) {
         return Err(wrong("it must begin with an absolute path".to_owned()));
     }
     let expand = |[i, t, f, k]: [&str; 4]| {
         let more = [('H', name), ('I', i), ('t', t), ('f', f), ('K', k)];
-        // The program itself is taken as it is written.
+        // The program path itself is not expanded.
         let one = |(at, word): (usize, &String)| if at == 0 { Ok(word.clone()) } else { tokens.expand_known_hosts_command(word, &more) };
         words.iter().enumerate().map(one).collect::<Result<Vec<String>, String>>().map_err(&wrong)
     };
@@ -127,8 +125,8 @@ pub(super) fn parse_known_hosts_command(
     Ok(Some(KnownHostsCommand { order_args: order, key_args: key, origin: value.origin.to_string() }))
 }
 
-/// How often a silent connection is asked whether it lives. Nothing where somebody turned it off; that ssh itself does not ask by default is no
-/// reason, since a run watches its hosts for days.
+/// Keepalive interval; `None` if turned off. That ssh itself sends none by default does not
+/// count, since a run watches its hosts for days.
 pub(super) fn keepalive_interval(options: &SshOptions, default: Duration) -> Option<Duration> {
     let Some(value) = options.first_value("ServerAliveInterval").filter(|v| v.origin != SettingOrigin::SshG || &*v.text != "0") else {
         return Some(default).filter(|_| !options.is_set_to_none("ServerAliveInterval"));

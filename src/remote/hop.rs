@@ -1,6 +1,6 @@
-//! One hop of the way to a host: the inventory's settings over what ssh_config says over OpenSSH's defaults.
+//! One hop of a route: inventory settings override ssh_config, which overrides OpenSSH's defaults.
 //!
-//! Uses `inventory`, `ssh_config` and `settings`. Knows no files, runs nothing: `resolve` brings the options.
+//! Reads no files and runs nothing: `route_resolver` supplies the options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::inventory::HostKeyChecking;
 use crate::ssh_config::known_hosts;
 use crate::ssh_config::{PercentTokens, SettingOrigin, SshOptions};
 
-/// For TCP, key exchange and authentication together, where nothing else is said.
+/// Default timeout for TCP, key exchange and authentication together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a silent connection is asked whether it lives.
+/// Default keepalive interval.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Which addresses may be used.
+/// Allowed address families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressFamily {
     /// `AddressFamily any`.
@@ -34,14 +34,14 @@ pub(super) enum AddressFamily {
 /// Why a key file is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyFileSource {
-    /// The inventory names it: it must be there.
+    /// Named in the inventory: it must exist.
     Inventory,
     Config,
-    /// OpenSSH would try it.
+    /// Named in ssh_config or an OpenSSH default.
     Default,
 }
 
-/// A private key file, not yet read.
+/// A private key file, not read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyFile {
     pub(super) path: PathBuf,
@@ -49,12 +49,11 @@ pub(super) struct KeyFile {
     pub(super) origin: SettingOrigin,
 }
 
-/// Everything that one connection needs.
+/// Everything needed for one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Hop {
-    /// The name people know it by.
+    /// Name shown to the user.
     pub(super) name: String,
-    /// Whether it is a jump host.
     pub(super) is_jump: bool,
     pub(super) host: String,
     pub(super) port: u16,
@@ -65,27 +64,26 @@ pub(super) struct Hop {
     pub(super) identities_only: bool,
     pub(super) agent_socket: Option<PathBuf>,
     pub(super) host_key_policy: HostKeyPolicy,
-    /// The name of the variable that holds the password.
+    /// Name of the environment variable with the password.
     pub(super) password_variable: Option<String>,
-    /// How it is logged in to.
     pub(super) auth: AuthOptions,
     pub(super) connect_timeout: Duration,
-    /// How often a silent connection is asked whether it lives; nothing: never.
+    /// Keepalive interval; `None` sends none.
     pub(super) keepalive_interval: Option<Duration>,
     pub(super) keepalive_max: usize,
-    /// Whether the kernel asks as well.
+    /// TCP keepalives by the kernel.
     pub(super) tcp_keepalive: bool,
-    /// How often an address is tried within the timeout.
+    /// Attempts per address within the timeout.
     pub(super) connection_attempts: u64,
     pub(super) address_family: AddressFamily,
     pub(super) bind: BindOptions,
-    /// The program that carries the connection, where it is not the hop before.
+    /// The program that carries the connection, if it is not the previous hop.
     pub(super) proxy_command: Option<ProxyCommand>,
     pub(super) algorithms: AlgorithmLists,
 }
 
 impl AddressFamily {
-    /// Whether an address is of it.
+    /// Whether an address belongs to the family.
     pub(super) fn allows(self, address: &std::net::IpAddr) -> bool {
         match self {
             AddressFamily::Any => true,
@@ -96,17 +94,17 @@ impl AddressFamily {
 }
 
 impl Hop {
-    /// A sentence about this hop. The faces add the host's name, so that one sentence can stand for many hosts; a jump host is named here.
+    /// Adds the name of a jump host to a message. Callers add the target host's name, so that hosts can share a message.
     pub(super) fn prefix_message(&self, what: &str) -> String {
         if self.is_jump { format!("jump host {}: {what}", self.name) } else { what.to_owned() }
     }
 }
 
-/// Puts a hop together. `jump`: the hop before it, for `%j`.
+/// Builds a hop. `jump`: the previous hop, for `%j`.
 pub(super) fn build_hop(target: &HopTarget<'_>, options: &SshOptions, settings: &SshSettings, jump: &str) -> Result<Hop, RemoteError> {
     let wrong = |what: String| RemoteError::InvalidConfig {
         what: if target.is_jump { format!("ssh settings of jump host {}: {what}", target.alias) } else { format!("ssh settings: {what}") },
-        hint: "`ssh -G` with the host's name shows what ssh_config says; the inventory's ssh: fields stand over it".to_owned(),
+        hint: "`ssh -G HOST` prints the settings of ssh_config; the `ssh` keys of the inventory override them".to_owned(),
     };
     let host = target.address.or(options.first_text("hostname")).unwrap_or(target.alias).to_owned();
     let port = target.port.or_else(|| options.first_text("port")?.parse().ok()).unwrap_or(22);

@@ -1,6 +1,4 @@
-//! Tells how a host is reached and where every setting of it came from.
-//!
-//! Uses `hop`, `resolve` and `ssh_config`. Decides nothing: what holds was decided by them.
+//! Reports the route to a host and the origin of every setting.
 
 use super::route_resolver::ResolvedHop;
 use crate::inventory::HostSshSettings;
@@ -12,22 +10,21 @@ pub struct HopSetting {
     /// The keyword of ssh_config.
     pub name: &'static str,
     pub value: String,
-    /// `inventory`, `file:line`, `default`, or `ssh -G`, which does not say where it found it.
+    /// `inventory`, `file:line`, `default`, or `ssh -G`, which does not report the origin.
     pub origin: String,
 }
 
-/// One hop of the way to a host.
+/// One hop of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HopReport {
-    /// The name it was asked for by.
+    /// Requested name.
     pub name: String,
-    /// Whether it is a jump host.
     pub is_jump: bool,
     /// Its settings; HostName, User and Port first.
     pub settings: Vec<HopSetting>,
 }
 
-/// The settings of one hop; `ssh`: what the inventory says of the host at the end of the way.
+/// The settings of one hop; `ssh`: the inventory's settings for the target host.
 pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopReport {
     let ResolvedHop { hop, options } = step;
     let mut settings: Vec<HopSetting> = Vec::new();
@@ -50,7 +47,7 @@ pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopRepo
         Some(value) => value.origin.clone(),
         None => SettingOrigin::Default,
     };
-    // What always has a value, as it was decided.
+    // Settings that always have a value, as resolved.
     tell("HostName", hop.host.clone(), &origin("HostName"));
     tell("User", hop.user.clone(), &origin("User"));
     tell("Port", hop.port.to_string(), &origin("Port"));
@@ -71,7 +68,7 @@ pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopRepo
             tell(name, "~/.ssh/id_*".to_owned(), &SettingOrigin::Default);
             continue;
         }
-        // That a way which is known needs no command is no setting.
+        // That a known route needs no command is not a setting.
         let shut = name == "ProxyCommand" && options.is_set("ProxyJump");
         values.iter().filter(|_| !shut).for_each(|v| tell(name, v.text.to_string(), &v.origin));
     }

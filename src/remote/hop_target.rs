@@ -1,24 +1,22 @@
-//! What a hop is asked for.
-//!
-//! Uses `inventory` and `ssh_config`.
+//! The request for a hop: alias and overrides.
 
 use crate::inventory::{HostSshSettings, InventoryHost};
 use crate::ssh_config::{JumpHost, SettingOrigin};
 
-/// What a hop is asked for: a host of the inventory, or a jump host on the way to one.
+/// A host of the inventory, or a jump host on the route to one.
 #[derive(Debug, Clone)]
 pub(super) struct HopTarget<'a> {
-    /// The alias that ssh_config is asked for.
+    /// Alias to look up in ssh_config.
     pub(super) alias: &'a str,
-    /// Stands over ssh_config: `-o HostName`, `-l`, `-p`.
+    /// Overrides of ssh_config: `-o HostName`, `-l`, `-p`.
     pub(super) address: Option<&'a str>,
     pub(super) user: Option<&'a str>,
     pub(super) port: Option<u16>,
-    /// How it must be reached, whatever ssh_config says: through these jump hosts, or, where it is empty, through none.
+    /// Overrides the route of ssh_config: these jump hosts, or none if empty.
     pub(super) forced_jumps: Option<String>,
-    /// Who says all this.
+    /// Origin of the overrides.
     pub(super) origin: SettingOrigin,
-    /// The inventory's settings for the host at the end of the way.
+    /// The inventory's settings for the target host.
     pub(super) ssh: &'a HostSshSettings,
     pub(super) is_jump: bool,
 }
@@ -31,7 +29,7 @@ impl<'a> HopTarget<'a> {
         HopTarget { alias: name, address: address.as_deref(), user, port, forced_jumps: via, origin, ssh, is_jump: false }
     }
 
-    /// `origin`: who names the jump host.
+    /// `origin`: where the jump host is named.
     pub(super) fn for_jump_host(jump: &'a JumpHost, ssh: &'a HostSshSettings, origin: &SettingOrigin) -> Self {
         let (user, port, origin) = (jump.user.as_deref(), jump.port, origin.clone());
         HopTarget { alias: &jump.host, address: None, user, port, forced_jumps: None, origin, ssh, is_jump: true }

@@ -1,36 +1,36 @@
-//! What is wrong with a host's certificate, in words; the rules are those of `sshkey_cert_check_host` in OpenSSH.
+//! Checks a host certificate; the rules are those of `sshkey_cert_check_host` in OpenSSH.
 //!
-//! Uses `known_hosts` for patterns and fingerprints. Pure: the time and the name come in. Who signed it is `trust`'s question.
+//! Time and name are parameters. Whether the authority is trusted is decided in `host_key`.
 
 use crate::ssh_config::known_hosts;
 use crate::text::glob::glob_match;
 
-/// A certificate that a host showed; its signature was verified.
+/// A certificate presented by a host; its signature was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostCertificate {
-    /// The blob of the key that signed it.
+    /// Blob of the key that signed it.
     pub(super) ca_key: Vec<u8>,
-    /// How it was signed, such as `rsa-sha2-512`.
+    /// Signature algorithm, such as `rsa-sha2-512`.
     pub(super) signature_algorithm: String,
     pub(super) serial: u64,
     pub(super) key_id: String,
-    /// The names it is good for; patterns are allowed.
+    /// Names it is valid for; patterns are allowed.
     pub(super) principals: Vec<String>,
-    /// Valid from this second since 1970 on.
+    /// Valid from this second since 1970.
     pub(super) valid_after: u64,
     /// Valid before this second since 1970.
     pub(super) valid_before: u64,
-    /// Whether it is a host's and not a user's.
+    /// A host certificate, not a user certificate.
     pub(super) is_host: bool,
-    /// The names of its critical options.
+    /// Names of its critical options.
     pub(super) critical_options: Vec<String>,
 }
 
 impl HostCertificate {
-    /// Why it does not vouch for `name` at `now` (seconds since 1970), although its authority is trusted; nothing where it does.
+    /// Why it is not valid for `name` at `now` (seconds since 1970), although its authority is trusted; `None` if it is valid.
     pub(super) fn validity_problem(&self, name: &str, now: u64, algorithms: &[String]) -> Option<String> {
         if !self.is_host {
-            return Some("it is a user's certificate".to_owned());
+            return Some("it is a user certificate".to_owned());
         }
         if now < self.valid_after {
             return Some(format!("it is not valid before {}", format_date(self.valid_after)));
@@ -38,7 +38,7 @@ impl HostCertificate {
         if now >= self.valid_before {
             return Some(format!("it expired on {}", format_date(self.valid_before)));
         }
-        // As in today's OpenSSH; up to 9.x an empty list was good for every name.
+        // As in current OpenSSH; up to 9.x an empty list matched every name.
         if self.principals.is_empty() {
             return Some("it names no host".to_owned());
         }
@@ -46,7 +46,7 @@ impl HostCertificate {
             return Some(format!("it is not for {name}: it names {}", self.principals.join(", ")));
         }
         if !self.critical_options.is_empty() {
-            return Some(format!("it has critical options that nobody knows: {}", self.critical_options.join(", ")));
+            return Some(format!("it has unknown critical options: {}", self.critical_options.join(", ")));
         }
         if !algorithms.contains(&self.signature_algorithm) {
             return Some(format!("it is signed with {}, which CASignatureAlgorithms does not allow", self.signature_algorithm));
@@ -54,7 +54,7 @@ impl HostCertificate {
         None
     }
 
-    /// What it is, for people.
+    /// Description for messages.
     pub(super) fn describe(&self) -> String {
         format!("certificate “{}” (number {}, signed by {})", self.key_id, self.serial, known_hosts::fingerprint(&self.ca_key))
     }
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(fault(&valid_certificate(), "gpu01", 1_600_000_000), "it expired on 2020-09-13 12:26 UTC");
         assert_eq!(fault(&valid_certificate(), "gpu02", 1_000), "it is not for gpu02: it names gpu01, *.example");
         assert_eq!(fault(&HostCertificate { principals: Vec::new(), ..valid_certificate() }, "gpu01", 1_000), "it names no host");
-        assert_eq!(fault(&HostCertificate { is_host: false, ..valid_certificate() }, "gpu01", 1_000), "it is a user's certificate");
+        assert_eq!(fault(&HostCertificate { is_host: false, ..valid_certificate() }, "gpu01", 1_000), "it is a user certificate");
         let critical = HostCertificate { critical_options: vec!["force-command".to_owned()], ..valid_certificate() };
         assert!(fault(&critical, "gpu01", 1_000).contains("force-command"));
         let signed = HostCertificate { signature_algorithm: "ssh-rsa".to_owned(), ..valid_certificate() };

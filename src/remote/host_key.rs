@@ -1,7 +1,7 @@
-//! Judges the key or certificate that a host shows, and says in words what is wrong with it and which command mends it.
+//! Verifies the key or certificate that a host presents; a refusal names the reason and the command that fixes it.
 //!
-//! Uses `known_hosts`, `krl`, `certificate`, `learn`, `presented_key`. Owns the files; knows no sockets. Files are read before a connection begins, so that the
-//! handshake decides from memory. The order of the questions is that of `verify_host_key` and `check_host_key` in OpenSSH.
+//! Files are read before a connection starts, so that the
+//! handshake decides from memory. The order of checks is that of `verify_host_key` and `check_host_key` in OpenSSH.
 #![expect(clippy::disallowed_methods, reason = "known_hosts are files of the laptop")]
 
 use std::collections::HashMap;
@@ -20,31 +20,31 @@ use crate::ssh_config::known_hosts;
 use crate::ssh_config::known_hosts::{KnownHostsFile, KnownHostsMarker, KnownHostsMatch, KnownHostsVerdict};
 use crate::text::shell_quote::quote;
 
-/// No file is read beyond this.
+/// Maximum file size.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-/// What may not stand in a name that is written into known_hosts.
+/// Characters not allowed in a name written to known_hosts.
 const UNSAFE_NAME_CHARS: [char; 10] = ['@', '?', '*', '#', '|', '\'', '"', '\\', ',', ' '];
 
-/// How one host's key is judged.
+/// Policy for one host's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostKeyPolicy {
-    /// The name its key goes by: `host`, `[host]:port` or HostKeyAlias.
+    /// Name in known_hosts: `host`, `[host]:port` or HostKeyAlias.
     pub(super) name: String,
-    /// The name without the port, where a line may also stand.
+    /// Name without the port, which lines may also use.
     pub(super) name_without_port: Option<String>,
-    /// The host's name for certificates.
+    /// Host name for certificates.
     pub(super) principal: String,
     /// The user's files, then the system's.
     pub(super) known_hosts_files: Vec<PathBuf>,
     /// `KnownHostsCommand`.
     pub(super) known_hosts_command: Option<KnownHostsCommand>,
-    /// `RevokedHostKeys`, each with the place that names it.
+    /// `RevokedHostKeys` files with the origin of the setting.
     pub(super) revoked_key_files: Vec<(PathBuf, String)>,
-    /// Where a new key is noted; `None`: nowhere.
+    /// File for new keys; `None` stores them nowhere.
     pub(super) append_to: Option<PathBuf>,
-    /// Whether a new key is noted and accepted.
+    /// Accept and store new keys.
     pub(super) accept_new: bool,
-    /// Whether names are hashed when a key is noted.
+    /// Hash names of stored keys.
     pub(super) hash_names: bool,
     /// `HostKeyAlgorithms`.
     pub(super) host_key_algorithms: Vec<String>,
@@ -52,12 +52,12 @@ pub(super) struct HostKeyPolicy {
     pub(super) ca_algorithms: Vec<String>,
 }
 
-/// What is known of one host before it is asked.
+/// Known keys of one host, before it is contacted.
 #[derive(Debug, Clone)]
 pub(super) struct HostKeyVerifier {
-    /// The name people know it by.
+    /// Name shown to the user.
     pub(super) host: String,
-    /// What stands before its messages: a jump host is named, the host at the end of the way is named by whoever shows them.
+    /// Prefix of its messages: names a jump host; callers name the target host.
     message_prefix: String,
     pub(super) policy: HostKeyPolicy,
     lines: Vec<KnownHostsMatch>,
@@ -66,11 +66,11 @@ pub(super) struct HostKeyVerifier {
     session_keys: SessionKeys,
 }
 
-/// What to do with an offered key.
+/// Decision about a presented key.
 #[derive(Debug)]
 pub(super) enum HostKeyDecision {
     Accept,
-    /// Go on, and note the key.
+    /// Accept the key and store it.
     AcceptAndRecord,
     Reject(RemoteError),
 }
@@ -78,7 +78,7 @@ pub(super) enum HostKeyDecision {
 type SessionKeys = Arc<Mutex<Vec<(String, KnownHostsMatch)>>>;
 type FileStamp = (Option<SystemTime>, u64);
 
-/// What was read of a file, and how it looked then.
+/// Content of a file, and its metadata when it was read.
 struct FileCache<T>(Mutex<HashMap<PathBuf, (FileStamp, Arc<T>)>>);
 
 impl<T> Default for FileCache<T> {
@@ -87,17 +87,17 @@ impl<T> Default for FileCache<T> {
     }
 }
 
-/// The files that were read, so that many hosts share one reading.
+/// The files read so far, shared by all hosts.
 #[derive(Default)]
 pub(super) struct HostKeyFiles {
     known_hosts: FileCache<Vec<known_hosts::KnownHostsEntry>>,
-    /// New keys that were accepted and could be noted nowhere, by the names they go by: a host that is connected again must show the same.
+    /// Accepted keys that could not be stored, by name: a reconnected host must present the same key.
     session_keys: SessionKeys,
     revocation_lists: FileCache<RevocationList>,
 }
 
 impl<T> FileCache<T> {
-    /// A file's content, read again where it has changed; an error is a fragment, and a missing file is `None`.
+    /// Content of a file, read again if it changed; the error is a fragment, a missing file is `None`.
     fn get_or_read(&self, path: &Path, read: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<Option<Arc<T>>, String> {
         let stamp = match std::fs::metadata(path) {
             Ok(meta) => (meta.modified().ok(), meta.len()),
@@ -121,8 +121,8 @@ impl<T> FileCache<T> {
 }
 
 impl HostKeyFiles {
-    /// Reads what is known of a host. A missing known_hosts file knows nothing; one that cannot be read is an error, because it may hold a
-    /// revocation. A file of revoked keys must be there.
+    /// Reads the known keys of a host. A missing known_hosts file is empty; an unreadable one is an error, because it may contain a
+    /// revocation. A file of revoked keys must exist.
     pub(super) fn load_verifier(&self, host: &str, prefix: &str, policy: &HostKeyPolicy) -> Result<HostKeyVerifier, RemoteError> {
         let files = policy.known_hosts_files.iter().map(|path| self.read_known_hosts(path)).collect::<Result<Vec<_>, _>>()?;
         let revoked = policy
@@ -151,31 +151,29 @@ impl HostKeyFiles {
         let read = self.known_hosts.get_or_read(path, |bytes| Ok(known_hosts::parse_known_hosts(&String::from_utf8_lossy(bytes))));
         let entries = read.map_err(|what| RemoteError::InvalidConfig {
             what: format!("could not read {}: {what}", path.display()),
-            hint: "make it readable, or name another file with ssh.known_hosts".to_owned(),
+            hint: "make it readable, or choose another file with ssh.known_hosts".to_owned(),
         })?;
         Ok(KnownHostsFile { path: path.to_owned(), entries: entries.unwrap_or_default(), from_command: false })
     }
 
     fn read_revocation_list(&self, path: &Path, place: &str) -> Result<Arc<RevocationList>, RemoteError> {
-        let read = self
-            .revocation_lists
-            .get_or_read(path, RevocationList::parse)
-            .and_then(|list| list.ok_or_else(|| "there is no such file".to_owned()));
+        let read =
+            self.revocation_lists.get_or_read(path, RevocationList::parse).and_then(|list| list.ok_or_else(|| "no such file".to_owned()));
         read.map_err(|what| RemoteError::InvalidConfig {
             what: format!("{place}: RevokedHostKeys {}: {what}", path.display()),
-            hint: "mend the file (`ssh-keygen -Q -l -f` shows what it holds), or take RevokedHostKeys out of ssh_config".to_owned(),
+            hint: "correct the file (`ssh-keygen -Q -l -f` lists it), or remove RevokedHostKeys from ssh_config".to_owned(),
         })
     }
 }
 
 impl HostKeyVerifier {
-    /// Takes what `KnownHostsCommand` has printed, in place of what it had printed before.
+    /// Replaces the lines from `KnownHostsCommand`.
     pub(super) fn set_command_lines(&mut self, printed: &KnownHostsFile) {
         self.lines.retain(|line| !line.from_command);
         self.lines.extend(known_hosts::find_host_lines(std::slice::from_ref(printed), &self.policy.name));
     }
 
-    /// The key types that are known for this host, the first line's first.
+    /// Known key types of this host, in file order.
     pub(super) fn known_key_types(&self) -> Vec<String> {
         let plain = |lines: &[KnownHostsMatch]| {
             lines.iter().filter(|l| l.marker == KnownHostsMarker::Plain).map(|l| l.key_type.clone()).collect::<Vec<_>>()
@@ -184,7 +182,7 @@ impl HostKeyVerifier {
         if kinds.is_empty() { plain(&self.lines_without_port) } else { kinds }
     }
 
-    /// Whether an authority is known that may sign this host's certificate.
+    /// Whether a known authority may sign this host's certificate.
     pub(super) fn has_cert_authority(&self) -> bool {
         self.lines_with_marker(KnownHostsMarker::CertAuthority).next().is_some()
     }
@@ -193,7 +191,7 @@ impl HostKeyVerifier {
         self.lines.iter().chain(&self.lines_without_port).filter(move |l| l.marker == marker)
     }
 
-    /// Decides about what a host shows, at `now` (seconds since 1970). A certificate that does not vouch for the host is no reason to refuse:
+    /// Decides about a presented key at `now` (seconds since 1970). An invalid certificate alone is no reason to refuse:
     /// its plain key may still be known.
     pub(super) fn verify(&self, offered: &PresentedKey, now: u64) -> HostKeyDecision {
         if let Some(error) = self.check_revoked(offered) {
@@ -203,7 +201,7 @@ impl HostKeyVerifier {
             None => String::new(),
             Some(certificate) => match self.certificate_problem(certificate, now) {
                 None => return HostKeyDecision::Accept,
-                Some(doubt) => format!("; its {} does not vouch for it: {doubt}", certificate.describe()),
+                Some(doubt) => format!("; its {} is not accepted: {doubt}", certificate.describe()),
             },
         };
         if !self
@@ -213,8 +211,8 @@ impl HostKeyVerifier {
             .any(|a| super::algorithms::key_type(a) == offered.key_type && !super::algorithms::is_certificate(a))
         {
             return HostKeyDecision::Reject(self.refusal(
-                format!("the server shows {}, which HostKeyAlgorithms does not allow{doubt}", offered.describe()),
-                "allow its type in HostKeyAlgorithms, or mend its certificate".to_owned(),
+                format!("the server presents {}, which HostKeyAlgorithms does not allow{doubt}", offered.describe()),
+                "allow its type in HostKeyAlgorithms, or renew its certificate".to_owned(),
             ));
         }
         let key = &offered.key;
@@ -233,7 +231,7 @@ impl HostKeyVerifier {
         }
     }
 
-    /// Why a certificate does not vouch for this host.
+    /// Why a certificate is not valid for this host.
     fn certificate_problem(&self, certificate: &HostCertificate, now: u64) -> Option<String> {
         let Some(line) = self.lines_with_marker(KnownHostsMarker::CertAuthority).find(|l| l.key == certificate.ca_key) else {
             return Some(match self.lines_with_marker(KnownHostsMarker::CertAuthority).next() {
@@ -273,12 +271,12 @@ impl HostKeyVerifier {
     }
 
     fn unknown_key_error(&self, offered: &PresentedKey, doubt: &str) -> RemoteError {
-        let HostKeyPolicy { name, append_to: learn, known_hosts_files: files, .. } = &self.policy;
+        let HostKeyPolicy { name, append_to, known_hosts_files: files, .. } = &self.policy;
         let shown = |f: &PathBuf| f.display().to_string();
-        let file = learn.as_ref().or(files.first()).map_or_else(|| "~/.ssh/known_hosts".to_owned(), shown);
+        let file = append_to.as_ref().or(files.first()).map_or_else(|| "~/.ssh/known_hosts".to_owned(), shown);
         let all = files.iter().map(shown).collect::<Vec<_>>().join(", ");
         self.refusal(
-            format!("the host key is not known: the server shows {} as {name}, which is in none of {all}{doubt}", offered.describe()),
+            format!("the host key is not known: the server presents {} as {name}, which is in none of {all}{doubt}", offered.describe()),
             format!(
                 "compare with `ssh-keygen -lf /etc/ssh/ssh_host_{}_key.pub` on the host; if it is the same: echo {} >> {}   (or set \
                  ssh.host_keys: accept-new)",
@@ -290,10 +288,10 @@ impl HostKeyVerifier {
     }
 
     fn changed_key_error(&self, offered: &PresentedKey, line: &KnownHostsMatch, doubt: &str) -> RemoteError {
-        // A key that is in no file has no line.
-        let place = if line.line_number == 0 { "what it showed before".to_owned() } else { line.location() };
-        let has = format!("{place} has {} {}", line.key_type, known_hosts::fingerprint(&line.key));
-        let mend = if line.line_number == 0 {
+        // A key remembered only in memory has no line.
+        let known = if line.line_number == 0 { "an earlier connection presented".to_owned() } else { format!("{} has", line.location()) };
+        let has = format!("{known} {} {}", line.key_type, known_hosts::fingerprint(&line.key));
+        let fix = if line.line_number == 0 {
             "start again".to_owned()
         } else if line.from_command {
             "KnownHostsCommand must print the new key".to_owned()
@@ -301,32 +299,32 @@ impl HostKeyVerifier {
             format!("ssh-keygen -R {} -f {}", quote(&self.policy.name), quote(&line.file.display().to_string()))
         };
         let what = if line.key_type == offered.key_type {
-            format!("the host key has changed: {has}, the server shows {}{doubt}", offered.describe())
+            format!("the host key has changed: {has}, the server presents {}{doubt}", offered.describe())
         } else {
-            format!("the host key is of another type than the known one: {has}, the server shows {}{doubt}", offered.describe())
+            format!("the host key is of a different type than the known one: {has}, the server presents {}{doubt}", offered.describe())
         };
-        self.refusal(what, format!("someone may be in between; if the host was set up anew: {mend}"))
+        self.refusal(what, format!("this may be a man-in-the-middle attack; if the host was reinstalled: {fix}"))
     }
 
-    /// Notes a key that was accepted; gives the words to tell the person, or nothing when it was noted meanwhile.
+    /// Stores an accepted key; returns the notice for the user, or `None` if it was stored in the meantime.
     pub(super) fn record_key(&self, offered: &PresentedKey, salt: [u8; 20]) -> Option<String> {
         let (name, what) = (&self.policy.name, format!("{}: new host key {}", self.host, offered.describe()));
         let path = self.policy.append_to.as_deref().filter(|p| *p != Path::new("/dev/null") && !name.contains(UNSAFE_NAME_CHARS));
         let Some(path) = path else {
-            return Some(format!("{what} accepted; it is noted nowhere"));
+            return Some(format!("{what} accepted; not stored"));
         };
         let line = known_hosts::format_known_hosts_line(name, &offered.key_type, &offered.key, self.policy.hash_names.then_some(salt));
         match known_hosts_append::append_known_host(path, name, &offered.key, &line) {
-            Ok(true) => Some(format!("{what} noted in {}", path.display())),
+            Ok(true) => Some(format!("{what} added to {}", path.display())),
             Ok(false) => None,
             Err(e) => {
                 self.remember_key(offered);
-                Some(format!("{what} accepted, and is remembered while this runs, but {} could not be written: {e}", path.display()))
+                Some(format!("{what} accepted until this program exits; cannot write {}: {e}", path.display()))
             }
         }
     }
 
-    /// Keeps a key in memory.
+    /// Remembers a key in memory.
     fn remember_key(&self, offered: &PresentedKey) {
         let line = KnownHostsMatch {
             file: PathBuf::new(),

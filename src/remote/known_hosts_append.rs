@@ -1,6 +1,4 @@
-//! Notes a new host key in a known_hosts file, under the file's lock: other programs and other connections of ours do the same.
-//!
-//! Uses `known_hosts`. Owns the file while it writes.
+//! Appends a new host key to a known_hosts file under the file's lock, since other programs and connections do the same.
 
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -11,11 +9,11 @@ use std::time::Duration;
 use crate::ssh_config::known_hosts;
 use crate::ssh_config::known_hosts::{KnownHostsFile, KnownHostsVerdict};
 
-/// How often, and how far apart, a lock is tried.
+/// Number of attempts to lock, and their interval.
 const LOCK_ATTEMPTS: usize = 100;
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Adds a line under the file's lock, unless the key stands there already. Says whether it was added.
+/// Adds a line under the file's lock, unless the key is already there; returns whether it was added.
 pub(super) fn append_known_host(path: &Path, name: &str, key: &[u8], line: &str) -> std::io::Result<bool> {
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -35,7 +33,7 @@ pub(super) fn append_known_host(path: &Path, name: &str, key: &[u8], line: &str)
     Ok(true)
 }
 
-/// Locks a file; another program that keeps it locked does not hold us for long.
+/// Locks a file; gives up soon if another program keeps the lock.
 fn lock_file(file: &std::fs::File) -> std::io::Result<()> {
     for _ in 0..LOCK_ATTEMPTS {
         match file.try_lock() {
@@ -52,7 +50,7 @@ fn lock_file(file: &std::fs::File) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A key blob that no other number has.
+    /// A key blob unique to this number.
     fn test_key(number: u32) -> Vec<u8> {
         let kind: &[u8] = b"ssh-ed25519";
         [&11_u32.to_be_bytes()[..], kind, &32_u32.to_be_bytes(), &number.to_be_bytes(), &[0; 28]].concat()

@@ -1,6 +1,4 @@
-//! Asks `KnownHostsCommand` for further lines of known_hosts.
-//!
-//! Uses `process`, `known_hosts` and `presented_key`. Knows no files and no sockets.
+//! Runs `KnownHostsCommand` for further known_hosts lines.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,48 +13,49 @@ use super::process;
 use crate::ssh_config::known_hosts;
 use crate::ssh_config::known_hosts::KnownHostsFile;
 
-/// How long it may take.
+/// Timeout of the command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much it may print.
+/// Maximum output.
 const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 
-/// A command that prints lines of known_hosts, ready but for what only the handshake knows.
+/// A command that prints known_hosts lines, complete except for what only the handshake knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownHostsCommand {
-    /// Its words before the handshake (`%I` is ORDER).
+    /// Arguments before the handshake (`%I` is ORDER).
     pub(super) order_args: Vec<String>,
-    /// Its words once the host has shown its key (`%I` is HOSTNAME), with [`KEY_TYPE_PLACEHOLDER`], [`FINGERPRINT_PLACEHOLDER`] and [`KEY_PLACEHOLDER`] to be replaced.
+    /// Arguments once the host has presented its key (`%I` is HOSTNAME), with [`KEY_TYPE_PLACEHOLDER`], [`FINGERPRINT_PLACEHOLDER`] and
+    /// [`KEY_PLACEHOLDER`] to replace.
     pub(super) key_args: Vec<String>,
     pub(super) origin: String,
 }
 
-/// Stand for `%t`, `%f` and `%K`; no value of ssh_config holds them.
+/// Placeholders for `%t`, `%f` and `%K`; no value of ssh_config contains them.
 pub(super) const KEY_TYPE_PLACEHOLDER: &str = "\u{1}";
 pub(super) const FINGERPRINT_PLACEHOLDER: &str = "\u{2}";
 pub(super) const KEY_PLACEHOLDER: &str = "\u{3}";
 
 impl KnownHostsCommand {
-    /// Whether its answer may depend on the key that the host shows: then it is asked again once that is known.
+    /// Whether its output may depend on the presented key: then it runs again once the key is known.
     pub(super) fn needs_presented_key(&self) -> bool {
         self.order_args != self.key_args
     }
 
-    /// Runs it: before the handshake for the order of key types, and with the key that the host shows.
+    /// Runs it: before the handshake for the order of key types, and with the presented key.
     pub(super) async fn run(&self, offered: Option<&PresentedKey>) -> Result<KnownHostsFile, RemoteError> {
         let words = offered.map_or_else(|| self.order_args.clone(), |o| self.key_args.iter().map(|w| substitute_key(w, o)).collect());
-        let shown = words.join(" ");
+        let command_line = words.join(" ");
         let failed = |what: String| RemoteError::InvalidConfig {
-            what: format!("KnownHostsCommand `{shown}` ({}) failed: {what}", self.origin),
-            hint: "run it by hand; it must print lines of known_hosts and end with status 0".to_owned(),
+            what: format!("KnownHostsCommand `{command_line}` ({}) failed: {what}", self.origin),
+            hint: "run it by hand; it must print known_hosts lines and exit with status 0".to_owned(),
         };
         let Some((program, arguments)) = words.split_first() else { return Err(failed("it is empty".to_owned())) };
         let arguments: Vec<&String> = arguments.iter().collect();
-        let said = process::run_process(program, &arguments, COMMAND_TIMEOUT, MAX_OUTPUT_BYTES).await.map_err(failed)?;
-        if !said.status.success() {
-            let last = process::last_lines(&said.stderr).map(|l| format!("; it said “{l}”")).unwrap_or_default();
-            return Err(failed(format!("{}{last}", process::describe_exit_status(said.status))));
+        let output = process::run_process(program, &arguments, COMMAND_TIMEOUT, MAX_OUTPUT_BYTES).await.map_err(failed)?;
+        if !output.status.success() {
+            let last = process::last_lines(&output.stderr).map(|l| format!("; it printed “{l}”")).unwrap_or_default();
+            return Err(failed(format!("{}{last}", process::describe_exit_status(output.status))));
         }
-        let entries = Arc::new(known_hosts::parse_known_hosts(&String::from_utf8_lossy(&said.stdout)));
+        let entries = Arc::new(known_hosts::parse_known_hosts(&String::from_utf8_lossy(&output.stdout)));
         Ok(KnownHostsFile { path: PathBuf::from("KnownHostsCommand"), entries, from_command: true })
     }
 }

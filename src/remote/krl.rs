@@ -1,6 +1,6 @@
-//! Reads what `RevokedHostKeys` names: a list of public keys, or a key revocation list as `ssh-keygen -k` writes it (PROTOCOL.krl of OpenSSH).
+//! Reads `RevokedHostKeys` files: a list of public keys, or a key revocation list of `ssh-keygen -k` (PROTOCOL.krl of OpenSSH).
 //!
-//! Uses `known_hosts` for key texts. Pure: bytes come in, an answer goes out. Whatever cannot be read whole is an error: it may have
+//! Anything that cannot be read completely is an error: it may have
 //! named the key in question.
 
 use std::collections::HashSet;
@@ -12,15 +12,15 @@ use crate::ssh_config::known_hosts;
 const MAGIC: &[u8] = b"SSHKRL\n\0";
 const FORMAT_VERSION: u32 = 1;
 
-/// A key or certificate that may be revoked.
+/// A key or certificate to check.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RevocationQuery<'a> {
-    /// The plain key's blob.
+    /// Blob of the plain key.
     pub(super) key: &'a [u8],
     pub(super) certificate: Option<CertificateId<'a>>,
 }
 
-/// Who issued a certificate, and under which number and name.
+/// Authority, serial and key id of a certificate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CertificateId<'a> {
     pub(super) ca_key: &'a [u8],
@@ -28,7 +28,7 @@ pub(super) struct CertificateId<'a> {
     pub(super) key_id: &'a str,
 }
 
-/// Everything that one file revokes.
+/// All revocations of one file.
 #[derive(Debug, Default)]
 pub(super) struct RevocationList {
     keys: HashSet<Vec<u8>>,
@@ -37,7 +37,7 @@ pub(super) struct RevocationList {
     certificates: Vec<RevokedCertificates>,
 }
 
-/// Certificates of one authority, or of all.
+/// Revoked certificates of one authority, or of all.
 #[derive(Debug, Default)]
 struct RevokedCertificates {
     ca_key: Option<Vec<u8>>,
@@ -47,15 +47,15 @@ struct RevokedCertificates {
 }
 
 impl RevocationList {
-    /// Reads a file of either form; an error is a fragment with the line, where there is one.
+    /// Parses either format; the error is a fragment, with the line if there is one.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         match bytes.strip_prefix(MAGIC) {
-            Some(rest) => parse_binary(rest).map_err(|what| format!("it is a damaged key revocation list: {what}")),
+            Some(rest) => parse_binary(rest).map_err(|what| format!("damaged key revocation list: {what}")),
             None => parse_key_list(&String::from_utf8_lossy(bytes)),
         }
     }
 
-    /// What revokes a key, as a fragment; nothing where it is not revoked.
+    /// The reason why a key is revoked, as a fragment; `None` if it is not.
     pub(super) fn find_revocation(&self, query: &RevocationQuery<'_>) -> Option<String> {
         if let Some(how) = self.revocation_of_key(query.key) {
             return Some(format!("it revokes this key{how}"));
@@ -89,7 +89,7 @@ impl RevokedCertificates {
             let byte = bits.len().checked_sub(at / 8 + 1).and_then(|i| bits.get(i))?;
             Some(byte >> (at % 8) & 1 == 1)
         };
-        // Zero is what a certificate without a number has: it cannot be revoked by it.
+        // Serial 0 means no serial: it cannot be revoked by number.
         let numbered = serial != 0
             && (self.serial_ranges.iter().any(|(low, high)| (*low..=*high).contains(&serial))
                 || self.serial_bitmaps.iter().any(|b| bit(b) == Some(true)));
@@ -115,7 +115,7 @@ fn parse_binary(bytes: &[u8]) -> Result<RevocationList, String> {
     let mut rest = KrlReader(bytes);
     let format = rest.read_u32()?;
     if format != FORMAT_VERSION {
-        return Err(format!("its format is {format}, and only {FORMAT_VERSION} can be read"));
+        return Err(format!("unsupported format version {format}, only {FORMAT_VERSION} can be read"));
     }
     // Version, date and flags; a reserved field and a comment.
     rest.take_bytes(24)?;
@@ -129,11 +129,11 @@ fn parse_binary(bytes: &[u8]) -> Result<RevocationList, String> {
             1 => revoked.certificates.push(parse_certificates(&mut section)?),
             2 => section.read_strings_into(&mut revoked.keys, None)?,
             3 => section.read_strings_into(&mut revoked.sha1_fingerprints, Some(20))?,
-            // A signature: like OpenSSH, we trust the file and not what it says of itself.
+            // A signature: like OpenSSH, we trust the file itself.
             4 => drop(rest.read_string()?),
             5 => section.read_strings_into(&mut revoked.sha256_fingerprints, Some(32))?,
             255 => parse_extension(&mut section)?,
-            other => return Err(format!("it has a section of the unknown type {other}")),
+            other => return Err(format!("unknown section type {other}")),
         }
     }
     Ok(revoked)
@@ -157,16 +157,16 @@ fn parse_certificates(section: &mut KrlReader<'_>) -> Result<RevokedCertificates
             0x22 => all.serial_bitmaps.push((part.read_u64()?, part.read_string()?.to_vec())),
             0x23 => part.read_strings_into(&mut all.key_ids, None)?,
             0x39 => parse_extension(&mut part)?,
-            other => return Err(format!("it has certificates of the unknown type {other:#x}")),
+            other => return Err(format!("unknown certificate section type {other:#x}")),
         }
         if !part.0.is_empty() {
-            return Err("a part is longer than what it holds".to_owned());
+            return Err("a section has trailing bytes".to_owned());
         }
     }
     Ok(all)
 }
 
-/// An extension that must be understood is an error: none is known.
+/// A critical extension is an error: none is supported.
 fn parse_extension(part: &mut KrlReader<'_>) -> Result<(), String> {
     let name = String::from_utf8_lossy(part.read_string()?).into_owned();
     let critical = part.read_u8()? != 0;
@@ -174,7 +174,7 @@ fn parse_extension(part: &mut KrlReader<'_>) -> Result<(), String> {
     if critical { Err(format!("it needs the extension `{name}`")) } else { Ok(()) }
 }
 
-/// What is left to read.
+/// The unread rest.
 struct KrlReader<'a>(&'a [u8]);
 
 impl<'a> KrlReader<'a> {
@@ -314,8 +314,8 @@ mod tests {
         assert!(whole <= 2, "only where a section ends: {whole}");
         let mut odd = bytes;
         odd.extend([77, 0, 0, 0, 0]);
-        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("unknown type 77")));
+        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("unknown section type 77")));
         odd[11] = 9;
-        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("format is 9")));
+        assert!(RevocationList::parse(&odd).is_err_and(|e| e.contains("format version 9")));
     }
 }

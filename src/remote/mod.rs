@@ -1,6 +1,6 @@
-//! The only way to a host: connect once, run scripts, follow a stream. The engine knows [`Remote`]; `remote/ssh` is the real one.
+//! The only access to a host: connect once, run scripts, follow a stream. The engine uses [`Remote`]; `remote/ssh` implements it.
 //!
-//! Uses `shell` and `inventory`. Owns sockets, key files and known_hosts. Knows nothing of plans, ranks or containers.
+//! Owns sockets, key files and known_hosts.
 
 mod algorithms;
 mod auth_options;
@@ -36,30 +36,30 @@ pub use self::ssh_settings::{SshSettings, UserPrompt};
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::model::tcp_reachability::TcpReachability;
 
-/// A connected host. Every call has a deadline; a lost connection is an error of every call under way.
+/// A connected host. Every call has a deadline; if the connection is lost, every pending call fails.
 pub trait Remote: Send + Sync {
-    /// Runs a script to its end. At most the command's timeout.
+    /// Runs a script to its end, limited by the command's timeout.
     fn exec<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>>;
 
-    /// Like [`Remote::exec`], in a session that is kept free for stopping: it does not wait behind other commands.
+    /// Like [`Remote::exec`], in a session reserved for stopping: it does not wait behind other commands.
     fn exec_priority<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>> {
         self.exec(command)
     }
 
-    /// Like [`Remote::exec`], but what the script writes is handed over as it comes; gives its exit status. A receiver that takes its time
-    /// makes the host wait, and all that share its connection: meant for one host alone. One that is gone ends the script.
+    /// Like [`Remote::exec`], but output is forwarded as it arrives; returns the exit status. A slow receiver
+    /// makes the host and everything on its connection wait: use it for one host alone. Dropping the receiver ends the script.
     fn exec_streaming<'a>(
         &'a self,
         command: &'a RemoteCommand,
         chunks: mpsc::Sender<OutputChunk>,
     ) -> BoxFuture<'a, Result<i32, RemoteError>>;
 
-    /// Starts a script that talks for long (`Frame::wrap_stream`); its begin mark must come within the command's timeout.
+    /// Starts a long-running script (`Frame::wrap_stream`); its begin mark must arrive within the command's timeout.
     fn open_stream<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>>;
 
-    /// Starts a script that a person talks with: in a terminal where one is given, else with pipes. It must start within the command's timeout;
-    /// its end, and what it writes, are waited for without a limit. The receiver may take its time and then makes the host wait, and all that
-    /// share its connection: meant for a connection of its own.
+    /// Starts an interactive script: in a terminal if one is given, otherwise with pipes. It must start within the command's timeout;
+    /// its output and end have no time limit. A slow receiver makes the host and everything on its connection
+    /// wait: use a connection of its own.
     fn open_interactive<'a>(
         &'a self,
         command: &'a RemoteCommand,
@@ -72,11 +72,11 @@ pub trait Remote: Send + Sync {
     /// Whether the connection is known to be dead.
     fn is_closed(&self) -> bool;
 
-    /// Says goodbye; at most 2 s.
+    /// Disconnects; at most 2 s.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What a person's terminal is.
+/// The user's terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PtySpec {
     /// `$TERM`.
@@ -85,37 +85,37 @@ pub struct PtySpec {
     pub rows: u16,
 }
 
-/// A program that a person talks with. Dropping it closes its channel: in a terminal, the program is told that it hung up.
+/// An interactive program. Dropping it closes its channel: in a terminal, the program gets SIGHUP.
 pub struct InteractiveChannel {
-    /// What it writes. Bounded.
+    /// Its output. Bounded.
     pub output: mpsc::Receiver<OutputChunk>,
-    /// What it is told; a send fails once it is over.
+    /// Its input; sending fails after its end.
     pub input: mpsc::Sender<ChannelInput>,
-    /// How it ended, once all of its output was taken.
+    /// How it ended, after all of its output was received.
     pub exit: oneshot::Receiver<Result<i32, RemoteError>>,
 }
 
-/// What a program is told that a person talks with.
+/// Input of an interactive program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelInput {
-    /// Typed, or piped in.
+    /// Typed or piped bytes.
     Bytes(Bytes),
-    /// The terminal has this many columns and rows now.
+    /// New size of the terminal in columns and rows.
     Resize(u16, u16),
-    /// Nothing more is typed.
+    /// End of input.
     Eof,
 }
 
-/// A part of what a script writes.
+/// A chunk of a script's output.
 #[derive(Debug)]
 pub enum OutputChunk {
     Stdout(Bytes),
-    /// To standard error, login noise included.
+    /// Standard error, login noise included.
     Stderr(Bytes),
 }
 
 impl OutputChunk {
-    /// Whether there is nothing in it.
+    /// Whether the chunk is empty.
     pub fn is_empty(&self) -> bool {
         let (OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes)) = self;
         bytes.is_empty()
@@ -124,24 +124,24 @@ impl OutputChunk {
 
 /// A running stream. Dropping it closes its channel.
 pub struct RemoteStream {
-    /// What it writes after the begin mark. Ends with `None` after the last byte, or after an error was sent. The reader behind it never
-    /// waits: it holds at most [`RemoteCommand::output_limit`] bytes, and a host that sends more than that unread is cut off. A caller that takes its time
-    /// bounds what comes by acknowledgements (`plan/log_frames`).
+    /// Output after the begin mark. Ends with `None` after the last byte or an error. The SSH reader never
+    /// waits: it holds at most [`RemoteCommand::output_limit`] bytes, and a host that sends more unread bytes is cut off. A slow caller
+    /// limits the host by acknowledgements (`plan/protocol`).
     pub output: ByteReceiver<RemoteError>,
-    /// What it reads. Bounded; a send fails once the stream is over.
+    /// Its input. Bounded; sending fails after the end of the stream.
     pub input: mpsc::Sender<Bytes>,
 }
 
-/// Opens connections: the engine's factory, so that a lost host can be connected again.
+/// Opens connections; the engine uses it again to reconnect a lost host.
 pub trait HostConnector: Send + Sync {
-    /// For how long a host of a run is tried again after an error that no retry mends.
+    /// How long to retry a host of a run after an error that retries alone do not fix.
     fn retry_window(&self, host: usize) -> Duration;
 
     /// Connects to host number `host` of the inventory.
     fn connect(&self, host: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>>;
 }
 
-/// Why a host did not do what was asked.
+/// Why a request to a host failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RemoteError {
     /// The host could not be reached, or the connection was lost.
@@ -151,7 +151,7 @@ pub enum RemoteError {
         what: String,
         /// What to do next; may be empty.
         hint: String,
-        /// Whether trying again can help (never after a refusal).
+        /// Whether a retry can help (never after a refusal).
         retry: bool,
     },
     /// The host refused us: host key, authentication.
@@ -159,19 +159,19 @@ pub enum RemoteError {
     Refused {
         /// What was refused, with file and line where there is one.
         what: String,
-        /// The command that mends it; may be empty.
+        /// The command that fixes it; may be empty.
         hint: String,
     },
     /// No answer within the deadline.
     #[error("no answer to `{title}` within {after:?}")]
     Timeout { title: String, after: Duration },
-    /// The host does not keep to the protocol: it is cut off.
+    /// The host violates the protocol: its stream is closed.
     #[error("{what}")]
     Protocol { what: String },
-    /// It ended without an end mark: the outcome is not known.
+    /// The script ended without an end mark: the outcome is unknown.
     #[error("`{title}` was cut off: {what}")]
     Truncated { title: String, what: String },
-    /// The laptop's settings are wrong (ssh_config, key file): no host was asked.
+    /// The laptop's settings are wrong (ssh_config, key file): no host was contacted.
     #[error("{what}")]
     InvalidConfig {
         /// What is wrong, with file and line.
@@ -186,12 +186,12 @@ impl RemoteError {
     pub fn hint(&self) -> &str {
         match self {
             RemoteError::Lost { hint, .. } | RemoteError::Refused { hint, .. } | RemoteError::InvalidConfig { hint, .. } => hint,
-            RemoteError::Protocol { .. } => "is what runs there the host's own sshd and /bin/sh? It sent what no script of ours sends",
+            RemoteError::Protocol { .. } => "the host sent unexpected data; check that its own sshd and /bin/sh answer there",
             RemoteError::Timeout { .. } | RemoteError::Truncated { .. } => "",
         }
     }
 
-    /// Whether the connection may be tried again.
+    /// Whether the connection may be retried.
     pub fn is_retryable(&self) -> bool {
         match self {
             RemoteError::Lost { retry, .. } => *retry,

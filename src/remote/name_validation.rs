@@ -1,6 +1,6 @@
-//! Which names may become words of a command on the laptop: ProxyCommand, KnownHostsCommand, and the `Match exec` that `ssh -G` runs.
+//! Which names may be used in local commands: ProxyCommand, KnownHostsCommand, and the `Match exec` that `ssh -G` runs.
 //!
-//! Uses `inventory` and `ssh_config::names`. What an inventory says passes the inventory's stricter rules too.
+//! Names from the inventory must also pass the inventory's stricter rules.
 
 use super::RemoteError;
 use super::hop_target::HopTarget;
@@ -8,22 +8,23 @@ use crate::inventory;
 use crate::ssh_config::SettingOrigin;
 use crate::ssh_config::name_rules::{escape_for_display, validate_host, validate_jump, validate_user};
 
-/// Looks at what ssh would be given on its command line, before anything is run with it.
+/// Validates the names that would go on ssh's command line, before anything runs with them.
 pub(super) fn validate_hop_names(target: &HopTarget<'_>) -> Result<(), RemoteError> {
     let strict = target.origin == SettingOrigin::Inventory;
     let fine = |what: &str, text: &str, own: fn(&str) -> bool, theirs: fn(&str) -> Result<(), String>| {
-        let wrong = theirs(text).err().or_else(|| (strict && !own(text)).then(|| format!("`{}` is no {what}", escape_for_display(text))));
+        let wrong =
+            theirs(text).err().or_else(|| (strict && !own(text)).then(|| format!("`{}` is not a valid {what}", escape_for_display(text))));
         wrong.map_or(Ok(()), |why| {
             Err(RemoteError::InvalidConfig {
                 what: format!("{}: {what}: {why}", target.origin),
-                hint: format!("give it a {what} of letters, digits and - _ . +: local commands of ssh_config are made with it"),
+                hint: format!("use a {what} of letters, digits and - _ . +: local commands in ssh_config are built from it"),
             })
         })
     };
     fine("host", target.alias, inventory::is_valid_host_name, validate_host)?;
     target.address.map_or(Ok(()), |address| fine("address", address, inventory::is_valid_address, validate_host))?;
     target.user.map_or(Ok(()), |name| fine("user", name, inventory::is_valid_user, validate_user))?;
-    // The hop before a jump host may be one that ssh_config names.
+    // The previous hop of a jump host may come from ssh_config.
     let own = if target.is_jump { |_: &str| true } else { inventory::is_valid_jump_host };
     let mut jumps = target.forced_jumps.as_deref().filter(|via| !via.is_empty()).into_iter().flat_map(|via| via.split(','));
     jumps.try_for_each(|jump| fine("jump host", jump, own, validate_jump))
@@ -49,7 +50,7 @@ mod tests {
         );
         assert!(asked("a", Some("$(id)"), None, None, SettingOrigin::Inventory).is_err());
         assert!(asked("a", None, Some("a|b"), None, SettingOrigin::Inventory).is_err());
-        assert!(asked("a", None, Some("li wei"), None, SettingOrigin::Inventory).unwrap_err().contains("is no user"));
+        assert!(asked("a", None, Some("li wei"), None, SettingOrigin::Inventory).unwrap_err().contains("is not a valid user"));
         assert_eq!(asked("a", None, Some("li wei"), None, SettingOrigin::SshG), Ok(()), "as OpenSSH");
         assert!(asked("a", None, None, Some("b,`id`@c"), SettingOrigin::Inventory).is_err());
     }

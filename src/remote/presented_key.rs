@@ -1,16 +1,13 @@
-//! The key or certificate that a host shows.
-//!
-//! Uses `certificate` and `known_hosts`.
+//! The key or certificate that a host presents.
 
 use super::host_certificate::HostCertificate;
 use crate::ssh_config::known_hosts;
 
-/// What a host shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PresentedKey {
-    /// The type of the plain key.
+    /// Type of the plain key.
     pub(super) key_type: String,
-    /// The blob of the plain key.
+    /// Blob of the plain key.
     pub(super) key: Vec<u8>,
     pub(super) certificate: Option<HostCertificate>,
 }

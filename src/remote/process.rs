@@ -1,6 +1,4 @@
-//! Programs of the laptop that speak for us: each in a process group of its own that is gone when its owner is.
-//!
-//! Uses nothing. Owns the processes; knows nothing of what they are for.
+//! Local helper programs, each in a process group that is killed with its owner.
 #![expect(clippy::disallowed_methods, reason = "processes of the laptop")]
 
 use std::ffi::OsStr;
@@ -13,21 +11,20 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-/// How many lines of a failed program are shown.
+/// Number of output lines shown for a failed program.
 const MAX_SHOWN_LINES: usize = 3;
 
-/// A running program with all that it has started in its group. Dropping it kills them.
+/// A running program with everything it started in its group. Dropping it kills them.
 #[derive(Debug)]
 pub(super) struct ProcessGroup {
     child: Child,
     group: Option<Pid>,
 }
 
-/// The ends of a program's pipes.
 pub(super) type ChildPipes = (Option<ChildStdin>, ChildStdout, ChildStderr);
 
 impl ProcessGroup {
-    /// Starts a program; `input`: whether it is given one, else it reads nothing.
+    /// Starts a program; without `input` its standard input is empty.
     pub(super) fn spawn<S: AsRef<OsStr>>(program: S, arguments: &[S], input: bool) -> io::Result<(Self, ChildPipes)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(if input { Stdio::piped() } else { Stdio::null() });
@@ -39,15 +36,15 @@ impl ProcessGroup {
         Ok((ProcessGroup { child, group }, pipes))
     }
 
-    /// Asks the group to end; that it is gone already is as good.
+    /// Sends TERM to the group; a group that is already gone is not an error.
     pub(super) fn send_hangup(&self) {
         self.signal(Signal::HUP);
     }
 
-    /// Waits until the program has ended by itself. What it has started goes with it.
+    /// Waits until the program exits. The rest of its group is killed.
     pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await;
-        // A number that was waited for may belong to someone else soon, so this is the last signal.
+        // The pid may be reused after the wait, so this is the last signal.
         self.signal(Signal::KILL);
         self.group = None;
         status
@@ -66,16 +63,16 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// How a program ended, in words.
+/// Describes how a program ended.
 pub(super) fn describe_exit_status(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("it ended with status {code}"),
+        (Some(code), _) => format!("it exited with status {code}"),
         (None, Some(signal)) => format!("it was killed by signal {signal}"),
         (None, None) => "it ended".to_owned(),
     }
 }
 
-/// The last lines that a program has written for people, as one, without control characters, at most 300 characters.
+/// The last lines of a program's output joined into one, without control characters, at most 300 characters.
 pub(super) fn last_lines(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
     let lines: Vec<&str> = text.lines().rev().map(str::trim).filter(|l| !l.is_empty()).take(MAX_SHOWN_LINES).collect();
@@ -83,14 +80,14 @@ pub(super) fn last_lines(text: &[u8]) -> Option<String> {
     (!line.is_empty()).then(|| line.chars().filter(|c| !c.is_control()).take(300).collect())
 }
 
-/// What a program said, up to a limit, and how it ended.
+/// Output of a program up to a limit, and its exit status.
 pub(super) struct ProcessOutput {
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
     pub(super) status: ExitStatus,
 }
 
-/// Runs a program to its end. An error is a fragment: it could not be started, took too long, or said too much.
+/// Runs a program to its end. The error is a fragment: it could not be started, took too long, or printed too much.
 pub(super) async fn run_process<S: AsRef<OsStr>>(
     program: S,
     arguments: &[S],
@@ -103,13 +100,13 @@ pub(super) async fn run_process<S: AsRef<OsStr>>(
         let status = group.wait().await.map_err(|e| e.to_string())?;
         Ok(ProcessOutput { stdout: out, stderr: err, status })
     };
-    tokio::time::timeout(within, all).await.unwrap_or_else(|_| Err(format!("it did not end within {within:?}")))
+    tokio::time::timeout(within, all).await.unwrap_or_else(|_| Err(format!("it did not exit within {within:?}")))
 }
 
 async fn read_limited(from: impl AsyncRead + Unpin, limit: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let count = from.take(limit + 1).read_to_end(&mut bytes).await.map_err(|e| e.to_string())?;
-    if u64::try_from(count).is_ok_and(|c| c > limit) { Err(format!("it said more than {limit} bytes")) } else { Ok(bytes) }
+    if u64::try_from(count).is_ok_and(|c| c > limit) { Err(format!("it printed more than {limit} bytes")) } else { Ok(bytes) }
 }
 
 #[cfg(test)]
@@ -124,13 +121,13 @@ mod tests {
 
     #[tokio::test]
     async fn process_output_and_status_are_captured() {
-        let said = sh("echo out; echo err >&2; exit 3", SECOND * 10).await.expect("an answer");
+        let output = sh("echo out; echo err >&2; exit 3", SECOND * 10).await.expect("an answer");
         assert_eq!(
-            (said.stdout.as_slice(), said.stderr.as_slice(), describe_exit_status(said.status).as_str()),
-            (&b"out\n"[..], &b"err\n"[..], "it ended with status 3")
+            (output.stdout.as_slice(), output.stderr.as_slice(), describe_exit_status(output.status).as_str()),
+            (&b"out\n"[..], &b"err\n"[..], "it exited with status 3")
         );
-        let said = sh("kill -9 $$", SECOND * 10).await.expect("an answer");
-        assert_eq!(describe_exit_status(said.status), "it was killed by signal 9");
+        let output = sh("kill -9 $$", SECOND * 10).await.expect("an answer");
+        assert_eq!(describe_exit_status(output.status), "it was killed by signal 9");
         assert_eq!(last_lines(b"one\ntwo\n\n\tthree\x1b[0m\r\nfour\n\n").as_deref(), Some("two; three[0m; four"));
         assert_eq!(last_lines(b" \n"), None);
         assert!(sh("head -c 2000 /dev/zero", SECOND * 10).await.is_err_and(|e| e.contains("more than 1000")));
@@ -143,10 +140,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! >{}; wait", file.display());
-        assert!(sh(&script, SECOND * 3).await.is_err_and(|e| e.contains("did not end within 3s")));
+        assert!(sh(&script, SECOND * 3).await.is_err_and(|e| e.contains("did not exit within 3s")));
         let pid = std::fs::read_to_string(file).expect("a pid");
         for _ in 0..2000 {
-            // Of one that nobody has waited for, a name without files is left.
+            // A zombie still has a /proc entry, but no files.
             if !std::path::Path::new(&format!("/proc/{}/fd/0", pid.trim())).exists() {
                 return;
             }

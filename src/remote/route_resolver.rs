@@ -1,7 +1,5 @@
-//! Decides how a host is reached: what ssh_config says of it and of its jump hosts. The files are read once for all hosts; ssh is asked only
-//! where it alone can tell. With `-F none` or `ssh.config: none` nothing is read.
-//!
-//! Uses `ssh_config` and `hop`. Knows no sockets.
+//! Resolves the route to a host from ssh_config. Files are read once for all hosts; `ssh -G` runs only
+//! where it is needed. With `-F none` or `ssh.config: none` nothing is read.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -21,17 +19,17 @@ use crate::ssh_config::config_files;
 use crate::ssh_config::resolve::{HostQuery, MatchResult, resolve_host};
 use crate::ssh_config::{JumpHost, SettingOrigin, SshConfigFile, SshOptions};
 
-/// ssh processes at once.
+/// Concurrent ssh processes.
 const MAX_SSH_PROCESSES: usize = 8;
-/// In place of a file: no ssh_config at all.
+/// No ssh_config at all.
 const NO_CONFIG: &str = "none";
-/// Jump hosts one behind another; more is taken for a loop.
+/// Maximum number of jump hosts; more is treated as a loop.
 const MAX_JUMPS: usize = 8;
 
-/// One answer for all who ask the same.
+/// One result shared by equal requests.
 type ResultCache<K, V> = Mutex<HashMap<K, Arc<OnceCell<Result<V, RemoteError>>>>>;
 
-/// Resolves hosts to ways.
+/// Resolves hosts to routes.
 pub(super) struct RouteResolver {
     settings: SshSettings,
     ssh_processes: Semaphore,
@@ -39,7 +37,7 @@ pub(super) struct RouteResolver {
     ssh_g_cache: ResultCache<Vec<String>, SshOptions>,
 }
 
-/// One hop and what it was made from.
+/// One hop with its sources.
 pub(super) struct ResolvedHop {
     pub(super) hop: Hop,
     pub(super) options: SshOptions,
@@ -55,12 +53,12 @@ impl RouteResolver {
         }
     }
 
-    /// The way to a host: its jump hosts, first hop first, then the host.
+    /// The route to a host: its jump hosts in order, then the host.
     pub(super) async fn route(&self, host: &InventoryHost) -> Result<Vec<Hop>, RemoteError> {
         Ok(self.resolve_hops(host).await?.into_iter().map(|step| step.hop).collect())
     }
 
-    /// The way to a host, with where every setting came from.
+    /// The route to a host with the origin of every setting.
     pub(super) async fn resolve_hops(&self, host: &InventoryHost) -> Result<Vec<ResolvedHop>, RemoteError> {
         let asked = HopTarget::for_host(host);
         let options = self.resolve_options(&asked).await?;
@@ -84,14 +82,14 @@ impl RouteResolver {
         Ok(way)
     }
 
-    /// Puts the jump hosts of the first jump host before it, again and again: as with ssh, only the first one's own ProxyJump counts.
+    /// Prepends the jump hosts of the first jump host repeatedly: as with ssh, only the first one's own ProxyJump counts.
     async fn prepend_nested_jumps(&self, host: &InventoryHost, chain: &mut Vec<(JumpHost, SettingOrigin)>) -> Result<(), RemoteError> {
         while let Some((first, origin)) = chain.first().cloned() {
             let itself = first.host == host.name && first.port == host.ssh.port && first.user.is_none();
             if itself || chain.len() > MAX_JUMPS || chain.iter().skip(1).any(|(jump, _)| *jump == first) {
                 let hops: Vec<&str> = chain.iter().map(|(j, _)| j.host.as_str()).collect();
                 return Err(RemoteError::InvalidConfig {
-                    what: format!("{origin}: the jump hosts of {} lead in a circle: {}", host.name, hops.join(" → ")),
+                    what: format!("{origin}: the jump hosts of {} form a loop: {}", host.name, hops.join(" → ")),
                     hint: "exclude the jump host from its own `Host` pattern, or give it `ProxyJump none`".to_owned(),
                 });
             }
@@ -112,11 +110,13 @@ impl RouteResolver {
         let wrong = |what: String, hint: &str| RemoteError::InvalidConfig { what, hint: hint.to_owned() };
         match resolve_host(&sources, question, inventory_overrides(target)) {
             MatchResult::Resolved(options) => Ok(options),
-            MatchResult::Invalid(lines) => Err(wrong(lines.join("; "), "mend these lines, or name another file with ssh.config or -F")),
+            MatchResult::Invalid(lines) => {
+                Err(wrong(lines.join("; "), "correct these lines, or choose another file with ssh.config or -F"))
+            }
             MatchResult::NeedsSsh(place, what) => {
                 let Some(program) = ssh_g::find_ssh(self.settings.search_path.as_deref()) else {
-                    let what = format!("{place}: {what} is for ssh to judge, and there is no `ssh` program on PATH");
-                    return Err(wrong(what, "install the OpenSSH client (apt install openssh-client), or take the line out"));
+                    let what = format!("{place}: {what} needs `ssh` to evaluate it, and there is no `ssh` on PATH");
+                    return Err(wrong(what, "install the OpenSSH client (apt install openssh-client), or remove the line"));
                 };
                 let arguments = ssh_g_arguments(target, config);
                 let answer = shared_cell(&self.ssh_g_cache, arguments.clone());
@@ -124,7 +124,7 @@ impl RouteResolver {
                     let _permit = self.ssh_processes.acquire().await.map_err(|e| wrong(format!("ssh -G: {e}"), ""))?;
                     ssh_g::run_ssh_g(program, &arguments, target.alias).await
                 };
-                // What stands over every file is still ours to name.
+                // Overrides still apply without files.
                 let mut options = answer.get_or_init(question).await.clone()?;
                 for (keyword, values) in inventory_overrides(target).iter() {
                     values.iter().filter(|_| keyword != "HostName").for_each(|v| options.set(keyword, &v.text, &v.origin));
@@ -136,7 +136,8 @@ impl RouteResolver {
 
     async fn load_sources(&self, config: Option<PathBuf>) -> Result<Arc<[Arc<SshConfigFile>]>, RemoteError> {
         let answer = shared_cell(&self.source_cache, config.clone());
-        let wrong = |what| RemoteError::InvalidConfig { what, hint: "mend the file, or name another one with ssh.config or -F".to_owned() };
+        let wrong =
+            |what| RemoteError::InvalidConfig { what, hint: "correct the file, or choose another one with ssh.config or -F".to_owned() };
         let home = self.settings.home.clone();
         let read = || async {
             let read = tokio::task::spawn_blocking(move || config_files::read_config_files(config.as_deref(), &home)).await;
@@ -159,25 +160,25 @@ fn parse_jump_hosts(alias: &str, text: &str, origin: &SettingOrigin) -> Result<V
     Ok(jumps.into_iter().map(|jump| (jump, origin.clone())).collect())
 }
 
-/// What the inventory, or whoever named a jump host, says over ssh_config.
+/// The settings of the inventory, or of whatever names a jump host, that override ssh_config.
 fn inventory_overrides(target: &HopTarget<'_>) -> SshOptions {
     let mut options = SshOptions::default();
     let mut preset = |keyword: &str, value: Option<String>| value.into_iter().for_each(|v| options.set(keyword, &v, &target.origin));
     preset("HostName", target.address.map(escape_percent));
     preset("User", target.user.map(str::to_owned));
     preset("Port", target.port.map(|p| p.to_string()));
-    // Where the way is known, neither keyword has a say.
+    // If the route is given, neither keyword applies.
     preset("ProxyJump", proxy_jump_value(target));
     preset("ProxyCommand", target.forced_jumps.as_ref().map(|_| NO_CONFIG.to_owned()));
     options
 }
 
-/// The jump hosts that are known beforehand; `none`: there are none.
+/// Jump hosts given explicitly; `none` means no jump host.
 fn proxy_jump_value(target: &HopTarget<'_>) -> Option<String> {
     target.forced_jumps.as_ref().map(|via| if via.is_empty() { NO_CONFIG.to_owned() } else { via.clone() })
 }
 
-/// An address may hold a `%` (fe80::1%eth0), which ssh would take for a token.
+/// An address may contain `%` (fe80::1%eth0), which ssh would read as a token.
 fn escape_percent(address: &str) -> String {
     address.replace('%', "%%")
 }

@@ -1,6 +1,4 @@
-//! Asks the ssh program what only it can tell: `ssh -G`.
-//!
-//! Uses `options` and `process`. Knows no sockets.
+//! Runs `ssh -G` for settings that only ssh can evaluate.
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,29 +6,29 @@ use std::time::Duration;
 use crate::remote::{RemoteError, process};
 use crate::ssh_config::SshOptions;
 
-/// How long one may take; its `Match exec` included.
+/// Timeout of one run, its `Match exec` included.
 const SSH_G_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much it may print.
+/// Maximum output.
 const MAX_OUTPUT_BYTES: u64 = 1 << 20;
 
-/// The ssh program on a `PATH`.
+/// The ssh program found on `PATH`.
 pub(crate) fn find_ssh(path: Option<&OsStr>) -> Option<PathBuf> {
     std::env::split_paths(path?).map(|folder| folder.join("ssh")).find(|file| file.is_file())
 }
 
-/// Runs `ssh -G` with these arguments. At most 5 s; what it has started goes with it.
+/// Runs `ssh -G` with these arguments. At most 5 s; its process group is killed afterwards.
 pub(crate) async fn run_ssh_g(program: PathBuf, arguments: &[String], alias: &str) -> Result<SshOptions, RemoteError> {
     let wrong = |what: String, hint: &str| RemoteError::InvalidConfig { what, hint: hint.to_owned() };
     let hint = "a `Match exec` in ssh_config may hang; try the command by hand";
     let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
-    let said = process::run_process(program.as_os_str(), &arguments, SSH_G_TIMEOUT, MAX_OUTPUT_BYTES).await;
-    let said = said.map_err(|what| wrong(format!("`ssh -G {alias}`: {what}"), hint))?;
-    if !said.status.success() {
-        let said = String::from_utf8_lossy(&said.stderr);
-        let said: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Pseudo-terminal")).collect();
-        let what = format!("ssh_config was refused by ssh for {alias}: {}", said.join("; "));
-        return Err(wrong(what, "mend the line that ssh names, or name another file with ssh.config or -F"));
+    let output = process::run_process(program.as_os_str(), &arguments, SSH_G_TIMEOUT, MAX_OUTPUT_BYTES).await;
+    let output = output.map_err(|what| wrong(format!("`ssh -G {alias}`: {what}"), hint))?;
+    if !output.status.success() {
+        let output = String::from_utf8_lossy(&output.stderr);
+        let output: Vec<&str> = output.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Pseudo-terminal")).collect();
+        let what = format!("ssh rejected ssh_config for {alias}: {}", output.join("; "));
+        return Err(wrong(what, "correct the line that ssh names, or choose another file with ssh.config or -F"));
     }
-    Ok(SshOptions::parse_ssh_g(&String::from_utf8_lossy(&said.stdout)))
+    Ok(SshOptions::parse_ssh_g(&String::from_utf8_lossy(&output.stdout)))
 }

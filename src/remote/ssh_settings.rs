@@ -1,6 +1,6 @@
-//! What the laptop gives to its connections: folders, files, the ssh-agent, and the one way to ask a person.
+//! The laptop's side of connections: directories, files, the ssh-agent, and the prompt for the user.
 //!
-//! Uses nothing. Knows no sockets; `cli` makes it, `remote/ssh` reads it.
+//! `cli` builds it, `remote/ssh` reads it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,43 +8,42 @@ use std::sync::Arc;
 
 use crate::ssh_config::EnvLookup;
 
-/// Asks and tells the person at the terminal, one thing at a time.
+/// Prompts and notices for the user at the terminal, one at a time.
 pub trait UserPrompt: Send + Sync {
-    /// Asks for a secret, blocking; `None` where there is no terminal or the person declined.
+    /// Prompts for a secret, blocking; `None` without a terminal or if the user declined.
     fn ask_secret(&self, what: &str) -> Option<String>;
-    /// Asks for something that may be seen while it is typed, blocking; `None` as above.
+    /// Prompts for visible input, blocking; `None` as above.
     fn ask_line(&self, what: &str) -> Option<String> {
         self.ask_secret(what)
     }
-    /// Tells something that does not stop the work.
+    /// Shows a notice; does not stop the work.
     fn show_notice(&self, text: &str);
 }
 
-/// Everything that a connection takes from the laptop.
+/// Everything a connection needs from the laptop.
 #[derive(Clone)]
 pub struct SshSettings {
-    /// The user's home folder, for `~` and `%d`.
+    /// The user's home directory, for `~` and `%d`.
     pub home: PathBuf,
-    /// The inventory's folder: its relative paths begin here.
+    /// The inventory's directory: its relative paths start here.
     pub inventory_dir: PathBuf,
     /// The ssh_config file used instead of the user's (`-F`).
     pub config_file: Option<PathBuf>,
     /// The ssh-agent's socket (`SSH_AUTH_SOCK`).
     pub agent_socket: Option<PathBuf>,
-    /// `PATH`, where `ssh` is looked for.
+    /// `PATH`, to find `ssh`.
     pub search_path: Option<OsString>,
     /// The laptop's user name.
     pub local_user: String,
-    /// The person at the terminal.
     pub prompt: Arc<dyn UserPrompt>,
-    /// The most handshakes at once (`--forks`); never more than 64.
+    /// Maximum concurrent handshakes (`--forks`); never more than 64.
     pub max_handshakes: usize,
     /// Variables named by `ssh.password` and by `${…}` in ssh_config.
     pub env: EnvLookup,
 }
 
 impl SshSettings {
-    /// Resolves a path of the inventory: `~` is the home folder, a relative path begins at the inventory's folder.
+    /// Resolves a path of the inventory: `~` is the home directory, a relative path starts at the inventory's directory.
     pub fn resolve_path(&self, path: &str) -> PathBuf {
         let tilde = expand_tilde(path, &self.home);
         if tilde.is_absolute() { tilde } else { self.inventory_dir.join(tilde.strip_prefix(".").unwrap_or(&tilde)) }

@@ -1,6 +1,6 @@
 //! This program under another name: which stand-in is meant, and the small ones (sudo, date, hostname, python3, setsid).
 //!
-//! Uses `place` to find its host through the environment. A stand-in is a process of its own and talks on its own output.
+//! A stand-in finds its host through the environment. It is a process of its own with its own output.
 #![expect(clippy::disallowed_methods, reason = "a stand-in is a program: it reads its environment and starts others")]
 
 use std::ffi::OsString;
@@ -67,7 +67,7 @@ fn shim_main(context: &ProgramContext, args: &[String]) -> ExitCode {
     match args.split_first() {
         Some((word, rest)) if word == "setsid" => setsid_main(rest),
         Some((word, rest)) if word == "container" => docker::supervise_container(context, rest),
-        _ => ProgramOutput::fail(125, "sandbox-shim: not for people").print(),
+        _ => ProgramOutput::fail(125, "sandbox-shim: internal program of the sandbox, not for direct use").print(),
     }
 }
 

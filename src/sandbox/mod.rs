@@ -1,7 +1,7 @@
 //! A cluster on loopback: fake hosts behind real SSH that run what they are sent in a real shell, with stand-ins for docker, nvidia-smi,
 //! torchrun and sudo. The demo, the tests and the benchmarks stand on it.
 //!
-//! Uses no other room. Must not use `plan`: if it understood our commands by sharing code with them, it would prove nothing.
+//! Must not use `plan`: if it shared code with our commands, it would prove nothing.
 //!
 //! What it does not do: nothing is chrooted (a container sees this machine's files; a mount whose two paths differ is honoured for the working
 //! directory only), users are not changed, limits (`--shm-size`, `--ulimit`, `:ro`) are recorded and not enforced, restart policies do nothing,

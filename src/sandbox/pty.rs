@@ -1,6 +1,6 @@
 //! Pseudo-terminals: the end that a fake sshd or the stand-in of docker holds, and the end that a program gets.
 //!
-//! Uses the system's. The size is told by whoever holds the terminal's other end, and the kernel tells the program (SIGWINCH).
+//! The holder of the other end sets the size, and the kernel notifies the program (SIGWINCH).
 
 use std::io;
 use std::os::fd::OwnedFd;

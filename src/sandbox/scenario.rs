@@ -1,6 +1,4 @@
 //! What a sandbox shall be: how many hosts, what they have, and what is wrong with them. The YAML door of the sandbox.
-//!
-//! Uses nothing of the house. Knows nothing of how the hosts are made.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,11 +78,11 @@ impl Scenario {
                 return Err(SandboxError::Scenario(format!("hosts[{index}].name: `{}` is not a host name", host.name)));
             }
             if self.hosts.iter().take(index).any(|other| other.name == host.name) {
-                return Err(SandboxError::Scenario(format!("hosts[{index}].name: `{}` is there twice", host.name)));
+                return Err(SandboxError::Scenario(format!("hosts[{index}].name: `{}` is used twice", host.name)));
             }
         }
         if self.hosts.is_empty() || self.hosts.len() > MAX_HOSTS {
-            return Err(SandboxError::Scenario(format!("hosts: {} asked, from 1 to {MAX_HOSTS} are possible", self.hosts.len())));
+            return Err(SandboxError::Scenario(format!("hosts: {} requested, allowed are from 1 to {MAX_HOSTS}", self.hosts.len())));
         }
         Ok(self)
     }

@@ -1,6 +1,6 @@
-//! What panes and overlays ask for, done: another screen, text that leaves, and what changes something on hosts, which is mostly asked back.
+//! Carries out what panes and overlays request: switch screens, export text, and change something on hosts after a confirmation.
 //!
-//! Uses the app and its dialogs. It is said which way a text went, since a terminal may refuse it and never says so.
+//! A toast names the way a text was exported, because a terminal may ignore OSC 52 without an error.
 
 use super::app::App;
 use super::command_palette::PaletteOutcome;
@@ -12,44 +12,44 @@ use super::text_input::InputOutcome;
 use super::ui::{Overlay, Screen};
 use super::view::{gpus, host, logs};
 
-/// The longest text for a clipboard, bytes; a longer one goes to a file.
+/// Maximum clipboard text in bytes; longer text goes to a file.
 const MAX_CLIPBOARD_BYTES: usize = 64 << 10;
 
 impl App {
-    /// Asks before anything is changed, or says why it cannot be.
+    /// Opens a confirmation dialog for a mutating command, or shows why the command is not available.
     pub(super) fn confirm_action(&mut self, cmd: UiCommand) {
-        let offer = self.model.capabilities.clone();
+        let capabilities = self.model.capabilities.clone();
         let dialog = match cmd {
             _ if self.model.readonly => return,
             UiCommand::Shell => return self.request_shell(),
-            UiCommand::Start => match &offer.start_summary {
+            UiCommand::Start => match &capabilities.start_summary {
                 Some(what) => Dialog::confirm_start(&self.model.sanitize(&self.model.state.info.name), what),
-                None => return self.show_toast("there is no plan that waits for its start"),
+                None => return self.show_toast("no launch is waiting to be started"),
             },
-            UiCommand::TearDown if offer.can_control || offer.can_tear_down => Dialog::confirm_teardown(&self.model),
-            UiCommand::Halt if offer.can_control && self.model.state.stopping_since.is_none() => Dialog::confirm_stop(&self.model),
-            UiCommand::Kill if offer.can_control => Dialog::confirm_kill(&self.model),
-            UiCommand::Restart if offer.can_control && offer.can_restart && self.model.state.stopping_since.is_none() => {
+            UiCommand::TearDown if capabilities.can_control || capabilities.can_tear_down => Dialog::confirm_teardown(&self.model),
+            UiCommand::Halt if capabilities.can_control && self.model.state.stopping_since.is_none() => Dialog::confirm_stop(&self.model),
+            UiCommand::Kill if capabilities.can_control => Dialog::confirm_kill(&self.model),
+            UiCommand::Restart if capabilities.can_control && capabilities.can_restart && self.model.state.stopping_since.is_none() => {
                 Dialog::confirm_restart(&self.model)
             }
-            UiCommand::Restart if offer.can_control && self.model.state.stopping_since.is_none() => {
-                return self.show_toast("what was attached to cannot be launched again from here: use `tui` or `up`");
+            UiCommand::Restart if capabilities.can_control && self.model.state.stopping_since.is_none() => {
+                return self.show_toast("an attached dashboard cannot restart the run: use `tui` or `up`");
             }
-            _ if offer.can_control => return self.show_toast("the run is being stopped already"),
-            _ => return self.show_toast("no run is followed"),
+            _ if capabilities.can_control => return self.show_toast("the run is already stopping"),
+            _ => return self.show_toast("no run to act on"),
         };
         self.ui.overlay = Some(Overlay::Dialog(dialog));
     }
 
-    /// A shell where what is under the cursor runs.
+    /// Opens a shell for the host or rank under the cursor.
     fn request_shell(&mut self) {
         match self.ui.target_at_cursor(&self.model) {
             Some((host, rank)) => self.pending_actions.push(UserAction::OpenShell(host, rank)),
-            None => self.show_toast("there is no host under the cursor"),
+            None => self.show_toast("no host under the cursor"),
         }
     }
 
-    /// Does what a pane asked for.
+    /// Carries out a pane's request.
     pub(super) fn perform(&mut self, action: Option<PaneAction>) {
         match action {
             None => {}
@@ -72,8 +72,8 @@ impl App {
             Some(PaneAction::AddMark(log, text)) => self.model.timeline.add_mark(self.model.now, &text, log),
             Some(PaneAction::CopyText(text)) => self.copy_text(text),
             Some(PaneAction::SaveText(text)) => {
-                let said = self.save_text(&text).map_or_else(|why| why, |path| format!("{} saved in {path}", text.label));
-                self.show_toast(&said);
+                let message = self.save_text(&text).map_or_else(|why| why, |path| format!("{} saved to {path}", text.label));
+                self.show_toast(&message);
             }
             Some(PaneAction::ShowToast(text)) => self.show_toast(&text),
             Some(PaneAction::Request(action)) => self.pending_actions.push(action),
@@ -84,29 +84,29 @@ impl App {
         let what = &export.label;
         if export.text.len() > MAX_CLIPBOARD_BYTES {
             let saved = self.save_text(&export);
-            return self.show_toast(&saved.map_or_else(|why| why, |path| format!("{what}, too long for a clipboard: saved in {path}")));
+            return self.show_toast(&saved.map_or_else(|why| why, |path| format!("{what}: too large for the clipboard, saved to {path}")));
         }
-        let said = match self.clipboard.as_ref().and_then(|clipboard| clipboard.copy_to_multiplexer(&export.text)) {
-            Some(Ok(())) => format!("{what} copied: tmux has it, and gives it to the clipboard where it may"),
+        let message = match self.clipboard.as_ref().and_then(|clipboard| clipboard.copy_to_multiplexer(&export.text)) {
+            Some(Ok(())) => format!("{what} copied to tmux, which passes it to the clipboard if allowed"),
             Some(Err(error)) => {
                 self.pending_clipboard = Some(export.text);
-                format!("tmux did not take it ({error}): {what} sent to the terminal (OSC 52), which may refuse")
+                format!("tmux refused it ({error}): {what} sent to the terminal (OSC 52), which may ignore it")
             }
             None => {
                 self.pending_clipboard = Some(export.text);
-                format!("{what} sent to the terminal's clipboard (OSC 52), which it may refuse; ctrl-s saves a file")
+                format!("{what} sent to the terminal (OSC 52), which may ignore it; ctrl-s saves to a file")
             }
         };
-        self.show_toast(&said);
+        self.show_toast(&message);
     }
 
-    /// Writes a file; its path, or why not.
+    /// Writes a file and returns its path, or the reason why it failed.
     fn save_text(&self, export: &ExportedText) -> Result<String, String> {
-        let Some(clipboard) = &self.clipboard else { return Err("there is no place for files here".to_owned()) };
+        let Some(clipboard) = &self.clipboard else { return Err("this dashboard cannot save files".to_owned()) };
         clipboard.save_to_file(&export.name, &export.text).map_err(|error| format!("not saved: {error}"))
     }
 
-    /// A key for the question or prompt on top; `false`: there is none.
+    /// Handles a key for the open dialog or prompt; `false` if none is open.
     pub(crate) fn handle_overlay_key(&mut self, key: &str) -> bool {
         if let Some(Overlay::Find(_) | Overlay::Filter(_)) = &self.ui.overlay {
             self.handle_prompt_key(key);
@@ -132,7 +132,7 @@ impl App {
         true
     }
 
-    /// A key for the line that is being typed.
+    /// Handles a key for the open text prompt.
     fn handle_prompt_key(&mut self, key: &str) {
         let filters = matches!(self.ui.overlay, Some(Overlay::Filter(_)));
         let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &mut self.ui.overlay else { return };
@@ -158,7 +158,7 @@ impl App {
             DialogChoice::Start => self.pending_actions.push(UserAction::Start),
             DialogChoice::Detach => {
                 if !self.model.capabilities.can_control {
-                    self.show_toast("leaving once every rank has been started; the run goes on");
+                    self.show_toast("leaving when all ranks have started; the run continues");
                 }
                 self.pending_actions.push(UserAction::Detach);
             }
@@ -181,7 +181,7 @@ mod tests {
     use super::super::view::problems;
     use super::*;
 
-    /// From every line of the lists of what happened and of what is wrong that is about a host, one gets there.
+    /// Every item of the Events and Problems screens that concerns a host leads to its log.
     #[test]
     fn shell_opens_on_selected_host() {
         for screen in [Screen::Events, Screen::Problems] {
@@ -205,7 +205,7 @@ mod tests {
                         ranks += usize::from(rank.is_some());
                     }
                     (None, None) => {}
-                    (ask, about) => panic!("{screen:?} {line}: {ask:?} for {about:?}"),
+                    (action, about) => panic!("{screen:?} {line}: {action:?} for {about:?}"),
                 }
                 app.update(UiCommand::Down);
             }

@@ -1,6 +1,6 @@
-//! The dashboard but for its terminal: what is known and what the person looks at. Notes and commands change it.
+//! The dashboard without its terminal: model and view state, changed by feed messages and commands.
 //!
-//! Uses the model and the ui, the only file besides the event loop that knows all panes. Reads no clock; `now` comes from the feed.
+//! Besides the event loop the only file that knows all panes. Reads no clock; `now` comes from the feed.
 
 use ratatui::Frame;
 
@@ -18,54 +18,48 @@ use super::theme::Theme;
 use super::ui::{Overlay, Screen, Ui};
 use super::view::{self, logs, problems};
 
-/// How long a line for the person stays.
+/// How long a toast stays visible.
 const TOAST_MS: i64 = 5_000;
 
-/// What must be drawn anew, the least urgent first.
+/// How urgently the screen must be redrawn, least urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RedrawPriority {
     None,
-    /// The clock or a sample.
+    /// A tick or a sample.
     Sample,
     Event,
-    /// The person pressed a key.
+    /// A key or mouse event.
     Input,
 }
 
-/// What is known, what is looked at, and what is to be done about it.
+/// The model, the view state, and what the event loop still has to do.
 pub(crate) struct App {
     pub model: Model,
-    /// What the person looks at.
     pub ui: Ui,
-    /// Who takes copies of text.
+    /// The target for copied and saved text.
     pub clipboard: Option<Box<dyn Clipboard>>,
-    /// Text on its way to the terminal's clipboard.
+    /// Text to send to the terminal's clipboard.
     pub pending_clipboard: Option<String>,
-    /// Log bytes that were not shown, since the screen was slower.
-    pub skipped_log_bytes: u64,
-    /// Asked for by keys, not yet sent.
+    /// Actions that keys requested and that are not sent yet.
     pub pending_actions: Vec<UserAction>,
-    /// Suspend after this round.
+    /// Suspend the program after this iteration.
     pub suspend_requested: bool,
     pub full_redraw: bool,
 }
 
 impl App {
-    /// Nothing is known yet.
     pub(crate) fn new(role: DashboardRole, sanitizer: Sanitizer, theme: Theme) -> Self {
         App {
             model: Model::new(role, sanitizer, theme),
             ui: Ui::default(),
             clipboard: None,
             pending_clipboard: None,
-            skipped_log_bytes: 0,
             pending_actions: Vec::new(),
             suspend_requested: false,
             full_redraw: false,
         }
     }
 
-    /// Takes what the person has set.
     pub(crate) fn apply_settings(&mut self, settings: DashboardSettings) {
         (self.model.theme, self.ui.mouse_mode, self.ui.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
         if settings.readonly {
@@ -73,7 +67,7 @@ impl App {
         }
     }
 
-    /// From now on nothing can be changed from here.
+    /// Removes every command that changes something.
     pub(crate) fn set_readonly(&mut self) {
         self.model.readonly = true;
         self.ui.bindings.remove_mutating();
@@ -84,7 +78,7 @@ impl App {
         self.model.page_rows = view::draw(frame, &self.model, &mut self.ui);
     }
 
-    /// Takes one thing that was told; what it makes dirty.
+    /// Applies one message and returns what must be redrawn.
     pub(crate) fn handle_message(&mut self, message: FeedMessage) -> RedrawPriority {
         match message {
             FeedMessage::Event(event) => return self.handle_event(&event),
@@ -106,15 +100,15 @@ impl App {
             }
             FeedMessage::DiagnosisRules(evidence, lang) => (self.model.evidence, self.model.lang) = (*evidence, lang),
             FeedMessage::StoredLogs(stored) => self.model.stored_logs = Some(stored),
-            FeedMessage::Clipboard(hand) => self.clipboard = Some(hand),
-            FeedMessage::Capabilities(offer) => {
-                if self.ui.has_dialog() && self.model.capabilities != offer {
-                    // What was asked is no longer the question.
+            FeedMessage::Clipboard(clipboard) => self.clipboard = Some(clipboard),
+            FeedMessage::Capabilities(capabilities) => {
+                if self.ui.has_dialog() && self.model.capabilities != capabilities {
+                    // The open dialog asks about capabilities that no longer apply.
                     self.ui.overlay = None;
                 }
-                self.model.capabilities = offer;
+                self.model.capabilities = capabilities;
             }
-            FeedMessage::ReplayClock(pace) => self.model.replay_clock = Some(pace),
+            FeedMessage::ReplayClock(clock) => self.model.replay_clock = Some(clock),
             FeedMessage::Reset => {
                 self.model.reset();
                 self.ui.reset_logs();
@@ -123,7 +117,7 @@ impl App {
             #[cfg(debug_assertions)]
             #[expect(clippy::panic, reason = "that is what is rehearsed")]
             FeedMessage::Panic => panic!("rehearsed in the screen"),
-            FeedMessage::UtcOffset(zone) => self.model.utc_offset = zone,
+            FeedMessage::UtcOffset(offset) => self.model.utc_offset = offset,
         }
         RedrawPriority::Event
     }
@@ -138,7 +132,7 @@ impl App {
     }
 
     fn advance_clock(&mut self, now: UnixMillis) {
-        // What was said before any time was known begins now.
+        // A toast shown before the first timestamp starts its time now.
         if self.model.now == 0
             && let Some((_, until)) = &mut self.ui.toast
         {
@@ -147,7 +141,6 @@ impl App {
         self.model.now = self.model.now.max(now);
     }
 
-    /// Shows a line for a moment.
     pub(crate) fn show_toast(&mut self, text: &str) {
         self.ui.toast = Some((self.model.sanitizer.sanitize_line(text), self.model.now + TOAST_MS));
     }
@@ -184,14 +177,14 @@ impl App {
             UiCommand::Theme => {
                 self.model.theme.color_scheme = self.model.theme.color_scheme.next();
                 self.full_redraw = true;
-                self.show_toast(&format!("colours: {}", self.model.theme.color_scheme.name()));
+                self.show_toast(&format!("colors: {}", self.model.theme.color_scheme.name()));
             }
             UiCommand::Mouse => {
                 self.ui.mouse_mode = self.ui.mouse_mode.next();
                 self.show_toast(match self.ui.mouse_mode {
-                    MouseMode::Auto => "mouse: auto; in logs text is marked with the terminal's own means",
-                    MouseMode::On => "mouse: on; with Shift most terminals mark text by their own means",
-                    MouseMode::Off => "mouse: off; clicks and wheel are the terminal's",
+                    MouseMode::Auto => "mouse: auto; on the Logs screen the terminal selects text",
+                    MouseMode::On => "mouse: on; hold Shift to select text in most terminals",
+                    MouseMode::Off => "mouse: off; the terminal handles clicks and the wheel",
                 });
             }
             _ if cmd.is_mutating() => self.confirm_action(cmd),
@@ -201,9 +194,9 @@ impl App {
             UiCommand::Faster => self.pending_actions.push(UserAction::ScaleSpeed(2.0)),
             UiCommand::Slower => self.pending_actions.push(UserAction::ScaleSpeed(0.5)),
             UiCommand::Earlier | UiCommand::Later => {
-                if let Some(pace) = self.model.replay_clock {
-                    let part = ((pace.end - pace.start) / 20).max(1000);
-                    self.pending_actions.push(UserAction::Seek(if cmd == UiCommand::Later { part } else { -part }));
+                if let Some(clock) = self.model.replay_clock {
+                    let step = ((clock.end - clock.start) / 20).max(1000);
+                    self.pending_actions.push(UserAction::Seek(if cmd == UiCommand::Later { step } else { -step }));
                 }
             }
             _ => {
@@ -213,7 +206,7 @@ impl App {
         }
     }
 
-    /// Goes to the next problem, or the one before; from another screen to the first one.
+    /// Selects the next or previous problem; from another screen, the first one.
     fn select_problem(&mut self, cmd: UiCommand) {
         let step = match std::mem::replace(&mut self.ui.screen, Screen::Problems) {
             Screen::Problems if cmd == UiCommand::NextError => UiCommand::Down,
@@ -223,7 +216,7 @@ impl App {
         problems::select_problem(&mut self.ui.problems, &self.model, step);
     }
 
-    /// A click; whether there was something.
+    /// Handles a click; `false` if nothing was hit.
     pub(crate) fn handle_click(&mut self, x: u16, y: u16, twice: bool) -> bool {
         if self.ui.overlay.is_some() || !view::handle_click(&self.model, &mut self.ui, x, y) {
             return false;
@@ -238,7 +231,7 @@ impl App {
         let harmless = self.model.capabilities.role == DashboardRole::Replay
             || self.model.capabilities.start_summary.is_some()
             || self.model.state.outcome.is_some();
-        // One who merely looks and has nothing to look at yet.
+        // An observer whose run has not reported anything yet.
         let early = self.model.capabilities.role == DashboardRole::Observer
             && !self.model.capabilities.can_control
             && self.model.state.step_tracker.steps().is_empty();
@@ -254,8 +247,8 @@ impl App {
         self.pending_actions.push(UserAction::Interrupt);
         if self.model.capabilities.role == DashboardRole::Owner && self.model.capabilities.start_summary.is_none() {
             self.show_toast(match self.model.state.stopping_since {
-                None => "Ctrl-C: stopping the ranks; once more kills them",
-                Some(_) => "Ctrl-C: killing the ranks; once more leaves at once",
+                None => "stopping the ranks; press Ctrl-C again to kill them",
+                Some(_) => "killing the ranks; press Ctrl-C again to leave now",
             });
         }
     }

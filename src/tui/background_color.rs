@@ -1,27 +1,27 @@
-//! Asking the terminal for its background. What it answers, and when it answers too late, must never be taken for keys.
+//! Queries the terminal's background color. The reply must never be read as keys, even if it comes late.
 //!
-//! Uses nothing of the house. The question is followed by one that every terminal answers, so that nobody waits for a terminal that knows
+//! A second query that every terminal answers follows the first, so that a terminal without support for the first causes no wait
 //! the second only (`OSC 11` and primary device attributes, xterm's control sequences).
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// The questions: the background, then what the terminal is.
+/// The queries: the background color, then the device attributes.
 pub(super) const BACKGROUND_QUERY: &[u8] = b"\x1b]11;?\x1b\\\x1b[c";
 const MAX_REPLY_CHARS: usize = 64;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct BackgroundColorReply {
-    /// How light the background is, 0 to 1.
+    /// Luminance of the background, 0 to 1.
     pub(super) brightness: Option<f32>,
-    /// The last question was answered: nothing more comes.
+    /// The reply to the last query has arrived: nothing more comes.
     pub(super) complete: bool,
-    /// It ends within an answer.
+    /// The input ends within a reply.
     pub(super) truncated: bool,
-    /// Keys that were pressed meanwhile.
+    /// Keys pressed in the meantime.
     pub(super) keys: Vec<KeyEvent>,
 }
 
-/// Reads all that came.
+/// Parses everything received so far.
 pub(super) fn parse_reply(bytes: &[u8]) -> BackgroundColorReply {
     let mut answer = BackgroundColorReply::default();
     let mut rest = bytes;
@@ -59,7 +59,7 @@ pub(super) fn parse_reply(bytes: &[u8]) -> BackgroundColorReply {
     answer
 }
 
-/// `11;rgb:ffff/ffff/ffff`, with one to four digits each: how light that is.
+/// Parses `11;rgb:ffff/ffff/ffff` with one to four digits per channel into a luminance.
 fn parse_brightness(text: &[u8]) -> Option<f32> {
     let text = std::str::from_utf8(text).ok()?.strip_prefix("11;rgb:")?;
     let part = |part: &str| {
@@ -73,24 +73,24 @@ fn parse_brightness(text: &[u8]) -> Option<f32> {
     Some(0.2126 * red + 0.7152 * green + 0.0722 * blue)
 }
 
-/// Swallows an answer that comes when nobody waits for it any more: the key library takes it for Alt and letters.
+/// Discards a late reply, which the key library reads as Alt and letters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LateReplyFilter {
-    /// An answer may still come.
+    /// A reply may still come.
     reply_pending: bool,
-    /// So many of its letters have come.
+    /// Number of letters of the reply seen so far.
     reply_chars: Option<usize>,
-    /// The key before was Esc: an answer that came in two pieces begins so.
+    /// The previous key was Esc: a reply that arrives in two pieces starts like this.
     after_escape: bool,
 }
 
 impl LateReplyFilter {
-    /// After what came in time.
+    /// Starts after what was received in time.
     pub(super) fn from_reply(answer: &BackgroundColorReply) -> LateReplyFilter {
         LateReplyFilter { reply_pending: !answer.complete, reply_chars: answer.truncated.then_some(0), after_escape: false }
     }
 
-    /// Whether a key belongs to an answer.
+    /// Whether a key belongs to a reply.
     pub(super) fn consumes(&mut self, key: KeyEvent) -> bool {
         if !self.reply_pending {
             return false;
@@ -109,7 +109,7 @@ impl LateReplyFilter {
             KeyCode::Char('g') if key.modifiers.contains(KeyModifiers::CONTROL) => true,
             _ => false,
         };
-        // What no answer has: it was none, or its end is lost.
+        // A key that no reply contains: it was not a reply, or its end is lost.
         let foreign =
             !matches!(key.code, KeyCode::Char('0'..='9' | 'a'..='f' | 'A'..='F' | 'r' | 'g' | ':' | ';' | '/' | '\\') | KeyCode::Esc);
         self.reply_chars = if ends || foreign || count >= MAX_REPLY_CHARS { None } else { Some(count + 1) };
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn decoded_keys(text: &str) -> Vec<KeyEvent> {
-        // As the key library reads it: Esc and a letter are Alt and the letter.
+        // As the key library reports it: Esc and a letter arrive as Alt and the letter.
         let (mut keys, mut alt) = (Vec::new(), false);
         for c in text.chars() {
             match c {

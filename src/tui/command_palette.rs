@@ -1,40 +1,35 @@
-//! Choosing a command by its name: what is typed must be in the name, letter after letter, with gaps.
-//!
-//! Uses the bindings and the prompt.
+//! Chooses a command by name; typed letters must appear in the name in order, gaps allowed.
 
 use super::key_bindings::KeyBindings;
 use super::keymap::{KeyContext, UiCommand};
 use super::text_input::{InputOutcome, TextInput};
 
-/// A command being chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandPalette {
     pub prompt: TextInput,
-    /// Which of those that match.
+    /// Index into the matching commands.
     pub selected: usize,
 }
 
-/// A command that can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PaletteEntry {
     pub command: UiCommand,
     pub name: String,
     pub keys: String,
-    /// What the help says.
+    /// Help text of the command.
     pub help: &'static str,
 }
 
-/// What a key did.
+/// Result of a key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PaletteOutcome {
     StillOpen,
-    /// It is given up.
     Cancelled,
     Selected(UiCommand),
 }
 
 impl CommandPalette {
-    /// The commands that match, the best first.
+    /// The matching commands, best first.
     pub fn matching_entries(&self, bindings: &KeyBindings, contexts: &[KeyContext]) -> Vec<PaletteEntry> {
         let all = bindings.commands(contexts).into_iter().filter(|(cmd, ..)| *cmd != UiCommand::Palette);
         let entry = |(cmd, keys, help): (UiCommand, String, &'static str)| PaletteEntry { command: cmd, name: cmd.name(), keys, help };
@@ -44,7 +39,6 @@ impl CommandPalette {
         found.into_iter().map(|(_, entry)| entry).collect()
     }
 
-    /// Takes a key by its name.
     pub fn handle_key(&mut self, key: &str, bindings: &KeyBindings, contexts: &[KeyContext]) -> PaletteOutcome {
         let found = self.matching_entries(bindings, contexts);
         let last = found.len().saturating_sub(1);
@@ -65,7 +59,7 @@ impl CommandPalette {
     }
 }
 
-/// How well a text has what was typed, letter after letter; `None`: not at all. Beginnings of words and neighbours count more.
+/// Match score of `text`; `None` if it does not match. Word starts and consecutive letters score higher.
 fn fuzzy_score(typed: &str, text: &str) -> Option<i32> {
     let text: Vec<char> = text.chars().collect();
     let (mut at, mut score, mut last) = (0, 0, None);
@@ -75,7 +69,7 @@ fn fuzzy_score(typed: &str, text: &str) -> Option<i32> {
         score += if last == found.checked_sub(1) && last.is_some() { 3 } else { 0 } + if begins { 4 } else { 0 } - i32::from(found > at);
         (last, at) = (Some(found), found + 1);
     }
-    // Of two that match alike, the shorter.
+    // Of two equal matches the shorter one wins.
     Some(score * 100 - i32::try_from(text.len()).unwrap_or(i32::MAX / 200))
 }
 
@@ -115,7 +109,7 @@ mod tests {
         assert_eq!(palette.selected, all.len() - 1, "round the end");
     }
 
-    /// Every command of the table that a key asks for is in the palette at its place.
+    /// The palette lists every bound command that applies in its context.
     #[test]
     fn palette_lists_every_command() {
         let bindings = KeyBindings::default();

@@ -1,7 +1,7 @@
-//! What the terminal is told of a frame: the cells that changed, in as few bytes as say it, since a terminal far away has a thin line.
+//! Writes a frame to the terminal: only the changed cells, in as few bytes as possible, for slow connections.
 //!
-//! Uses nothing of the house. The library's own backend goes to every cell by its row and column, tells both colours where one changes and
-//! clears all of them at the end; a screen of numbers that change costs twice the bytes so. See ECMA-48 for the words: CUP, CUF, CHA, SGR.
+//! ratatui's own backend addresses every cell by row and column, sends both colors where one changes and
+//! resets all of them at the end; a screen of changing numbers costs twice the bytes that way. Sequences as in ECMA-48: CUP, CUF, CHA, SGR.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
 use ratatui::style::{Color, Modifier};
 
-/// Beyond so many bytes a frame is told look by look where that is shorter.
+/// Frames above this size are also written grouped by style, and the shorter form is sent.
 const REORDER_THRESHOLD_BYTES: usize = 3 << 10;
 
-/// Draws on what takes bytes.
+/// A ratatui backend that writes to any writer.
 #[derive(Debug, Default)]
 pub(super) struct CompactBackend<W: Write> {
     inner: CrosstermBackend<W>,
@@ -26,7 +26,7 @@ impl<W: Write> CompactBackend<W> {
     }
 }
 
-/// A cell and its place.
+/// A cell and its position.
 type PlacedCell<'a> = (u16, u16, &'a Cell);
 
 impl<W: Write> Backend for CompactBackend<W> {
@@ -34,15 +34,15 @@ impl<W: Write> Backend for CompactBackend<W> {
 
     fn draw<'a, I: Iterator<Item = PlacedCell<'a>>>(&mut self, content: I) -> io::Result<()> {
         let mut cells: Vec<PlacedCell<'a>> = content.collect();
-        let mut told = encode_cells(&cells);
-        if told.len() > REORDER_THRESHOLD_BYTES {
+        let mut encoded = encode_cells(&cells);
+        if encoded.len() > REORDER_THRESHOLD_BYTES {
             group_by_style(&mut cells);
             let sorted = encode_cells(&cells);
-            if sorted.len() < told.len() {
-                told = sorted;
+            if sorted.len() < encoded.len() {
+                encoded = sorted;
             }
         }
-        self.inner.write_all(&told)
+        self.inner.write_all(&encoded)
     }
 
     fn hide_cursor(&mut self) -> io::Result<()> {
@@ -82,7 +82,7 @@ impl<W: Write> Backend for CompactBackend<W> {
     }
 }
 
-/// How a cell looks.
+/// Style of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct CellStyle {
     fg: Color,
@@ -96,7 +96,7 @@ impl CellStyle {
     }
 }
 
-/// Puts cells of one look together, in the order in which the looks come first; the cells of each stay in theirs.
+/// Groups cells by style, in order of first use; cells of one style keep their order.
 fn group_by_style(cells: &mut [PlacedCell<'_>]) {
     let mut order = HashMap::new();
     for (_, _, cell) in cells.iter() {
@@ -106,11 +106,11 @@ fn group_by_style(cells: &mut [PlacedCell<'_>]) {
     cells.sort_by_key(|(_, _, cell)| order.get(&CellStyle::from_cell(cell)).copied());
 }
 
-/// These cells in this order. It begins and ends with the terminal's own look; where the cursor was or will be counts for nothing.
+/// Encodes these cells in this order. Output starts and ends with the default style; the final cursor position is undefined.
 fn encode_cells(cells: &[PlacedCell<'_>]) -> Vec<u8> {
     let mut out = Vec::with_capacity(cells.len() * 4);
     let mut look = CellStyle::default();
-    // Where the cursor should be, and whether it is there for certain: terminals do not agree how wide every character is.
+    // The expected cursor position, and whether it is certain: terminals disagree about the width of some characters.
     let mut cursor: Option<(u16, u16, bool)> = None;
     for (x, y, cell) in cells {
         move_cursor(cursor, (*x, *y), &mut out);
@@ -135,7 +135,7 @@ fn move_cursor(from: Option<(u16, u16, bool)>, to: (u16, u16), out: &mut Vec<u8>
     }
 }
 
-/// Changes the look: what differs, or all anew where that is shorter.
+/// Changes the style: only the difference, or a full reset where that is shorter.
 fn change_style(from: CellStyle, to: CellStyle, out: &mut Vec<u8>) {
     if from == to {
         return;
@@ -151,7 +151,7 @@ fn change_style(from: CellStyle, to: CellStyle, out: &mut Vec<u8>) {
     out.push(b'm');
 }
 
-/// The parameters of SGR that set each modifier, and those that end it; bold and dim end together.
+/// SGR parameters that set each modifier and that reset it; bold and dim share a reset.
 const SGR_MODIFIERS: [(Modifier, u8, u8); 9] = [
     (Modifier::BOLD, 1, 22),
     (Modifier::DIM, 2, 22),
@@ -164,7 +164,7 @@ const SGR_MODIFIERS: [(Modifier, u8, u8); 9] = [
     (Modifier::CROSSED_OUT, 9, 29),
 ];
 
-/// The parameters of SGR from one look to another.
+/// SGR parameters that lead from one style to another.
 fn sgr_parameters(from: CellStyle, to: CellStyle, out: &mut Vec<u8>) {
     let mut has = from.modifier;
     for (modifier, _, end) in SGR_MODIFIERS {
@@ -193,7 +193,7 @@ fn push_parameter(n: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(n.to_string().as_bytes());
 }
 
-/// A colour, of the text (38) or behind it (48).
+/// A color for the text (38) or the background (48).
 fn push_color(color: Color, ground: u8, out: &mut Vec<u8>) {
     let index = match color {
         Color::Reset => return push_parameter(ground + 1, out),
@@ -256,26 +256,26 @@ mod tests {
 
     #[test]
     fn cursor_move_is_shortest() {
-        let told = |from, to| {
+        let moved = |from, to| {
             let mut out = Vec::new();
             move_cursor(from, to, &mut out);
             String::from_utf8(out).expect("ASCII").replace('\x1b', "^")
         };
-        assert_eq!(told(None, (0, 0)), "^[1;1H");
-        assert_eq!(told(Some((3, 1, true)), (3, 1)), "");
-        assert_eq!(told(Some((3, 1, true)), (4, 1)), "^[C");
-        assert_eq!(told(Some((3, 1, true)), (90, 1)), "^[87C");
-        assert_eq!(told(Some((3, 1, false)), (90, 1)), "^[91G", "how far the cursor went is not certain");
-        assert_eq!(told(Some((3, 1, true)), (2, 1)), "^[2;3H");
-        assert_eq!(told(Some((3, 1, true)), (3, 2)), "^[3;4H");
+        assert_eq!(moved(None, (0, 0)), "^[1;1H");
+        assert_eq!(moved(Some((3, 1, true)), (3, 1)), "");
+        assert_eq!(moved(Some((3, 1, true)), (4, 1)), "^[C");
+        assert_eq!(moved(Some((3, 1, true)), (90, 1)), "^[87C");
+        assert_eq!(moved(Some((3, 1, false)), (90, 1)), "^[91G", "how far the cursor went is not certain");
+        assert_eq!(moved(Some((3, 1, true)), (2, 1)), "^[2;3H");
+        assert_eq!(moved(Some((3, 1, true)), (3, 2)), "^[3;4H");
     }
 
-    /// A picture of texts with looks.
+    /// Test frame with styled texts.
     fn styled_buffer(texts: &[(u16, u16, String, u8, u16)]) -> Buffer {
         let mut buffer = Buffer::empty(Rect::new(0, 0, WIDTH, HEIGHT));
         for (x, y, text, color, modifier) in texts {
             let modifier = Modifier::from_bits_truncate(*modifier) & supported_modifiers();
-            // The model of a terminal knows either bold or dim.
+            // vt100 supports either bold or dim.
             let modifier = if modifier.contains(Modifier::BOLD) { modifier - Modifier::DIM } else { modifier };
             let style = Style::new().add_modifier(modifier).remove_modifier(supported_modifiers() - modifier);
             let style = if *color == 0 { style } else { style.fg(Color::Indexed(*color)).bg(Color::Indexed(color.wrapping_mul(3))) };
@@ -284,7 +284,7 @@ mod tests {
         buffer
     }
 
-    /// The modifiers that the model of a terminal knows.
+    /// The modifiers that vt100 supports.
     fn supported_modifiers() -> Modifier {
         Modifier::BOLD | Modifier::DIM | Modifier::ITALIC | Modifier::UNDERLINED | Modifier::REVERSED
     }
@@ -311,8 +311,8 @@ mod tests {
                 CompactBackend::new(&mut ours).draw(changes.iter().copied()).expect("drawn");
                 let mut sorted = changes.clone();
                 group_by_style(&mut sorted);
-                for (screen, told) in screens.iter_mut().zip([&theirs, &ours, &encode_cells(&sorted)]) {
-                    screen.process(told);
+                for (screen, bytes) in screens.iter_mut().zip([&theirs, &ours, &encode_cells(&sorted)]) {
+                    screen.process(bytes);
                 }
                 prop_assert!(ours.len() <= theirs.len());
                 for y in 0..HEIGHT {

@@ -1,7 +1,7 @@
-//! Questions: what is about to happen in words, and the answers with their keys. The harmless answer has the focus.
+//! Dialogs: what will happen, and the choices with their keys. A harmless choice has the focus.
 //!
-//! Uses the model for what is the case. A question about a run that has changed meanwhile is taken away, not answered. What destroys cannot be
-//! answered at once: keys that were typed before one could read the question must not answer it.
+//! A dialog closes when the capabilities of the run change. A destructive choice is
+//! disabled for a moment, so that keys typed before the dialog could be read do not answer it.
 
 use crate::event::UnixMillis;
 use crate::report::style::count_noun;
@@ -12,28 +12,26 @@ use super::feed::DashboardRole;
 use super::model::Model;
 use super::text_input::{InputOutcome, TextInput};
 
-/// How long an answer that destroys is dead, milliseconds of the feed.
+/// How long destructive choices stay disabled, in milliseconds of the feed's clock.
 pub(crate) const CONFIRM_DELAY_MS: i64 = 300;
-/// The columns of a line of text; a screen of 80 shows all of it.
+/// Maximum width of a text line; fits a screen of 80 columns.
 pub(super) const TEXT_WIDTH: usize = 72;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialogChoice {
-    /// Leave all as it is.
+    /// Change nothing.
     Cancel,
-    /// Start what the plan shows.
+    /// Start the planned launch.
     Start,
-    /// Leave the run alone and end.
+    /// Leave the dashboard; the run continues.
     Detach,
-    /// End every rank with time to save.
+    /// Send TERM to every rank, KILL after the grace period.
     Stop,
-    /// End every rank now.
+    /// Send KILL to every rank.
     Kill,
-    /// Stop the gang and launch it again.
     Restart,
-    /// Stop and remove everything.
     TearDown,
-    /// Leave now, whatever is under way.
+    /// Leave now, without waiting for the operation in progress.
     LeaveNow,
 }
 
@@ -43,7 +41,7 @@ impl DialogChoice {
     }
 }
 
-/// What must be typed before the answer that destroys.
+/// Text to type before a destructive choice is enabled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypedConfirmation {
     pub expected: String,
@@ -52,17 +50,16 @@ pub struct TypedConfirmation {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialog {
-    /// What it is about.
     pub title: String,
-    /// What will happen, in lines.
+    /// Lines that explain what will happen.
     pub text: Vec<String>,
-    /// Key, label and meaning.
+    /// Key, label and choice.
     pub choices: Vec<(&'static str, String, DialogChoice)>,
-    /// Which answer Enter gives.
+    /// Index of the choice that Enter selects.
     pub focus: usize,
-    /// What must be typed, where something must.
+    /// Text that must be typed first, if any.
     pub confirmation: Option<TypedConfirmation>,
-    /// When it was asked, by the feed's clock.
+    /// When the dialog opened, by the feed's clock.
     pub opened_at: UnixMillis,
 }
 
@@ -76,7 +73,7 @@ impl Dialog {
         Dialog { focus: 1, ..Dialog::new(&format!("START {name}"), vec![what.to_owned()], choices, 0) }
     }
 
-    /// How to leave, and what each way does to the run.
+    /// The ways to leave, with their effect on the run.
     pub fn choose_exit(model: &Model) -> Dialog {
         let cancel = ("esc", "Cancel: stay here".to_owned(), DialogChoice::Cancel);
         let mut choices = Vec::new();
@@ -84,92 +81,85 @@ impl Dialog {
         let counts = model.state.rank_counts();
         if model.capabilities.can_control {
             text.push(format!("{} on {}", count_noun(counts.running, "running rank"), count_noun(model.state.hosts.len(), "host")));
-            choices.push(("d", "Detach: this screen ends, the run goes on".to_owned(), DialogChoice::Detach));
+            choices.push(("d", "Detach: leave the dashboard, the run continues".to_owned(), DialogChoice::Detach));
             if model.state.stopping_since.is_none() && !model.readonly {
-                choices.push((
-                    "S",
-                    "Stop: TERM to every rank, KILL after the grace; then as `teardown` says".to_owned(),
-                    DialogChoice::Stop,
-                ));
+                choices.push(("S", "Stop: TERM to every rank, KILL after the grace; then apply `teardown`".to_owned(), DialogChoice::Stop));
             }
             if !model.readonly {
-                choices.push(("K", "Kill: KILL to every rank, nothing is saved".to_owned(), DialogChoice::Kill));
+                choices.push(("K", "Kill: KILL to every rank, with no time to save".to_owned(), DialogChoice::Kill));
             }
         } else if model.is_tearing_down() {
-            text.push("A teardown is under way; it ends by itself.".to_owned());
-            choices.push(("w", "Wait for its end".to_owned(), DialogChoice::Cancel));
-            choices.push(("L", "Leave at once: what is left stays until `down`".to_owned(), DialogChoice::LeaveNow));
+            text.push("The teardown is running and will finish on its own.".to_owned());
+            choices.push(("w", "Wait for it to finish".to_owned(), DialogChoice::Cancel));
+            choices.push(("L", "Leave now: leftovers stay until `down`".to_owned(), DialogChoice::LeaveNow));
             return Dialog::new("LEAVE", text, choices, model.now);
         } else {
-            text.push("The launch is under way.".to_owned());
+            text.push("The launch is in progress.".to_owned());
             if model.capabilities.role == DashboardRole::Owner {
-                choices.push(("d", "Detach: once every rank has been started; the run goes on".to_owned(), DialogChoice::Detach));
+                choices.push(("d", "Detach: leave when all ranks have started; the run continues".to_owned(), DialogChoice::Detach));
                 if !model.readonly {
-                    choices.push(("S", "Stop: no further step is begun, what was begun is undone".to_owned(), DialogChoice::Stop));
+                    choices.push(("S", "Stop: start no further step, undo what was started".to_owned(), DialogChoice::Stop));
                 }
             }
-            choices.push(("L", "Leave at once: what was begun stays until `down`".to_owned(), DialogChoice::LeaveNow));
+            choices.push(("L", "Leave now: what was started stays until `down`".to_owned(), DialogChoice::LeaveNow));
         }
         choices.push(cancel);
         Dialog::new("LEAVE", text, choices, model.now)
     }
 
-    /// Before every rank is told to end.
     pub fn confirm_stop(model: &Model) -> Dialog {
-        let text = vec![run_summary_line(model), "effect   TERM to every rank, KILL after the grace; then as `teardown` says".to_owned()];
+        let text = vec![run_summary_line(model), "effect   TERM to every rank, KILL after the grace; then apply `teardown`".to_owned()];
         Dialog::yes_no("STOP THE RUN", append_unreachable_hosts(model, text), "Stop", DialogChoice::Stop, model.now)
     }
 
-    /// Before every rank is killed.
     pub fn confirm_kill(model: &Model) -> Dialog {
-        let text = vec![run_summary_line(model), "effect   KILL to every rank: nothing is saved; then as `teardown` says".to_owned()];
+        let text = vec![run_summary_line(model), "effect   KILL to every rank, with no time to save; then apply `teardown`".to_owned()];
         Dialog::yes_no("KILL THE RUN", append_unreachable_hosts(model, text), "Kill", DialogChoice::Kill, model.now)
     }
 
-    /// Before the gang is stopped and launched again.
     pub fn confirm_restart(model: &Model) -> Dialog {
         let text = vec![
             run_summary_line(model),
-            "effect   TERM to every rank, KILL after the grace; the logs are fetched;".to_owned(),
-            "         then the same plan again, in the containers that are there".to_owned(),
+            "effect   TERM to every rank, KILL after the grace; fetch the logs;".to_owned(),
+            "         then launch the same plan again in the existing containers".to_owned(),
             LOST_WORK_LINE.to_owned(),
         ];
         Dialog::yes_no("RESTART THE RUN", append_unreachable_hosts(model, text), "Restart", DialogChoice::Restart, model.now)
     }
 
-    /// Before everything is removed: the name is typed.
+    /// Teardown: the user must type the name of the run.
     pub fn confirm_teardown(model: &Model) -> Dialog {
         let name = model.sanitize(&model.state.info.name);
         let mut text = vec![run_summary_line(model)];
         if model.capabilities.can_control {
-            text.push("effect   TERM to every rank, KILL after the grace; the logs are fetched;".to_owned());
-            text.push("         then containers, processes, files and locks of this name go".to_owned());
+            text.push("effect   TERM to every rank, KILL after the grace; fetch the logs;".to_owned());
+            text.push("         then remove its containers, processes, files and locks".to_owned());
             text.push(LOST_WORK_LINE.to_owned());
         } else {
-            text.push("effect   the logs are fetched; then containers, processes, files and".to_owned());
-            text.push("         locks of this name are removed".to_owned());
+            text.push("effect   fetch the logs; then remove its containers, processes, files".to_owned());
+            text.push("         and locks".to_owned());
         }
         let text = append_unreachable_hosts(model, text);
         let choices = vec![
-            ("esc", "Cancel: leave all as it is".to_owned(), DialogChoice::Cancel),
-            ("enter", format!("Tear down, once `{name}` is typed"), DialogChoice::TearDown),
+            ("esc", "Cancel: change nothing".to_owned(), DialogChoice::Cancel),
+            ("enter", format!("Tear down (type `{name}` first)"), DialogChoice::TearDown),
         ];
         let word = Some(TypedConfirmation { expected: name, input: TextInput::default() });
         Dialog { confirmation: word, ..Dialog::new("TEAR DOWN THE RUN", text, choices, model.now) }
     }
 
     fn yes_no(title: &str, text: Vec<String>, verb: &str, choice: DialogChoice, since: UnixMillis) -> Dialog {
-        let choices = vec![("n", "No: leave all as it is".to_owned(), DialogChoice::Cancel), ("y", format!("Yes: {verb}"), choice)];
+        let choices = vec![("n", "No: change nothing".to_owned(), DialogChoice::Cancel), ("y", format!("Yes: {verb}"), choice)];
         Dialog::new(title, text, choices, since)
     }
 
-    /// Whether an answer can be given now.
+    /// Whether a choice can be selected now.
     pub fn is_enabled(&self, choice: DialogChoice, now: UnixMillis) -> bool {
         !choice.is_destructive()
             || now - self.opened_at >= CONFIRM_DELAY_MS && self.confirmation.as_ref().is_none_or(|word| word.input.text == word.expected)
     }
 
-    /// Takes a key; the answer, if it is one.
+    /// Handles a key; returns the selected choice, if any.
     pub fn handle_key(&mut self, key: &str, now: UnixMillis) -> Option<DialogChoice> {
         let last = self.choices.len().saturating_sub(1);
         let choice = match key {
@@ -186,7 +176,7 @@ impl Dialog {
             key => match &mut self.confirmation {
                 Some(word) => {
                     if matches!(word.input.handle_key(key), InputOutcome::Editing) {
-                        // Who has typed the name has chosen.
+                        // A complete name moves the focus to the destructive choice.
                         self.focus = if word.input.text == word.expected { last } else { 0 };
                     }
                     return None;
@@ -199,8 +189,8 @@ impl Dialog {
     }
 }
 
-/// What is lost when ranks end.
-const LOST_WORK_LINE: &str = "lost     what the ranks have not saved by themselves";
+/// Warns about unsaved work.
+const LOST_WORK_LINE: &str = "lost     everything that the ranks have not saved";
 
 fn run_summary_line(model: &Model) -> String {
     let counts = model.state.rank_counts();
@@ -211,17 +201,17 @@ fn run_summary_line(model: &Model) -> String {
     if text.len() + names.len() + 2 <= TEXT_WIDTH { format!("{text}  {names}") } else { text }
 }
 
-/// And whom an order does not reach.
+/// Adds the hosts that a command cannot reach.
 fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String> {
     for (at, host) in (0_u32..).zip(&model.state.hosts) {
         if !matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable) {
             continue;
         }
         let ranks = model.state.ranks.values().filter(|rank| rank.host == at && rank.exit.is_none() && rank.started_at.is_some()).count();
-        text.push(format!("NOT REACHED  {}: {} may go on there", model.sanitize(&host.name), count_noun(ranks, "rank")));
+        text.push(format!("UNREACHABLE  {}: {} may still run there", model.sanitize(&host.name), count_noun(ranks, "rank")));
     }
-    // A dialog is no list: of many hosts the first few.
-    let head = text.iter().take_while(|line| !line.starts_with("NOT")).count();
+    // Lists only the first few hosts.
+    let head = text.iter().take_while(|line| !line.starts_with("UNREACHABLE")).count();
     let more = text.len().saturating_sub(head + 4);
     if more > 0 {
         text.truncate(head + 4);
@@ -248,14 +238,14 @@ mod tests {
         assert_eq!(dialog.handle_key("esc", 0), Some(DialogChoice::Cancel));
     }
 
-    /// For every question: the words of each answer against what comes of it.
+    /// Checks for every dialog that the label of each choice matches its effect.
     #[test]
     fn choices_send_matching_actions() {
-        let ask = |cmd: UiCommand, keys: &[&str]| {
+        let answer = |cmd: UiCommand, keys: &[&str]| {
             let mut scene = fixtures::healthy();
             scene.app.update(cmd);
             scene.advance(CONFIRM_DELAY_MS);
-            let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("{cmd:?} asks") };
+            let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("{cmd:?} opens a dialog") };
             let words = dialog.choices.iter().map(|(_, label, _)| label.split([':', ' ', ',']).next().unwrap_or("").to_owned()).collect();
             keys.iter().for_each(|key| {
                 scene.app.handle_overlay_key(key);
@@ -264,27 +254,30 @@ mod tests {
             (words, scene.app.pending_actions.clone())
         };
         let name = ["w", "a", "n", "2", "2"];
-        assert_eq!(ask(UiCommand::Halt, &["y"]), (vec!["No".into(), "Yes".into()], vec![UserAction::Stop]));
-        assert_eq!(ask(UiCommand::Kill, &["y"]).1, vec![UserAction::Kill]);
-        assert_eq!(ask(UiCommand::Restart, &["y"]).1, vec![UserAction::Restart]);
+        assert_eq!(answer(UiCommand::Halt, &["y"]), (vec!["No".into(), "Yes".into()], vec![UserAction::Stop]));
+        assert_eq!(answer(UiCommand::Kill, &["y"]).1, vec![UserAction::Kill]);
+        assert_eq!(answer(UiCommand::Restart, &["y"]).1, vec![UserAction::Restart]);
         for cmd in [UiCommand::Halt, UiCommand::Kill, UiCommand::Restart] {
             for keys in [&["n"][..], &["enter"], &["esc"], &["q"], &["x", "enter"]] {
-                assert_eq!(ask(cmd, keys).1, vec![], "{cmd:?} {keys:?}");
+                assert_eq!(answer(cmd, keys).1, vec![], "{cmd:?} {keys:?}");
             }
-            assert_eq!(ask(cmd, &["tab", "enter"]).1.len(), 1, "one Tab to the other answer");
+            assert_eq!(answer(cmd, &["tab", "enter"]).1.len(), 1, "one Tab to the other answer");
         }
-        assert_eq!(ask(UiCommand::TearDown, &[]).0, vec!["Cancel".to_owned(), "Tear".to_owned()]);
-        assert_eq!(ask(UiCommand::TearDown, &[&name[..], &["enter"]].concat()).1, vec![UserAction::TearDown]);
+        assert_eq!(answer(UiCommand::TearDown, &[]).0, vec!["Cancel".to_owned(), "Tear".to_owned()]);
+        assert_eq!(answer(UiCommand::TearDown, &[&name[..], &["enter"]].concat()).1, vec![UserAction::TearDown]);
         for keys in [&["enter"][..], &["tab", "enter"], &["w", "a", "n", "2", "enter"], &["y"], &name, &["esc"]] {
-            assert_eq!(ask(UiCommand::TearDown, keys).1, vec![], "{keys:?}");
+            assert_eq!(answer(UiCommand::TearDown, keys).1, vec![], "{keys:?}");
         }
-        assert_eq!(ask(UiCommand::TearDown, &[&name[..], &["x", "backspace", "enter"]].concat()).1, vec![UserAction::TearDown]);
-        assert_eq!(ask(UiCommand::TearDown, &[&name[..], &["3", "enter"]].concat()).1, vec![]);
+        assert_eq!(answer(UiCommand::TearDown, &[&name[..], &["x", "backspace", "enter"]].concat()).1, vec![UserAction::TearDown]);
+        assert_eq!(answer(UiCommand::TearDown, &[&name[..], &["3", "enter"]].concat()).1, vec![]);
         assert_eq!(
-            ask(UiCommand::Quit, &["enter"]),
+            answer(UiCommand::Quit, &["enter"]),
             (vec!["Detach".into(), "Stop".into(), "Kill".into(), "Cancel".into()], vec![UserAction::Detach])
         );
-        assert_eq!((ask(UiCommand::Quit, &["S"]).1, ask(UiCommand::Quit, &["K"]).1), (vec![UserAction::Stop], vec![UserAction::Kill]));
+        assert_eq!(
+            (answer(UiCommand::Quit, &["S"]).1, answer(UiCommand::Quit, &["K"]).1),
+            (vec![UserAction::Stop], vec![UserAction::Kill])
+        );
     }
 
     #[test]
@@ -308,8 +301,8 @@ mod tests {
     fn dialog_lists_unreachable_hosts() {
         let mut scene = fixtures::bad_day();
         scene.app.update(UiCommand::TearDown);
-        let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("it asks") };
-        assert!(dialog.text.contains(&"NOT REACHED  gpu09: 8 ranks may go on there".to_owned()), "{:?}", dialog.text);
+        let Some(super::super::ui::Overlay::Dialog(dialog)) = &scene.app.ui.overlay else { panic!("a dialog opens") };
+        assert!(dialog.text.contains(&"UNREACHABLE  gpu09: 8 ranks may still run there".to_owned()), "{:?}", dialog.text);
         assert!(dialog.text.iter().any(|line| line.contains("gpu[00-15]")), "{:?}", dialog.text);
         assert!(dialog.text.iter().all(|line| line.len() <= TEXT_WIDTH), "{:?}", dialog.text);
         assert_eq!(dialog.choices[dialog.focus].2, DialogChoice::Cancel);

@@ -1,7 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "frames are paced by the clock; what is shown takes its time from the feed")]
-//! The dashboard's thread: hears the feed, reads keys, draws what changed, and not more often than a terminal far away can take.
+//! The dashboard's thread: reads the feed and keys and draws changes at a bounded rate, for slow connections.
 //!
-//! Uses the app and the screen. All keys that wait are taken before one frame is drawn; a frame without a change is not drawn.
+//! All pending keys are handled before a frame is drawn; a frame without changes is not drawn.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -28,13 +28,13 @@ use super::theme::ColorScheme;
 use super::ui::Screen;
 use super::view::logs;
 
-/// How long to wait when a frame was drawn so long ago: without anything to draw there is no hurry.
+/// How long to wait for input, given the time since the last frame.
 fn frame_wait(priority: RedrawPriority, slow: bool, since: Duration) -> Duration {
     if priority == RedrawPriority::None { MAX_WAIT } else { frame_interval(priority, slow).saturating_sub(since).min(MAX_WAIT) }
 }
 
-/// How long a frame waits for more of the same: 10 frames a second of news, 2 of samples, and at once for a key; one a second where nobody
-/// looks.
+/// How long to collect changes before a frame: 10 frames a second for events, 2 for samples, no delay for keys; one a second while
+/// the terminal is not focused.
 fn frame_interval(priority: RedrawPriority, slow: bool) -> Duration {
     Duration::from_millis(match priority {
         RedrawPriority::None => 0,
@@ -45,22 +45,22 @@ fn frame_interval(priority: RedrawPriority, slow: bool) -> Duration {
     })
 }
 
-/// Whether something goes on here although nothing is told: a question that waits for its answer, a log that is looked through.
+/// Whether work continues without messages: an open dialog, or a log that is being indexed.
 fn has_background_work(app: &App) -> bool {
     app.ui.has_dialog() || app.ui.screen == Screen::Logs && logs::is_indexing(&app.ui.logs)
 }
 
-/// The longest wait while something goes on here.
+/// Maximum wait while such work continues.
 const BACKGROUND_WAIT: Duration = Duration::from_millis(100);
-/// The longest wait for anything: then the size of the terminal is looked at again.
+/// Maximum wait otherwise; then the terminal size is checked again.
 const MAX_WAIT: Duration = Duration::from_millis(250);
-/// How long the key library looks for input: with no time at all it does not look.
+/// How long the key library polls for input; with zero it does not poll.
 const INPUT_POLL: Duration = Duration::from_millis(1);
-/// How long the terminal may take to tell its background.
+/// How long to wait for the reply with the background color.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(100);
-/// Two clicks within this time are one double click.
+/// Two clicks within this time are a double click.
 const DOUBLE_CLICK: Duration = Duration::from_millis(400);
-/// Rows that one turn of the wheel scrolls.
+/// Rows per wheel step.
 const WHEEL_ROWS: usize = 3;
 
 type DashboardTerminal = Terminal<CompactBackend<FrameWriter>>;
@@ -69,15 +69,15 @@ pub(super) struct EventLoop {
     app: App,
     feed: FeedReceiver,
     actions: UnboundedSender<UserAction>,
-    /// Ask the terminal for its background.
+    /// Query the terminal's background color.
     query_background_color: bool,
     late_reply: LateReplyFilter,
-    /// Keys that were pressed before anyone read them.
+    /// Keys that arrived while the background color was queried.
     pending_keys: VecDeque<KeyEvent>,
     unfocused: bool,
-    /// The last click, and when.
+    /// Position and time of the last click.
     last_click: Option<((u16, u16), Instant)>,
-    /// The screen as it was frozen.
+    /// The frame shown while the screen is frozen.
     frozen_buffer: Option<Buffer>,
 }
 
@@ -96,7 +96,7 @@ impl EventLoop {
         }
     }
 
-    /// Runs until the feed is closed, the terminal is gone, or something broke.
+    /// Runs until the feed is closed, the terminal is gone, or a panic.
     pub(super) fn run(mut self) {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.run_loop())).unwrap_or(Err(LoopError::Panicked));
         terminal::restore();
@@ -112,7 +112,7 @@ impl EventLoop {
 
     fn send_action(&self, action: UserAction) {
         if self.actions.send(action).is_err() {
-            tracing::debug!(?action, "nobody is asked any more");
+            tracing::debug!(?action, "no task takes actions any more");
         }
     }
 
@@ -122,17 +122,17 @@ impl EventLoop {
         if self.query_background_color {
             self.detect_background_color()?;
         }
-        let (mut dirt, mut drawn) = (RedrawPriority::Input, Instant::now());
+        let (mut priority, mut drawn) = (RedrawPriority::Input, Instant::now());
         loop {
             if terminal::has_panicked() {
                 return Err(LoopError::Panicked);
             }
             let slow = self.unfocused || self.app.ui.frozen_since.is_some();
             let works = has_background_work(&self.app);
-            self.wait_for_input(frame_wait(dirt, slow, drawn.elapsed()).min(if works { BACKGROUND_WAIT } else { MAX_WAIT }))?;
-            let Some(heard) = self.receive_messages(works) else { return Ok(()) };
-            dirt = dirt.max(heard);
-            // Someone else may have the screen: then nothing is drawn and no key is taken from them.
+            self.wait_for_input(frame_wait(priority, slow, drawn.elapsed()).min(if works { BACKGROUND_WAIT } else { MAX_WAIT }))?;
+            let Some(received) = self.receive_messages(works) else { return Ok(()) };
+            priority = priority.max(received);
+            // While another program owns the screen, nothing is drawn and no key is read.
             let Some((own, lent)) = terminal::try_lock_terminal() else {
                 if !terminal::is_dashboard_shown() && !terminal::has_panicked() {
                     std::thread::sleep(Duration::from_millis(20));
@@ -141,32 +141,32 @@ impl EventLoop {
             };
             if lent {
                 terminal = open_cleared_terminal(size)?;
-                dirt = RedrawPriority::Input;
+                priority = RedrawPriority::Input;
             }
             if self.handle_inputs()? {
-                dirt = RedrawPriority::Input;
+                priority = RedrawPriority::Input;
             }
             let now = self::terminal_size();
             if now != size {
-                (size, dirt) = (now, RedrawPriority::Input);
-                // What was frozen has another shape.
+                (size, priority) = (now, RedrawPriority::Input);
+                // The frozen frame has another size.
                 self.app.ui.frozen_since = None;
                 self.app.full_redraw = true;
             }
             terminal::set_mouse_capture(self.app.ui.wants_mouse())?;
-            if dirt > RedrawPriority::None && drawn.elapsed() >= frame_interval(dirt, slow) {
+            if priority > RedrawPriority::None && drawn.elapsed() >= frame_interval(priority, slow) {
                 if std::mem::take(&mut self.app.full_redraw) {
                     terminal = open_cleared_terminal(size)?;
                 }
                 self.draw_frame(&mut terminal)?;
-                (dirt, drawn) = (RedrawPriority::None, Instant::now());
+                (priority, drawn) = (RedrawPriority::None, Instant::now());
             }
             if let Some(text) = self.app.pending_clipboard.take() {
                 terminal::copy_osc52(&text)?;
             }
             drop(own);
-            for ask in std::mem::take(&mut self.app.pending_actions) {
-                self.send_action(ask);
+            for action in std::mem::take(&mut self.app.pending_actions) {
+                self.send_action(action);
             }
             if std::mem::take(&mut self.app.suspend_requested) {
                 terminal::suspend();
@@ -174,21 +174,21 @@ impl EventLoop {
         }
     }
 
-    /// Takes what was told since the last time; what it makes dirty, or none where the feed is closed.
+    /// Handles all pending messages; returns what must be redrawn, or `None` if the feed is closed.
     fn receive_messages(&mut self, works: bool) -> Option<RedrawPriority> {
-        let (notes, skipped, closed) = self.feed.drain();
-        let mut dirt = RedrawPriority::None;
-        for note in notes {
-            dirt = dirt.max(self.app.handle_message(note));
+        let (messages, skipped, closed) = self.feed.drain();
+        let mut priority = RedrawPriority::None;
+        for message in messages {
+            priority = priority.max(self.app.handle_message(message));
         }
         if works {
-            dirt = dirt.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
+            priority = priority.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
         }
-        self.app.skipped_log_bytes += skipped;
-        (!closed).then_some(dirt)
+        self.app.model.skipped_log_bytes += skipped;
+        (!closed).then_some(priority)
     }
 
-    /// One frame: what is, or what was when the screen was frozen.
+    /// Draws one frame: the current state, or the frozen frame.
     fn draw_frame(&mut self, terminal: &mut DashboardTerminal) -> io::Result<()> {
         let app = &mut self.app;
         let Some(since) = app.ui.frozen_since else {
@@ -212,7 +212,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Asks the terminal whether it is light or dark, and waits for its answer for a moment.
+    /// Queries whether the terminal is light or dark and waits briefly for the reply.
     fn detect_background_color(&mut self) -> Result<(), LoopError> {
         let mut out = io::stdout();
         out.write_all(background_color::BACKGROUND_QUERY)?;
@@ -246,11 +246,11 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Until a key or a note comes, or the time is over.
+    /// Waits for a key, a message or the timeout.
     fn wait_for_input(&self, time: Duration) -> Result<(), LoopError> {
         let stdin = io::stdin();
         let keys: BorrowedFd<'_> = stdin.as_fd();
-        // A terminal that someone else has is not listened to, but that it is gone is told in any case.
+        // While another program owns the terminal its input is not read, but a hangup is still detected.
         let listen = if terminal::is_dashboard_shown() { PollFlags::IN } else { PollFlags::empty() };
         let mut ends = [PollFd::from_borrowed_fd(keys, listen), PollFd::from_borrowed_fd(self.feed.wake_fd(), PollFlags::IN)];
         let time = if self.pending_keys.is_empty() { time } else { Duration::ZERO };
@@ -259,14 +259,14 @@ impl EventLoop {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(LoopError::Terminal(error.into())),
         }
-        // A key library that reads a terminal which is gone never returns.
+        // The key library never returns on a terminal that is gone.
         if ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return Err(LoopError::Terminal(io::ErrorKind::UnexpectedEof.into()));
         }
         Ok(())
     }
 
-    /// Takes every key that waits; whether anything came of it.
+    /// Handles all pending keys; returns whether there were any.
     fn handle_inputs(&mut self) -> Result<bool, LoopError> {
         let mut any = false;
         loop {
@@ -281,7 +281,7 @@ impl EventLoop {
                     let asked = self.app.ui.has_dialog();
                     self.handle_key(key);
                     if self.app.ui.has_dialog() && !asked {
-                        // What was typed before the question could be read is no answer to it.
+                        // Keys typed before the dialog could be read do not answer it.
                         self.pending_keys.clear();
                         while event::poll(INPUT_POLL)? {
                             event::read()?;
@@ -299,7 +299,7 @@ impl EventLoop {
                     any = true;
                 }
                 Input::FocusLost => self.unfocused = true,
-                // The same size again: it was another for a moment, and what did not fit then is cut off.
+                // Same size again: it differed in between, and content that did not fit then is cut off.
                 Input::Resize(..) => {
                     any = true;
                     self.app.full_redraw = true;
@@ -317,7 +317,7 @@ impl EventLoop {
             }
             return;
         }
-        // Any key thaws the screen: nobody acts on what is not so any more.
+        // Any key unfreezes the screen, so that nobody acts on outdated content.
         if self.app.ui.frozen_since.take().is_some() && found == Some(UiCommand::Freeze) {
             return;
         }
@@ -348,28 +348,28 @@ impl EventLoop {
     }
 }
 
-/// A screen with nothing on it. The library's own ways to clear ask the terminal where its cursor is, and wait 2 s for one that does not say.
+/// Clears the screen. ratatui's own methods query the cursor position and wait 2 s for a terminal that does not reply.
 fn open_cleared_terminal(size: Rect) -> io::Result<DashboardTerminal> {
     execute!(io::stdout(), Clear(ClearType::All))?;
     Terminal::with_options(CompactBackend::new(FrameWriter::default()), TerminalOptions { viewport: Viewport::Fixed(size) })
 }
 
-/// The size of the terminal; one that says 0 by 0 does not know, and is taken for what the environment says, or for 80 by 24.
+/// Size of the terminal; if it reports 0 by 0, the environment's size or 80 by 24.
 fn terminal_size() -> Rect {
-    let told = rustix::termios::tcgetwinsize(io::stdout()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
-    let (width, height) = size_or_default(told, |name| std::env::var(name).ok());
+    let reported = rustix::termios::tcgetwinsize(io::stdout()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    let (width, height) = size_or_default(reported, |name| std::env::var(name).ok());
     Rect { x: 0, y: 0, width, height }
 }
 
 fn size_or_default((width, height): (u16, u16), variable: impl Fn(&str) -> Option<String>) -> (u16, u16) {
-    let or = |told: u16, name: &str, usual: u16| {
+    let or = |reported: u16, name: &str, usual: u16| {
         let set = || variable(name).and_then(|text| text.parse().ok()).filter(|n| *n > 0);
-        if told > 0 { told } else { set().unwrap_or(usual) }
+        if reported > 0 { reported } else { set().unwrap_or(usual) }
     };
     (or(width, "COLUMNS", 80), or(height, "LINES", 24))
 }
 
-/// What goes to the terminal: a frame as a whole where the terminal can take it so, and a frame without a change not at all.
+/// Output buffer: sends a frame as one synchronized update where supported, and nothing for a frame without changes.
 #[derive(Default)]
 struct FrameWriter {
     pending: Vec<u8>,
@@ -396,12 +396,12 @@ impl Write for FrameWriter {
     }
 }
 
-/// Whether bytes put anything on the screen: whatever does goes to a place first (`CSI … H`) or clears.
+/// Whether bytes draw anything: every drawing starts with a position (`CSI … H`) or a clear.
 fn has_visible_output(bytes: &[u8]) -> bool {
     bytes.iter().any(|byte| matches!(byte, b'H' | b'J' | b'K'))
 }
 
-/// Why the thread ended before its feed.
+/// Why the loop ended before its feed.
 enum LoopError {
     Terminal(io::Error),
     Panicked,

@@ -1,7 +1,7 @@
-//! What the dashboard is told and what it may ask for; the same words for a live run and for a journal that is played.
+//! Messages to the dashboard and actions from it; the same for a live run and a replayed journal.
 //!
-//! Uses `event`, `state`, `diagnose` and `report`. A feed never waits for the screen: while too much waits, log bytes and samples are left out, since
-//! the files have them and the next sample replaces the last.
+//! A feed never waits for the screen: when its queue is full, log bytes and samples are dropped, because
+//! the files have the bytes and the next sample replaces the last.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,75 +14,70 @@ use crate::event::{Event, EventKind, LogFile, UnixMillis};
 use crate::report::ReportSink;
 use crate::state::RunState;
 
-/// Log bytes and samples are left out beyond this many waiting bytes.
+/// Above this many queued bytes, log bytes and samples are dropped.
 const MAX_QUEUED_LOG_BYTES: usize = 16 << 20;
-/// Everything is left out beyond this.
+/// Above this, everything is dropped.
 const MAX_QUEUED_BYTES: usize = 128 << 20;
-/// What an event weighs beside its bytes.
+/// Size of an event in the queue besides its bytes.
 const EVENT_OVERHEAD_BYTES: usize = 512;
 
-/// Where a journal that is played stands.
+/// Position of the replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReplayClock {
-    /// Nothing moves until told.
     pub paused: bool,
-    /// How many seconds of the run pass in one.
+    /// Seconds of the run per second of replay.
     pub speed: f64,
-    /// The time of the first event.
+    /// Time of the first event.
     pub start: UnixMillis,
-    /// The time of the last one.
+    /// Time of the last event.
     pub end: UnixMillis,
 }
 
-/// A reader of stored logs; `cli` hands it in.
+/// Reads stored logs; implemented in `cli`.
 pub trait StoredLogs: Send {
-    /// How many bytes there are.
+    /// Length of the log in bytes.
     ///
     /// # Errors
-    /// When the file is there and cannot be looked at.
+    /// If the file exists and cannot be read.
     fn len(&self, host: &str, file: LogFile) -> io::Result<u64>;
 
-    /// At most `most` bytes from `from` on.
+    /// Up to `most` bytes starting at `from`.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>>;
 }
 
-/// What the dashboard may have done with text on this laptop; `cli` hands it in.
+/// Copies and saves text on this laptop; implemented in `cli`.
 pub trait Clipboard: Send {
-    /// Gives text to the terminal multiplexer that this runs in, which gives it to the clipboard; `None`: there is none.
+    /// Copies text to the terminal multiplexer, which passes it to the clipboard; `None` outside of a multiplexer.
     fn copy_to_multiplexer(&self, text: &str) -> Option<io::Result<()>>;
 
-    /// Writes text to a new file whose name begins so; its path.
+    /// Writes text to a new file with this name prefix and returns its path.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     fn save_to_file(&self, name: &str, text: &str) -> io::Result<String>;
 }
 
-/// One thing that the dashboard is told.
+/// A message to the dashboard.
 pub enum FeedMessage {
     Event(Event),
     Tick(UnixMillis),
-    /// By which rules trouble is explained, and in which language; told before any event.
+    /// Diagnosis rules and their language; sent before any event.
     DiagnosisRules(Box<Evidence>, Lang),
-    /// Where log text can be read.
     StoredLogs(Box<dyn StoredLogs>),
-    /// Who takes copies of text.
     Clipboard(Box<dyn Clipboard>),
-    /// What can be asked for changed.
+    /// The available controls have changed.
     Capabilities(DashboardCapabilities),
-    /// Where the journal stands.
     ReplayClock(ReplayClock),
-    /// All that was told is void: the journal is played from its beginning.
+    /// The replay restarts: everything known of the run is discarded.
     Reset,
-    /// A line for the person at the screen.
     ShowToast(String),
-    /// Break, so that tests see what becomes of the terminal.
+    /// Panic, to test that the terminal is restored.
     #[cfg(debug_assertions)]
     Panic,
-    /// How many seconds their clock is ahead of UTC.
+    /// Offset of local time from UTC in seconds.
     UtcOffset(i64),
 }
 
@@ -93,15 +88,15 @@ struct FeedQueue {
     skipped_bytes: u64,
     closed: bool,
     receiver_dropped: bool,
-    /// The bell was rung for what waits.
+    /// The receiver has been woken for the queued messages.
     wake_pending: bool,
-    /// The second that was told last.
+    /// Second of the last tick.
     last_second: UnixMillis,
 }
 
 impl FeedQueue {
-    /// Whether the bell is to be rung for a note: once for all that waits; the time alone is no news until it shows, since clocks and ages
-    /// count seconds.
+    /// Whether a message wakes the receiver: once for all queued messages; a tick only when the second changes, because clocks and ages
+    /// show seconds.
     fn should_wake(&mut self, message: &FeedMessage) -> bool {
         if let FeedMessage::Tick(now) = message
             && std::mem::replace(&mut self.last_second, now.div_euclid(1000)) == now.div_euclid(1000)
@@ -117,7 +112,7 @@ struct FeedShared {
     wake_writer: OwnedFd,
 }
 
-/// The telling end. The last one that is dropped closes the feed.
+/// Sending end. Dropping it closes the feed.
 pub struct FeedSender {
     shared: Arc<FeedShared>,
 }
@@ -127,10 +122,8 @@ pub(crate) struct FeedReceiver {
     wake_reader: OwnedFd,
 }
 
-/// A feed.
-///
 /// # Errors
-/// When the system has no pipe for its bell.
+/// If the system cannot create the wake pipe.
 pub(crate) fn feed_channel() -> io::Result<(FeedSender, FeedReceiver)> {
     let (reader, writer) = rustix::pipe::pipe()?;
     for end in [&reader, &writer] {
@@ -168,11 +161,11 @@ impl FeedShared {
             }
             return true;
         }
-        let (mut note, mut bytes) = (message, bytes);
+        let (mut queued, mut bytes) = (message, bytes);
         if queue.queued_bytes.saturating_add(bytes + EVENT_OVERHEAD_BYTES) > limit {
             queue.skipped_bytes += bytes as u64;
-            // How far a log has grown is told in any case.
-            match &mut note {
+            // The growth of a log is always reported.
+            match &mut queued {
                 FeedMessage::Event(Event { kind: EventKind::Log { bytes, .. }, .. })
                     if queue.queued_bytes + EVENT_OVERHEAD_BYTES <= MAX_QUEUED_BYTES =>
                 {
@@ -183,8 +176,8 @@ impl FeedShared {
             bytes = 0;
         }
         queue.queued_bytes += bytes + EVENT_OVERHEAD_BYTES;
-        let wakes = queue.should_wake(&note);
-        queue.messages.push_back(note);
+        let wakes = queue.should_wake(&queued);
+        queue.messages.push_back(queued);
         drop(queue);
         if wakes {
             self.wake();
@@ -193,7 +186,7 @@ impl FeedShared {
     }
 
     fn wake(&self) {
-        // A bell that is full rings already.
+        // A full pipe wakes the receiver already.
         if let Err(error) = rustix::io::write(&self.wake_writer, b"!") {
             tracing::trace!(%error, "the dashboard's bell");
         }
@@ -201,18 +194,18 @@ impl FeedShared {
 }
 
 impl FeedSender {
-    /// Tells one thing; `false`: nobody listens any more.
+    /// Sends a message; `false` if the dashboard has ended.
     pub fn send(&self, message: FeedMessage) -> bool {
         self.shared.send(message)
     }
 
-    /// Ends the dashboard once it has taken what was told.
+    /// Ends the dashboard after the queued messages.
     pub(super) fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.wake();
     }
 
-    /// The same feed for another teller, who does not keep it open.
+    /// A sender that does not keep the feed open.
     pub fn downgrade(&self) -> WeakFeedSender {
         WeakFeedSender { shared: Arc::downgrade(&self.shared) }
     }
@@ -240,7 +233,7 @@ impl ReportSink for FeedSender {
     }
 }
 
-/// Tells into a feed that someone else keeps open.
+/// Sends to a feed that another sender keeps open.
 #[derive(Clone)]
 pub struct WeakFeedSender {
     shared: std::sync::Weak<FeedShared>,
@@ -254,17 +247,17 @@ impl WeakFeedSender {
 }
 
 impl FeedReceiver {
-    /// All that was told since; how many log bytes were left out; whether nothing more comes.
+    /// All messages since the last call, the number of dropped log bytes, and whether the feed is closed.
     pub(super) fn drain(&self) -> (VecDeque<FeedMessage>, u64, bool) {
         let mut sink = [0; 64];
         while matches!(rustix::io::read(&self.wake_reader, &mut sink), Ok(n) if n == sink.len()) {}
         let mut queue = self.shared.lock();
         (queue.queued_bytes, queue.wake_pending) = (0, false);
-        let notes = std::mem::take(&mut queue.messages);
-        (notes, std::mem::take(&mut queue.skipped_bytes), queue.closed)
+        let messages = std::mem::take(&mut queue.messages);
+        (messages, std::mem::take(&mut queue.skipped_bytes), queue.closed)
     }
 
-    /// What becomes readable when something was told.
+    /// Becomes readable when a message is queued.
     pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake_reader.as_fd()
     }
@@ -282,7 +275,7 @@ impl Drop for FeedReceiver {
 mod tests {
     use super::*;
 
-    /// Whether the bell rings; then all is taken.
+    /// Returns whether the receiver is woken, and drains it.
     fn drain_and_check_wake(receiver: &FeedReceiver) -> bool {
         let mut ends = [rustix::event::PollFd::from_borrowed_fd(receiver.wake_fd(), rustix::event::PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -293,19 +286,19 @@ mod tests {
 
     #[test]
     fn ticks_wake_once_a_second() {
-        let (mouth, ear) = feed_channel().expect("a feed");
-        let told = [1_000, 1_200, 1_999, 2_000, 2_200].map(|now| {
-            mouth.send(FeedMessage::Tick(now));
-            drain_and_check_wake(&ear)
+        let (sender, receiver) = feed_channel().expect("a feed");
+        let woken = [1_000, 1_200, 1_999, 2_000, 2_200].map(|now| {
+            sender.send(FeedMessage::Tick(now));
+            drain_and_check_wake(&receiver)
         });
-        assert_eq!(told, [true, false, false, true, false]);
-        // What is news rings although the time that was told before it did not.
-        mouth.send(FeedMessage::Tick(2_400));
-        mouth.send(FeedMessage::ShowToast("news".to_owned()));
-        mouth.send(FeedMessage::Tick(2_600));
-        assert!(drain_and_check_wake(&ear));
-        mouth.send(FeedMessage::Tick(2_800));
-        mouth.send(FeedMessage::Tick(3_000));
-        assert!(drain_and_check_wake(&ear), "a second more, told over a time that waits");
+        assert_eq!(woken, [true, false, false, true, false]);
+        // A message wakes although the tick before it did not.
+        sender.send(FeedMessage::Tick(2_400));
+        sender.send(FeedMessage::ShowToast("news".to_owned()));
+        sender.send(FeedMessage::Tick(2_600));
+        assert!(drain_and_check_wake(&receiver));
+        sender.send(FeedMessage::Tick(2_800));
+        sender.send(FeedMessage::Tick(3_000));
+        assert!(drain_and_check_wake(&receiver), "one more second, although a tick is queued");
     }
 }

@@ -1,7 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "makes the journals in tests/data and reads them")]
-//! Runs as tests tell them: events with times, as the feed would bring them. The two that every screen is looked at with, a healthy run of
-//! two hosts and a bad day, are journals in `tests/data/journals`, made here and played as `replay` plays them; besides a launch, many hosts,
-//! and nothing at all.
+//! Fixture runs as event streams with times. The two main ones, a healthy run of two hosts and
+//! a bad day, are journals in `tests/data/journals`, built here and played like `replay` does; also a launch, many hosts,
+//! and an empty run.
 
 use std::path::{Path, PathBuf};
 
@@ -27,12 +27,12 @@ pub(super) struct DashboardFixture {
     pub(super) app: App,
     now: UnixMillis,
     seq: u64,
-    /// For a journal of them.
+    /// All events, to write a journal.
     events: Vec<Event>,
     stop_orders: StopOrders,
 }
 
-/// The laptop's copies of logs.
+/// Stored logs.
 struct JournalLogs(PathBuf);
 
 impl super::feed::StoredLogs for JournalLogs {
@@ -44,18 +44,18 @@ impl super::feed::StoredLogs for JournalLogs {
     }
 }
 
-/// What makes a scene.
+/// Builds a fixture.
 pub(super) type BuildFixture = fn() -> DashboardFixture;
 
-/// The journals and what makes them.
+/// The journals and their builders.
 pub(super) const JOURNALS: [(&str, BuildFixture); 2] = [("healthy", build_healthy), ("bad-day", build_bad_day)];
 
-/// Where a journal is kept.
+/// Directory of a journal.
 pub(super) fn journal_dir(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journals").join(name)
 }
 
-/// A run as its journal tells it, from its beginning to its end.
+/// Plays a journal from start to end.
 fn replay_journal(name: &str) -> DashboardFixture {
     let dir = journal_dir(name);
     let events = replay_source::load_replay(&dir).expect("a journal; BLESS=1 makes it").events;
@@ -82,13 +82,13 @@ pub(super) fn healthy() -> DashboardFixture {
     replay_journal("healthy")
 }
 
-/// Sixteen hosts: one rank died of CUDA, a host is lost, another's logs are a flood of what terminals must not be told.
+/// Sixteen hosts: one rank died of a CUDA error, a host is lost, another floods its logs with control sequences.
 pub(super) fn bad_day() -> DashboardFixture {
     replay_journal("bad-day")
 }
 
 impl DashboardFixture {
-    /// Writes what was told as a run's folder has it.
+    /// Writes the events as a run directory.
     pub(super) fn write_journal(&self, dir: &Path) {
         std::fs::create_dir_all(dir).expect("a folder");
         let mut journal = Journal::open(dir, Sanitizer::default()).expect("a journal");
@@ -182,7 +182,7 @@ impl DashboardFixture {
 }
 
 impl DashboardFixture {
-    /// GPUs that do not tell all, are cut up, broken or held down, and an nvidia-smi that hangs.
+    /// GPUs with missing values, MIG, faults or throttling, and an nvidia-smi that hangs.
     fn emit_faulty_gpus(&mut self) {
         let gpu = |index: u32| GpuSample {
             index,
@@ -208,7 +208,7 @@ impl DashboardFixture {
             GpuSample { utilization: Some(0.0), ..gpu(6) },
             gpu(7),
         ];
-        // Later than the last look, so that the journal keeps it.
+        // Later than the last sample, so that the journal keeps it.
         self.emit(11_000, EventKind::Gpus { host: 7, gpus });
         self.emit_host_metrics(7);
         let text = "Unable to determine the device handle for GPU 0000:53:00.0: Unknown Error";
@@ -220,7 +220,7 @@ impl DashboardFixture {
         }
     }
 
-    /// The machine and what runs on its GPUs, one process of someone else's among them.
+    /// Host metrics and the processes on its GPUs, one of them foreign.
     fn emit_host_metrics(&mut self, host: u32) {
         let net = |name: &str, port: &str, bytes: f64| NetSample {
             name: name.to_owned(),
@@ -362,12 +362,12 @@ fn build_bad_day() -> DashboardFixture {
     scene
 }
 
-/// A launch under way: a slow pull, a step that is tried again.
+/// A launch in progress: a slow pull and a step being retried.
 pub(super) fn launching_six_hosts() -> DashboardFixture {
     launching_hosts(6)
 }
 
-/// So many hosts on their way; two of them pull still.
+/// This many hosts in a launch; two of them still pull.
 pub(super) fn launching_hosts(hosts: u32) -> DashboardFixture {
     let mut scene = DashboardFixture::new(hosts, 0);
     scene.connect_hosts(hosts);
@@ -412,7 +412,7 @@ pub(super) fn many_hosts() -> DashboardFixture {
     scene
 }
 
-/// A run that has ended well.
+/// A run that ended successfully.
 pub(super) fn finished_run() -> DashboardFixture {
     let mut scene = healthy();
     for rank in 0..16 {

@@ -1,6 +1,4 @@
-//! A dashboard without a terminal, for benchmarks and fuzzing: it draws as the one on the screen does, and what a terminal would be told is counted.
-//!
-//! Uses the app and the panes.
+//! A dashboard without a terminal, for benchmarks and fuzzing: it draws like the real one and counts the output bytes.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -17,14 +15,13 @@ use super::feed::{DashboardRole, FeedMessage};
 use super::theme::Theme;
 use super::ui::Screen;
 
-/// A dashboard that nobody sees.
+/// A dashboard that draws into memory.
 pub struct HeadlessDashboard {
     app: App,
     terminal: Terminal<CompactBackend<ByteCounter>>,
     written_bytes: Arc<AtomicUsize>,
 }
 
-/// Counts what is written.
 struct ByteCounter(Arc<AtomicUsize>);
 
 impl Write for ByteCounter {
@@ -39,19 +36,19 @@ impl Write for ByteCounter {
 }
 
 impl HeadlessDashboard {
-    /// Of so many columns and rows.
+    /// Creates a dashboard with this many columns and rows.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the terminal cannot be created.
     pub fn new(width: u16, height: u16) -> io::Result<HeadlessDashboard> {
-        let told = Arc::new(AtomicUsize::new(0));
+        let written_bytes = Arc::new(AtomicUsize::new(0));
         let options = TerminalOptions { viewport: Viewport::Fixed(Rect::new(0, 0, width, height)) };
-        let terminal = Terminal::with_options(CompactBackend::new(ByteCounter(told.clone())), options)?;
+        let terminal = Terminal::with_options(CompactBackend::new(ByteCounter(written_bytes.clone())), options)?;
         let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(super::theme::ColorScheme::Dark, false));
-        Ok(HeadlessDashboard { app, terminal, written_bytes: told })
+        Ok(HeadlessDashboard { app, terminal, written_bytes })
     }
 
-    /// Takes what is told.
+    /// Applies a message.
     pub fn handle_message(&mut self, message: FeedMessage) {
         self.app.handle_message(message);
     }
@@ -60,20 +57,20 @@ impl HeadlessDashboard {
         self.app.ui.screen = screen;
     }
 
-    /// Draws a frame; the bytes that a terminal would be told.
+    /// Draws a frame and returns the number of output bytes.
     ///
     /// # Errors
-    /// When it cannot be drawn.
+    /// If drawing fails.
     pub fn draw_frame(&mut self) -> io::Result<usize> {
         let before = self.written_bytes.load(Ordering::Relaxed);
         self.terminal.draw(|frame| self.app.draw(frame))?;
         Ok(self.written_bytes.load(Ordering::Relaxed) - before)
     }
 
-    /// Draws a frame; what its cells show, one after the other.
+    /// Draws a frame and returns the text of its cells.
     ///
     /// # Errors
-    /// When it cannot be drawn.
+    /// If drawing fails.
     pub fn draw_cells(&mut self) -> io::Result<String> {
         let frame = self.terminal.draw(|frame| self.app.draw(frame))?;
         Ok(frame.buffer.content.iter().map(|cell| cell.symbol()).collect())
@@ -87,7 +84,7 @@ mod tests {
 
     const HOST_COUNT: u32 = 64;
 
-    /// What every host tells in a second at work; every value differs from that of the second before.
+    /// Samples of all hosts at work for one second; every value differs from the second before.
     fn send_gpu_samples(dashboard: &mut HeadlessDashboard, second: u32) {
         let at = 1_795_262_400_000 + i64::from(second) * 1000;
         for host in 0..HOST_COUNT {

@@ -1,39 +1,39 @@
-//! The keys that count: the table of `keymap` with what a person changed in it. Keys are looked up here, and help, palette and hints are
-//! drawn from here.
+//! The effective key bindings: the defaults of `keymap` with the user's changes. Help, palette and hints come from
+//! here.
 //!
-//! Uses `keymap`. Who may only look has no row for what changes something.
+//! A readonly dashboard has no binding that changes something.
 
 use crossterm::event::KeyEvent;
 
 use super::keymap::{DEFAULT_BINDINGS, KeyContext, UiCommand, key_name, paired_command};
 
-/// A row: what keys ask at a place.
+/// The keys of a command in one context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyBinding {
     pub context: KeyContext,
-    /// Each key with what it asks; none where a person took them away.
+    /// Each key with its command; empty if the user removed all keys.
     pub keys: Vec<(String, UiCommand)>,
-    /// What the row is about; a pair of keys asks for this and its counterpart.
+    /// The command; a pair of keys also has its counterpart.
     pub command: UiCommand,
-    /// What the help says.
+    /// Help text.
     pub help: &'static str,
-    /// The same in a word or two, for the last line of the screen; empty: not told there.
+    /// Short form for the footer; empty if it is not shown there.
     pub hint: &'static str,
 }
 
 impl KeyBinding {
-    /// The keys as they are written in the help.
+    /// The keys as shown in the help.
     pub fn join_keys(&self, separator: &str) -> String {
         self.keys.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(separator)
     }
 
-    /// All that its keys ask for, or did before they were taken away.
+    /// Both commands of the row, also if their keys were removed.
     fn commands(&self) -> [UiCommand; 2] {
         [self.command, paired_command(self.command)]
     }
 }
 
-/// All keys that count.
+/// All key bindings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyBindings {
     rows: Vec<KeyBinding>,
@@ -55,42 +55,41 @@ impl Default for KeyBindings {
     }
 }
 
-/// Two commands under one key.
+/// Two commands bound to one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyConflict {
     pub key: String,
     pub context: KeyContext,
-    /// What it would ask for.
+    /// The conflicting commands.
     pub commands: [UiCommand; 2],
 }
 
 impl KeyBindings {
-    /// The rows of a place.
     pub fn bindings_in(&self, context: KeyContext) -> impl Iterator<Item = &KeyBinding> {
         self.rows.iter().filter(move |row| row.context == context)
     }
 
-    /// What a key asks at these places; earlier places win.
+    /// The command of a key in these contexts; earlier contexts win.
     pub fn command_for_key(&self, key: KeyEvent, contexts: &[KeyContext]) -> Option<UiCommand> {
         let name = key_name(key)?;
         contexts
             .iter()
-            .find_map(|place| self.bindings_in(*place).flat_map(|row| &row.keys).find(|(key, _)| *key == name).map(|(_, cmd)| *cmd))
+            .find_map(|context| self.bindings_in(*context).flat_map(|row| &row.keys).find(|(key, _)| *key == name).map(|(_, cmd)| *cmd))
     }
 
-    /// The keys of a command at these places; none where it has none.
+    /// The keys of a command in these contexts; `None` if it has none.
     pub fn keys_for(&self, cmd: UiCommand, contexts: &[KeyContext]) -> Option<String> {
         let (.., keys, _) = self.commands(contexts).into_iter().find(|(known, ..)| *known == cmd)?;
         Some(keys).filter(|keys| !keys.is_empty())
     }
 
-    /// Every command of these places once, with its keys and what the help says.
+    /// Every command of these contexts once, with its keys and help text.
     pub fn commands(&self, contexts: &[KeyContext]) -> Vec<(UiCommand, String, &'static str)> {
         let mut all: Vec<(UiCommand, String, &'static str)> = Vec::new();
-        for row in contexts.iter().flat_map(|place| self.bindings_in(*place)) {
+        for row in contexts.iter().flat_map(|context| self.bindings_in(*context)) {
             let [first, other] = row.commands();
             for cmd in if first == other { vec![first] } else { vec![first, other] } {
-                let keys: Vec<&str> = row.keys.iter().filter(|(_, asks)| *asks == cmd).map(|(key, _)| key.as_str()).collect();
+                let keys: Vec<&str> = row.keys.iter().filter(|(_, bound)| *bound == cmd).map(|(key, _)| key.as_str()).collect();
                 match all.iter_mut().find(|(known, ..)| *known == cmd) {
                     Some((_, known, _)) if known.is_empty() => *known = keys.join(" "),
                     Some(_) => {}
@@ -101,31 +100,30 @@ impl KeyBindings {
         all
     }
 
-    /// The command of that name.
+    /// The command with this name.
     pub fn command_by_name(&self, action: &str) -> Option<UiCommand> {
         self.rows.iter().flat_map(KeyBinding::commands).find(|cmd| cmd.name() == action)
     }
 
-    /// The names of all commands.
     pub fn command_names(&self) -> Vec<String> {
         self.rows.iter().flat_map(KeyBinding::commands).map(UiCommand::name).collect()
     }
 
-    /// Gives a command these keys instead of its own, wherever it has any.
+    /// Replaces the keys of a command in every context.
     pub fn rebind(&mut self, cmd: UiCommand, keys: &[String]) {
         for row in self.rows.iter_mut().filter(|row| row.commands().contains(&cmd)) {
-            let at = row.keys.iter().position(|(_, asks)| *asks == cmd).unwrap_or(row.keys.len());
-            row.keys.retain(|(_, asks)| *asks != cmd);
+            let at = row.keys.iter().position(|(_, bound)| *bound == cmd).unwrap_or(row.keys.len());
+            row.keys.retain(|(_, bound)| *bound != cmd);
             for key in keys.iter().rev() {
                 row.keys.insert(at.min(row.keys.len()), (key.clone(), cmd));
             }
         }
-        // What stood in several rows of a place is one now.
+        // Removes duplicates of a key in several rows of a context.
         let mut seen: Vec<(KeyContext, String, UiCommand)> = Vec::new();
         for row in &mut self.rows {
-            let place = row.context;
-            row.keys.retain(|(key, asks)| {
-                let known = (place, key.clone(), *asks);
+            let context = row.context;
+            row.keys.retain(|(key, bound)| {
+                let known = (context, key.clone(), *bound);
                 let new = !seen.contains(&known);
                 seen.push(known);
                 new
@@ -133,7 +131,7 @@ impl KeyBindings {
         }
     }
 
-    /// The first key that asks for two things at one place.
+    /// The first key that is bound to two commands in one context.
     pub fn find_conflict(&self) -> Option<KeyConflict> {
         self.rows.iter().enumerate().find_map(|(at, row)| {
             let before = || self.rows[..at].iter().filter(|other| other.context == row.context).flat_map(|other| &other.keys);
@@ -144,13 +142,13 @@ impl KeyBindings {
         })
     }
 
-    /// Takes everything away that changes something.
+    /// Removes every command that changes something.
     pub fn remove_mutating(&mut self) {
         self.rows.retain(|row| !row.command.is_mutating());
     }
 }
 
-/// Whether a text names a key: `x`, `X`, `ctrl-s`, `f5`, `pgdn`, `space`.
+/// Whether a text is a key name: `x`, `X`, `ctrl-s`, `f5`, `pgdn`, `space`.
 pub(crate) fn is_key_name(text: &str) -> bool {
     const KEY_NAMES: [&str; 15] =
         ["space", "enter", "esc", "tab", "backtab", "up", "down", "left", "right", "pgup", "pgdn", "home", "end", "backspace", "delete"];

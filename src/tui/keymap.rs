@@ -1,66 +1,63 @@
-//! Which key means what as this program is shipped: one table. What a person changed of it is `bindings`, from which keys are looked up and
-//! the help is drawn.
+//! The default key bindings in one table. `key_bindings` applies the user's changes; keys are looked up and
+//! the help is drawn from there.
 //!
-//! Lower case looks, upper case changes; Ctrl with a letter only scrolls, but for Ctrl-C, Ctrl-L and Ctrl-Z which mean what they always do.
+//! Lower case views, upper case changes; Ctrl with a letter only scrolls, except Ctrl-C, Ctrl-L and Ctrl-Z with their usual meaning.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a key asks of the dashboard.
+/// A command of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UiCommand {
-    /// One screen back; on the first one ask how to leave.
+    /// Back one screen; on the overview, choose how to leave.
     Quit,
-    /// Close what lies on top, go back; never leaves.
+    /// Close the overlay or go back; never leaves.
     Back,
-    /// Leave at once; the run goes on.
+    /// Leave now; the run continues.
     DetachNow,
     Interrupt,
-    /// Show the keys, or hide them.
+    /// Show or hide the help.
     Help,
     Redraw,
-    /// Stop this program as the shell does.
+    /// Suspend the program as Ctrl-Z does in a shell.
     Suspend,
     Overview,
     Host,
     Ranks,
     Logs,
     Gpus,
-    /// Ask which lines to show.
+    /// Enter a line filter.
     Filter,
-    /// One log, all, those of a host.
+    /// Switch between this log, all logs and all logs of this host.
     Merge,
-    /// Equal lines as one, or each.
+    /// Fold equal lines of merged logs, or show each.
     Fold,
-    /// No times, how long ago, the time of day.
+    /// Times of lines: off, age, time of day.
     Times,
-    /// The line before that says that something is wrong; outside of logs the next problem.
+    /// Previous line with an error; outside of logs the next problem.
     NextError,
-    /// The line after that says so; outside of logs the problem before.
+    /// Next line with an error; outside of logs the previous problem.
     PrevError,
-    /// Mark the line, or take its mark away.
+    /// Mark or unmark the line.
     Mark,
-    /// The next marked line.
     NextMark,
     Copy,
-    /// Copy what is on the screen.
+    /// Copy the visible lines.
     CopyView,
-    /// Save what can be scrolled to.
+    /// Save everything in the view.
     Save,
-    /// Every byte as it is, escaped.
+    /// Show raw bytes, escaped.
     Bytes,
-    /// Every picture of a progress bar, or the last one.
+    /// Show every redraw of progress bars, or only the last.
     Collapse,
-    /// Nothing but the log.
+    /// Show only the log.
     Zoom,
-    /// Show what is wrong.
     Problems,
     Events,
     PrevEvent,
     NextEvent,
-    /// Less time in more detail.
     ZoomIn,
     ZoomOut,
-    /// The newest, as it comes.
+    /// Follow the newest event.
     Live,
     /// The next zone of the screen.
     NextPane,
@@ -70,80 +67,71 @@ pub enum UiCommand {
     Down,
     PageUp,
     PageDown,
-    /// Half a page up.
     HalfUp,
-    /// Half a page down.
     HalfDown,
     Top,
-    /// To the end; in a log the newest line, and stay there.
+    /// To the end; in a log, follow the newest line.
     Bottom,
     Left,
     Right,
-    /// Open what is under the cursor.
+    /// Open the item under the cursor.
     Open,
-    /// The log of what is under the cursor.
+    /// Open the log of the item under the cursor.
     Output,
-    /// Another order of the rows.
+    /// Switch the order of rows.
     Sort,
     Metric,
-    /// Only what is wrong, or all.
+    /// Show only faulty GPUs, or all.
     Faults,
-    /// What nvidia-smi prints, or no longer.
+    /// Show the output of nvidia-smi, or hide it.
     Raw,
     Again,
-    /// Ask what to look for.
+    /// Enter a search pattern.
     Find,
-    /// The next line that has it.
     FindNext,
-    /// The line before that has it.
     FindPrev,
-    /// The log of the rank before.
     PrevRank,
-    /// The log of the next rank.
     NextRank,
-    /// The logs of the host before.
     PrevHost,
-    /// The logs of the next host.
     NextHost,
-    /// The launcher's own log of this host, and back.
+    /// Switch between the logs of the rank and of its launcher.
     NodeLog,
-    /// Stay at the newest line, or stop.
+    /// Follow the newest line, or stop following.
     Follow,
-    /// Show long lines whole, or cut.
+    /// Wrap or cut long lines.
     Wrap,
-    /// Start what the plan shows.
+    /// Start the planned launch.
     Start,
-    /// End every rank with time to save.
+    /// Stop every rank: TERM, then KILL after the grace period.
     Halt,
-    /// End every rank now.
+    /// Kill every rank.
     Kill,
-    /// Stop the gang and launch it again.
+    /// Stop all ranks and launch them again.
     Restart,
-    /// Stop and remove everything.
+    /// Stop the run and remove everything.
     TearDown,
-    /// A shell where the run is.
+    /// Open a shell on the host or in the run's container.
     Shell,
-    /// Choose a command by its name.
     Palette,
-    /// Keep the screen as it is, or go on.
+    /// Freeze the screen, or resume.
     Freeze,
     Theme,
-    /// The mouse: as the screen needs it, on, off.
+    /// Switch the mouse mode.
     Mouse,
-    /// Pause the journal, or go on.
+    /// Pause or resume the replay.
     Pause,
     Step,
-    /// Play twice as fast.
+    /// Double the replay speed.
     Faster,
-    /// Play half as fast.
+    /// Halve the replay speed.
     Slower,
-    /// A twentieth of the journal back.
+    /// Seek back by 5%.
     Earlier,
-    /// A twentieth of the journal on.
+    /// Seek forward by 5%.
     Later,
 }
 
-/// Where a key means something.
+/// Where a key binding applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyContext {
     Global,
@@ -153,18 +141,18 @@ pub enum KeyContext {
     Logs,
     Gpus,
     Events,
-    /// At what is wrong.
+    /// The Problems screen.
     Problems,
-    /// While a plan waits for its start.
+    /// While a plan waits to be started.
     Plan,
     /// While there is a run to act on.
     Run,
-    /// While a journal is played.
+    /// During a replay.
     Replay,
 }
 
 impl KeyContext {
-    /// The head of its keys in the help.
+    /// Section title in the help.
     pub fn title(self) -> &'static str {
         match self {
             KeyContext::Global => "Everywhere",
@@ -175,23 +163,23 @@ impl KeyContext {
             KeyContext::Events => "Events",
             KeyContext::Problems => "Problems",
             KeyContext::Logs => "Logs",
-            KeyContext::Plan => "Before the start",
+            KeyContext::Plan => "Before the launch",
             KeyContext::Run => "The run",
             KeyContext::Replay => "Replay",
         }
     }
 }
 
-/// A row of the table: the same command under one or several keys.
+/// A default binding: one command with one or several keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DefaultBinding {
     pub context: KeyContext,
-    /// The keys, as they are written in the help.
+    /// The keys as shown in the help.
     pub keys: &'static [&'static str],
     pub command: UiCommand,
-    /// What the help says.
+    /// Help text.
     pub help: &'static str,
-    /// The same in a word or two, for the last line of the screen; empty: not told there.
+    /// Short form for the footer; empty if it is not shown there.
     pub hint: &'static str,
 }
 
@@ -206,111 +194,99 @@ const fn binding(
 }
 
 pub(crate) const DEFAULT_BINDINGS: &[DefaultBinding] = &[
-    binding(KeyContext::Plan, &["U"], UiCommand::Start, "start what the plan shows", "start"),
-    binding(KeyContext::Run, &["H"], UiCommand::Halt, "stop: TERM to every rank, KILL after the grace", ""),
+    binding(KeyContext::Plan, &["U"], UiCommand::Start, "start the planned launch", "start"),
+    binding(KeyContext::Run, &["H"], UiCommand::Halt, "stop: TERM to every rank, KILL after the grace period", ""),
     binding(KeyContext::Run, &["K"], UiCommand::Kill, "kill every rank now", ""),
-    binding(KeyContext::Run, &["R"], UiCommand::Restart, "stop the gang and launch it again", ""),
+    binding(KeyContext::Run, &["R"], UiCommand::Restart, "stop all ranks and launch them again", ""),
     binding(KeyContext::Run, &["X"], UiCommand::TearDown, "tear down: stop and remove everything", ""),
-    binding(KeyContext::Run, &["S"], UiCommand::Shell, "a shell where the host or rank under the cursor runs", ""),
-    binding(KeyContext::Replay, &["space"], UiCommand::Pause, "pause, go on", "pause"),
-    binding(KeyContext::Replay, &["."], UiCommand::Step, "one event further", "step"),
-    binding(KeyContext::Replay, &["+"], UiCommand::Faster, "twice as fast", "faster"),
-    binding(KeyContext::Replay, &["-"], UiCommand::Slower, "half as fast", "slower"),
-    binding(KeyContext::Replay, &["<"], UiCommand::Earlier, "a twentieth back", "back"),
-    binding(KeyContext::Replay, &[">"], UiCommand::Later, "a twentieth on", "on"),
-    binding(KeyContext::Overview, &["enter"], UiCommand::Open, "the host under the cursor", "host"),
-    binding(KeyContext::Overview, &["o"], UiCommand::Output, "the log that tells most about it", "log"),
-    binding(KeyContext::Overview, &["tab"], UiCommand::NextPane, "the hosts, the log", "pane"),
-    binding(KeyContext::Overview, &["z"], UiCommand::Zoom, "only the pane with the focus, and back", "zoom"),
-    binding(KeyContext::Overview, &["right", "l"], UiCommand::Right, "the next host; in a table unfold a row of equal hosts", ""),
-    binding(KeyContext::Overview, &["left", "h"], UiCommand::Left, "the host before; in a table fold them again", ""),
-    binding(KeyContext::Host, &["[", "]"], UiCommand::PrevHost, "the host before, after", "host"),
-    binding(KeyContext::Host, &["left", "right"], UiCommand::PrevHost, "the host before, after", ""),
-    binding(KeyContext::Host, &["{", "}"], UiCommand::PrevHost, "the host before, after", ""),
-    binding(KeyContext::Host, &["enter", "o"], UiCommand::Output, "the log that tells most about it", "log"),
-    binding(KeyContext::Host, &["v"], UiCommand::Raw, "what nvidia-smi prints there, asked now; or the graphs again", "nvidia-smi"),
-    binding(KeyContext::Host, &["r"], UiCommand::Again, "ask nvidia-smi again", ""),
-    binding(KeyContext::Ranks, &["enter", "o"], UiCommand::Output, "its log", "log"),
-    binding(KeyContext::Ranks, &["s"], UiCommand::Sort, "the worst first, by rank, the longest silent first", "order"),
-    binding(KeyContext::Gpus, &["m"], UiCommand::Metric, "utilisation, power, memory, temperature", "metric"),
-    binding(
-        KeyContext::Gpus,
-        &["/"],
-        UiCommand::Find,
-        "look for `gpu03 util<5 power<50 mem>90 temp>80`; the rest is dimmed; empty: all",
-        "find",
-    ),
-    binding(KeyContext::Gpus, &["n", "N"], UiCommand::FindNext, "the next, the last one before that is meant", ""),
-    binding(KeyContext::Gpus, &["!"], UiCommand::Faults, "only what is wrong, or all", "faults"),
-    binding(KeyContext::Gpus, &["enter"], UiCommand::Open, "its host", "host"),
-    binding(KeyContext::Gpus, &["o"], UiCommand::Output, "the log that tells most about its host", "log"),
-    binding(KeyContext::Gpus, &["left", "h"], UiCommand::Left, "to the left", ""),
-    binding(KeyContext::Gpus, &["right", "l"], UiCommand::Right, "to the right", ""),
-    binding(KeyContext::Problems, &["enter", "o"], UiCommand::Open, "its log, or its host", "log"),
-    binding(KeyContext::Events, &["enter", "o"], UiCommand::Output, "the log around that time", "log"),
-    binding(KeyContext::Events, &[",", "."], UiCommand::PrevEvent, "the event before, after", "step"),
-    binding(KeyContext::Events, &[">", "<"], UiCommand::ZoomIn, "less time in more detail, more time", "zoom"),
-    binding(KeyContext::Events, &["L"], UiCommand::Live, "the newest, as it comes", "live"),
-    binding(KeyContext::Logs, &["/"], UiCommand::Find, "look for a text or a regular expression, backwards", "find"),
-    binding(KeyContext::Logs, &["n", "N"], UiCommand::FindPrev, "the line before, after that has it", ""),
-    binding(
-        KeyContext::Logs,
-        &["&"],
-        UiCommand::Filter,
-        "show only lines: rank:0-7 host:gpu0* level>=warn step:1000..1100 text; ! turns it round",
-        "filter",
-    ),
-    binding(KeyContext::Logs, &["o"], UiCommand::Merge, "this log, all logs, those of this host", "merge"),
-    binding(KeyContext::Logs, &["u"], UiCommand::Fold, "in several logs: equal lines as one with the range of their numbers, or each", ""),
-    binding(KeyContext::Logs, &["enter"], UiCommand::Open, "in several logs: the log of the line, at its place", ""),
-    binding(KeyContext::Logs, &["e", "E"], UiCommand::NextError, "the line before, after that says that something is wrong", "error"),
-    binding(KeyContext::Logs, &["t"], UiCommand::Times, "when lines came: not, how long ago, the time of day", "times"),
-    binding(KeyContext::Logs, &["m"], UiCommand::Mark, "mark the line, or take its mark away", ""),
-    binding(KeyContext::Logs, &["'"], UiCommand::NextMark, "the next marked line", ""),
-    binding(KeyContext::Logs, &["y", "Y"], UiCommand::Copy, "copy the line, what is on the screen", "copy"),
-    binding(KeyContext::Logs, &["ctrl-s"], UiCommand::Save, "save all that can be scrolled to in a file", ""),
-    binding(KeyContext::Logs, &["a"], UiCommand::Bytes, "every byte as it is, escaped", ""),
-    binding(KeyContext::Logs, &["c"], UiCommand::Collapse, "of progress bars all pictures, or the last", ""),
-    binding(KeyContext::Logs, &["z"], UiCommand::Zoom, "nothing but the log, for the terminal's own selection", "zoom"),
-    binding(KeyContext::Logs, &["[", "]"], UiCommand::PrevRank, "the log of the rank before, after", "rank"),
-    binding(KeyContext::Logs, &["{", "}"], UiCommand::PrevHost, "the first log of the host before, after", "host"),
-    binding(KeyContext::Logs, &["b"], UiCommand::NodeLog, "the launcher's own log, and back", "launcher"),
-    binding(KeyContext::Logs, &["F"], UiCommand::Follow, "stay at the newest line, or stop", "follow"),
-    binding(KeyContext::Logs, &["w"], UiCommand::Wrap, "long lines whole, or cut", "wrap"),
-    binding(KeyContext::Logs, &["left", "h"], UiCommand::Left, "half a screen to the left", ""),
-    binding(KeyContext::Logs, &["right", "l"], UiCommand::Right, "half a screen to the right", ""),
-    binding(KeyContext::Global, &["1"], UiCommand::Overview, "overview: hosts, the worst first", ""),
+    binding(KeyContext::Run, &["S"], UiCommand::Shell, "open a shell for the host or rank under the cursor", ""),
+    binding(KeyContext::Replay, &["space"], UiCommand::Pause, "pause or resume", "pause"),
+    binding(KeyContext::Replay, &["."], UiCommand::Step, "next event", "step"),
+    binding(KeyContext::Replay, &["+"], UiCommand::Faster, "double the speed", "faster"),
+    binding(KeyContext::Replay, &["-"], UiCommand::Slower, "halve the speed", "slower"),
+    binding(KeyContext::Replay, &["<"], UiCommand::Earlier, "back by 5%", "back"),
+    binding(KeyContext::Replay, &[">"], UiCommand::Later, "forward by 5%", "forward"),
+    binding(KeyContext::Overview, &["enter"], UiCommand::Open, "open the host under the cursor", "host"),
+    binding(KeyContext::Overview, &["o"], UiCommand::Output, "open its most relevant log", "log"),
+    binding(KeyContext::Overview, &["tab"], UiCommand::NextPane, "switch between the hosts and the log", "pane"),
+    binding(KeyContext::Overview, &["z"], UiCommand::Zoom, "show only the focused pane, or all", "zoom"),
+    binding(KeyContext::Overview, &["right", "l"], UiCommand::Right, "next host; in a table expand a row of equal hosts", ""),
+    binding(KeyContext::Overview, &["left", "h"], UiCommand::Left, "previous host; in a table collapse them again", ""),
+    binding(KeyContext::Host, &["[", "]"], UiCommand::PrevHost, "previous, next host", "host"),
+    binding(KeyContext::Host, &["left", "right"], UiCommand::PrevHost, "previous, next host", ""),
+    binding(KeyContext::Host, &["{", "}"], UiCommand::PrevHost, "previous, next host", ""),
+    binding(KeyContext::Host, &["enter", "o"], UiCommand::Output, "open its most relevant log", "log"),
+    binding(KeyContext::Host, &["v"], UiCommand::Raw, "switch between nvidia-smi output and graphs", "nvidia-smi"),
+    binding(KeyContext::Host, &["r"], UiCommand::Again, "run nvidia-smi again", ""),
+    binding(KeyContext::Ranks, &["enter", "o"], UiCommand::Output, "open its log", "log"),
+    binding(KeyContext::Ranks, &["s"], UiCommand::Sort, "order: worst first, by rank, longest silent first", "order"),
+    binding(KeyContext::Gpus, &["m"], UiCommand::Metric, "utilization, power, memory, temperature", "metric"),
+    binding(KeyContext::Gpus, &["/"], UiCommand::Find, "find `gpu03 util<5 power<50 mem>90 temp>80`; empty: all", "find"),
+    binding(KeyContext::Gpus, &["n", "N"], UiCommand::FindNext, "next, previous match", ""),
+    binding(KeyContext::Gpus, &["!"], UiCommand::Faults, "show only faulty GPUs, or all", "faults"),
+    binding(KeyContext::Gpus, &["enter"], UiCommand::Open, "open its host", "host"),
+    binding(KeyContext::Gpus, &["o"], UiCommand::Output, "open the most relevant log of its host", "log"),
+    binding(KeyContext::Gpus, &["left", "h"], UiCommand::Left, "left", ""),
+    binding(KeyContext::Gpus, &["right", "l"], UiCommand::Right, "right", ""),
+    binding(KeyContext::Problems, &["enter", "o"], UiCommand::Open, "open its log or host", "log"),
+    binding(KeyContext::Events, &["enter", "o"], UiCommand::Output, "open the log at that time", "log"),
+    binding(KeyContext::Events, &[",", "."], UiCommand::PrevEvent, "previous, next event", "step"),
+    binding(KeyContext::Events, &[">", "<"], UiCommand::ZoomIn, "zoom in, out", "zoom"),
+    binding(KeyContext::Events, &["L"], UiCommand::Live, "follow the newest event", "live"),
+    binding(KeyContext::Logs, &["/"], UiCommand::Find, "search backwards for a text or a regular expression", "find"),
+    binding(KeyContext::Logs, &["n", "N"], UiCommand::FindPrev, "previous, next match", ""),
+    binding(KeyContext::Logs, &["&"], UiCommand::Filter, "filter: rank:0-7 host:gpu0* level>=warn step:1..9 text !text", "filter"),
+    binding(KeyContext::Logs, &["o"], UiCommand::Merge, "switch: this log, all logs, all logs of this host", "merge"),
+    binding(KeyContext::Logs, &["u"], UiCommand::Fold, "in merged logs: fold equal lines, or show each line", ""),
+    binding(KeyContext::Logs, &["enter"], UiCommand::Open, "in merged logs: open the log of this line", ""),
+    binding(KeyContext::Logs, &["e", "E"], UiCommand::NextError, "previous, next line with an error", "error"),
+    binding(KeyContext::Logs, &["t"], UiCommand::Times, "times of lines: off, age, time of day", "times"),
+    binding(KeyContext::Logs, &["m"], UiCommand::Mark, "mark or unmark the line", ""),
+    binding(KeyContext::Logs, &["'"], UiCommand::NextMark, "next marked line", ""),
+    binding(KeyContext::Logs, &["y", "Y"], UiCommand::Copy, "copy the line, the screen", "copy"),
+    binding(KeyContext::Logs, &["ctrl-s"], UiCommand::Save, "save everything in this view to a file", ""),
+    binding(KeyContext::Logs, &["a"], UiCommand::Bytes, "show raw bytes, escaped", ""),
+    binding(KeyContext::Logs, &["c"], UiCommand::Collapse, "progress bars: show every redraw, or only the last", ""),
+    binding(KeyContext::Logs, &["z"], UiCommand::Zoom, "show only the log, to select text with the terminal", "zoom"),
+    binding(KeyContext::Logs, &["[", "]"], UiCommand::PrevRank, "log of the previous, next rank", "rank"),
+    binding(KeyContext::Logs, &["{", "}"], UiCommand::PrevHost, "first log of the previous, next host", "host"),
+    binding(KeyContext::Logs, &["b"], UiCommand::NodeLog, "switch between the rank's and the launcher's log", "launcher"),
+    binding(KeyContext::Logs, &["F"], UiCommand::Follow, "follow the newest line, or stop following", "follow"),
+    binding(KeyContext::Logs, &["w"], UiCommand::Wrap, "wrap or cut long lines", "wrap"),
+    binding(KeyContext::Logs, &["left", "h"], UiCommand::Left, "half a screen left", ""),
+    binding(KeyContext::Logs, &["right", "l"], UiCommand::Right, "half a screen right", ""),
+    binding(KeyContext::Global, &["1"], UiCommand::Overview, "overview: hosts, worst first", ""),
     binding(KeyContext::Global, &["2"], UiCommand::Host, "one host: GPUs, processes, ranks", ""),
     binding(KeyContext::Global, &["3"], UiCommand::Ranks, "ranks", ""),
     binding(KeyContext::Global, &["4"], UiCommand::Logs, "logs", ""),
-    binding(KeyContext::Global, &["5"], UiCommand::Gpus, "every GPU in a glyph", ""),
-    binding(KeyContext::Global, &["6"], UiCommand::Events, "what happened, in its order", ""),
-    binding(KeyContext::Global, &["7"], UiCommand::Problems, "what is wrong, with evidence", ""),
-    binding(KeyContext::Global, &["e", "E"], UiCommand::NextError, "the next problem, the one before", ""),
-    binding(KeyContext::Global, &["tab"], UiCommand::NextScreen, "the next screen", ""),
-    binding(KeyContext::Global, &["backtab"], UiCommand::PrevScreen, "the screen before", ""),
+    binding(KeyContext::Global, &["5"], UiCommand::Gpus, "GPUs: one cell each", ""),
+    binding(KeyContext::Global, &["6"], UiCommand::Events, "events, oldest first", ""),
+    binding(KeyContext::Global, &["7"], UiCommand::Problems, "problems, with evidence", ""),
+    binding(KeyContext::Global, &["e", "E"], UiCommand::NextError, "next, previous problem", ""),
+    binding(KeyContext::Global, &["tab"], UiCommand::NextScreen, "next screen", ""),
+    binding(KeyContext::Global, &["backtab"], UiCommand::PrevScreen, "previous screen", ""),
     binding(KeyContext::Global, &["up", "k"], UiCommand::Up, "up", ""),
     binding(KeyContext::Global, &["down", "j"], UiCommand::Down, "down", ""),
-    binding(KeyContext::Global, &["pgup", "ctrl-b"], UiCommand::PageUp, "a page up", ""),
-    binding(KeyContext::Global, &["pgdn", "ctrl-f"], UiCommand::PageDown, "a page down", ""),
+    binding(KeyContext::Global, &["pgup", "ctrl-b"], UiCommand::PageUp, "page up", ""),
+    binding(KeyContext::Global, &["pgdn", "ctrl-f"], UiCommand::PageDown, "page down", ""),
     binding(KeyContext::Global, &["ctrl-u"], UiCommand::HalfUp, "half a page up", ""),
     binding(KeyContext::Global, &["ctrl-d"], UiCommand::HalfDown, "half a page down", ""),
-    binding(KeyContext::Global, &["g", "home"], UiCommand::Top, "to the beginning", ""),
-    binding(KeyContext::Global, &["G", "end"], UiCommand::Bottom, "to the end; in a log: the newest line, and stay there", ""),
-    binding(KeyContext::Global, &["?", "f1"], UiCommand::Help, "these keys", "keys"),
+    binding(KeyContext::Global, &["g", "home"], UiCommand::Top, "to the start", ""),
+    binding(KeyContext::Global, &["G", "end"], UiCommand::Bottom, "to the end; in a log: follow the newest line", ""),
+    binding(KeyContext::Global, &["?", "f1"], UiCommand::Help, "this help", "keys"),
     binding(KeyContext::Global, &["esc"], UiCommand::Back, "back", ""),
-    binding(KeyContext::Global, &["q"], UiCommand::Quit, "back; on the overview: ask how to leave", ""),
-    binding(KeyContext::Global, &["Q"], UiCommand::DetachNow, "leave at once; the run goes on", ""),
-    binding(KeyContext::Global, &["ctrl-c"], UiCommand::Interrupt, "leave; where this program launched the run: stop it", ""),
-    binding(KeyContext::Global, &[":"], UiCommand::Palette, "every command by its name", ""),
-    binding(KeyContext::Global, &["f"], UiCommand::Freeze, "keep the screen as it is, or go on", ""),
-    binding(KeyContext::Global, &["T"], UiCommand::Theme, "other colours", ""),
-    binding(KeyContext::Global, &["M"], UiCommand::Mouse, "the mouse: as the screen needs it, on, off", ""),
-    binding(KeyContext::Global, &["ctrl-l"], UiCommand::Redraw, "draw the screen anew", ""),
+    binding(KeyContext::Global, &["q"], UiCommand::Quit, "back; on the overview: choose how to leave", ""),
+    binding(KeyContext::Global, &["Q"], UiCommand::DetachNow, "leave now; the run continues", ""),
+    binding(KeyContext::Global, &["ctrl-c"], UiCommand::Interrupt, "leave; if this program launched the run: stop it", ""),
+    binding(KeyContext::Global, &[":"], UiCommand::Palette, "run a command by name", ""),
+    binding(KeyContext::Global, &["f"], UiCommand::Freeze, "freeze the screen, or resume", ""),
+    binding(KeyContext::Global, &["T"], UiCommand::Theme, "switch the color scheme", ""),
+    binding(KeyContext::Global, &["M"], UiCommand::Mouse, "mouse: auto, on, off", ""),
+    binding(KeyContext::Global, &["ctrl-l"], UiCommand::Redraw, "redraw the screen", ""),
     binding(KeyContext::Global, &["ctrl-z"], UiCommand::Suspend, "suspend this program", ""),
 ];
 
-/// What the second key of a pair asks.
+/// The command of the second key of a pair.
 pub(super) fn paired_command(cmd: UiCommand) -> UiCommand {
     match cmd {
         UiCommand::NextError => UiCommand::PrevError,
@@ -326,7 +302,7 @@ pub(super) fn paired_command(cmd: UiCommand) -> UiCommand {
 }
 
 impl UiCommand {
-    /// How the command is called in settings and in the palette: `tear-down`.
+    /// Name of the command in settings and in the palette: `tear-down`.
     pub fn name(self) -> String {
         let mut name = String::new();
         for c in format!("{self:?}").chars() {
@@ -338,13 +314,13 @@ impl UiCommand {
         name
     }
 
-    /// Whether it changes something on hosts.
+    /// Whether the command changes something on hosts.
     pub fn is_mutating(self) -> bool {
         matches!(self, UiCommand::Start | UiCommand::Halt | UiCommand::Kill | UiCommand::Restart | UiCommand::TearDown | UiCommand::Shell)
     }
 }
 
-/// How a key is written in the table.
+/// Name of a key, as in the table.
 pub(crate) fn key_name(key: KeyEvent) -> Option<String> {
     let plain = match key.code {
         KeyCode::Char(' ') => "space".to_owned(),

@@ -1,29 +1,28 @@
-//! Which lines of logs are shown: `rank:0-7 host:gpu0* level>=warn step:1000..1100 text`, all of which a line must meet; `!` before it turns it round.
+//! Line filters: `rank:0-7 host:gpu0* level>=warn step:1000..1100 text`; a line must match every term, `!` negates a term.
 //!
-//! Uses nothing of the house but the event's words. Works on the bytes as the host wrote them; what is shown is cleaned elsewhere.
+//! Works on the bytes as the host wrote them; they are sanitized where they are displayed.
 
 use std::sync::LazyLock;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// The largest program of one pattern, in bytes.
+/// Size limit of a compiled pattern, in bytes.
 const REGEX_SIZE_LIMIT: usize = 1 << 20;
-/// The most bytes of a line that are looked at.
+/// Maximum bytes of a line to examine.
 const MAX_LINE_BYTES: usize = 16 << 10;
 const MAX_TERMS: usize = 32;
 
-/// How bad a line says it is.
+/// Severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LogLevel {
-    /// For those who develop it.
     Debug,
-    /// Nothing special, and what says nothing of it.
+    /// Also the level of lines without any marker.
     Info,
     Warn,
     Error,
 }
 
-/// What marks a line as wrong, as worth a look, or as chatter.
+/// Patterns that mark a line as error, warning or debug output.
 struct LevelPatterns {
     any: Option<Regex>,
     error: Option<Regex>,
@@ -31,14 +30,14 @@ struct LevelPatterns {
 }
 
 static LEVEL_PATTERNS: LazyLock<LevelPatterns> = LazyLock::new(|| {
-    // ASCII word boundaries: those of Unicode are slow.
+    // ASCII word boundaries: Unicode ones are slow.
     let build = |text: &str| RegexBuilder::new(text).unicode(false).build().ok();
     let error = r"\b(?:ERROR|FATAL|CRITICAL|Error|Traceback|panicked|PANIC|Segmentation fault|NCCL WARN|Xid|[A-Z][A-Za-z]*(?:Error|Exception))\b|\berror:|(?:^|[ \[])E[0-9]{4} ";
     let warn = r"\b(?:WARN|WARNING|Warning|[A-Z][A-Za-z]*Warning)\b|\bwarning:|(?:^|[ \[])W[0-9]{4} ";
     LevelPatterns { any: build(&format!("{error}|{warn}|\\b(?:DEBUG|TRACE)\\b")), error: build(error), warn: build(warn) }
 });
 
-/// How bad a line is by its own words.
+/// Severity of a line by its text.
 pub(crate) fn detect_level(line: &[u8]) -> LogLevel {
     let line = &line[..line.len().min(MAX_LINE_BYTES)];
     let has = |regex: &Option<Regex>| regex.as_ref().is_some_and(|regex| regex.is_match(line));
@@ -53,18 +52,17 @@ pub(crate) fn detect_level(line: &[u8]) -> LogLevel {
     }
 }
 
-/// Who wrote a line, for terms about it.
+/// The writer of a line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LineOrigin<'a> {
-    /// Its rank; none: a launcher.
+    /// Its rank; `None` for a launcher.
     pub rank: Option<u32>,
     pub host: &'a str,
 }
 
-/// What a line must be.
 #[derive(Debug, Clone)]
 pub(crate) struct LineFilter {
-    /// As it was typed.
+    /// The filter as typed.
     pub text: String,
     inverted: bool,
     terms: Vec<LineFilterTerm>,
@@ -95,10 +93,10 @@ static STEP_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 impl LineFilter {
-    /// Reads what was typed; `None` for nothing.
+    /// Parses a filter; `None` for an empty one.
     ///
     /// # Errors
-    /// What is wrong with it, in a sentence.
+    /// A sentence that says what is wrong.
     pub(crate) fn parse(text: &str) -> Result<Option<LineFilter>, String> {
         let text = text.trim();
         let (inverse, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest.trim_start()));
@@ -112,14 +110,14 @@ impl LineFilter {
         Ok((!terms.is_empty()).then(|| LineFilter { text: text.to_owned(), inverted: inverse, terms }))
     }
 
-    /// Whether a line is shown.
+    /// Whether a line matches.
     pub(crate) fn matches(&self, writer: LineOrigin<'_>, line: &[u8]) -> bool {
         let line = &line[..line.len().min(MAX_LINE_BYTES)];
         self.terms.iter().all(|term| term.matches_origin(writer).unwrap_or_else(|| term.matches_text(line))) != self.inverted
     }
 }
 
-/// Words as they stand between spaces; quotes hold one together.
+/// Splits at spaces; quotes keep spaces.
 fn split_terms(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);
     for c in text.chars() {
@@ -180,10 +178,10 @@ fn parse_term(word: &str) -> Result<LineFilterTerm, String> {
     compile_pattern(word).map(|regex| LineFilterTerm::Text(Box::new(regex)))
 }
 
-/// A regular expression where it is one, else the text itself; without regard to case where it has no capital.
+/// Compiles a regular expression, or matches the text literally if it is not one; case-insensitive if it has no upper-case letter.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why it cannot be compiled.
 pub(crate) fn compile_pattern(text: &str) -> Result<Regex, String> {
     let small = !text.chars().any(char::is_uppercase);
     let build = |pattern: &str| RegexBuilder::new(pattern).case_insensitive(small).size_limit(REGEX_SIZE_LIMIT).build();
@@ -209,7 +207,7 @@ fn parse_ranges(list: &str) -> Option<Vec<(u32, u32)>> {
 }
 
 impl LineFilterTerm {
-    /// What it says of the writer; `None`: it is about the text.
+    /// Whether the writer matches; `None` if the term is about the text.
     fn matches_origin(&self, writer: LineOrigin<'_>) -> Option<bool> {
         match self {
             LineFilterTerm::Rank(ranges) => {
@@ -236,7 +234,7 @@ impl LineFilterTerm {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for any text and `?` for one byte.
+/// Matches a name against a pattern with `*` for any text and `?` for one byte.
 fn glob_matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut to, mut star) = (0, 0, None);
     while to < name.len() {
@@ -315,7 +313,7 @@ mod tests {
 
     #[test]
     fn level_is_detected_from_line() {
-        for (line, told) in [
+        for (line, level) in [
             ("RuntimeError: CUDA error", LogLevel::Error),
             ("Traceback (most recent call last):", LogLevel::Error),
             ("E1122 13:06:05.1 1234 torch/x.py:12] failed", LogLevel::Error),
@@ -325,7 +323,7 @@ mod tests {
             ("DEBUG x", LogLevel::Debug),
             ("step 4 loss 2.3 terror errors: 0", LogLevel::Info),
         ] {
-            assert_eq!(detect_level(line.as_bytes()), told, "{line}");
+            assert_eq!(detect_level(line.as_bytes()), level, "{line}");
         }
     }
 

@@ -1,61 +1,60 @@
-//! Lines that many ranks write alike, as one: who wrote it, and from where to where the numbers in it go. That shows who lags behind.
+//! Groups equal lines of many ranks into one, with its writers and the range of its numbers: shows which rank lags behind.
 //!
-//! Uses `event` and takes clean text only. The first line of a rank joins the first group of its kind, its second the second one, and so on:
-//! so a group is a round. Lines that are only numbers stay alone. Ray's fold of cluster logs is the model (docs.ray.io, log deduplication).
+//! Takes sanitized text only. The first line of a rank joins the first group of its kind, its second line the second group, and so on,
+//! so a group is one round. Lines of numbers only are not grouped. Modeled on Ray's log deduplication (docs.ray.io).
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use crate::event::{LogFile, UnixMillis};
 
-/// How many groups are kept.
+/// Maximum number of groups.
 const MAX_GROUPS: usize = 2_000;
-/// What comes so long after the first of a group begins another one, milliseconds.
+/// A line that comes later than this after the first of a group starts a new group, in milliseconds.
 const WINDOW_MS: i64 = 30_000;
-/// The most bytes of a line that are compared.
+/// Maximum bytes of a line to compare.
 const MAX_LINE_BYTES: usize = 2 << 10;
 
-/// What stands for a number, and for what differs without a size, where lines are compared: clean text has neither.
+/// Placeholders for numbers and for other varying parts in the comparison key: sanitized text contains neither.
 const NUMBER_PLACEHOLDER: char = '\u{1}';
 const ID_PLACEHOLDER: char = '\u{2}';
 
-/// A piece of a line.
+/// A token of a line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LineSegment {
-    /// The same in all.
+    /// Equal in all lines.
     Text(String),
     /// A number that may differ.
     Number {
-        /// As it was written first.
+        /// As first written.
         first: String,
-        /// The least, with how it was written.
+        /// The smallest value and its text.
         min: (f64, String),
-        /// The greatest, with how it was written.
+        /// The largest value and its text.
         max: (f64, String),
     },
 }
 
-/// Lines that are alike.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LineGroup {
-    /// Its number; they follow each other.
+    /// Sequential number.
     pub id: u64,
-    /// When the first came.
+    /// When the first line came.
     pub first_at: UnixMillis,
     pub segments: Vec<LineSegment>,
     pub logs: Vec<(u32, LogFile)>,
-    /// Where the first one's line stands.
+    /// Offset of the first line.
     pub offset: u64,
     members: HashSet<(u32, LogFile)>,
     key: Option<String>,
 }
 
 impl LineGroup {
-    /// As one text: `step 1180 loss [2.31..2.32]`.
+    /// The group as text: `step 1180 loss [2.31..2.32]`.
     pub(crate) fn text(&self) -> String {
         self.spans().map(|(text, _)| text).collect()
     }
 
-    /// Its pieces as texts, each with whether it differs among the ranks.
+    /// Its tokens as text, each with whether it differs between ranks.
     pub(crate) fn spans(&self) -> impl Iterator<Item = (String, bool)> {
         self.segments.iter().map(|piece| match piece {
             LineSegment::Text(text) => (text.clone(), false),
@@ -65,7 +64,7 @@ impl LineGroup {
     }
 }
 
-/// The groups, the first one first.
+/// The groups, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LineGroups {
     groups: VecDeque<LineGroup>,
@@ -74,7 +73,7 @@ pub(crate) struct LineGroups {
 }
 
 impl LineGroups {
-    /// Takes a clean line.
+    /// Adds a sanitized line.
     pub(crate) fn add_line(&mut self, log: (u32, LogFile), at: UnixMillis, offset: u64, line: &str) {
         let end = (0..=MAX_LINE_BYTES.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
         let (key, pieces) = tokenize_line(&line[..end]);
@@ -124,12 +123,12 @@ impl LineGroups {
         }
     }
 
-    /// The number of the first group that is kept, and of the next one.
+    /// Id of the first group kept, and of the next one.
     pub(crate) fn id_range(&self) -> (u64, u64) {
         (self.groups.front().map_or(self.next_id, |group| group.id), self.next_id)
     }
 
-    /// The group of that number.
+    /// The group with this id.
     pub(crate) fn get(&self, id: u64) -> Option<&LineGroup> {
         self.groups.get(usize::try_from(id.checked_sub(self.id_range().0)?).ok()?)
     }
@@ -151,7 +150,7 @@ fn widen_range(known: &mut LineSegment, new: LineSegment) {
     }
 }
 
-/// What a line has in common with others of its kind, and its pieces; no key for one that is only numbers.
+/// Comparison key and tokens of a line; no key for a line of numbers only.
 fn tokenize_line(line: &str) -> (Option<String>, Vec<LineSegment>) {
     let (mut key, mut pieces) = (String::new(), Vec::new());
     let mut rest = line;
@@ -166,7 +165,7 @@ fn tokenize_line(line: &str) -> (Option<String>, Vec<LineSegment>) {
                 let value = text.replace(',', "").parse().unwrap_or(f64::NAN);
                 pieces.push(LineSegment::Number { first: text.to_owned(), min: (value, text.to_owned()), max: (value, text.to_owned()) });
             }
-            // Differs, and its size means nothing.
+            // Differs, but has no numeric value.
             TokenKind::Id => {
                 key.push(ID_PLACEHOLDER);
                 pieces.push(LineSegment::Text(text.to_owned()));
@@ -192,7 +191,7 @@ enum TokenKind {
     Id,
 }
 
-/// The next piece of a line: how many bytes, and what it is.
+/// The next token of a line and its length in bytes.
 fn next_token(text: &str, before: char) -> (usize, TokenKind) {
     let bytes = text.as_bytes();
     let run = |from: usize, of: fn(&u8) -> bool| bytes[from.min(bytes.len())..].iter().take_while(|byte| of(byte)).count();
@@ -246,7 +245,7 @@ fn next_token(text: &str, before: char) -> (usize, TokenKind) {
     (len.map_or(text.len(), |(at, _)| at), TokenKind::Text)
 }
 
-/// Ranks and launchers in a few words: `r[0-7,9]`, `launcher gpu[00-15]`. `hosts` folds host names.
+/// Short form of ranks and launchers: `r[0-7,9]`, `launcher gpu[00-15]`. `hosts` folds host names.
 pub(crate) fn format_writers(logs: &[(u32, LogFile)], hosts: impl Fn(&[u32]) -> String) -> String {
     let (mut ranks, mut nodes): (BTreeMap<u32, ()>, Vec<u32>) = (BTreeMap::new(), Vec::new());
     for (host, file) in logs {

@@ -1,16 +1,15 @@
-//! When which part of a log came here: the nearest thing to a line's time where lines carry none.
+//! When each part of a log arrived: a substitute for timestamps in logs without them.
 //!
-//! Uses `event`. Bounded: a log has at most so many places, and when they are full every second one goes.
+//! Bounded: when the points of a log reach the limit, every second one is dropped.
 
 use std::collections::BTreeMap;
 
 use crate::event::{LogFile, UnixMillis};
 
-/// Places of one log.
+/// Maximum points per log.
 const MAX_POINTS: usize = 1024;
 const MAX_LOGS: usize = 1 << 16;
 
-/// When each log grew.
 #[derive(Debug, Clone, Default)]
 pub struct LogArrivalTimes {
     logs: BTreeMap<(u32, LogFile), LogGrowth>,
@@ -18,15 +17,15 @@ pub struct LogArrivalTimes {
 
 #[derive(Debug, Clone, Default)]
 struct LogGrowth {
-    /// From which place on, since when.
+    /// Offsets with the time since when they exist.
     points: Vec<(u64, UnixMillis)>,
-    /// Places closer together than this in time are one.
+    /// Points closer together than this are merged, in milliseconds.
     min_interval: i64,
     last_at: UnixMillis,
 }
 
 impl LogArrivalTimes {
-    /// Bytes from `offset` on came at that time.
+    /// Records that bytes from `offset` on arrived at this time.
     pub fn record_growth(&mut self, log: (u32, LogFile), offset: u64, at: UnixMillis) {
         if self.logs.len() >= MAX_LOGS && !self.logs.contains_key(&log) {
             return;
@@ -48,7 +47,7 @@ impl LogArrivalTimes {
         grown.points.push((offset, at));
     }
 
-    /// A log begins again at its first byte.
+    /// The log starts again at offset 0.
     pub fn restart_log(&mut self, log: (u32, LogFile)) {
         self.logs.remove(&log);
     }
@@ -58,19 +57,19 @@ impl LogArrivalTimes {
         self.logs.get(&log).map(|grown| grown.last_at)
     }
 
-    /// The host of each log, and when it last grew.
+    /// The host of each log and when it last grew.
     pub fn last_outputs(&self) -> impl Iterator<Item = (u32, UnixMillis)> {
         self.logs.iter().map(|((host, _), grown)| (*host, grown.last_at))
     }
 
-    /// When the byte at that place came; none where nothing is known of it.
+    /// When the byte at this offset arrived, if known.
     pub fn received_at(&self, log: (u32, LogFile), place: u64) -> Option<UnixMillis> {
         let places = &self.logs.get(&log)?.points;
         let after = places.partition_point(|(offset, _)| *offset <= place);
         places.get(after.checked_sub(1)?).map(|(_, at)| *at)
     }
 
-    /// Where a log stood at that time.
+    /// End of the log at that time.
     pub fn offset_at(&self, log: (u32, LogFile), at: UnixMillis) -> Option<u64> {
         let places = &self.logs.get(&log)?.points;
         let after = places.partition_point(|(_, since)| *since < at);

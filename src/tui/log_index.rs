@@ -1,6 +1,6 @@
-//! What a log of any size holds, found piece by piece: where its errors, hits and filtered lines are, and where every thousandth line begins.
+//! Incremental index of a log of any size: errors, search matches, filtered lines, and the offset of every thousandth line.
 //!
-//! Uses `pager` and `filter`. It begins at the end, which a person looks at first, and works backwards while there is time; memory is bounded.
+//! Scans backwards from the end, in small steps; memory is bounded.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,20 +10,20 @@ use regex::bytes::Regex;
 use super::line_filter::{LineFilter, LineOrigin, LogLevel, detect_level};
 use super::log_source::{LogSource, MAX_LINE_BYTES, StoredLine};
 
-/// How many places of one kind are kept.
+/// Maximum number of offsets per kind.
 const MAX_POSITIONS: usize = 100_000;
-/// How many lines lie between two places of the index at first.
+/// Initial distance between two index entries, in lines.
 const INITIAL_STRIDE: i64 = 1_000;
-/// How many places the index has; when they are full every second one goes.
+/// Maximum number of index entries; when reached, every second one is dropped.
 const MAX_CHECKPOINTS: usize = 1 << 14;
-/// How many lines are read at once.
+/// Lines per read.
 const LINES_PER_READ: usize = 2_000;
 
-/// Places of lines, the first one first.
+/// Offsets of lines, ascending.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LinePositions {
     offsets: VecDeque<u64>,
-    /// Older ones were left out.
+    /// Older ones were dropped.
     pub truncated: bool,
 }
 
@@ -48,43 +48,41 @@ impl LinePositions {
         &self.offsets
     }
 
-    /// How many lie before that place.
+    /// Number of offsets before this one.
     pub(crate) fn count_before(&self, offset: u64) -> usize {
         self.offsets.partition_point(|at| *at < offset)
     }
 }
 
-/// What is looked for.
 #[derive(Clone, Copy)]
 pub(crate) struct LineQuery<'a> {
     pub pattern: Option<&'a Regex>,
     pub filter: Option<&'a LineFilter>,
-    /// Whose log it is.
+    /// The writer of the log.
     pub origin: LineOrigin<'a>,
 }
 
-/// What was found so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LogIndex {
-    /// The part that was looked at.
+    /// The range scanned so far.
     scanned: Option<(u64, u64)>,
-    /// The number of the first and of the next line, counted from where it began.
+    /// Number of the first and of the next line, relative to where the scan started.
     line_numbers: (i64, i64),
     checkpoints: VecDeque<(u64, i64)>,
     stride: i64,
-    /// Lines that say that something is wrong.
+    /// Lines with an error.
     pub errors: LinePositions,
-    /// Lines that have what is looked for.
+    /// Lines that match the search.
     pub matches: LinePositions,
-    /// Lines that the filter keeps.
+    /// Lines that pass the filter.
     pub filtered: LinePositions,
 }
 
 impl LogIndex {
-    /// Looks at about `budget` bytes more, the newest first. Whether all was looked at.
+    /// Scans about `budget` more bytes, newest first; returns whether the scan is complete.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// If the log cannot be read.
     pub(crate) fn scan_more(&mut self, source: &LogSource<'_>, query: LineQuery<'_>, mut budget: u64) -> io::Result<bool> {
         let begin = || Ok::<u64, io::Error>(source.lines_before(u64::MAX, 1)?.first().map_or(0, |line| line.offset));
         let (mut lo, mut hi) = match self.scanned {
@@ -157,25 +155,25 @@ impl LogIndex {
         }
     }
 
-    /// Whether the beginning was reached.
+    /// Whether the scan reached the start of the log.
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.scanned, Some((0, _)))
     }
 
-    /// Whether it was begun and its beginning was not reached.
+    /// Whether the scan has started and is not complete.
     pub(crate) fn is_scanning(&self) -> bool {
         matches!(self.scanned, Some((from, _)) if from > 0)
     }
 
-    /// How many percent of the log were looked at.
+    /// Percentage of the log scanned.
     pub(crate) fn percent_scanned(&self, len: u64) -> u64 {
         self.scanned.map_or(0, |(lo, hi)| (hi - lo).saturating_mul(100).checked_div(len).unwrap_or(100))
     }
 
-    /// The number of the line that begins there, from 1 on; none while the beginning was not reached, or where the place is not in what was looked at.
+    /// Number of the line at this offset, from 1; `None` while the scan is incomplete or outside of the scanned range.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// If the log cannot be read.
     pub(crate) fn line_number(&self, source: &LogSource<'_>, offset: u64) -> io::Result<Option<i64>> {
         let Some((0, hi)) = self.scanned else { return Ok(None) };
         if offset > hi {
@@ -184,7 +182,7 @@ impl LogIndex {
         let after = self.checkpoints.partition_point(|(at, _)| *at <= offset);
         let (from, number) = after.checked_sub(1).and_then(|at| self.checkpoints.get(at)).copied().unwrap_or((0, self.line_numbers.0));
         let most = usize::try_from(self.stride).unwrap_or(usize::MAX);
-        // Far apart lines of a very long log are not counted at each frame.
+        // Distant lines of a very long log are not counted in every frame.
         if most > 4 * LINES_PER_READ {
             return Ok(None);
         }
@@ -193,7 +191,7 @@ impl LogIndex {
     }
 }
 
-/// Whether a line has its end, or is a piece of one without.
+/// Whether a line is complete, or a piece of an overlong one.
 fn is_complete_line(line: &StoredLine) -> bool {
     line.next_offset - line.offset > line.bytes.len() as u64 || line.bytes.len() >= MAX_LINE_BYTES
 }

@@ -1,30 +1,29 @@
-//! Progress bars in a log as a terminal would show them: one row that changes, not thousands.
+//! Renders progress bars in logs as a terminal would: one changing row instead of thousands.
 //!
-//! Uses `pager`. A carriage return starts the row anew, `CSI n A` goes up to four rows back; what a row was before is counted and left out.
+//! A carriage return restarts the row, `CSI n A` moves up to four rows up; earlier content of a row is counted and dropped.
 
 use super::log_source::StoredLine;
 
-/// How many rows back a bar may go.
+/// Maximum number of rows a bar may move up.
 const MAX_ROWS_UP: usize = 4;
-/// The most bytes of a row.
+/// Maximum bytes of a row.
 const MAX_ROW_BYTES: usize = 16 << 10;
 
-/// A row as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TerminalLogRow {
-    /// The place of its first byte in the log.
+    /// Offset of its first byte in the log.
     pub offset: u64,
-    /// The place after what was written to it last.
+    /// Offset after the last write to it.
     pub next_offset: u64,
     pub bytes: Vec<u8>,
-    /// How often it was drawn, once included.
+    /// Number of draws, at least 1.
     pub draw_count: u32,
 }
 
-/// Rows that follow each other, the changing ones as they are in the end.
+/// Consecutive rows in their final state.
 pub(crate) fn collapse_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
     let mut rows: Vec<TerminalLogRow> = Vec::with_capacity(lines.len());
-    // Where the cursor is; at the end: on a row that is not there yet.
+    // Row of the cursor; equal to the length for a row that does not exist yet.
     let mut cursor = 0;
     let mut open = false;
     for line in lines {
@@ -39,14 +38,14 @@ pub(crate) fn collapse_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
                 rows.push(TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes: Vec::new(), draw_count: 1 });
             }
         }
-        // A piece of a line that goes on stays on its row.
+        // The continuation of a line stays on its row.
         open = line.next_offset - line.offset == line.bytes.len() as u64;
         cursor += usize::from(!open);
     }
     rows
 }
 
-/// Every picture that was drawn, a row each.
+/// Every redraw as a row of its own.
 pub(crate) fn expand_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
     let mut rows = Vec::new();
     for line in lines {
@@ -61,7 +60,7 @@ pub(crate) fn expand_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
     rows
 }
 
-/// Texts between movements up, each with how far up it is from the one before.
+/// Texts between upward movements, each with its distance from the previous one.
 fn split_at_cursor_up(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let (mut parts, mut start, mut up, mut at) = (Vec::new(), 0, 0, 0);
     while let Some(found) = memchr::memmem::find(&bytes[at..], b"\x1b[") {
@@ -79,7 +78,7 @@ fn split_at_cursor_up(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     parts
 }
 
-/// Writes a text to a row: what stands behind its last carriage return, over what was there.
+/// Writes text to a row: the part after its last carriage return overwrites the content.
 fn write_row(rows: &mut Vec<TerminalLogRow>, cursor: usize, line: &StoredLine, part: &[u8]) {
     let mut drawn: u32 = 0;
     let mut last: &[u8] = b"";
@@ -100,7 +99,7 @@ fn write_row(rows: &mut Vec<TerminalLogRow>, cursor: usize, line: &StoredLine, p
     }
 }
 
-/// Whether there is anything but movements and spaces in a text.
+/// Whether a text has anything but movements and spaces.
 fn has_visible_text(text: &[u8]) -> bool {
     let mut at = 0;
     while let Some(byte) = text.get(at) {

@@ -1,34 +1,34 @@
-//! The newest lines of all logs in the order in which they came, for those who look at several logs at once.
+//! The newest lines of all logs in order of arrival, for the merged view.
 //!
-//! Uses `event`. Bounded in lines and in bytes; the files have what is older. Texts are as the hosts wrote them: unsafe to show.
+//! Bounded in lines and bytes; older lines are in the files. Texts are as the hosts wrote them and must be sanitized before display.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::{LogFile, UnixMillis};
 
-/// How many lines are kept.
+/// Maximum number of lines.
 const MAX_LINES: usize = 50_000;
-/// How many bytes of text are kept.
+/// Maximum bytes of text.
 const MAX_BYTES: usize = 24 << 20;
-/// The most bytes of one line.
+/// Maximum bytes of a line.
 const MAX_LINE_BYTES: usize = 2 << 10;
-/// How many lines of one chunk are taken; those before them are in the file alone.
+/// Maximum lines taken from one chunk; earlier lines of the chunk are in the file only.
 const MAX_LINES_PER_CHUNK: usize = 2_000;
-/// How many logs are cut.
+/// Maximum number of logs.
 const MAX_LOGS: usize = 1 << 14;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLine {
-    /// Its number; they follow each other.
+    /// Sequence number.
     pub seq: u64,
     pub received_at: UnixMillis,
     pub log: (u32, LogFile),
-    /// Where it stands in its log.
+    /// Offset in its log.
     pub offset: u64,
     pub text: Box<[u8]>,
 }
 
-/// A line that has no end yet.
+/// A line without its newline yet.
 #[derive(Debug, Clone, Default)]
 struct PartialLine {
     text: Vec<u8>,
@@ -42,12 +42,12 @@ pub struct LogRing {
     bytes: usize,
     next_seq: u64,
     partial_lines: BTreeMap<(u32, LogFile), PartialLine>,
-    /// Lines that were not taken, since too many came at once.
+    /// Lines skipped because too many arrived in one chunk.
     pub skipped_lines: u64,
 }
 
 impl LogRing {
-    /// Takes the bytes at `offset` of a log; nothing where only their number is known.
+    /// Adds the bytes at `offset` of a log; no lines if only their number is known.
     pub fn push_chunk(&mut self, log: (u32, LogFile), offset: u64, bytes: &[u8], len: u64, at: UnixMillis) {
         if self.partial_lines.len() >= MAX_LOGS && !self.partial_lines.contains_key(&log) {
             return;
@@ -72,7 +72,7 @@ impl LogRing {
         self.partial_lines.insert(log, open);
     }
 
-    /// A log begins again at its first byte.
+    /// The log starts again at offset 0.
     pub fn restart_log(&mut self, log: (u32, LogFile)) {
         self.partial_lines.remove(&log);
     }
@@ -112,18 +112,18 @@ impl LogRing {
         }
     }
 
-    /// The number of the first line that is kept, and of the next one that will come.
+    /// Sequence number of the first line kept, and of the next one.
     pub fn seq_range(&self) -> (u64, u64) {
         (self.lines.front().map_or(self.next_seq, |entry| entry.seq), self.next_seq)
     }
 
-    /// The line of that number, if it is kept.
+    /// The line with this number, if it is kept.
     pub fn get(&self, seq: u64) -> Option<&RingLine> {
         let (first, _) = self.seq_range();
         self.lines.get(usize::try_from(seq.checked_sub(first)?).ok()?)
     }
 
-    /// The lines from that number on, the older ones that are gone left out.
+    /// The lines from this number on that are still kept.
     pub fn lines_from(&self, seq: u64) -> impl DoubleEndedIterator<Item = &RingLine> {
         let (first, _) = self.seq_range();
         let skip = usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX).min(self.lines.len());
@@ -131,13 +131,13 @@ impl LogRing {
     }
 }
 
-/// What stands behind the last carriage return that something visible follows.
+/// The text after the last carriage return that is followed by something visible.
 fn after_last_carriage_return(text: &[u8]) -> &[u8] {
     let text = text.strip_suffix(b"\r").unwrap_or(text);
     memchr::memrchr(b'\r', text).filter(|_| text.len() > 200).map_or(text, |at| &text[at + 1..])
 }
 
-/// Adds to a line that has no end yet, within its bound: of a bar only the last picture.
+/// Extends an incomplete line up to the limit; of a progress bar only the last redraw is kept.
 fn extend_partial(text: &mut Vec<u8>, more: &[u8]) {
     let more = if more.len() > MAX_LINE_BYTES { after_last_carriage_return(more) } else { more };
     if text.len() + more.len() > 2 * MAX_LINE_BYTES

@@ -1,6 +1,6 @@
-//! Lines of a stored log by their place in the file, so that a log of any size is shown without being held.
+//! Reads lines of a stored log by offset, so that logs of any size can be shown without loading them.
 //!
-//! Uses `feed` for the reader. A line is what stands before a newline; one longer than the bound is shown in pieces.
+//! A line ends at a newline; longer lines than the limit are split.
 
 use std::io;
 
@@ -8,22 +8,21 @@ use crate::event::LogFile;
 
 use super::feed::StoredLogs;
 
-/// The longest piece of a line, in bytes.
+/// Maximum bytes of a line.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 10;
-/// How much is read at once.
+/// Bytes per read.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// A line: where it begins, its bytes without the newline, and where the next one begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredLine {
-    /// The place of its first byte.
+    /// Offset of its first byte.
     pub offset: u64,
     pub bytes: Vec<u8>,
-    /// The place after it and its newline.
+    /// Offset after the line and its newline.
     pub next_offset: u64,
 }
 
-/// One log within the bounds that are known of it.
+/// One log up to its known length.
 pub(crate) struct LogSource<'a> {
     pub logs: &'a dyn StoredLogs,
     pub host: u32,
@@ -38,10 +37,10 @@ impl LogSource<'_> {
         if most == 0 { Ok(Vec::new()) } else { self.logs.read(self.host_name, self.file, from, most) }
     }
 
-    /// The first `count` lines from `from` on, which must be the beginning of one.
+    /// The first `count` lines starting at `from`, which must be the start of a line.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub(crate) fn lines_from(&self, from: u64, count: usize) -> io::Result<Vec<StoredLine>> {
         let mut lines = Vec::new();
         let (mut start, mut held) = (from, Vec::new());
@@ -64,22 +63,22 @@ impl LogSource<'_> {
         Ok(lines)
     }
 
-    /// The last `count` lines that end at or before `end`, the oldest first.
+    /// The last `count` lines that end at or before `end`, oldest first.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub(crate) fn lines_before(&self, end: u64, count: usize) -> io::Result<Vec<StoredLine>> {
         let end = end.min(self.len);
         let (mut from, mut span) = (end, BLOCK_BYTES as u64);
         loop {
             from = from.saturating_sub(span);
             let block = self.read_range(from, end)?;
-            // What stands before the first newline belongs to a line that began earlier.
+            // Text before the first newline belongs to an earlier line.
             let skip = if from == 0 { Some(0) } else { memchr::memchr(b'\n', &block).map(|at| at + 1) };
             let enough = block.len() >= 64 * BLOCK_BYTES || from == 0;
             let start = match skip {
                 Some(skip) if skip < block.len() || from == 0 => skip,
-                // One endless line: its pieces are counted from where we look.
+                // One endless line: it is split relative to where reading starts.
                 _ if enough => 0,
                 _ => {
                     span *= 2;
@@ -96,7 +95,7 @@ impl LogSource<'_> {
     }
 }
 
-/// Cuts text that begins at `start` into lines; gives how many bytes were used. Without `end` a last line without newline stays.
+/// Splits text that starts at `start` into lines and returns the number of bytes used. Without `end`, a last line without newline is kept.
 fn split_lines(text: &[u8], start: u64, end: bool, lines: &mut Vec<StoredLine>) -> usize {
     let mut used = 0;
     while used < text.len() {

@@ -1,4 +1,4 @@
-//! The logs as a person uses them: merged, folded, filtered, marked, copied and saved; and what a host may write into them.
+//! The Logs screen in use: merge, fold, filter, mark, copy and save; and hostile log content.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use super::tests::{TextLog, draw, press_keys, snapshot_text};
 use super::theme::Theme;
 use super::ui::Screen;
 
-/// What was given away.
+/// Texts given to the clipboard or saved.
 type CapturedTexts = Arc<Mutex<Vec<(String, String)>>>;
 
 struct FakeClipboard(CapturedTexts, bool);
@@ -56,16 +56,16 @@ fn equal_lines_fold_across_ranks() {
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "4 o");
     let text = screen_text(&mut scene.app);
-    assert!(text.contains("LOG of all, folded"), "{text}");
+    assert!(text.contains("LOG all, folded"), "{text}");
     assert!(text.contains("r[0-15]          16 step 20/400 loss ["), "{text}");
     press_keys(&mut scene.app, "u");
     let text = screen_text(&mut scene.app);
-    assert!(text.contains("LOG of all, each line") && text.contains(" r15 "), "{text}");
+    assert!(text.contains("LOG all, unfolded") && text.contains(" r15 "), "{text}");
     press_keys(&mut scene.app, "& r a n k : 2 - 3 enter");
     let text = screen_text(&mut scene.app);
     assert!(text.contains(" r3 ") && !text.contains(" r4 ") && text.contains("&rank:2-3"), "{text}");
     press_keys(&mut scene.app, "o");
-    assert!(screen_text(&mut scene.app).contains("LOG of all on gpu00"));
+    assert!(screen_text(&mut scene.app).contains("LOG all on gpu00"));
     press_keys(&mut scene.app, "enter");
     let text = screen_text(&mut scene.app);
     assert!(text.contains("LOG r3 gpu00:g3"), "from a line to its own log: {text}");
@@ -109,13 +109,13 @@ fn errors_and_marks_can_be_visited() {
     press_keys(&mut scene.app, "m e");
     assert!(screen_text(&mut scene.app).contains(">ValueError: 2500"));
     press_keys(&mut scene.app, "E E");
-    assert!(screen_text(&mut scene.app).contains("no further line says that something is wrong"));
+    assert!(screen_text(&mut scene.app).contains("no later line has an error"));
     press_keys(&mut scene.app, "e e e '");
     assert!(screen_text(&mut scene.app).contains(">ValueError: 4500"), "the mark");
     assert!(scene.app.model.timeline.items().back().is_some_and(|item| item.text == "mark: ValueError: 4500"));
     let before = scene.app.model.timeline.items().len();
     press_keys(&mut scene.app, "m '");
-    assert!(screen_text(&mut scene.app).contains("no line is marked") && scene.app.model.timeline.items().len() == before);
+    assert!(screen_text(&mut scene.app).contains("no marked lines") && scene.app.model.timeline.items().len() == before);
 }
 
 #[test]
@@ -123,13 +123,13 @@ fn copies_go_to_the_named_target() {
     let mut scene = fixture_with_log(&format!("{}evil\u{1b}]52;c;eA==\u{7} \u{202e}end\n", "x\n".repeat(50)));
     press_keys(&mut scene.app, "G y");
     assert_eq!(scene.app.pending_clipboard.take().as_deref(), Some("evil ‹U+202E›end"));
-    assert!(screen_text(&mut scene.app).contains("1 line sent to the terminal's clipboard (OSC 52)"));
+    assert!(screen_text(&mut scene.app).contains("1 line sent to the terminal (OSC 52)"));
     let given = install_fake_clipboard(&mut scene.app, true);
     press_keys(&mut scene.app, "Y");
-    assert!(screen_text(&mut scene.app).contains("lines copied: tmux has it"));
+    assert!(screen_text(&mut scene.app).contains("lines copied to tmux"));
     assert!(scene.app.pending_clipboard.is_none());
     scene.app.update(UiCommand::Save);
-    assert!(screen_text(&mut scene.app).contains("51 lines saved in /saved/rank-0.log"));
+    assert!(screen_text(&mut scene.app).contains("51 lines saved to /saved/rank-0.log"));
     {
         let given = given.lock().expect("no panic");
         assert_eq!(given[0].1.lines().last(), Some("evil ‹U+202E›end"));
@@ -138,7 +138,7 @@ fn copies_go_to_the_named_target() {
     let mut scene = fixture_with_log(&format!("{}\n", "y".repeat(16_000)).repeat(30));
     let given = install_fake_clipboard(&mut scene.app, true);
     press_keys(&mut scene.app, "G Y");
-    assert!(screen_text(&mut scene.app).contains("too long for a clipboard: saved in /saved/rank-0.log"));
+    assert!(screen_text(&mut scene.app).contains("too large for the clipboard, saved to /saved/rank-0.log"));
     assert_eq!(given.lock().expect("no panic").len(), 1);
 }
 
@@ -172,8 +172,21 @@ fn new_lines_do_not_scroll_but_count() {
 }
 
 #[test]
+fn merged_logs_show_skipped_bytes() {
+    let mut scene = fixtures::healthy();
+    press_keys(&mut scene.app, "4 o");
+    assert!(!screen_text(&mut scene.app).contains("not shown"));
+    scene.app.model.skipped_log_bytes = 3 << 20;
+    assert!(screen_text(&mut scene.app).contains("3 MiB not shown"));
+    press_keys(&mut scene.app, "enter");
+    assert!(!screen_text(&mut scene.app).contains("not shown"), "the log of one rank is whole");
+    scene.app.handle_message(FeedMessage::Reset);
+    assert_eq!(scene.app.model.skipped_log_bytes, 0);
+}
+
+#[test]
 fn merged_logs_point_to_older_lines() {
-    const OLDER_LINES_NOTE: &str = "older lines are in each rank's own log";
+    const OLDER_LINES_NOTE: &str = "older lines are in each rank's log";
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "4 o u g");
     assert!(!screen_text(&mut scene.app).contains(OLDER_LINES_NOTE), "all lines are there");
@@ -212,7 +225,7 @@ fn times_show_arrival() {
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "4 t");
     let seen = screen_text(&mut scene.app);
-    assert!(seen.contains("ago by arrival") && seen.contains("-17s"), "{seen}");
+    assert!(seen.contains("age by arrival") && seen.contains("-17s"), "{seen}");
     press_keys(&mut scene.app, "t");
     let seen = screen_text(&mut scene.app);
     assert!(seen.contains("time of arrival") && seen.contains(" 12:04:"), "{seen}");
@@ -234,7 +247,7 @@ fn event_opens_log_at_its_time() {
     assert_eq!(scene.app.ui.screen, Screen::Problems, "outside of logs the next problem");
 }
 
-/// A log of a GiB that is nowhere: every line has its number and a hundred bytes.
+/// A virtual log of one GiB: numbered lines of a hundred bytes.
 struct HugeLog(Arc<Mutex<u64>>);
 
 impl StoredLogs for HugeLog {
@@ -269,7 +282,7 @@ fn huge_log_opens_at_end_and_scrolls() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever is written, in whichever way it is shown, copied or saved: nothing steers the terminal, and secrets are hidden.
+    /// Log content never controls the terminal and secrets stay hidden, in every display mode, copy and export.
     #[test]
     fn logs_never_emit_control_sequences(parts in proptest::collection::vec(proptest::sample::select(vec![
         "\u{1b}]52;c;eA==\u{7}", "\u{1b}[2J", "\u{1b}[1A", "\u{9b}31m", "\r", "\n", "\t", "\u{202e}", "\u{7f}", "\0", "step 1 ", "Error ", "hunter2-token", "hun\u{1b}[1mter2-token", "中\u{301}", "37%|", "\u{1b}P", "\u{2028}",

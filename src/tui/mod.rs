@@ -1,7 +1,7 @@
 //! The dashboard: every rank, every log and every GPU of a run on one screen of a terminal.
 //!
-//! Uses `event`, `state` and `report`. It hears one feed of events, live or replayed, and knows no engine, host or file: what a person
-//! wants goes back as an `UserAction`, the time and the text of logs come with the feed.
+//! Reads one feed of events, live or replayed; knows no engine, host or file. Requests of the
+//! user go back as `UserAction`; time and log text come with the feed.
 
 mod actions;
 pub(crate) mod app;
@@ -41,41 +41,41 @@ use app::App;
 use feed::{DashboardRole, FeedSender, UserAction};
 use settings::DashboardSettings;
 
-/// A dashboard that is on the screen.
+/// A running dashboard.
 pub struct Dashboard {
-    /// Where it is told things; it ends when this is dropped.
+    /// The dashboard ends when the sender is dropped.
     pub sender: FeedSender,
-    /// What the person asks for.
+    /// Requests of the user.
     pub actions: mpsc::UnboundedReceiver<UserAction>,
-    /// Answers when the terminal is as it was.
+    /// Completes when the terminal is restored.
     pub ended: oneshot::Receiver<()>,
 }
 
-/// Takes the screen and shows what the feed will tell, on a thread of its own.
+/// Takes the screen and draws the feed on a thread of its own.
 ///
 /// # Errors
-/// When the terminal or the system refuses; the terminal is as it was then.
+/// If the terminal or the system refuses; the terminal is restored.
 pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: DashboardSettings) -> io::Result<Dashboard> {
-    let (mouth, ear) = feed::feed_channel()?;
-    // One ask for a key that a person presses: no host can fill it.
-    let (asks, answers) = mpsc::unbounded_channel();
+    let (sender, receiver) = feed::feed_channel()?;
+    // One action per key press: no host can fill this channel.
+    let (action_sender, actions) = mpsc::unbounded_channel();
     let (done, ended) = oneshot::channel();
     let mut app = App::new(role, sanitizer, settings.theme);
     terminal::enter_dashboard_screen(settings.panic_advice.clone())?;
     let query = settings.query_background_color;
     app.apply_settings(settings);
-    let runner = event_loop::EventLoop::new(app, ear, asks, query);
+    let runner = event_loop::EventLoop::new(app, receiver, action_sender, query);
     let thread = std::thread::Builder::new().name("dashboard".to_owned()).spawn(move || {
         runner.run();
         if done.send(()).is_err() {
-            tracing::debug!("nobody waits for the dashboard's end");
+            tracing::debug!("no task waits for the end of the dashboard");
         }
     });
     if let Err(error) = thread {
         terminal::restore();
         return Err(error);
     }
-    Ok(Dashboard { sender: mouth, actions: answers, ended })
+    Ok(Dashboard { sender, actions, ended })
 }
 
 #[cfg(test)]

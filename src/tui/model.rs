@@ -1,6 +1,6 @@
-//! What is known: the fold of the feed, the time, what can be asked for, and what text and colours need. Panes read it, the app changes it.
+//! What is known: state of the run, time, capabilities, sanitizer and theme. Panes read it, the app changes it.
 //!
-//! Uses `event`, `state`, `diagnose`, and the stores of log text. Reads no clock; `now` comes from the feed.
+//! Reads no clock; `now` comes from the feed.
 
 use crate::diagnose::{Evidence, Lang};
 use crate::event::{Event, EventKind, Phase, UnixMillis};
@@ -16,42 +16,39 @@ use super::timeline::Timeline;
 use super::view::formatting;
 use super::view::host_status::{self, HostStatus};
 
-/// All that a pane may look at.
+/// Everything a pane may read.
 pub struct Model {
-    /// What is known of the run.
     pub state: RunState,
-    /// What explains its failures.
+    /// Facts for the diagnosis of failures.
     pub evidence: Evidence,
-    /// The language of what is said of failures.
+    /// Language of the diagnosis.
     pub lang: Lang,
-    /// The time of the feed.
+    /// Time of the feed.
     pub now: UnixMillis,
-    /// What can be asked for.
     pub capabilities: DashboardCapabilities,
-    /// Where a journal that is played stands.
+    /// Position of the replay.
     pub replay_clock: Option<ReplayClock>,
-    /// What makes remote text safe.
     pub sanitizer: Sanitizer,
     pub theme: Theme,
-    /// Nothing may be changed from here.
+    /// Mutating commands are disabled.
     pub readonly: bool,
-    /// Where log text is.
     pub stored_logs: Option<Box<dyn StoredLogs>>,
     /// The newest lines of all logs.
     pub log_ring: LogRing,
-    /// When which part of a log came.
+    /// Log bytes that the feed dropped because the dashboard read too slowly; the ring lacks them.
+    pub skipped_log_bytes: u64,
+    /// When each part of a log arrived.
     pub log_times: LogArrivalTimes,
     pub timeline: Timeline,
-    /// Seconds that the person's clock is ahead of UTC.
+    /// Offset of local time from UTC in seconds.
     pub utc_offset: i64,
-    /// How every host stood when the last frame was begun.
+    /// Status of every host as of the last frame.
     pub host_statuses: Vec<HostStatus>,
-    /// A page of the pane that is shown, in rows; as it was drawn last.
+    /// Page size of the current pane in rows, as of the last frame.
     pub page_rows: usize,
 }
 
 impl Model {
-    /// Nothing is known yet.
     pub fn new(role: DashboardRole, sanitizer: Sanitizer, theme: Theme) -> Self {
         Model {
             state: RunState::new(),
@@ -65,6 +62,7 @@ impl Model {
             readonly: false,
             stored_logs: None,
             log_ring: LogRing::default(),
+            skipped_log_bytes: 0,
             log_times: LogArrivalTimes::default(),
             timeline: Timeline::default(),
             utc_offset: 0,
@@ -73,17 +71,18 @@ impl Model {
         }
     }
 
-    /// The feed begins again: what was told of the run is void.
+    /// The feed restarts: everything known of the run is discarded.
     pub fn reset(&mut self) {
         self.state = RunState::new();
         self.evidence.clear();
         self.log_times.clear();
         self.log_ring = LogRing::default();
+        self.skipped_log_bytes = 0;
         self.timeline = Timeline::default();
         self.now = 0;
     }
 
-    /// Takes an event of a time that `now` knows already.
+    /// Applies an event; `now` is already up to date.
     pub fn record(&mut self, event: &Event) {
         self.state.apply(event);
         self.evidence.apply(event);
@@ -98,41 +97,40 @@ impl Model {
         }
     }
 
-    /// Works out how every host stands: once a frame, before it is drawn.
+    /// Computes the status of every host, once before each frame.
     pub fn update_host_statuses(&mut self) {
         self.host_statuses = host_status::compute_host_statuses(&self.state, &self.sanitizer, &self.log_times);
     }
 
-    /// Remote text, safe and on one line.
+    /// Remote text, sanitized and on one line.
     pub fn sanitize(&self, text: &str) -> String {
         self.sanitizer.sanitize_line(text).replace('\t', "    ")
     }
 
-    /// The time of day on the person's clock.
+    /// Local time of day.
     pub fn format_time(&self, at: UnixMillis) -> String {
         formatting::time_of_day(at, self.utc_offset)
     }
 
-    /// Whether a value of then is too old to be believed now: three rounds of the sampler, or of what a journal keeps of it. What was last
-    /// seen of a run that is over stays.
+    /// Whether a value is too old to be current: three sampling intervals, or those of a journal. The last values
+    /// of a finished run are never stale.
     pub fn is_stale(&self, at: UnixMillis) -> bool {
         let limit = if self.capabilities.role == DashboardRole::Replay { 30_000 } else { 6_000 };
         at > 0 && self.now - at > limit && self.state.outcome.is_none()
     }
 
-    /// Whether a value of then is older than that, while the run goes on.
+    /// Whether a value is older than the limit while the run is live.
     pub fn is_older_than(&self, at: UnixMillis, limit: i64) -> bool {
         self.now - at > limit && self.state.outcome.is_none()
     }
 
-    /// Whether steps of a plan wait or run: then their matrix is the overview.
+    /// Whether plan steps are waiting or running: the overview then shows the launch matrix.
     pub fn has_open_steps(&self) -> bool {
         let open = |status: StepStatus| matches!(status, StepStatus::Waiting | StepStatus::Running);
         self.state.outcome.is_none() && self.state.step_tracker.steps().iter().any(|step| open(step.status))
             || self.capabilities.start_summary.is_some() && !self.state.step_tracker.steps().is_empty()
     }
 
-    /// Whether a teardown is under way.
     pub fn is_tearing_down(&self) -> bool {
         let back = |phase: Phase| matches!(phase, Phase::Stop | Phase::Remove | Phase::Fetch | Phase::Clean | Phase::Verify);
         self.state.step_tracker.steps().iter().any(|step| back(step.info.phase)) && self.has_open_steps()

@@ -1,14 +1,14 @@
-//! What a person may set: colours, symbols, mouse, keys, whether one may only look.
+//! User settings: colors, symbols, mouse, keys, readonly.
 //!
-//! Uses the theme and the bindings. Where settings come from is `cli`'s business.
+//! `cli` reads them from the configuration.
 
 use super::key_bindings::KeyBindings;
 use super::theme::Theme;
 
-/// When clicks and the wheel come to this program instead of the terminal.
+/// When the program captures the mouse instead of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MouseMode {
-    /// Where there is something to click; not in logs, so that text can be marked with the terminal's own means.
+    /// Captured where something is clickable; not in logs, so that the terminal can select text.
     #[default]
     Auto,
     On,
@@ -16,7 +16,7 @@ pub enum MouseMode {
 }
 
 impl MouseMode {
-    /// How it is called in settings.
+    /// Name in the settings.
     pub fn name(self) -> &'static str {
         match self {
             MouseMode::Auto => "auto",
@@ -35,22 +35,22 @@ impl MouseMode {
     }
 }
 
-/// How the dashboard looks and what it obeys.
+/// Appearance and permissions of the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DashboardSettings {
     pub theme: Theme,
-    /// Whether the terminal is asked for its background, to choose between dark and light.
+    /// Query the terminal's background color to choose between dark and light.
     pub query_background_color: bool,
     pub mouse_mode: MouseMode,
     pub bindings: KeyBindings,
-    /// Whether nothing may be changed from here.
+    /// Disable commands that change something.
     pub readonly: bool,
-    /// What is said when the dashboard breaks: how to go on.
+    /// Advice printed after a panic: how to continue.
     pub panic_advice: Vec<String>,
 }
 
 impl DashboardSettings {
-    /// As they are without anything set.
+    /// Default settings.
     pub fn new(theme: Theme) -> DashboardSettings {
         DashboardSettings {
             theme,

@@ -1,13 +1,13 @@
-//! A screen as a picture for the README: each run of cells with one look is a text, at its place in a grid of equal cells.
+//! Renders a screen as SVG for the README: each run of cells with one style is a text element on a grid.
 //!
-//! Uses nothing of the house. Whatever stands in a cell is escaped.
+//! Cell content is escaped.
 
 use std::fmt::Write as _;
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 
-/// The size of a cell, in pixels.
+/// Cell size in pixels.
 const CELL_SIZE: (f32, f32) = (8.4, 18.0);
 const FOREGROUND: &str = "#d0d0d0";
 const BACKGROUND: &str = "#14161b";
@@ -54,7 +54,7 @@ fn write_text_run(out: &mut String, (x, y): (u16, u16), count: u16, text: &str, 
     let weight = if modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
     let faint = if modifier.contains(Modifier::DIM) { " opacity=\"0.7\"" } else { "" };
     let base = top + CELL_SIZE.1 - 4.5;
-    // The length keeps the grid whatever font there is.
+    // `textLength` keeps the grid with any font.
     writeln!(
         out,
         "<text x=\"{left:.1}\" y=\"{base:.1}\" textLength=\"{width:.1}\" lengthAdjust=\"spacingAndGlyphs\" fill=\"{fill}\"{weight}{faint}>{}</text>",
@@ -63,7 +63,7 @@ fn write_text_run(out: &mut String, (x, y): (u16, u16), count: u16, text: &str, 
     .expect("a String takes all");
 }
 
-/// The colours of a terminal of 256: the cube and the greys; the first sixteen as they are drawn on most.
+/// The 256-color palette: color cube, grays, and the first sixteen as common terminals draw them.
 fn css_color(color: Color) -> String {
     match color {
         Color::Indexed(index @ 16..=231) => {
@@ -86,7 +86,7 @@ fn escape_xml(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             ' ' => out.push('\u{a0}'),
-            // XML 1.0 has no such characters.
+            // Characters that XML 1.0 forbids.
             c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
             c => out.push(c),
         }

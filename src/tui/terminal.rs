@@ -1,7 +1,7 @@
-//! The terminal's guard: whoever draws, lends the screen or breaks, the terminal is in the end as it was found.
+//! Guards the terminal: it is restored after the dashboard, a lent screen or a panic.
 //!
-//! Uses `report` for what may be printed. One program has one terminal, so this is the one place with a state of its own: a panic in any task, a signal
-//! and a shell that wants the screen all find it here.
+//! A program has one terminal, so this module holds global state: a panic in any task, a signal
+//! and a shell that needs the screen all use it.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crossterm::{cursor, event, execute, terminal};
 use crate::report::safe_output::{to_printable, write_stderr_line};
 use crate::text::sanitize::PrintableText;
 
-/// The most bytes of talk that are kept until the screen is given back.
+/// Maximum bytes of output held back until the screen is restored.
 const MAX_HELD_BYTES: usize = 256 << 10;
 
 #[derive(Default)]
@@ -22,24 +22,24 @@ struct HeldOutput {
     dropped_lines: usize,
 }
 
-/// Who holds it may touch the terminal.
+/// Held while drawing or changing the terminal.
 static TERMINAL_LOCK: Mutex<()> = Mutex::new(());
-/// The dashboard is on the screen.
+/// The dashboard owns the screen.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-/// Something panicked while it was.
+/// A panic happened while the dashboard was open.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 static HELD_OUTPUT: Mutex<HeldOutput> = Mutex::new(HeldOutput { lines: Vec::new(), bytes: 0, dropped_lines: 0 });
 static PANIC_HOOK: Once = Once::new();
-/// Clicks and the wheel come to this program.
+/// The mouse is captured.
 static MOUSE_CAPTURED: AtomicBool = AtomicBool::new(false);
-/// How to go on when this program broke.
+/// Advice printed after a panic.
 static PANIC_ADVICE: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Buttons and the wheel, with places beyond column 223; not every movement.
+/// Report buttons and the wheel, also beyond column 223, but not every movement.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
-/// Whether a dashboard can be drawn here: both ways are a terminal that can move its cursor.
+/// Whether a dashboard can be drawn: input and output are a terminal that can move its cursor.
 pub(crate) fn check_terminal_support(term: Option<&str>) -> Result<(), String> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err("the dashboard needs a terminal for its input and output; use `up` or `attach` with `--progress plain`".to_owned());
@@ -50,18 +50,18 @@ pub(crate) fn check_terminal_support(term: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes the screen. `farewell` is what is said when something panics: the terminal first, then what happened, then this.
+/// Takes the screen. On a panic, the terminal is restored, then the panic and `advice` are printed.
 ///
 /// # Errors
-/// When the terminal refuses; it is as it was then.
-pub(super) fn enter_dashboard_screen(farewell: Vec<String>) -> io::Result<()> {
-    PANIC_ADVICE.get_or_init(|| farewell);
+/// If the terminal refuses; it is restored.
+pub(super) fn enter_dashboard_screen(advice: Vec<String>) -> io::Result<()> {
+    PANIC_ADVICE.get_or_init(|| advice);
     install_panic_hook();
     let _one = lock_terminal();
     show_dashboard()
 }
 
-/// Whatever panics, the terminal is given back before it is told.
+/// The terminal is restored before a panic is printed.
 fn install_panic_hook() {
     PANIC_HOOK.call_once(|| {
         let before = std::panic::take_hook();
@@ -78,17 +78,15 @@ fn install_panic_hook() {
     });
 }
 
-/// A shell on a host has the terminal: every key goes there as it is.
+/// A shell on a host owns the terminal: every key goes there unchanged.
 static SHELL_RAW_MODE: AtomicBool = AtomicBool::new(false);
 
-/// The terminal without an own will, for a shell on a host; as it was when this is dropped, and whatever else ends the program.
+/// Raw mode for a shell on a host; restored on drop and on every other end of the program.
 pub(crate) struct RawModeGuard(());
 
 impl RawModeGuard {
-    /// Takes it.
-    ///
     /// # Errors
-    /// When the terminal refuses.
+    /// If the terminal refuses.
     pub(crate) fn enable() -> io::Result<RawModeGuard> {
         install_panic_hook();
         terminal::enable_raw_mode()?;
@@ -107,17 +105,17 @@ fn leave_raw_mode() {
     if SHELL_RAW_MODE.swap(false, Ordering::SeqCst)
         && let Err(error) = terminal::disable_raw_mode()
     {
-        tracing::debug!(%error, "the terminal could not be given back");
+        tracing::debug!(%error, "cannot restore the terminal");
     }
 }
 
-/// What happened, and that nothing on the hosts ended by it.
+/// Prints the panic and that the run on the hosts continues.
 fn print_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let payload = panic.payload();
     let what = payload.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| payload.downcast_ref::<String>().cloned());
     let what = what.unwrap_or_else(|| "a panic".to_owned());
     let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
-    let mut lines = vec![format!("orchestrate broke: {what}{place}")];
+    let mut lines = vec![format!("orchestrate crashed: {what}{place}")];
     lines.extend(PANIC_ADVICE.get().into_iter().flatten().cloned());
     lines.push("    help: this is a bug of orchestrate; please report it with this text".to_owned());
     let backtrace = std::backtrace::Backtrace::capture();
@@ -149,7 +147,7 @@ fn write_stdout(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Asks the terminal to send clicks and the wheel here, or not. Only for who owns the screen.
+/// Captures or releases the mouse. Call only while owning the screen.
 pub(super) fn set_mouse_capture(on: bool) -> io::Result<()> {
     if MOUSE_CAPTURED.swap(on, Ordering::SeqCst) == on {
         return Ok(());
@@ -157,22 +155,22 @@ pub(super) fn set_mouse_capture(on: bool) -> io::Result<()> {
     write_stdout(if on { MOUSE_ON } else { MOUSE_OFF })
 }
 
-/// Gives the terminal back as it was. A terminal that is gone cannot be told.
+/// Restores the terminal. Errors are ignored if the terminal is gone.
 fn hide_dashboard() {
     if !ACTIVE.swap(false, Ordering::SeqCst) {
         return;
     }
     let mouse = if MOUSE_CAPTURED.load(Ordering::SeqCst) { write_stdout(MOUSE_OFF) } else { Ok(()) };
-    let told =
+    let left =
         execute!(io::stdout(), event::DisableFocusChange, event::DisableBracketedPaste, terminal::LeaveAlternateScreen, cursor::Show);
-    if let Err(error) = mouse.and(told).and_then(|()| terminal::disable_raw_mode()) {
-        tracing::debug!(%error, "the terminal could not be given back");
+    if let Err(error) = mouse.and(left).and_then(|()| terminal::disable_raw_mode()) {
+        tracing::debug!(%error, "cannot restore the terminal");
     }
 }
 
-/// Gives the screen back for good, and says what was held back meanwhile. Does nothing where there is no dashboard.
+/// Restores the screen for good and prints the output held back. Does nothing without a dashboard.
 pub(crate) fn restore() {
-    // Whoever draws may finish the frame; but it may be the one that panicked, so it is not waited for long.
+    // A frame being drawn may finish; the drawing thread may also be the one that panicked, so the wait is short.
     let mut one = TERMINAL_LOCK.try_lock().ok();
     for _ in 0..10 {
         if one.is_some() {
@@ -193,11 +191,11 @@ pub(crate) fn restore() {
     }
 }
 
-/// Asks the terminal to take a text into its clipboard (OSC 52, xterm's control sequences): it may refuse, and never says so. In base64,
-/// so that nothing in the text can end the sequence.
+/// Sends text to the terminal's clipboard (OSC 52); the terminal may ignore it without an error. Base64-encoded,
+/// so that no text can end the sequence.
 ///
 /// # Errors
-/// When the terminal is gone.
+/// If the terminal is gone.
 pub(super) fn copy_osc52(text: &str) -> io::Result<()> {
     use base64::Engine as _;
     let code = base64::engine::general_purpose::STANDARD.encode(text);
@@ -206,7 +204,7 @@ pub(super) fn copy_osc52(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Keeps a line until the screen is given back; `false`: neither the dashboard nor a shell on a host has it, say it now.
+/// Holds a line back until the screen is restored; `false` if neither the dashboard nor a shell owns it and it can be printed.
 pub(crate) fn defer_line_until_restore(line: &PrintableText) -> bool {
     if !ACTIVE.load(Ordering::SeqCst) && !SHELL_RAW_MODE.load(Ordering::SeqCst) {
         return false;
@@ -222,50 +220,49 @@ pub(crate) fn defer_line_until_restore(line: &PrintableText) -> bool {
     true
 }
 
-/// Whether something panicked while the dashboard was on the screen.
+/// Whether a panic happened while the dashboard was open.
 pub(crate) fn has_panicked() -> bool {
     PANICKED.load(Ordering::SeqCst)
 }
 
-/// Lends the normal screen to something that talks with the person, a question or a shell; the dashboard comes back afterwards.
+/// Lends the normal screen to a prompt or a shell; the dashboard returns afterwards.
 pub(crate) fn with_normal_screen<T>(action: impl FnOnce() -> T) -> T {
     if !ACTIVE.load(Ordering::SeqCst) {
         return action();
     }
     let one = lock_terminal();
     hide_dashboard();
-    let said = action();
+    let result = action();
     if !has_panicked()
         && let Err(error) = show_dashboard()
     {
-        tracing::debug!(%error, "the terminal could not be taken again");
+        tracing::debug!(%error, "cannot take the terminal back");
     }
     NEEDS_REDRAW.store(true, Ordering::SeqCst);
     drop(one);
-    said
+    result
 }
 
-/// The screen was lent: what is on it is not what was drawn.
+/// Set when the screen was lent: its content is no longer the last frame.
 static NEEDS_REDRAW: AtomicBool = AtomicBool::new(false);
 
-/// The right to touch the terminal, unless someone else has the screen; whether it must be drawn anew.
+/// Access to the terminal unless the screen is lent, with whether a full redraw is needed.
 pub(super) fn try_lock_terminal() -> Option<(MutexGuard<'static, ()>, bool)> {
     let one = TERMINAL_LOCK.try_lock().ok()?;
     ACTIVE.load(Ordering::SeqCst).then(|| (one, NEEDS_REDRAW.swap(false, Ordering::SeqCst)))
 }
 
-/// Whether the dashboard is on the screen.
 pub(super) fn is_dashboard_shown() -> bool {
     ACTIVE.load(Ordering::SeqCst)
 }
 
-/// Stops this program as the shell does on Ctrl-Z, with the terminal as the shell knows it; returns when it goes on.
+/// Suspends the program as the shell does on Ctrl-Z, with the terminal restored; returns when it resumes.
 pub(super) fn suspend() {
     with_normal_screen(|| {
         if let Err(error) = rustix::process::kill_current_process_group(rustix::process::Signal::TSTP) {
-            tracing::debug!(%error, "could not stop");
+            tracing::debug!(%error, "cannot suspend");
         }
-        // The signal may reach another thread first: until then this one must not take the screen again.
+        // The signal may reach another thread first: until then this thread must not take the screen again.
         std::thread::sleep(std::time::Duration::from_millis(100));
     });
 }

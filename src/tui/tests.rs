@@ -1,5 +1,5 @@
 #![expect(clippy::disallowed_methods, reason = "reads the pictures that the screens are compared with")]
-//! The look: every screen against its picture, and every size without a panic.
+//! Appearance: every screen against its snapshot, and every size without a panic.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
     terminal.backend().buffer().clone()
 }
 
-/// The text of a screen, and beneath it which columns look how.
+/// The text of a screen followed by the styles of its columns.
 pub(super) fn snapshot_text(buffer: &Buffer) -> String {
     let (mut text, mut looks) = (String::new(), String::new());
     for y in 0..buffer.area.height {
@@ -64,7 +64,7 @@ fn style_text(color: Color, modifier: Modifier) -> String {
     [color, modifier].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Compares with the picture in `pictures/`; with BLESS=1 in the environment it is painted anew.
+/// Compares with the snapshot in `pictures/`; with BLESS=1 in the environment it is rewritten.
 fn assert_snapshot(name: &str, buffer: &Buffer) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui/pictures").join(format!("{name}.txt"));
     let now = snapshot_text(buffer);
@@ -110,7 +110,7 @@ fn screens_match_snapshots() {
     }
 }
 
-/// What lies on top of a screen.
+/// Overlays on top of a screen.
 #[test]
 fn overlays_match_snapshots() {
     for (width, height) in [(80, 24), (120, 40)] {
@@ -122,18 +122,17 @@ fn overlays_match_snapshots() {
         shot(&mut scene, "help");
         scene.app.ui.overlay = Some(Overlay::Palette(super::command_palette::CommandPalette::default()));
         shot(&mut scene, "palette");
-        for (name, ask) in [
+        for (name, build) in [
             ("leave", Dialog::choose_exit as fn(&Model) -> Dialog),
             ("stop", Dialog::confirm_stop),
             ("kill", Dialog::confirm_kill),
             ("restart", Dialog::confirm_restart),
             ("tear-down", Dialog::confirm_teardown),
         ] {
-            scene.app.ui.overlay = Some(Overlay::Dialog(ask(&scene.app.model)));
+            scene.app.ui.overlay = Some(Overlay::Dialog(build(&scene.app.model)));
             shot(&mut scene, name);
         }
-        scene.app.ui.overlay =
-            Some(Overlay::Dialog(Dialog::confirm_start("wan22", "nothing of this name is there; 2 hosts would be launched")));
+        scene.app.ui.overlay = Some(Overlay::Dialog(Dialog::confirm_start("wan22", "no run yet; 2 hosts would be launched")));
         shot(&mut scene, "start");
         let mut scene = fixtures::tearing_down();
         shot(&mut scene, "overview-tearing-down");
@@ -142,7 +141,7 @@ fn overlays_match_snapshots() {
     }
 }
 
-/// The pictures that the README shows are what the screens look like.
+/// The images in the README match the screens.
 #[test]
 fn readme_images_are_current() {
     let shown: [(&str, &str, BuildFixture, Screen); 4] = [
@@ -165,7 +164,7 @@ fn readme_images_are_current() {
     }
 }
 
-/// The journals that the pictures are made from are what their makers make.
+/// The stored journals match their builders.
 #[test]
 fn journals_match_their_builders() {
     for (name, make) in fixtures::JOURNALS {
@@ -192,8 +191,8 @@ fn read_files(dir: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
     entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path()).expect("read"))).collect()
 }
 
-/// Every size to 220 columns and 70 rows, and none at all: each with one of the scenes, screens and overlays in turn, so that over all sizes
-/// each of them is drawn at every width and every height.
+/// Every size up to 220 columns and 70 rows, including zero, each with one fixture, screen and overlay in turn, so that each of
+/// these is drawn at every width and every height.
 #[test]
 fn every_size_draws_without_panic() {
     std::thread::scope(|scope| {
@@ -207,9 +206,9 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
     let mut all: Vec<DashboardFixture> = FIXTURES.iter().map(|(_, make)| make()).collect();
     let cases = all.len() * Screen::ALL.len();
     for (width, height) in widths.flat_map(|width| (0..=70_u16).map(move |height| (width, height))) {
-        // Neither 13 nor 17 divides the number of cases: a step to the side or down goes through all of them.
+        // Neither 13 nor 17 divides the number of cases: every step right or down visits all of them.
         let case = (usize::from(width) * 13 + usize::from(height) * 17) % cases;
-        // A thousand ranks take their time: one size in eight.
+        // A thousand ranks are slow: one size in eight.
         let scene = case / Screen::ALL.len();
         let scene = if FIXTURES[scene].0 == "many" && (width + height) % 8 > 0 { 0 } else { scene };
         let app = &mut all[scene].app;
@@ -220,7 +219,7 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
         app.ui.overlay = match (width + height) % 13 {
             0 => Some(Overlay::Help(usize::from(height))),
             1 => Some(Overlay::Dialog(Dialog::choose_exit(&app.model))),
-            2 => Some(Overlay::Dialog(Dialog::confirm_start("wan22", "nothing of this name is there"))),
+            2 => Some(Overlay::Dialog(Dialog::confirm_start("wan22", "no run yet"))),
             _ => None,
         };
         if width % 5 == 0 {
@@ -230,7 +229,7 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
     }
 }
 
-/// Whatever was told, nothing that steers a terminal is in a cell.
+/// No cell contains a control character, whatever the feed contains.
 #[test]
 fn cells_hold_no_control_characters() {
     let mut scene = fixtures::bad_day();
@@ -244,7 +243,7 @@ fn cells_hold_no_control_characters() {
     }
 }
 
-/// Where the terminal knows ASCII only, or no colours, it is told nothing else.
+/// An ASCII or monochrome theme uses nothing else.
 #[test]
 fn ascii_mono_theme_is_respected() {
     for (name, make) in FIXTURES {
@@ -260,7 +259,7 @@ fn ascii_mono_theme_is_respected() {
     }
 }
 
-/// Every key of the table does something or is harmless in every scene, and the screen can be drawn afterwards.
+/// Every bound key is harmless in every fixture, and the screen can be drawn afterwards.
 #[test]
 fn every_key_is_safe_on_every_screen() {
     for (name, make) in FIXTURES {
@@ -274,7 +273,7 @@ fn every_key_is_safe_on_every_screen() {
             }
         }
         assert!(
-            !scene.app.pending_actions.iter().any(|ask| matches!(ask, super::feed::UserAction::Stop | super::feed::UserAction::Kill)),
+            !scene.app.pending_actions.iter().any(|action| matches!(action, super::feed::UserAction::Stop | super::feed::UserAction::Kill)),
             "{name}"
         );
     }
@@ -297,7 +296,7 @@ fn overview_leaves_no_large_blank_area() {
     }
 }
 
-/// What is wrong stands above what is right, and the cause before its consequences.
+/// Failed hosts come before healthy ones, and the cause before its effects.
 #[test]
 fn worst_hosts_and_cause_come_first() {
     let mut scene = fixtures::bad_day();
@@ -306,11 +305,11 @@ fn worst_hosts_and_cause_come_first() {
     let at = |host: &str, symbol: char| rows.iter().position(|row| row.starts_with(&format!("   {host} ")) && row.contains(symbol));
     assert!(at("gpu04", '✗').expect("a row") < at("gpu09", '?').expect("a row"), "{text}");
     assert!(at("gpu09", '?') < rows.iter().position(|row| row.starts_with(" + gpu")), "{text}");
-    let cause = rows.iter().position(|row| row.contains("rank 37 exit 1, failed first")).expect("the cause is told");
+    let cause = rows.iter().position(|row| row.contains("rank 37 exit 1, failed first")).expect("the cause is shown");
     assert!(rows[..cause].iter().all(|row| !row.contains("clock is")), "{text}");
 }
 
-/// Equal hosts are one row where they do not fit; it is unfolded in place and folded again, and what is wrong never folds.
+/// Equal hosts fold into one row where space is short; the row expands in place and collapses again; failed hosts never fold.
 #[test]
 fn equal_hosts_fold_and_unfold() {
     let mut scene = fixtures::many_hosts();
@@ -326,7 +325,7 @@ fn equal_hosts_fold_and_unfold() {
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu00  "), "the cursor stands on the folded row");
 }
 
-/// The same in the matrix of a launch, where hosts that are equally far are one row.
+/// The same for the launch matrix, where hosts with equal progress share a row.
 #[test]
 fn launch_rows_fold_and_unfold() {
     let mut scene = fixtures::launching_hosts(40);
@@ -343,7 +342,7 @@ fn launch_rows_fold_and_unfold() {
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("     gpu39 "));
 }
 
-/// What is looked for stays where it is; the rest is dimmed, and n goes from one to the next.
+/// Matching GPUs keep their place, the rest is dimmed; n goes to the next match.
 #[test]
 fn gpu_matrix_dims_nonmatching_cells() {
     let mut scene = fixtures::bad_day();
@@ -359,17 +358,17 @@ fn gpu_matrix_dims_nonmatching_cells() {
     press_keys(&mut scene.app, "! / t e m p > 8 0 space g p u 0 7 enter");
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("/temp>80 gpu07: 7 of 128 GPUs"));
     press_keys(&mut scene.app, "/ h o t > 1 enter");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("hot: not one of util, power, mem, temp"));
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("unknown metric `hot`: use util, power, mem or temp"));
 }
 
-/// nvidia-smi is asked once until it answers; what it prints is shown with its age, and steers nothing.
+/// nvidia-smi is requested once until it responds; its output is shown with its age and sanitized.
 #[test]
 fn nvidia_smi_output_is_requested_and_shown() {
     use super::feed::UserAction;
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "2 v r v v");
     assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0)], "it has not answered yet");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("waiting for its answer"));
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("waiting for nvidia-smi"));
     scene.advance(2_000);
     let text = "| 0  H200 \u{1b}[2J ERR! |\nthe end\n".to_owned();
     scene.emit(1, crate::event::EventKind::NvidiaSmi { host: 0, text, error: "it said 9".to_owned() });
@@ -380,8 +379,8 @@ fn nvidia_smi_output_is_requested_and_shown() {
     assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0), UserAction::QueryNvidiaSmi(1)], "the next host is asked too");
     scene.app.model.capabilities.role = super::feed::DashboardRole::Replay;
     press_keys(&mut scene.app, "[ r ]");
-    assert_eq!(scene.app.pending_actions.len(), 2, "there is nobody to ask");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("the journal has none of this host"));
+    assert_eq!(scene.app.pending_actions.len(), 2, "a replay requests nothing");
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("no nvidia-smi output of this host in the journal"));
 }
 
 pub(super) struct TextLog(pub(super) String);
@@ -429,7 +428,7 @@ fn log_search_works_both_ways() {
     press_keys(&mut scene.app, "n");
     assert!(shown(&mut scene.app).contains(">Error one"));
     press_keys(&mut scene.app, "n");
-    assert!(shown(&mut scene.app).contains("no earlier line has it"));
+    assert!(shown(&mut scene.app).contains("no earlier line matches"));
     scene.advance(9_000);
     press_keys(&mut scene.app, "N");
     assert!(shown(&mut scene.app).contains(">an ERROR two"));
@@ -438,10 +437,10 @@ fn log_search_works_both_ways() {
     scene.advance(500);
     assert_eq!(body_rows(&before), body_rows(&shown(&mut scene.app)), "time moves nothing");
     press_keys(&mut scene.app, "/ ( enter");
-    assert!(shown(&mut scene.app).contains("no earlier line has it"), "what is no regular expression is text");
+    assert!(shown(&mut scene.app).contains("no earlier line matches"), "what is no regular expression is text");
 }
 
-/// The rows between head and foot.
+/// The rows between header and footer.
 fn body_rows(picture: &str) -> Vec<String> {
     picture.lines().skip(3).take(20).map(str::to_owned).collect()
 }

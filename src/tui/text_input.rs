@@ -1,27 +1,25 @@
-//! One line of text that the person types: what to look for.
+//! A one-line text input.
 //!
-//! Uses nothing. What is typed or pasted is bounded, and control characters are not taken.
+//! Typed or pasted text is bounded, and control characters are dropped.
 
 const MAX_BYTES: usize = 512;
 
-/// A line being typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextInput {
     pub text: String,
 }
 
-/// What a key did.
+/// Result of a key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputOutcome {
-    /// The text changed, or nothing did.
+    /// The input stays open.
     Editing,
     Submitted,
-    /// It is given up.
     Cancelled,
 }
 
 impl TextInput {
-    /// Takes a key by its name.
+    /// Handles a key by name.
     pub fn handle_key(&mut self, key: &str) -> InputOutcome {
         match key {
             "enter" => return InputOutcome::Submitted,
@@ -40,7 +38,7 @@ impl TextInput {
         InputOutcome::Editing
     }
 
-    /// Takes text as it is.
+    /// Inserts text.
     pub fn paste(&mut self, text: &str) {
         for c in text.chars().filter(|c| !c.is_control()) {
             if self.text.len() + c.len_utf8() <= MAX_BYTES {

@@ -1,45 +1,45 @@
-//! What things look like: one theme for all panes. A state is a symbol and a word first; colour is the second channel.
+//! One theme for all panes. A status is a symbol and a word first; color comes second.
 //!
-//! Uses nothing of the house. The theme without colours sets none at all, since a filter in the terminal library resets bold with them.
+//! The monochrome theme sets no colors at all, since a color filter of the library also resets bold.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// How a thing stands, the best first.
+/// Status of an item, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum DisplayStatus {
-    /// Ended as it should.
+    /// Ended successfully.
     Done,
-    /// As it should be.
+    /// Healthy.
     Ok,
     #[default]
     Pending,
     Busy,
     Warn,
-    /// Not known any more.
+    /// Connection lost: the status is unknown.
     Lost,
     Error,
 }
 
-/// A set of colours.
+/// A set of colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColorScheme {
     /// For a dark background.
     Dark,
     /// For a light background.
     Light,
-    /// As far from black as colours go.
+    /// Maximum contrast on black.
     HighContrast,
-    /// The 16 colours that the terminal itself defines.
+    /// The terminal's own 16 colors.
     Ansi16,
-    /// For eyes that do not tell red from green.
+    /// For red-green color blindness.
     Deuteranopia,
-    /// For eyes that do not tell blue from green.
+    /// For blue-green color blindness.
     Tritanopia,
     Mono,
 }
 
 impl ColorScheme {
-    /// All, in the order in which a key goes through them.
+    /// All schemes, in the order of the key that cycles through them.
     pub const ALL: [ColorScheme; 7] = [
         ColorScheme::Dark,
         ColorScheme::Light,
@@ -50,7 +50,7 @@ impl ColorScheme {
         ColorScheme::Mono,
     ];
 
-    /// How it is called in settings.
+    /// Name in the settings.
     pub fn name(self) -> &'static str {
         match self {
             ColorScheme::Dark => "dark",
@@ -63,7 +63,7 @@ impl ColorScheme {
         }
     }
 
-    /// The one of that name.
+    /// The scheme with this name.
     pub fn from_name(name: &str) -> Option<ColorScheme> {
         ColorScheme::ALL.into_iter().find(|skin| skin.name() == name)
     }
@@ -74,8 +74,8 @@ impl ColorScheme {
         ColorScheme::ALL[(at + 1) % ColorScheme::ALL.len()]
     }
 
-    /// The colours of a state that waits, runs, is done, is worth a look, is lost, is wrong: indexes into the 256 of xterm, chosen so that
-    /// any two differ for the eyes that the skin is for (see the test).
+    /// Colors for pending, busy, done, warning, lost and error: indexes into the 256 colors of xterm, chosen so that
+    /// any two differ for the eyes that the scheme is made for (see the test).
     fn status_colors(self) -> Option<[u8; 6]> {
         Some(match self {
             ColorScheme::Dark => [244, 74, 254, 214, 134, 166],
@@ -90,7 +90,7 @@ impl ColorScheme {
     }
 }
 
-/// What graphs are drawn with.
+/// Characters for graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GraphStyle {
     Braille,
@@ -101,29 +101,29 @@ pub enum GraphStyle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Theme {
     pub color_scheme: ColorScheme,
-    /// Whether only ASCII is drawn.
+    /// Draw only ASCII.
     pub ascii: bool,
-    /// What graphs are drawn with; where only ASCII is drawn, that.
+    /// Characters for graphs; ASCII if only ASCII is drawn.
     pub graph_style: GraphStyle,
 }
 
 impl Theme {
-    /// With what is usual for graphs.
+    /// A theme with the default graph characters.
     pub const fn new(color_scheme: ColorScheme, ascii: bool) -> Theme {
         Theme { color_scheme, ascii, graph_style: if ascii { GraphStyle::Ascii } else { GraphStyle::Braille } }
     }
 
-    /// Whether graphs are drawn with ASCII.
+    /// Whether graphs use ASCII.
     pub fn uses_ascii_graphs(self) -> bool {
         self.effective_graph_style() == GraphStyle::Ascii
     }
 
-    /// What graphs are drawn with.
+    /// The characters for graphs.
     pub fn effective_graph_style(self) -> GraphStyle {
         if self.ascii { GraphStyle::Ascii } else { self.graph_style }
     }
 
-    /// The symbol of a status; one cell wide.
+    /// Symbol of a status; one cell wide.
     pub fn symbol(self, status: DisplayStatus) -> &'static str {
         match (status, self.ascii) {
             (DisplayStatus::Pending, false) => "·",
@@ -140,7 +140,7 @@ impl Theme {
         }
     }
 
-    /// The look of a status.
+    /// Style of a status.
     pub fn status_style(self, status: DisplayStatus) -> Style {
         let (at, modifier) = match status {
             DisplayStatus::Pending => (0, Modifier::DIM),
@@ -153,7 +153,7 @@ impl Theme {
         self.status_color_style(at).add_modifier(modifier)
     }
 
-    /// The name of the program, the tab that is shown, keys.
+    /// Style of the program name, the current tab and keys.
     pub fn accent(self) -> Style {
         self.status_color_style(1).add_modifier(Modifier::BOLD)
     }
@@ -178,17 +178,17 @@ impl Theme {
         }
     }
 
-    /// The head of a table.
+    /// Style of a table header.
     pub fn header(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// The row under the cursor.
+    /// Style of the row under the cursor.
     pub fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// A share of a whole, from cold to hot; no colour where the digit alone must do.
+    /// Style of a percentage, cold to hot; no color in the monochrome theme.
     pub fn heat(self, percent: f32) -> Style {
         let ramp: [u8; 6] = match self.color_scheme {
             ColorScheme::Mono => return Style::new(),
@@ -208,7 +208,7 @@ impl Theme {
         if self.ascii { "-" } else { "·" }
     }
 
-    /// What follows a text that was cut.
+    /// Mark after truncated text.
     pub fn ellipsis(self) -> &'static str {
         if self.ascii { ">" } else { "…" }
     }
@@ -227,7 +227,7 @@ mod tests {
 
     type ColorMatrix = [[f64; 3]; 3];
 
-    /// What eyes see, after Machado, Oliveira and Fernandes 2009 (severity 1): as they are, without green, without red, without blue.
+    /// Simulated color vision after Machado, Oliveira and Fernandes 2009 (severity 1): normal, without green, red, or blue.
     const VISION_MODELS: [ColorMatrix; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [[0.367_322, 0.860_646, -0.227_968], [0.280_085, 0.672_501, 0.047_413], [-0.011_820, 0.042_940, 0.968_881]],
@@ -235,7 +235,7 @@ mod tests {
         [[1.255_528, -0.076_749, -0.178_779], [-0.078_411, 0.930_809, 0.147_602], [0.004_733, 0.691_367, 0.303_900]],
     ];
 
-    /// A colour of the 256 as xterm defines it, linear.
+    /// An xterm color of the 256, in linear RGB.
     fn linear_rgb(index: u8) -> [f64; 3] {
         let level = |n: u8| [0.0, 95.0, 135.0, 175.0, 215.0, 255.0][usize::from(n)];
         let rgb = if index >= 232 {
@@ -260,7 +260,7 @@ mod tests {
         [116.0 * f(y) - 16.0, 500.0 * (f(x) - f(y)), 200.0 * (f(y) - f(z))]
     }
 
-    /// The smallest distance (CIE76) between any two states.
+    /// The smallest color distance (CIE76) between any two statuses.
     fn smallest_distance(palette: [u8; 6], eyes: &ColorMatrix) -> f64 {
         let seen = palette.map(|index| cie_lab(index, eyes));
         let pairs = (0..6).flat_map(|a| (0..a).map(move |b| (a, b)));
@@ -268,7 +268,7 @@ mod tests {
         pairs.map(distance).fold(f64::INFINITY, f64::min)
     }
 
-    /// What each skin keeps for each kind of eyes; the ones that it is made for are the point of it.
+    /// Minimum distances of each scheme for each kind of vision, mainly for the one that it is made for.
     #[test]
     fn status_colors_differ_for_intended_vision() {
         let known = [
@@ -285,13 +285,13 @@ mod tests {
                 assert!(nearest >= least, "{}: {nearest:.1} is nearer than {least}", skin.name());
             }
         }
-        // The colours of the other two are the terminal's own, or none.
+        // The other two use the terminal's colors, or none.
         assert_eq!(known.len() + 2, ColorScheme::ALL.len());
-        // A set that was made by eye: green, yellow and red are one for eyes without red.
+        // A set chosen by eye fails: green, yellow and red look alike without red.
         assert!(smallest_distance([244, 40, 254, 220, 134, 196], &VISION_MODELS[2]) < 19.0);
     }
 
-    /// Against the background that it is for: at least 4.2 to 1 for text, 7 where contrast is the point.
+    /// Contrast against the intended background: at least 4.2 to 1 for text, 7 in the high-contrast scheme.
     #[test]
     fn colors_contrast_with_background() {
         let light = |index: u8| {
@@ -323,7 +323,7 @@ mod tests {
         let looks =
             all.map(|status| theme.status_style(status)).into_iter().chain([theme.accent(), theme.dim(), theme.heat(50.0), theme.header()]);
         assert!(looks.into_iter().all(|look| look.fg.is_none() && look.bg.is_none()));
-        // A state is told by its symbol as well.
+        // A status is also told by its symbol.
         for ascii in [false, true] {
             let mut symbols = all.map(|status| Theme::new(ColorScheme::Dark, ascii).symbol(status)).to_vec();
             symbols.sort_unstable();

@@ -1,6 +1,6 @@
-//! What happened, in its order: the life of hosts and ranks, retries, warnings, alerts of GPUs and the person's own marks.
+//! The timeline: hosts and ranks starting and ending, retries, warnings, GPU alerts and the user's marks.
 //!
-//! Uses `event` and `state`. Bounded; the same of many hosts or ranks at nearly the same time is one item.
+//! Bounded; equal events of many hosts or ranks at nearly the same time are merged.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,29 +12,29 @@ use crate::text::sanitize::Sanitizer;
 use super::theme::DisplayStatus;
 use super::view::host_status;
 
-/// How many items are kept.
+/// Maximum number of items.
 const MAX_ITEMS: usize = 10_000;
-/// The most bytes of an item's text.
+/// Maximum bytes of an item's text.
 const MAX_TEXT_BYTES: usize = 500;
-/// What happens within this time of others of its kind joins them, milliseconds.
+/// Events of one kind within this time are merged, in milliseconds.
 const MERGE_WINDOW_MS: i64 = 2_000;
-/// How many of the last items are looked at for that.
+/// Number of recent items considered for merging.
 const MERGE_LOOKBACK: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimelineItem {
     pub at: UnixMillis,
     pub status: DisplayStatus,
-    /// What, as the host wrote it: unsafe to show.
+    /// Text as the host wrote it: sanitize before display.
     pub text: String,
     pub hosts: Vec<u32>,
     pub ranks: Vec<u32>,
-    /// The log that tells more.
+    /// The related log.
     pub log: Option<(u32, LogFile)>,
 }
 
 impl TimelineItem {
-    /// How many things it stands for.
+    /// Number of hosts or ranks it stands for.
     pub fn affected_count(&self) -> usize {
         self.hosts.len().max(self.ranks.len()).max(1)
     }
@@ -43,13 +43,13 @@ impl TimelineItem {
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
     items: VecDeque<TimelineItem>,
-    /// How many were forgotten.
+    /// Number of dropped items.
     pub dropped_items: u64,
-    /// The last trouble of each host's GPUs.
+    /// The last GPU warning of each host.
     host_warnings: BTreeMap<u32, String>,
 }
 
-/// Who something is about.
+/// Subject of an event.
 enum EventSubject {
     Run,
     Host(u32),
@@ -57,12 +57,12 @@ enum EventSubject {
 }
 
 impl Timeline {
-    /// All items, the oldest first.
+    /// All items, oldest first.
     pub fn items(&self) -> &VecDeque<TimelineItem> {
         &self.items
     }
 
-    /// Takes an event that `state` knows already.
+    /// Adds an event that `state` has already applied.
     pub fn record(&mut self, event: &Event, state: &RunState) {
         let Some((status, text, who)) = describe_event(&event.kind, state) else {
             if let EventKind::Gpus { host, .. } = &event.kind {
@@ -73,7 +73,7 @@ impl Timeline {
         self.push_item(event.at, status, &text, &who);
     }
 
-    /// The person marked a line.
+    /// Adds a mark of the user.
     pub fn add_mark(&mut self, at: UnixMillis, text: &str, log: (u32, LogFile)) {
         let who = match log.1 {
             LogFile::Rank { rank, restart } => EventSubject::Rank(log.0, rank, restart),
@@ -89,7 +89,7 @@ impl Timeline {
             return;
         }
         if now.is_empty() {
-            self.push_item(at, DisplayStatus::Ok, "its GPUs are well again", &EventSubject::Host(host));
+            self.push_item(at, DisplayStatus::Ok, "its GPUs are healthy again", &EventSubject::Host(host));
         } else {
             self.push_item(at, DisplayStatus::Warn, &now, &EventSubject::Host(host));
         }
@@ -135,10 +135,10 @@ impl Timeline {
     }
 }
 
-/// How bad something is, what it is, and who it is about.
+/// Status, text and subject of an event.
 type EventDescription = (DisplayStatus, String, EventSubject);
 
-/// What an event tells a person who looks back, if anything.
+/// Describes an event, if it is worth showing.
 fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     match kind {
         EventKind::RunStarted(_)
@@ -178,19 +178,19 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
     }
 }
 
-/// Of the plan: its steps and checks.
+/// Steps and checks of the plan.
 fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     let step = |id: u32| state.step_tracker.steps().iter().find(|step| step.info.id == id).map(|step| &step.info);
     Some(match kind {
         EventKind::RunStarted(info) if info.steps.is_empty() => return None,
         EventKind::RunStarted(info) => {
             let again = if info.attempt > 1 { format!(", attempt {}", info.attempt) } else { String::new() };
-            (DisplayStatus::Pending, format!("a plan of {}{again}", style::count_noun(info.steps.len(), "step")), EventSubject::Run)
+            (DisplayStatus::Pending, format!("plan: {}{again}", style::count_noun(info.steps.len(), "step")), EventSubject::Run)
         }
-        EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} begins", phase.name()), EventSubject::Run),
+        EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} started", phase.name()), EventSubject::Run),
         EventKind::StepRetrying { step: id, error } => {
             let step = step(*id)?;
-            (DisplayStatus::Warn, format!("{} is tried again: {error}", step.title), EventSubject::Host(step.host))
+            (DisplayStatus::Warn, format!("retrying {}: {error}", step.title), EventSubject::Host(step.host))
         }
         EventKind::StepFailed { step: id, error, .. } => {
             let step = step(*id)?;
@@ -210,23 +210,23 @@ fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
     Some(match kind {
         EventKind::HostConnected { host, .. } => (DisplayStatus::Ok, "connected".to_owned(), EventSubject::Host(*host)),
         EventKind::HostLost { host, error, will_retry: retrying } => {
-            let what = if *retrying { "connection lost" } else { "given up" };
+            let what = if *retrying { "connection lost" } else { "connection given up" };
             (DisplayStatus::Lost, format!("{what}: {error}"), EventSubject::Host(*host))
         }
-        EventKind::RanksSignaled { host, signal } => (DisplayStatus::Warn, format!("{signal} was sent"), EventSubject::Host(*host)),
+        EventKind::RanksSignaled { host, signal } => (DisplayStatus::Warn, format!("{signal} sent"), EventSubject::Host(*host)),
         EventKind::GpusUnavailable { host, error } => {
-            (DisplayStatus::Warn, format!("nvidia-smi gives no values: {error}"), EventSubject::Host(*host))
+            (DisplayStatus::Warn, format!("no data from nvidia-smi: {error}"), EventSubject::Host(*host))
         }
         EventKind::Postmortem { host, lines } => {
-            let said = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
-            (DisplayStatus::Warn, said.clone(), EventSubject::Host(*host))
+            let line = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
+            (DisplayStatus::Warn, line.clone(), EventSubject::Host(*host))
         }
-        EventKind::Leftover { host, text } => (DisplayStatus::Error, format!("left: {text}"), EventSubject::Host(*host)),
+        EventKind::Leftover { host, text } => (DisplayStatus::Error, format!("leftover: {text}"), EventSubject::Host(*host)),
         _ => return None,
     })
 }
 
-/// Of a launcher or a rank.
+/// Launchers and ranks.
 fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     let exited = |what: &str, exit: &Exit| {
         let status = if exit.is_success() { DisplayStatus::Done } else { DisplayStatus::Error };
@@ -239,7 +239,7 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
             (status, text, EventSubject::Host(*host))
         }
         EventKind::RankStarted { host, rank, restart, .. } => {
-            let again = if *restart > 0 { format!(" again, restart {restart}") } else { String::new() };
+            let again = if *restart > 0 { format!(" (restart {restart})") } else { String::new() };
             (DisplayStatus::Ok, format!("rank started{again}"), EventSubject::Rank(*host, *rank, *restart))
         }
         EventKind::RankExited { host, rank, restart, exit, .. } => {
@@ -261,7 +261,7 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
     })
 }
 
-/// Of the run as a whole.
+/// The run as a whole.
 fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     Some(match kind {
         EventKind::Ready => (DisplayStatus::Ok, "ready".to_owned(), EventSubject::Run),
@@ -269,14 +269,14 @@ fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescrip
             let text = finding::describe_hang(hang, state.last_event_at, state, &Sanitizer::default());
             (DisplayStatus::Warn, format!("hang: {text}"), EventSubject::Run)
         }
-        EventKind::HangEnded => (DisplayStatus::Ok, "it goes on: what was waited for has come".to_owned(), EventSubject::Run),
+        EventKind::HangEnded => (DisplayStatus::Ok, "the run is making progress again".to_owned(), EventSubject::Run),
         EventKind::Notice { host, text, warn } => {
             let status = if *warn { DisplayStatus::Warn } else { DisplayStatus::Pending };
             (status, text.clone(), host.map_or(EventSubject::Run, EventSubject::Host))
         }
         EventKind::GoalChanged { goal, reason: why } => {
             let (status, what) = match goal {
-                RunGoal::Up => (DisplayStatus::Ok, "the run is to go on"),
+                RunGoal::Up => (DisplayStatus::Ok, "running"),
                 RunGoal::Stop => (DisplayStatus::Warn, "stopping"),
                 RunGoal::Kill => (DisplayStatus::Error, "killing"),
                 RunGoal::Down => (DisplayStatus::Warn, "tearing down"),

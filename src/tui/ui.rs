@@ -1,6 +1,4 @@
-//! What the person at the dashboard looks at: the screen, what lies on top, and each pane's own view. Commands change it, panes draw it.
-//!
-//! Uses the model and the panes' own views.
+//! View state of the dashboard: the screen, its overlay, and the view of each pane. Commands change it, panes draw it.
 
 use crate::event::{LogFile, UnixMillis};
 
@@ -17,12 +15,12 @@ use super::view::{events, gpus, host, logs, overview, problems, ranks};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Screen {
-    /// Hosts, the worst first; during a launch the matrix of hosts and phases.
+    /// Hosts, worst first; during a launch the matrix of hosts and phases.
     #[default]
     Overview,
     Host,
     Ranks,
-    /// The log of one rank or launcher.
+    /// The log of one rank or launcher, or merged logs.
     Logs,
     Gpus,
     Events,
@@ -30,11 +28,11 @@ pub enum Screen {
 }
 
 impl Screen {
-    /// All, in the order of their keys.
+    /// All screens, in the order of their keys.
     pub const ALL: [Screen; 7] =
         [Screen::Overview, Screen::Host, Screen::Ranks, Screen::Logs, Screen::Gpus, Screen::Events, Screen::Problems];
 
-    /// Its key and name.
+    /// Key and name of a screen.
     pub fn title(self) -> (&'static str, &'static str) {
         match self {
             Screen::Overview => ("1", "Overview"),
@@ -48,17 +46,17 @@ impl Screen {
     }
 }
 
-/// What lies on top of the screen.
+/// What covers the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Overlay {
-    /// The keys; scrolled by so many rows.
+    /// The help, scrolled by this many rows.
     Help(usize),
     Dialog(Dialog),
-    /// What to look for in the logs.
+    /// Search prompt.
     Find(TextInput),
-    /// A command being chosen.
+    /// Command palette.
     Palette(CommandPalette),
-    /// Which of their lines to show.
+    /// Filter prompt.
     Filter(TextInput),
 }
 
@@ -66,14 +64,14 @@ pub enum Overlay {
 #[derive(Debug, Default)]
 pub struct Ui {
     pub screen: Screen,
-    /// What lies on top.
+    /// The open overlay, if any.
     pub overlay: Option<Overlay>,
-    /// A line for the person, and until when.
+    /// Toast with the time when it disappears.
     pub toast: Option<(String, UnixMillis)>,
-    /// The screen is kept as it is since then.
+    /// Since when the screen is frozen.
     pub frozen_since: Option<UnixMillis>,
     pub bindings: KeyBindings,
-    /// When the mouse is ours.
+    /// When the mouse is captured.
     pub mouse_mode: MouseMode,
     pub overview: overview::OverviewPane,
     pub host: host::HostPane,
@@ -85,13 +83,13 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// The places whose keys count now, the nearest first.
+    /// Contexts whose keys apply now, nearest first.
     pub fn key_contexts(&self, model: &Model) -> Vec<KeyContext> {
         let mut places = Vec::new();
         if model.capabilities.start_summary.is_some() {
             places.push(KeyContext::Plan);
         }
-        // Both the journal and the events have steps: those of the screen win.
+        // Both the replay and the Events screen have steps: those of the screen win.
         if self.screen == Screen::Events {
             places.push(KeyContext::Events);
         }
@@ -117,7 +115,7 @@ impl Ui {
         places
     }
 
-    /// The host under the cursor, and the rank where it is one.
+    /// The host under the cursor, and the rank if there is one.
     pub fn target_at_cursor(&self, model: &Model) -> Option<(u32, Option<u32>)> {
         let own = |host| Some((host, None));
         let of = |(host, file): (u32, LogFile)| match file {
@@ -141,7 +139,7 @@ impl Ui {
         self.overview.reset_log();
     }
 
-    /// Gives a command to the pane that is shown.
+    /// Passes a command to the current pane.
     pub(super) fn update_pane(&mut self, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
         match self.screen {
             Screen::Overview => overview::update(&mut self.overview, model, cmd),
@@ -154,17 +152,17 @@ impl Ui {
         }
     }
 
-    /// Whether a question waits for its answer.
+    /// Whether a dialog is open.
     pub fn has_dialog(&self) -> bool {
         matches!(self.overlay, Some(Overlay::Dialog(_)))
     }
 
-    /// Whether keys answer a question or are typed into a line now.
+    /// Whether keys go to a dialog or a prompt.
     pub fn overlay_captures_keys(&self) -> bool {
         matches!(self.overlay, Some(Overlay::Dialog(_) | Overlay::Find(_) | Overlay::Filter(_) | Overlay::Palette(_)))
     }
 
-    /// Whether clicks and the wheel should come here.
+    /// Whether the mouse should be captured now.
     pub fn wants_mouse(&self) -> bool {
         match self.mouse_mode {
             MouseMode::Auto => self.screen != Screen::Logs,
@@ -173,14 +171,14 @@ impl Ui {
         }
     }
 
-    /// The next screen, or the one before.
+    /// Switches to the next or previous screen.
     pub fn cycle_screen(&mut self, next: bool) {
         let at = Screen::ALL.iter().position(|screen| *screen == self.screen).unwrap_or(0);
         let by = if next { 1 } else { Screen::ALL.len() - 1 };
         self.screen = Screen::ALL[(at + by) % Screen::ALL.len()];
     }
 
-    /// Scrolls the help by a command, or closes it.
+    /// Scrolls or closes the help.
     pub fn update_help(&mut self, cmd: UiCommand, page: usize) {
         let Some(Overlay::Help(top)) = &mut self.overlay else { return };
         match cmd {
@@ -195,12 +193,12 @@ impl Ui {
         }
     }
 
-    /// Text that was pasted: taken where one types, and nowhere else.
+    /// Pastes text into an open prompt; ignored elsewhere.
     pub fn handle_paste(&mut self, text: &str) {
         match &mut self.overlay {
             Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) => prompt.paste(text),
             Some(Overlay::Palette(palette)) => palette.prompt.paste(text),
-            // A name that is pasted was not typed.
+            // A pasted name does not count as typed.
             Some(Overlay::Dialog(_) | Overlay::Help(_)) | None => {}
         }
     }

@@ -51,7 +51,7 @@ fn dashboard_lists_killed_rank_first() {
     };
     terminal.wait_until("both hosts and the curve of the loss", trains);
     terminal.press("5");
-    let gpus = |screen: &str| screen.contains("UTIL, percent") && ["gpu01 g", "/700W"].iter().all(|words| screen.contains(words));
+    let gpus = |screen: &str| screen.contains("UTIL, %") && ["gpu01 g", "/700W"].iter().all(|words| screen.contains(words));
     terminal.wait_until("the GPUs", gpus);
     cluster.exec_on("gpu02", KILL_RANK_3);
     terminal.press("7");

@@ -115,7 +115,7 @@ async fn terminal_is_restored_however_shell_ends() {
     let mut terminal = open_terminal(&laptop, &words);
     assert_eq!(terminal.wait_for_exit(), 3, "{}", terminal.screen_text());
     terminal.assert_restored();
-    terminal.wait_for_text("sshd gives this user no terminal");
+    terminal.wait_for_text("sshd refused to allocate a terminal");
     assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
 }
 

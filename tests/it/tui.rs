@@ -47,9 +47,9 @@ fn visit_every_pane(terminal: &mut PtyTerminal) {
         ("2", &["2-[Host]", "gpu01"]),
         ("3", &["3-[Ranks]", "RANK"]),
         ("4", &["4-[Logs]", "LOG r0"]),
-        ("5", &["5-[GPUs]", "UTIL, percent", "gpu02", " g0  util "]),
+        ("5", &["5-[GPUs]", "UTIL, %", "gpu02", " g0  util "]),
         ("6", &["6-[Events]", "rank started", "ready"]),
-        ("7", &["7-[Problems]", "nothing is wrong"]),
+        ("7", &["7-[Problems]", "no problems"]),
         ("1", &["1-[Overview]", "HOST"]),
     ];
     for (key, wanted) in screens {
@@ -73,8 +73,8 @@ fn search_and_copy_log(terminal: &mut PtyTerminal, laptop: &Laptop) {
     terminal.press("of 2\r");
     terminal.wait_for_text(">rank 0 of 2 on gpu01");
     terminal.press("y");
-    terminal.wait_for_text("1 line sent to the terminal's clipboard (OSC 52)");
-    // The frame is drawn before the copy.
+    terminal.wait_for_text("1 line sent to the terminal (OSC 52)");
+    // The frame comes before the copy.
     terminal.wait_until("a copy", |_| clipboard_texts(terminal).len() == 1);
     assert_eq!(clipboard_texts(terminal), ["rank 0 of 2 on gpu01"]);
     // All logs; a term for the writer and one for the line leave a single line.
@@ -88,7 +88,7 @@ fn search_and_copy_log(terminal: &mut PtyTerminal, laptop: &Laptop) {
     assert_eq!(clipboard_texts(terminal)[1], "r1: WARNING: rank 1 waits");
     // The same line, saved to a file.
     terminal.press("\x13");
-    terminal.wait_for_text("1 line saved in ");
+    terminal.wait_for_text("1 line saved to ");
     let saved = std::fs::read_dir(laptop.home.join("state/orchestrate/saved")).expect("a folder of what was saved");
     let texts: Vec<String> = saved.map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("text")).collect();
     assert_eq!(texts, ["r1: WARNING: rank 1 waits\n"]);
@@ -168,7 +168,7 @@ async fn dashboard_session_from_start_to_tear_down() {
     terminal.wait_for_text("1-[Overview]");
     // The leave dialog says what leaving does; the run continues.
     terminal.press("q");
-    terminal.wait_for_text("Detach: this screen ends, the run goes on");
+    terminal.wait_for_text("Detach: leave the dashboard, the run continues");
     terminal.press("d");
     assert_eq!(terminal.wait_for_exit(), 0, "{}", terminal.screen_text());
     terminal.assert_restored();
@@ -262,7 +262,7 @@ async fn panic_restores_terminal_and_gives_advice() {
         terminal.assert_restored();
         let text = terminal.screen_text();
         let flat = text.replace('\n', " ");
-        assert!(text.contains(&format!("orchestrate broke: rehearsed in the {place}")), "{text}");
+        assert!(text.contains(&format!("orchestrate crashed: rehearsed in the {place}")), "{text}");
         assert!(text.contains("the ranks keep running") && flat.contains("orchestrate down"), "{text}");
         std::fs::remove_file(&order).expect("removed");
         terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
@@ -284,7 +284,7 @@ async fn dashboard_draws_at_any_size() {
     terminal.resize(19, 2);
     terminal.wait_for_text("too small");
     terminal.resize(30, 6);
-    terminal.wait_for_text("nothing is wrong");
+    terminal.wait_for_text("no problems");
     terminal.resize(80, 24);
     terminal.wait_for_text("1-[Overview]");
     // A key that arrives with a resize is handled like any other.
@@ -353,16 +353,16 @@ async fn readonly_dashboard_offers_no_mutating_keys() {
     let text = terminal.wait_for_text("Everywhere");
     assert!(!text.contains("tear down") && !text.contains("kill every rank"), "{text}");
     terminal.press("?XKRHSU:tear");
-    terminal.wait_for_text("no command is called so");
+    terminal.wait_for_text("no such command");
     let raw = terminal.raw_text();
     for code in ["\x1b[38;", "\x1b[48;", ";38;5", "\x1b[3m1"] {
         assert!(!raw.contains(code), "{code:?}");
     }
     assert!(terminal.screen_text().is_ascii(), "{}", terminal.screen_text());
     terminal.press("\x1b");
-    terminal.wait_for_no_text("no command is called so");
+    terminal.wait_for_no_text("no such command");
     terminal.press("q");
-    let text = terminal.wait_for_text("Detach: this screen ends");
+    let text = terminal.wait_for_text("Detach: leave the dashboard");
     assert!(!text.contains("Stop:") && !text.contains("Kill:"), "{text}");
     terminal.press("d");
     assert_eq!(terminal.wait_for_exit(), 0);

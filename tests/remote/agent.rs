@@ -82,7 +82,7 @@ async fn named_key_precedes_other_agent_keys() {
 
     sshd.write("ssh_config", "Host *\n IdentityAgent none\n");
     let (what, _) = expect_refusal(SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await);
-    assert_eq!(what, "login refused: there was nothing to offer; the server takes publickey");
+    assert_eq!(what, "login refused: no key and no other method to offer; the server accepts publickey");
 
     sshd.write("ssh_config", &format!("Host *\n IdentityFile {}\n IdentityAgent $SOCK\n", sshd.path_string("rsa.pub")));
     let mut elsewhere = settings.clone();
@@ -121,7 +121,10 @@ async fn hung_agent_times_out_once_then_fallbacks_run() {
     // Shorter than the wait for the agent, which does not count.
     host.ssh.connect_timeout = Some(Duration::from_millis(1900));
     let (what, _) = expect_refusal(SshFleet::new(vec![host], settings).connect(0).await);
-    assert_eq!(what, "login refused: there was nothing to offer; the server takes publickey; the agent at ~/hung gave no answer within 2s");
+    assert_eq!(
+        what,
+        "login refused: no key and no other method to offer; the server accepts publickey; the agent at ~/hung did not answer within 2s"
+    );
 }
 
 #[tokio::test]
@@ -129,11 +132,11 @@ async fn hung_agent_times_out_once_then_fallbacks_run() {
 async fn malformed_agent_reply_is_reported() {
     let sshd = Sshd::start();
     let answers: [(&[u8], &str); 5] = [
-        (b"HTTP/1.1 400 Bad Request\r\n", "answered something that is no list of keys"),
-        (&[0, 0, 0, 2, 99, 99], "answered something that is no list of keys"),
-        (&[0, 0, 0, 5, 12, 0, 0, 0, 9], "answered something that is no list of keys"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "returned an invalid list of keys"),
+        (&[0, 0, 0, 2, 99, 99], "returned an invalid list of keys"),
+        (&[0, 0, 0, 5, 12, 0, 0, 0, 9], "returned an invalid list of keys"),
         (&[0, 0, 0, 1, 5], "refuses to list its keys"),
-        (&[0, 0], "gave no answer within 2s"),
+        (&[0, 0], "did not answer within 2s"),
     ];
     for (bytes, says) in answers {
         let name = format!("says{}", bytes.len());
@@ -208,7 +211,7 @@ async fn security_key_file_error_suggests_agent() {
     let mut host = host_without_keys(&sshd);
     host.ssh.identity_files = vec![sshd.path_string("id_ed25519_sk.pub")];
     let (what, _) = expect_refusal(sshd.fleet(vec![host.clone()]).connect(0).await);
-    assert!(what.starts_with("login refused: there was nothing to offer"), "{what}");
+    assert!(what.starts_with("login refused: no key and no other method to offer"), "{what}");
     sshd.write("authorized", &agent.public_key_line);
     SshFleet::new(vec![host], settings_with_agent(&sshd, &agent.socket)).connect(0).await.expect("the agent has it");
 }

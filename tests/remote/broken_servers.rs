@@ -44,17 +44,20 @@ async fn non_ssh_server_is_quoted_and_leaves_nothing() {
     let sshd = Sshd::start();
     sshd.connect().await.close().await;
     for (odd, says) in [
-        (ServerFault::Silent, "it took the connection and said nothing within 6s"),
+        (ServerFault::Silent, "it accepted the connection but sent nothing within 6s"),
         (ServerFault::Banner(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()), "it did not finish the key exchange within 6s"),
-        (ServerFault::Banner(b"220 mail ESMTP\r\n".to_vec()), "it said “220 mail ESMTP” and no SSH greeting within 6s"),
-        (ServerFault::Banner(b"SSH-1.5-Cisco-1.25\r\n".to_vec()), "it speaks only SSH 1 (“SSH-1.5-Cisco-1.25”)"),
-        (ServerFault::BannerThenClose(b"SSH-1.5-Cisco-1.25\n".to_vec()), "it speaks only SSH 1"),
+        (ServerFault::Banner(b"220 mail ESMTP\r\n".to_vec()), "it sent “220 mail ESMTP” but no SSH greeting within 6s"),
+        (ServerFault::Banner(b"SSH-1.5-Cisco-1.25\r\n".to_vec()), "it supports only SSH 1 (“SSH-1.5-Cisco-1.25”)"),
+        (ServerFault::BannerThenClose(b"SSH-1.5-Cisco-1.25\n".to_vec()), "it supports only SSH 1"),
         (ServerFault::BannerThenClose(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()), "during the key exchange"),
-        (ServerFault::BannerThenClose(Vec::new()), "closed by the other end, without a word"),
-        (ServerFault::BannerThenClose(b"Exceeded MaxStartups\r\n".to_vec()), "it said “Exceeded MaxStartups” and closed"),
+        (ServerFault::BannerThenClose(Vec::new()), "closed by the remote side before sending anything"),
+        (ServerFault::BannerThenClose(b"Exceeded MaxStartups\r\n".to_vec()), "it sent “Exceeded MaxStartups” and closed"),
         (ServerFault::BannerThenClose(disconnect_packet("too many of you\x1b[2J")), "the host said: too many of you [2J"),
-        (ServerFault::EndlessBanner(b"come in, come in\r\n".to_vec()), "what listens there is no SSH server; it said “come in, come in”"),
-        (ServerFault::EndlessBanner(vec![0x80, 0xfe, 7, 0, 0x1b]), "what listens there is no SSH server"),
+        (
+            ServerFault::EndlessBanner(b"come in, come in\r\n".to_vec()),
+            "the server on this port is not an SSH server; it sent “come in, come in”",
+        ),
+        (ServerFault::EndlessBanner(vec![0x80, 0xfe, 7, 0, 0x1b]), "the server on this port is not an SSH server"),
         (ServerFault::EndlessBanner([b"SSH-2.0-x\r\n".as_slice(), &[0xff; 64]].concat()), "during the key exchange"),
     ] {
         let text = odd.description();
@@ -114,7 +117,7 @@ async fn server_closing_reports_the_stage() {
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn silent_server_reports_the_stage() {
     let _quiet = MACHINE_LOCK.read().await;
-    let says = ["said nothing within 6s", "did not finish the key exchange within 6s", "no answer during authentication within 6s"];
+    let says = ["sent nothing within 6s", "did not finish the key exchange within 6s", "no answer during authentication within 6s"];
     test_fault_at_every_offset(ProxyFault::Stall, &says).await;
 }
 

@@ -72,7 +72,7 @@ async fn changed_key_is_refused_even_with_accept_new() {
     host.ssh.host_key_checking = Some(HostKeyChecking::AcceptNew);
     let (what, hint) = expect_refusal(sshd.fleet(vec![host.clone()]).connect(0).await);
     assert!(what.contains("has changed") && what.contains("changed:2"), "{what}");
-    let command = hint.split("anew: ").nth(1).expect("a command");
+    let command = hint.split("reinstalled: ").nth(1).expect("a command");
     run_command("sh", &["-c", command]);
     sshd.fleet(vec![host]).connect(0).await.expect("the command mends it");
 }

@@ -312,7 +312,7 @@ async fn unanswered_prompt_is_reported_as_refusal() {
         expect_refusal(SshFleet::new(vec![host], files.settings(&Arc::new(ScriptedPrompt::without_answers()))).connect(0).await);
     assert_eq!(
         what,
-        "publickey was accepted and is not enough (tried ~/id); the server takes keyboard-interactive, and nobody was there to answer"
+        "publickey was accepted but is not sufficient (tried ~/id); the server accepts keyboard-interactive, and no answer was given"
     );
     assert_eq!(attempted_answers(&seen), Vec::<String>::new());
 }
@@ -328,5 +328,5 @@ async fn preferred_authentications_order_is_used() {
     assert_eq!(attempted_answers(&seen), [SECRET]);
     files.write("ssh_config", "Host *\n PreferredAuthentications publickey\n");
     let error = SshFleet::new(vec![host], files.settings(&person)).connect(0).await.err().expect("no password may be sent");
-    assert!(matches!(&error, RemoteError::Refused { .. }) && error.to_string().contains("the server takes password"), "{error}");
+    assert!(matches!(&error, RemoteError::Refused { .. }) && error.to_string().contains("the server accepts password"), "{error}");
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use orchestrate::inventory::InventoryHost;
 use orchestrate::remote::{HostConnector, RemoteError, SshFleet};
 
 use crate::many_hosts::MACHINE_LOCK;
@@ -44,19 +45,19 @@ async fn invalid_ssh_config_is_reported_with_line() {
         ),
         ("Host *\n Port 0\n Compression perhaps\n", "ssh_config:3: Compression needs yes or no, not `perhaps`"),
         ("Host *\n ProxyCommand nc %h %z\n", "ssh_config:2: ProxyCommand: `nc %h %z`: unknown token %z"),
-        ("Host *\n RevokedHostKeys /x\n", "ssh_config:2: RevokedHostKeys /x: there is no such file"),
+        ("Host *\n RevokedHostKeys /x\n", "ssh_config:2: RevokedHostKeys /x: no such file"),
         (
             "Host *\n Ciphers aes256-ctr,aes256-gcm\n",
             "ssh_config:2: Ciphers: `aes256-ctr,aes256-gcm`: `aes256-gcm` is not known (did you mean aes256-gcm@openssh.com",
         ),
         (
             "Host *\n MACs umac-64@openssh.com\n",
-            "ssh_config:2: MACs: `umac-64@openssh.com`: this program offers none of umac-64@openssh.com",
+            "ssh_config:2: MACs: `umac-64@openssh.com`: this program supports none of umac-64@openssh.com",
         ),
-        ("Host *\n KexAlgorithms -*\n", "ssh_config:2: KexAlgorithms: `-*`: it takes everything away"),
+        ("Host *\n KexAlgorithms -*\n", "ssh_config:2: KexAlgorithms: `-*`: it removes every algorithm"),
         ("Host *\n BindInterface nosuch0\n", "BindInterface nosuch0"),
-        ("Host *\n ProxyJump bastion\n", "ssh_config:2: the jump hosts of gpu01 lead in a circle: bastion → bastion"),
-        ("Host gpu01\n ProxyJump a\nHost a\n ProxyJump b\nHost b\n ProxyJump a\n", "lead in a circle: a → b → a"),
+        ("Host *\n ProxyJump bastion\n", "ssh_config:2: the jump hosts of gpu01 form a loop: bastion → bastion"),
+        ("Host gpu01\n ProxyJump a\nHost a\n ProxyJump b\nHost b\n ProxyJump a\n", "form a loop: a → b → a"),
         ("Host *\n IdentityFile /x/%X\n", "ssh_config:2: IdentityFile: `/x/%X`: unknown token %X"),
         ("Match exec true\n NoSuchWord yes\n", "Bad configuration option"),
     ] {
@@ -71,7 +72,7 @@ async fn invalid_ssh_config_is_reported_with_line() {
     SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.expect("whatever the command says, the user is another");
     sshd.write("ssh_config", "Host *\nMatch exec true\n Port 1\n");
     let error = SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.err().expect("no ssh");
-    let says = "ssh_config:2: `Match exec` is for ssh to judge, and there is no `ssh` program on PATH";
+    let says = "ssh_config:2: `Match exec` needs `ssh` to evaluate it, and there is no `ssh` on PATH";
     assert!(error.to_string().contains(says) && error.hint().contains("openssh-client"), "{error}");
     let mut without = host.clone();
     without.ssh.config_file = Some("none".to_owned());
@@ -125,7 +126,7 @@ async fn hanging_match_exec_is_killed() {
     let pid = sshd.path_string("pid");
     sshd.write("ssh_config", &format!("Match exec \"echo $$ >{pid}; sleep 600\"\n User nobody\n"));
     let error = sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await.err().expect("given up");
-    assert!(matches!(error, RemoteError::InvalidConfig { .. }) && error.to_string().contains("did not end within 5s"), "{error}");
+    assert!(matches!(error, RemoteError::InvalidConfig { .. }) && error.to_string().contains("did not exit within 5s"), "{error}");
     let pid = std::fs::read_to_string(pid).expect("a pid");
     crate::sshd::wait_until("it is gone", || !std::path::Path::new(&format!("/proc/{}/fd", pid.trim())).exists()).await;
 }
@@ -156,6 +157,16 @@ pub(crate) fn jump_host_config(sshd: &Sshd) -> String {
     hop("outer", "") + &hop("inner", " ProxyJump outer\n")
 }
 
+/// Host `gpu01` on `sshd`, reached through `bastion` as jump host `outer`.
+pub(crate) fn host_behind(bastion: &Sshd, sshd: &Sshd) -> InventoryHost {
+    sshd.write("ssh_config", &jump_host_config(bastion));
+    bastion.host("known");
+    let mut host = sshd.host("gpu01");
+    host.ssh.known_hosts_file = Some(sshd.write("both", &(sshd.known_hosts_line("ed25519") + &bastion.known_hosts_line("ed25519"))));
+    host.ssh.jump_hosts = Some(vec!["outer".to_owned()]);
+    host
+}
+
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn connects_through_two_jump_hosts() {
@@ -176,14 +187,7 @@ async fn connects_through_two_jump_hosts() {
 async fn sixty_four_hosts_share_one_jump_connection() {
     let _alone = MACHINE_LOCK.write().await;
     let (bastion, sshd) = (Sshd::start_with("MaxSessions 2", &["ed25519"]), Sshd::start());
-    sshd.write("ssh_config", &jump_host_config(&bastion));
-    bastion.host("known");
-    let mut host = sshd.host("gpu01");
-    host.ssh.known_hosts_file = None;
-    host.ssh.jump_hosts = Some(vec!["outer".to_owned()]);
-    let all = sshd.known_hosts_line("ed25519") + &bastion.known_hosts_line("ed25519");
-    sshd.write("both", &all);
-    host.ssh.known_hosts_file = Some(sshd.path_string("both"));
+    let host = host_behind(&bastion, &sshd);
     let fleet = sshd.fleet(vec![host; 64]);
     let started = Instant::now();
     let hosts = futures_util::future::join_all((0..64).map(|n| fleet.connect(n))).await;
@@ -205,11 +209,7 @@ async fn sixty_four_hosts_share_one_jump_connection() {
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn lost_bastion_is_reconnected() {
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
-    sshd.write("ssh_config", &jump_host_config(&bastion));
-    bastion.host("known");
-    let mut host = sshd.host("gpu01");
-    host.ssh.known_hosts_file = Some(sshd.write("both", &(sshd.known_hosts_line("ed25519") + &bastion.known_hosts_line("ed25519"))));
-    host.ssh.jump_hosts = Some(vec!["outer".to_owned()]);
+    let host = host_behind(&bastion, &sshd);
     let fleet = sshd.fleet(vec![host; 4]);
     let hosts = futures_util::future::join_all((0..4).map(|n| fleet.connect(n))).await;
     let hosts: Vec<_> = hosts.into_iter().map(|h| h.expect("connected")).collect();
@@ -233,11 +233,7 @@ async fn lost_bastion_is_reconnected() {
 async fn refusing_jump_host_is_tried_once() {
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
     bastion.write("authorized", "");
-    bastion.host("known");
-    sshd.write("ssh_config", &jump_host_config(&bastion));
-    let mut host = sshd.host("gpu01");
-    host.ssh.jump_hosts = Some(vec!["outer".to_owned()]);
-    host.ssh.known_hosts_file = Some(sshd.write("both", &(sshd.known_hosts_line("ed25519") + &bastion.known_hosts_line("ed25519"))));
+    let host = host_behind(&bastion, &sshd);
     let fleet = sshd.fleet(vec![host; 8]);
     let hosts = futures_util::future::join_all((0..8).map(|n| fleet.connect(n))).await;
     for result in hosts {
@@ -265,11 +261,7 @@ async fn sixty_four_concurrent_connections_succeed() {
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn slow_host_behind_bastion_delays_no_other() {
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
-    sshd.write("ssh_config", &jump_host_config(&bastion));
-    bastion.host("known");
-    let mut host = sshd.host("gpu01");
-    host.ssh.known_hosts_file = Some(sshd.write("both", &(sshd.known_hosts_line("ed25519") + &bastion.known_hosts_line("ed25519"))));
-    host.ssh.jump_hosts = Some(vec!["outer".to_owned()]);
+    let mut host = host_behind(&bastion, &sshd);
     host.ssh.connect_timeout = Some(std::time::Duration::from_secs(60));
     let mut hosts = vec![host.clone(); 9];
     let (_full, port) = crate::sshd::full_backlog_port();
@@ -317,7 +309,7 @@ async fn bind_address_family_and_attempts_are_honored() {
     }
     sshd.write("ssh_config", "Host *\n AddressFamily inet6\n");
     let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("no such address");
-    assert!(error.to_string().contains("none of the wanted family (AddressFamily)"), "{error}");
+    assert!(error.to_string().contains("no address of the requested family (AddressFamily)"), "{error}");
 
     sshd.write("ssh_config", "Host *\n ConnectionAttempts 9\n");
     sshd.stop();

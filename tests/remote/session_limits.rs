@@ -62,11 +62,7 @@ async fn session_limit_opens_additional_connections() {
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn additional_connections_work_behind_jump_host() {
     let (bastion, sshd) = (Sshd::start_with("MaxSessions 0", &["ed25519"]), Sshd::start_with("MaxSessions 1", &["ed25519"]));
-    sshd.write("ssh_config", &crate::routes::jump_host_config(&bastion));
-    bastion.host("known");
-    let mut host = sshd.host("gpu01");
-    host.ssh.known_hosts_file = Some(sshd.write("both", &(sshd.known_hosts_line("ed25519") + &bastion.known_hosts_line("ed25519"))));
-    host.ssh.jump_hosts = Some(vec!["outer".to_owned()]);
+    let host = crate::routes::host_behind(&bastion, &sshd);
     let host = sshd.fleet(vec![host]).connect(0).await.unwrap_or_else(|e| panic!("{e}\n{}", bastion.log()));
     use_seven_sessions(&*host, &sshd).await;
     assert_eq!(bastion.log().matches("Accepted publickey").count(), 1, "{}", bastion.log());
@@ -90,7 +86,7 @@ async fn flooding_stream_is_cut_others_continue() {
         }
     };
     assert!(waited <= (1 << 20) + first.len(), "{waited}");
-    assert!(matches!(&error, RemoteError::Protocol { what } if what.contains("1024 KiB more than was asked for")), "{error:?}");
+    assert!(matches!(&error, RemoteError::Protocol { what } if what.contains("1024 KiB more than requested")), "{error:?}");
 }
 
 /// Whether a program runs below a server.

@@ -93,10 +93,10 @@ async fn password_and_code_are_not_echoed() {
     let files = Sshd::start();
     let (host, seen) = start_auth_server(&files, &[AuthFactor::Password, AuthFactor::Prompts(&[CODE])], false).await;
     let mut terminal = ProgramTerminal::start_exec(&files, &host);
-    terminal.wait_for_text("and every host that asks the same: ", 1);
+    terminal.wait_for_text("and every host with the same prompt: ", 1);
     terminal.type_line("falsch");
-    terminal.wait_for_text("that was not accepted", 1);
-    terminal.wait_for_text("and every host that asks the same: ", 2);
+    terminal.wait_for_text("not accepted", 1);
+    terminal.wait_for_text("and every host with the same prompt: ", 2);
     terminal.type_line(SECRET);
     terminal.wait_for_text("Verification code (", 1);
     terminal.type_line(CODES[0]);
@@ -115,7 +115,7 @@ async fn echo_prompt_shows_the_answer() {
     let files = Sshd::start();
     let (host, seen) = start_auth_server(&files, &[AuthFactor::Prompts(&[PASSWORD, ("Which door? ", true)])], false).await;
     let mut terminal = ProgramTerminal::start_exec(&files, &host);
-    terminal.wait_for_text("and every host that asks the same: ", 1);
+    terminal.wait_for_text("and every host with the same prompt: ", 1);
     terminal.type_line(SECRET);
     terminal.wait_for_text("Which door?", 1);
     terminal.type_line(CODES[1]);
@@ -133,10 +133,10 @@ async fn passphrase_unlocks_key() {
     let mut host = files.host("gpu01");
     host.ssh.identity_files = vec![files.path_string("locked")];
     let mut terminal = ProgramTerminal::start_exec(&files, &host);
-    terminal.wait_for_text("passphrase of ", 1);
+    terminal.wait_for_text("passphrase for ", 1);
     terminal.type_line("open sesam");
     terminal.wait_for_text("wrong passphrase", 1);
-    terminal.wait_for_text("passphrase of ", 2);
+    terminal.wait_for_text("passphrase for ", 2);
     terminal.type_line("open sesame");
     let (shown, code) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{shown}");

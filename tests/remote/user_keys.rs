@@ -54,7 +54,7 @@ async fn passphrase_is_asked_once_for_all_hosts() {
     assert_eq!(person.questions().len(), 3);
 
     let error = sshd.fleet(vec![host]).connect(0).await.err().expect("nobody there");
-    assert!(error.to_string().contains("nobody was there") && error.hint().starts_with("ssh-add "), "{error}");
+    assert!(error.to_string().contains("no passphrase was given") && error.hint().starts_with("ssh-add "), "{error}");
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn unusable_key_file_is_reported_with_fix() {
     sshd.write("junk", "hello");
     run_command("chmod", &["600", &sshd.path_string("junk")]);
     let text = said("junk".to_owned()).await;
-    assert!(text.contains("not a private key"), "{text}");
+    assert!(text.contains("not a usable private key"), "{text}");
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn world_readable_key_is_reported_with_line_and_fix() {
     sshd.write("ssh_config", "# mine\nHost *\n  IdentityFile ~/wide\n  IdentityFile ~/gone\n");
     let (what, hint) = expect_refusal(sshd.fleet(vec![host.clone()]).connect(0).await);
     let says =
-        "the server takes publickey; ~/ssh_config:3: ~/wide can be read by others (mode 0640); ~/ssh_config:4: could not read ~/gone:";
+        "the server accepts publickey; ~/ssh_config:3: ~/wide can be read by others (mode 0640); ~/ssh_config:4: could not read ~/gone:";
     assert!(what.contains(says), "{what}");
     assert_eq!(hint, format!("chmod 600 {}", sshd.path_string("wide")));
     run_command("sh", &["-c", &hint]);
@@ -143,7 +143,7 @@ async fn user_certificates_of_every_type_work() {
     for (kind, count) in [("ED25519-CERT", 3), ("ECDSA-CERT", 2), ("RSA-CERT", 2)] {
         sshd.wait_for_log(&format!("ssh2: {kind}"), count).await;
     }
-    assert_eq!(person.questions(), ["passphrase of ~/signed_ed25519geheim"]);
+    assert_eq!(person.questions(), ["passphrase for ~/signed_ed25519geheim"]);
 }
 
 #[tokio::test]
@@ -167,11 +167,11 @@ async fn unusable_user_certificate_is_reported() {
     sshd.write("junk", "hello");
     sshd.write("ssh_config", &format!("Host *\n{files}"));
     let (what, _) = expect_refusal(sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await);
-    assert!(what.starts_with("key refused (tried ~/id-cert.pub, which is not valid now, ~/id)"), "{what}");
+    assert!(what.starts_with("key refused (tried ~/id-cert.pub (not valid now), ~/id)"), "{what}");
     for says in [
         "~/other-cert.pub: its key is neither in a file nor in the agent",
-        "~/stranger-cert.pub is a host's certificate, not a user's",
-        "~/junk is no certificate",
+        "~/stranger-cert.pub is a host certificate, not a user certificate",
+        "~/junk is not a certificate",
         "could not read ~/missing: no such file",
     ] {
         assert!(what.contains(says), "{says}: {what}");
@@ -200,7 +200,7 @@ async fn encrypted_pem_keys_open_or_suggest_conversion() {
     let mut host = sshd.host("gpu01");
     host.ssh.identity_files = vec!["old".to_owned()];
     let error = sshd.fleet(vec![host]).connect(0).await.err().expect("too old");
-    assert!(error.to_string().contains("~/old is encrypted in an old way"), "{error}");
+    assert!(error.to_string().contains("~/old is encrypted in an unsupported legacy format"), "{error}");
     assert!(error.hint().starts_with(&format!("ssh-keygen -p -f {}", sshd.path_string("old"))), "{}", error.hint());
 }
 
@@ -219,7 +219,10 @@ async fn only_mutually_accepted_algorithms_are_offered() {
     for (list, kind) in [("ecdsa-*", "ssh-rsa"), ("ecdsa-*", "ssh-ed25519")] {
         sshd.write("ssh_config", &format!("Host *\n PubkeyAcceptedAlgorithms {list}\n"));
         let (what, _) = expect_refusal(sshd.fleet(vec![host.clone()]).connect(0).await);
-        assert!(what.contains(&format!(" was not offered: PubkeyAcceptedAlgorithms here or there has no {kind} signature")), "{what}");
+        assert!(
+            what.contains(&format!(" was not offered: PubkeyAcceptedAlgorithms of the client or the server allows no {kind} signature")),
+            "{what}"
+        );
     }
     assert!(!sshd.log().contains("not in PubkeyAcceptedAlgorithms"), "{}", sshd.log());
 }
@@ -236,7 +239,7 @@ async fn two_keys_satisfy_two_publickey_factors() {
     sshd.fleet(vec![host.clone()]).connect(0).await.unwrap_or_else(|e| panic!("{e}\n{}", sshd.log()));
     host.ssh.identity_files = vec![sshd.path_string("id")];
     let (what, _) = expect_refusal(sshd.fleet(vec![host]).connect(0).await);
-    assert_eq!(what, "publickey was accepted and is not enough (tried ~/id)");
+    assert_eq!(what, "publickey was accepted but is not sufficient (tried ~/id)");
 }
 
 #[tokio::test]
@@ -253,7 +256,7 @@ async fn wrong_password_is_never_resent() {
     sshd.wait_for_log("Failed password", 1).await;
 
     let (what, _) = expect_refusal(sshd.fleet(vec![host.clone()]).connect(0).await);
-    assert_eq!(what, "key refused (tried ~/id); the server takes password, and nobody was there to answer");
+    assert_eq!(what, "key refused (tried ~/id); the server accepts password, and no answer was given");
     host.ssh.password_variable = Some("SSH_PASSWORD".to_owned());
     expect_refusal(sshd.fleet(vec![host.clone()]).connect(0).await);
     sshd.wait_for_log("Failed password", 2).await;

@@ -1,7 +1,5 @@
-//! The ssh-agent: which keys it holds, and signatures by them. One that hangs or talks nonsense is named, and passed over by all hosts for a
+//! The ssh-agent: lists its keys and signs with them. An agent that hangs or answers garbage is reported and skipped by all hosts for a
 //! while.
-//!
-//! Uses nothing of its neighbours. Owns the agent's socket; knows no SSH connection.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,32 +15,32 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// How long the agent may take to list its keys.
+/// Timeout for listing keys.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it may take to sign: a person may have to touch a token.
+/// Timeout for signing: the user may have to touch a token.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(60);
-/// After this the person is told that the agent is waited for.
+/// After this time the user is asked to look at the agent.
 const SLOW_NOTICE_DELAY: Duration = Duration::from_secs(3);
-/// How long an agent that failed is left alone.
+/// How long a failed agent is skipped.
 const FAILURE_COOLDOWN: Duration = Duration::from_secs(60);
-/// Requests at once; OpenSSH's agent answers one after another anyway.
+/// Concurrent requests; OpenSSH's agent handles them one by one anyway.
 const MAX_REQUESTS: usize = 8;
-/// No answer is longer (OpenSSH's own limit).
+/// Maximum size of an answer (OpenSSH's own limit).
 const MAX_REPLY_BYTES: usize = 256 * 1024;
-/// No certificate holds more certificates one inside another; more would only be made to exhaust the stack of who reads them.
+/// Maximum nesting of certificates; deeper nesting would only exhaust the stack.
 const MAX_NESTED_CERTIFICATES: usize = 8;
 
-/// What the fleet knows of its agents.
+/// State of the agents of a fleet.
 pub(super) struct AgentPool {
     failed_agents: Mutex<HashMap<PathBuf, (Instant, String)>>,
     request_slots: Semaphore,
-    /// A token is touched for one host after another.
+    /// Tokens are touched for one host at a time.
     touch_slot: Semaphore,
-    /// How long signing may take.
+    /// Timeout for signing.
     sign_timeout: Duration,
 }
 
-/// What an agent is to sign, and with which key.
+/// A signing request and its key.
 pub(super) struct SignRequest<'a> {
     pub(super) identity: &'a AgentIdentity,
     pub(super) hash: Option<HashAlg>,
@@ -61,7 +59,7 @@ impl Default for AgentPool {
 }
 
 impl AgentPool {
-    /// Connects to an agent and lists its keys; an error is a fragment.
+    /// Connects to an agent and lists its keys; the error is a fragment.
     pub(super) async fn connect(
         &self,
         path: &Path,
@@ -73,24 +71,24 @@ impl AgentPool {
             return Err(why);
         }
         let opened = tokio::time::timeout(LIST_TIMEOUT, connect_agent(path, binding)).await;
-        opened.unwrap_or_else(|_| Err(format!("gave no answer within {LIST_TIMEOUT:?}"))).inspect_err(|why| self.mark_failed(path, why))
+        opened.unwrap_or_else(|_| Err(format!("did not answer within {LIST_TIMEOUT:?}"))).inspect_err(|why| self.mark_failed(path, why))
     }
 
     fn mark_failed(&self, path: &Path, reason: &str) {
         self.failed_agents.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), (Instant::now(), reason.to_owned()));
     }
 
-    /// Waits for a turn to have something signed.
+    /// Waits for its turn to sign.
     async fn acquire_slot(&self, identity: &AgentIdentity) -> Option<SemaphorePermit<'_>> {
         let token = matches!(identity.public_key().algorithm(), Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256);
         if token { self.touch_slot.acquire().await.ok() } else { self.request_slots.acquire().await.ok() }
     }
 
-    /// Lets the agent sign; `slow` is called once when a person seems to be waited for. An error is a fragment. After a time-out the agent's
-    /// answers are out of step: it must not be asked again.
+    /// Signs with the agent; `slow` is called once if the user seems to be needed. The error is a fragment. After a timeout the agent's
+    /// answers are out of order: the connection must not be used again.
     pub(super) async fn sign(&self, agent: &mut AgentConnection, request: SignRequest<'_>, slow: impl FnOnce()) -> Result<Vec<u8>, String> {
         if agent.out_of_sync {
-            return Err("is out of step".to_owned());
+            return Err("answered out of order".to_owned());
         }
         let _turn = self.acquire_slot(request.identity).await;
         let signing = agent.client.sign_request(request.identity, request.hash, request.data);
@@ -137,32 +135,32 @@ async fn connect_agent(path: &Path, binding: Option<&AgentSessionBinding>) -> Re
     Ok((AgentConnection { client: AgentClient::connect(stream), path: path.to_owned(), out_of_sync: false }, identities))
 }
 
-/// Asks for the keys (draft-miller-ssh-agent, 3.5). russh's own call takes nonsense for an empty list and fails as a whole for one key that
-/// it does not know; here such a key is passed over.
+/// Lists the keys (draft-miller-ssh-agent, 3.5). russh's own call treats garbage as an empty list and fails completely for one key that
+/// it does not support; here such a key is skipped.
 async fn list_identities(stream: &mut UnixStream) -> Result<Vec<AgentIdentity>, String> {
     const REQUEST: [u8; 5] = [0, 0, 0, 1, 11];
     const FAILURE: u8 = 5;
     const ANSWER: u8 = 12;
     let broken = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => "closed instead of answering".to_owned(),
+        std::io::ErrorKind::UnexpectedEof => "closed the connection without answering".to_owned(),
         _ => super::transport::io_error_text(&e),
     };
-    let nonsense = || "answered something that is no list of keys".to_owned();
+    let invalid_list = || "returned an invalid list of keys".to_owned();
     stream.write_all(&REQUEST).await.map_err(broken)?;
     let length = usize::try_from(stream.read_u32().await.map_err(broken)?).unwrap_or(usize::MAX);
     if !(1..=MAX_REPLY_BYTES).contains(&length) {
-        return Err(nonsense());
+        return Err(invalid_list());
     }
     let mut answer = vec![0; length];
     stream.read_exact(&mut answer).await.map_err(broken)?;
     match answer.split_first() {
-        Some((&ANSWER, rest)) => parse_identities(rest).ok_or_else(nonsense),
+        Some((&ANSWER, rest)) => parse_identities(rest).ok_or_else(invalid_list),
         Some((&FAILURE, _)) => Err("refuses to list its keys".to_owned()),
-        _ => Err(nonsense()),
+        _ => Err(invalid_list()),
     }
 }
 
-/// Reads the list; `None`: it is cut short.
+/// Parses the list; `None` if it is truncated.
 fn parse_identities(mut rest: &[u8]) -> Option<Vec<AgentIdentity>> {
     let count = read_u32(&mut rest)?;
     let mut found = Vec::new();
@@ -216,11 +214,11 @@ mod tests {
             .unwrap();
         let identity = AgentIdentity::from(key);
         let request = || SignRequest { identity: &identity, hash: None, data: b"data".to_vec() };
-        let mut told = false;
-        let signed = agents.sign(&mut agent, request(), || told = true).await;
-        assert_eq!((signed, told), (Err("did not sign within 50ms".to_owned()), true));
+        let mut notified = false;
+        let signed = agents.sign(&mut agent, request(), || notified = true).await;
+        assert_eq!((signed, notified), (Err("did not sign within 50ms".to_owned()), true));
         let again = agents.sign(&mut agent, request(), || {}).await;
-        assert_eq!(again, Err("is out of step".to_owned()));
+        assert_eq!(again, Err("answered out of order".to_owned()));
         assert_eq!(agents.connect(&path, None).await.err().as_deref(), Some("did not sign within 50ms"));
         drop(listener);
     }

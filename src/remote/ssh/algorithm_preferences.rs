@@ -1,6 +1,4 @@
-//! Turns lists of names into what russh offers in a handshake.
-//!
-//! Uses `algorithms`. Pure.
+//! Converts algorithm lists to russh's preferences for a handshake.
 
 use std::borrow::Cow;
 
@@ -11,7 +9,7 @@ use crate::remote::algorithms::{self, AlgorithmCategory, AlgorithmList};
 use crate::remote::connection_options::AlgorithmLists;
 use crate::remote::host_key::HostKeyVerifier;
 
-/// What the handshake tells beside the key exchanges: that we read the server's extensions, and that nothing may stand between the packets.
+/// Markers among the key exchanges: we read the server's extensions, and strict key exchange.
 const KEX_MARKERS: [kex::Name; 4] = [
     kex::EXTENSION_SUPPORT_AS_CLIENT,
     kex::EXTENSION_SUPPORT_AS_SERVER,
@@ -19,12 +17,12 @@ const KEX_MARKERS: [kex::Name; 4] = [
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
 ];
 
-/// Whether a name among key exchanges is none, but tells of something else.
+/// Whether a name among the key exchanges is only a marker.
 pub(super) fn is_kex_marker(name: &str) -> bool {
     KEX_MARKERS.iter().any(|marker| marker.as_ref() == name)
 }
 
-/// The lists for one handshake; host keys that are known come first. Certificates are asked for where an authority is known, or where no
+/// The preferences for one handshake; known host keys come first. Certificates are requested if an authority is known, or if no
 /// plain key is allowed.
 pub(super) fn build_preferred(lists: &AlgorithmLists, verifier: &HostKeyVerifier) -> Preferred {
     let (certificates, plain): (Vec<String>, Vec<String>) =

@@ -1,7 +1,5 @@
-//! Proves who we are: keys of the agent and of files, with their certificates; then questions and a password, as the server wants and
-//! ssh_config allows. At most five tries, no answer twice, and no new connection after a refusal.
-//!
-//! Uses `identities`, `agent`, `answers`, `keys`. Knows nothing of sockets.
+//! Authenticates: keys of the agent and of files with their certificates, then prompts and passwords, as the server and
+//! ssh_config allow. At most five attempts, no answer twice, and no new connection after a refusal.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,33 +19,33 @@ use crate::remote::RemoteError;
 use crate::remote::auth_options::{AuthMethod, certificate_algorithm};
 use crate::remote::hop::Hop;
 
-/// Refusals that one host gives, of keys and answers together: sshd ends a connection at the sixth by default (MaxAuthTries).
+/// Maximum refusals of one host, keys and answers together: sshd disconnects at the sixth by default (MaxAuthTries).
 const MAX_REFUSALS: usize = 5;
-/// Rounds of questions within one try.
+/// Rounds of prompts within one attempt.
 const MAX_PROMPT_ROUNDS: usize = 8;
-/// Questions in one round.
+/// Prompts in one round.
 const MAX_PROMPTS_PER_ROUND: usize = 16;
-/// How long the reason of an end may take to come after it.
+/// How long to wait for the reason of a disconnect.
 const DISCONNECT_REASON_WAIT: Duration = Duration::from_millis(200);
 
-/// Why we are not in.
+/// Why authentication failed.
 #[derive(Debug)]
 pub(super) enum AuthError {
-    /// It said no, or the settings are wrong.
+    /// Refused, or the settings are wrong.
     Final(RemoteError),
-    /// The connection ended or took too long.
+    /// The connection ended or timed out.
     Lost { why: String, retry: bool },
 }
 
-/// What an attempt came to so far.
+/// Result of an attempt so far.
 enum AuthProgress {
     Authenticated,
-    /// What the server will still take.
+    /// Methods that the server still accepts.
     Remaining(MethodSet),
     NothingSent,
 }
 
-/// One attempt to get in.
+/// One login.
 pub(super) struct AuthAttempt<'a> {
     handle: &'a mut Handle<ClientHandler>,
     hop: &'a Hop,
@@ -58,20 +56,20 @@ pub(super) struct AuthAttempt<'a> {
     offers: VecDeque<KeyOffer>,
     tried_methods: TriedMethods,
     unusable: Vec<UnusableIdentity>,
-    /// What stood in the way of a key that the server would have taken.
+    /// Why keys that the server would accept could not be used.
     key_error: Option<RemoteError>,
-    /// What the server has accepted so far, of several factors.
+    /// Factors accepted so far.
     accepted_factors: Vec<&'static str>,
-    /// Keys and answers that it has refused.
+    /// Refused keys and answers.
     refusals: usize,
-    /// Times that questions were answered since the last factor was accepted.
+    /// Answered prompts since the last accepted factor.
     prompt_rounds: usize,
     refused_answers: RefusedAnswers,
-    /// There is nobody, or nothing, left to answer.
+    /// No further answer is available.
     out_of_answers: bool,
 }
 
-/// What was tried, for the message.
+/// What was tried, for the error message.
 #[derive(Default)]
 struct TriedMethods {
     keys: Vec<String>,
@@ -129,10 +127,10 @@ impl<'a> AuthAttempt<'a> {
         }
     }
 
-    /// Tries what there is, in order.
+    /// Tries every option in order.
     pub(super) async fn run(mut self) -> Result<(), AuthError> {
         self.collect_offers().await?;
-        // What the server takes; the first key's refusal tells it as well as an empty try does, and saves a round trip.
+        // The methods of the server: the refusal of the first key returns them as well as an empty attempt does, and saves a round trip.
         let mut takes = None;
         loop {
             let method = self.next_method(takes.as_ref());
@@ -151,13 +149,13 @@ impl<'a> AuthAttempt<'a> {
         }
     }
 
-    /// What is tried next. Before it is known what the server takes, that is a key, or nothing.
+    /// The next option. Before the methods are known, that is a key, or nothing.
     fn next_method(&self, server_methods: Option<&MethodSet>) -> Option<AuthMethod> {
         let open = |kind| server_methods.is_some_and(|methods| methods.contains(&kind));
         let answerable = open(MethodKind::KeyboardInteractive) && self.hop.auth.methods.contains(&AuthMethod::KeyboardInteractive)
             || open(MethodKind::Password) && self.hop.auth.methods.contains(&AuthMethod::Password);
         let may_answer = !self.out_of_answers && self.prompt_rounds < self.hop.auth.max_prompts && self.refusals < MAX_REFUSALS;
-        // Of the keys the last waits: where somebody can answer, the try is better spent on that.
+        // The last key waits if a prompt can be answered: the attempt is better spent on that.
         let spare = usize::from(may_answer && answerable && !self.hop.auth.batch_mode);
         let may_offer = !self.offers.is_empty() && self.refusals + spare < MAX_REFUSALS;
         let usable = |method: &AuthMethod| match method {
@@ -169,7 +167,7 @@ impl<'a> AuthAttempt<'a> {
         if server_methods.is_none() { methods.next().filter(usable) } else { methods.find(usable) }
     }
 
-    /// Reads the files and asks the agent for its keys.
+    /// Reads key files and lists the agent's keys.
     async fn collect_offers(&mut self) -> Result<(), AuthError> {
         if !self.hop.auth.methods.contains(&AuthMethod::PublicKey) {
             return Ok(());
@@ -193,7 +191,7 @@ impl<'a> AuthAttempt<'a> {
         Ok(())
     }
 
-    /// The empty try: it tells what the server takes.
+    /// An empty attempt, to learn the methods of the server.
     async fn try_none(&mut self) -> Result<AuthProgress, AuthError> {
         let call = self.handle.authenticate_none(self.hop.user.clone());
         match self.deadline.wait_for(call).await.ok_or_else(|| self.timeout_error())? {
@@ -211,7 +209,7 @@ impl<'a> AuthAttempt<'a> {
         if offer.key.is_none()
             && let KeySource::EncryptedFile(path) = &offer.source
         {
-            // An old file that does not show its public half: there is nothing to offer before it is open.
+            // A legacy file without a readable public key must be decrypted before it can be offered.
             let _pause = self.deadline.pause_for_user();
             match self.keyring.decrypt_key(path, self.hop.auth.batch_mode).await {
                 Ok(key) => (offer.key, offer.source) = (Some(key.public_key().clone()), KeySource::File(key)),
@@ -231,16 +229,21 @@ impl<'a> AuthAttempt<'a> {
             false => self.hop.auth.accepted_algorithms.allows(&wire(kind.as_str())).then_some(None),
         };
         let Some(hash) = usable else {
-            let what = format!("{} was not offered: PubkeyAcceptedAlgorithms here or there has no {kind} signature", shown(kind.as_str()));
+            let what = format!(
+                "{} was not offered: PubkeyAcceptedAlgorithms of the client or the server allows no {kind} signature",
+                shown(kind.as_str())
+            );
             self.unusable.push(UnusableIdentity { what, hint: String::new() });
             return Ok(AuthProgress::NothingSent);
         };
-        let mut pen =
+        let mut signer =
             KeySigner { source: offer.source, agent: self.agent.as_mut(), keyring: self.keyring, hop: self.hop, deadline: self.deadline };
         let user = self.hop.user.clone();
         let signed = match offer.certificate {
-            Some(certificate) => self.deadline.wait_for(self.handle.authenticate_certificate_with(user, certificate, hash, &mut pen)).await,
-            None => self.deadline.wait_for(self.handle.authenticate_publickey_with(user, key, hash, &mut pen)).await,
+            Some(certificate) => {
+                self.deadline.wait_for(self.handle.authenticate_certificate_with(user, certificate, hash, &mut signer)).await
+            }
+            None => self.deadline.wait_for(self.handle.authenticate_publickey_with(user, key, hash, &mut signer)).await,
         };
         match offer.name {
             Some(name) => self.tried_methods.keys.push(name),
@@ -256,20 +259,20 @@ impl<'a> AuthAttempt<'a> {
         }
     }
 
-    /// The best RSA signature that both sides take (`Some(None)` is SHA-1); `None`: there is none.
+    /// The best RSA signature algorithm that both sides accept (`Some(None)` is SHA-1); `None` if there is none.
     async fn choose_rsa_hash(&mut self, vouched: bool) -> Result<Option<Option<HashAlg>>, AuthError> {
         const RSA_SIGNATURES: [(Option<HashAlg>, &str); 3] =
             [(Some(HashAlg::Sha512), "rsa-sha2-512"), (Some(HashAlg::Sha256), "rsa-sha2-256"), (None, "ssh-rsa")];
         let asked = self.deadline.wait_for(self.handle.best_supported_rsa_hash()).await.ok_or_else(|| self.timeout_error())?;
         let Ok(theirs) = asked else { return Err(self.disconnect_error().await) };
-        // russh tells the server's best; one that takes the better takes the lesser, too.
+        // russh reports the server's best one; a server that accepts it accepts the weaker one too.
         let from = theirs.and_then(|best| RSA_SIGNATURES.iter().position(|(hash, _)| *hash == best)).unwrap_or(0);
         let accepted = &self.hop.auth.accepted_algorithms;
         let ours = |name: &str| if vouched { accepted.allows(&certificate_algorithm(name)) } else { accepted.allows(name) };
         Ok(RSA_SIGNATURES.iter().skip(from).find(|(_, name)| ours(name)).map(|(hash, _)| *hash))
     }
 
-    /// Reads the server's answer to a key or a password. A connection that ended looks like a refusal without methods.
+    /// Evaluates the answer to a key or a password. A lost connection looks like a refusal without methods.
     async fn handle_result(&mut self, result: AuthResult, method: &'static str) -> Result<AuthProgress, AuthError> {
         match result {
             AuthResult::Success => Ok(AuthProgress::Authenticated),
@@ -300,13 +303,13 @@ impl<'a> AuthAttempt<'a> {
         let call = self.handle.authenticate_password(self.hop.user.clone(), given.text.clone());
         let result = self.deadline.wait_for(call).await.ok_or_else(|| self.timeout_error())?;
         let Ok(result) = result else { return Err(self.disconnect_error().await) };
-        let good = matches!(result, AuthResult::Success | AuthResult::Failure { partial_success: true, .. });
+        let accepted = matches!(result, AuthResult::Success | AuthResult::Failure { partial_success: true, .. });
         let after = self.handle_result(result, "password").await?;
-        self.record_answers(&[given], good).await;
+        self.record_answers(&[given], accepted).await;
         Ok(after)
     }
 
-    /// Notes whether answers were taken.
+    /// Records whether answers were accepted.
     async fn record_answers(&mut self, answers: &[SubmittedAnswer], accepted: bool) {
         if accepted {
             self.keyring.answers.mark_accepted(answers).await;
@@ -323,7 +326,7 @@ impl<'a> AuthAttempt<'a> {
         answers.find_or_ask(self.hop, question, preface, &self.refused_answers, &self.keyring.prompt).await.map_err(AuthError::Final)
     }
 
-    /// keyboard-interactive (RFC 4256): rounds of questions until the server has made up its mind.
+    /// keyboard-interactive (RFC 4256): rounds of prompts until the server decides.
     async fn try_keyboard_interactive(&mut self) -> Result<AuthProgress, AuthError> {
         self.prompt_rounds += 1;
         let start = self.handle.authenticate_keyboard_interactive_start(self.hop.user.clone(), None);
@@ -338,7 +341,7 @@ impl<'a> AuthAttempt<'a> {
                 Ok(KeyboardInteractiveAuthResponse::Failure { remaining_methods, partial_success }) => {
                     self.count_result(partial_success, "keyboard-interactive");
                     self.record_answers(&given, partial_success).await;
-                    // A server that asks nothing and says no would do so for ever.
+                    // A server that sends no prompt and refuses would repeat this forever.
                     self.out_of_answers |= given.is_empty() && !partial_success;
                     return Ok(AuthProgress::Remaining(remaining_methods));
                 }
@@ -350,7 +353,7 @@ impl<'a> AuthAttempt<'a> {
             let respond = self.handle.authenticate_keyboard_interactive_respond(answers);
             reply = self.deadline.wait_for(respond).await.ok_or_else(|| self.timeout_error())?;
         }
-        let what = self.hop.prefix_message(&format!("the server asks more than {MAX_PROMPT_ROUNDS} times in one login"));
+        let what = self.hop.prefix_message(&format!("the server prompted more than {MAX_PROMPT_ROUNDS} times in one login"));
         Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }))
     }
 
@@ -362,7 +365,7 @@ impl<'a> AuthAttempt<'a> {
         given: &mut Vec<SubmittedAnswer>,
     ) -> Result<Vec<String>, AuthError> {
         if prompts.len() > MAX_PROMPTS_PER_ROUND {
-            let what = self.hop.prefix_message(&format!("the server asks {} questions at once", prompts.len()));
+            let what = self.hop.prefix_message(&format!("the server sent {} prompts at once", prompts.len()));
             return Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }));
         }
         let mut answers = Vec::new();
@@ -393,60 +396,67 @@ impl<'a> AuthAttempt<'a> {
         AuthError::Lost { why: format!("no answer during authentication within {:?}", self.hop.connect_timeout), retry: true }
     }
 
-    /// The connection ended. The reason comes beside the answer, so it gets a moment.
+    /// The connection ended. The reason arrives separately, so wait a moment for it.
     async fn disconnect_error(&self) -> AuthError {
         let why = tokio::time::timeout(DISCONNECT_REASON_WAIT, self.disconnect_info.wait()).await.ok();
         if why.as_deref() == Some(super::client_handler::NO_METHOD_LEFT) {
             return self.refusal_error(None);
         }
         match why.as_deref().and_then(|why| why.strip_prefix(super::client_handler::HOST_SAID_PREFIX)) {
-            Some(said) => {
+            Some(message) => {
                 let tried =
                     if self.tried_methods.is_empty() { String::new() } else { format!(" (tried {})", self.tried_methods.summary()) };
                 AuthError::Final(RemoteError::Refused {
-                    what: self.hop.prefix_message(&format!("the server ended the login: {}{tried}", sanitize_line(said))),
-                    hint: "name the right key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned(),
+                    what: self.hop.prefix_message(&format!("the server ended the login: {}{tried}", sanitize_line(message))),
+                    hint: "choose the key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned(),
                 })
             }
-            // After a refusal another try would be a try too many.
+            // After a refusal, a retry would exceed the limit.
             None => AuthError::Lost { why: "closed by the server during authentication".to_owned(), retry: self.refusals == 0 },
         }
     }
 
-    /// Nothing is left to try.
+    /// The error when nothing is left to try.
     fn refusal_error(&self, server_methods: Option<&MethodSet>) -> AuthError {
         if let Some(error) = &self.key_error {
             return AuthError::Final(error.clone());
         }
         let takes: Vec<&str> = server_methods.into_iter().flat_map(|methods| methods.iter()).map(<&str>::from).collect();
         let mut what = match (self.tried_methods.is_empty(), self.accepted_factors.is_empty()) {
-            (true, _) => "login refused: there was nothing to offer".to_owned(),
+            (true, _) => "login refused: no key and no other method to offer".to_owned(),
             (false, true) => format!("{} (tried {})", self.tried_methods.refusal_subject(), self.tried_methods.summary()),
             (false, false) => {
-                format!("{} was accepted and is not enough (tried {})", self.accepted_factors.join(" and "), self.tried_methods.summary())
+                format!(
+                    "{} was accepted but is not sufficient (tried {})",
+                    self.accepted_factors.join(" and "),
+                    self.tried_methods.summary()
+                )
             }
         };
         let key = self.tried_methods.keys.is_empty() && self.tried_methods.agent_keys == 0;
         let more: Vec<&str> = takes.into_iter().filter(|m| key || *m != "publickey").collect();
         let answered = self.tried_methods.password || self.tried_methods.prompt_answers;
         if !self.offers.is_empty() && self.refusals >= MAX_REFUSALS {
-            what.push_str(&format!("; {} more keys were not offered, since sshd cuts off who is refused too often", self.offers.len()));
+            what.push_str(&format!("; {} more keys were not offered: sshd disconnects after too many refusals", self.offers.len()));
         }
         if !more.is_empty() && !answered {
-            what.push_str(&format!("; the server takes {}", more.join(", ")));
+            what.push_str(&format!("; the server accepts {}", more.join(", ")));
             if self.out_of_answers {
-                what.push_str(", and nobody was there to answer");
+                what.push_str(", and no answer was given");
             }
         }
         for passed in &self.unusable {
             what.push_str(&format!("; {}", passed.what));
         }
-        let many = "name the right key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned();
+        let many = "choose the key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned();
         let usual = || {
             if !self.offers.is_empty() {
                 many.clone()
             } else {
-                format!("is {} the right user? ssh-copy-id installs a key there; ssh.identity names another one here", self.hop.user)
+                format!(
+                    "check that {} is the right user; install a key with ssh-copy-id, or choose another one with ssh.identity",
+                    self.hop.user
+                )
             }
         };
         let hint = self.unusable.iter().map(|p| p.hint.clone()).find(|hint| !hint.is_empty()).unwrap_or_else(usual);

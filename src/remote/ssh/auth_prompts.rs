@@ -1,6 +1,6 @@
-//! What a person answers to servers: a password once for all hosts, a code for as long as it is good, nothing twice to the same host.
+//! Answers to prompts of servers: a password once for all hosts, a code while it is valid, nothing twice to the same host.
 //!
-//! Uses `settings` and `hop`. Owns the questions; knows no connections. The rules are in docs/hosts.md, "Logging in".
+//! The rules are in docs/hosts.md, "Logging in".
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,12 +13,13 @@ use crate::remote::hop::Hop;
 use crate::remote::ssh_settings::UserPrompt;
 use crate::ssh_config::EnvLookup;
 
-/// How long an answer that is no password is given to further hosts: a code of RFC 6238 lives for 30 s, and servers take the one before.
+/// How long an answer other than a password is reused for further hosts: a code of RFC 6238 is valid for 30 s, and servers accept the
+/// previous one.
 const CODE_LIFETIME: Duration = Duration::from_secs(30);
-/// How much of a server's text is shown.
+/// Maximum length of server text shown.
 const MAX_SHOWN_CHARS: usize = 300;
 
-/// The person at the terminal, asked one thing at a time.
+/// The user at the terminal, prompted one at a time.
 pub(super) struct SerialPrompt {
     prompt: Arc<dyn UserPrompt>,
     lock: tokio::sync::Mutex<()>,
@@ -33,7 +34,7 @@ impl SerialPrompt {
         self.prompt.show_notice(text);
     }
 
-    /// Lets `talk` speak with the person while nobody else does.
+    /// Runs `talk` with exclusive access to the prompt.
     pub(super) async fn run_exclusive<T: Send + 'static>(&self, ask: impl FnOnce(&dyn UserPrompt) -> T + Send + 'static) -> Option<T> {
         let _turn = self.lock.lock().await;
         let prompt = self.prompt.clone();
@@ -41,17 +42,17 @@ impl SerialPrompt {
     }
 }
 
-/// What a server wants to know.
+/// A question of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum AuthQuestion {
     /// The password of the user.
     Password,
-    /// Anything else, as the server words it.
+    /// Anything else, with the server's text.
     Other { text: String, echo: bool },
 }
 
 impl AuthQuestion {
-    /// A prompt of keyboard-interactive. What is hidden and calls itself a password is one, unless it speaks of a new one or of a code.
+    /// Classifies a keyboard-interactive prompt. A hidden prompt for a password is one, unless it asks for a new password or a code.
     pub(super) fn from_prompt(prompt: &str, echo: bool) -> Self {
         const PASSWORD_WORDS: [&str; 12] = [
             "password",
@@ -75,31 +76,31 @@ impl AuthQuestion {
     }
 }
 
-/// A server's text as one line without anything that moves a cursor.
+/// A server's text as one line without control characters.
 pub(super) fn sanitize_line(text: &str) -> String {
     let joined = text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|w| !w.is_empty()).collect::<Vec<_>>().join(" ");
-    // Marks that turn the direction of text would let a server show something else than it says.
+    // Bidi controls could make text look different from what it is.
     let turns = |c: &char| !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     joined.chars().filter(turns).take(MAX_SHOWN_CHARS).collect()
 }
 
-/// One question to one kind of host, and every answer so far.
+/// The answers to one prompt of one kind of host.
 #[derive(Default)]
 struct AnswerHistory {
     answers: Vec<RecordedAnswer>,
     declined: bool,
-    /// A server took this code from one host and not from another: each host gets its own.
+    /// A server accepted this code from one host and refused it from another: each host gets its own.
     single_use: bool,
 }
 
 struct RecordedAnswer {
     text: String,
     given_at: Instant,
-    /// A host has let us in, or further, with it.
+    /// A host accepted it.
     accepted: bool,
 }
 
-/// An answer on its way to a host.
+/// An answer sent to a host.
 #[derive(Debug, Clone)]
 pub(super) struct SubmittedAnswer {
     pub(super) text: String,
@@ -109,10 +110,10 @@ pub(super) struct SubmittedAnswer {
 
 type QuestionKey = (String, AuthQuestion);
 
-/// The answers that one host has refused.
+/// The answers that one host refused.
 pub(super) type RefusedAnswers = HashMap<QuestionKey, usize>;
 
-/// The answers of a fleet.
+/// The answers shared by a fleet.
 pub(super) struct AuthAnswerCache {
     env: EnvLookup,
     histories: Mutex<HashMap<QuestionKey, Arc<tokio::sync::Mutex<AnswerHistory>>>>,
@@ -127,15 +128,15 @@ impl AuthAnswerCache {
         self.histories.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default().clone()
     }
 
-    /// Whether a variable holds the password, so that a person is not asked for it.
+    /// Whether an environment variable holds the password, so that no prompt is needed.
     pub(super) fn is_from_variable(hop: &Hop, answer: &SubmittedAnswer) -> bool {
         hop.password_variable.is_some() && answer.key.1 == AuthQuestion::Password
     }
 
-    /// An answer that this host has not refused yet: a known one, or a person's. `None`: there is none.
+    /// An answer that this host has not refused yet: a known one, or a new one from the user. `None` if there is none.
     ///
     /// # Errors
-    /// The variable that `ssh.password` names is not set.
+    /// If the variable of `ssh.password` is not set.
     pub(super) async fn find_or_ask(
         &self,
         hop: &Hop,
@@ -149,7 +150,7 @@ impl AuthAnswerCache {
         let given = |number, text: &str| Some(SubmittedAnswer { text: text.to_owned(), key: key.clone(), index: number });
         if let (AuthQuestion::Password, Some(name)) = (question, &hop.password_variable) {
             let value = (self.env)(name).ok_or_else(|| RemoteError::InvalidConfig {
-                what: format!("a password is wanted, and the variable {name} (ssh.password) is not set"),
+                what: format!("a password is required, but the variable {name} (ssh.password) is not set"),
                 hint: format!("export {name}=…"),
             })?;
             return Ok(if from == 0 { given(0, &value) } else { None });
@@ -158,8 +159,8 @@ impl AuthAnswerCache {
         let mut known = slot.lock().await;
         let may = |a: &RecordedAnswer| *question == AuthQuestion::Password || (!known.single_use && a.given_at.elapsed() < CODE_LIFETIME);
         let open: Vec<usize> = (from..known.answers.len()).filter(|n| known.answers.get(*n).is_some_and(may)).collect();
-        let good = open.iter().find(|n| known.answers.get(**n).is_some_and(|a| a.accepted));
-        if let Some((number, answer)) = good.or(open.last()).and_then(|n| Some((*n, known.answers.get(*n)?))) {
+        let accepted = open.iter().find(|n| known.answers.get(**n).is_some_and(|a| a.accepted));
+        if let Some((number, answer)) = accepted.or(open.last()).and_then(|n| Some((*n, known.answers.get(*n)?))) {
             return Ok(given(number, &answer.text));
         }
         if hop.auth.batch_mode || known.declined {
@@ -169,7 +170,7 @@ impl AuthAnswerCache {
         let (name, preface) = (hop.name.clone(), preface.to_owned());
         let asked = person.run_exclusive(move |prompt| {
             if again {
-                prompt.show_notice(&format!("{name}: that was not accepted"));
+                prompt.show_notice(&format!("{name}: not accepted"));
             }
             if !preface.is_empty() {
                 prompt.show_notice(&format!("{name}: {preface}"));
@@ -184,7 +185,7 @@ impl AuthAnswerCache {
         Ok(given(known.answers.len() - 1, &text))
     }
 
-    /// A host has taken these answers.
+    /// Marks these answers as accepted.
     pub(super) async fn mark_accepted(&self, answers: &[SubmittedAnswer]) {
         for one in answers {
             let slot = self.history(&one.key);
@@ -194,14 +195,14 @@ impl AuthAnswerCache {
         }
     }
 
-    /// A host has refused these answers, given together. Those that no other host has taken are to blame; where all were taken elsewhere, the
-    /// codes are, which then are good for one host each.
+    /// Marks these answers, sent together, as refused. Answers that no other host accepted are blamed; if all were accepted elsewhere, the
+    /// codes are, and then each host gets its own.
     pub(super) async fn mark_refused(&self, answers: &[SubmittedAnswer], refused: &mut RefusedAnswers) {
         let mut fresh = Vec::new();
         for one in answers {
             let slot = self.history(&one.key);
-            let good = slot.lock().await.answers.get(one.index).is_some_and(|a| a.accepted);
-            fresh.extend((!good).then_some(one));
+            let accepted = slot.lock().await.answers.get(one.index).is_some_and(|a| a.accepted);
+            fresh.extend((!accepted).then_some(one));
         }
         let codes: Vec<&SubmittedAnswer> = answers.iter().filter(|g| g.key.1 != AuthQuestion::Password).collect();
         let blamed = if !fresh.is_empty() {
@@ -218,16 +219,16 @@ impl AuthAnswerCache {
     }
 }
 
-/// Whose answers they are: all hosts of the inventory share a user's, a jump host has its own.
+/// Owner of the answers: the user for all hosts of the inventory, each jump host for itself.
 fn answer_owner(hop: &Hop) -> String {
     if hop.is_jump { format!("{}@{}", hop.user, hop.name) } else { hop.user.clone() }
 }
 
 fn prompt_text(hop: &Hop, question: &AuthQuestion) -> String {
     let place = format!("{}@{}", hop.user, hop.name);
-    let place = if hop.is_jump { place } else { format!("{place}, and every host that asks the same") };
+    let place = if hop.is_jump { place } else { format!("{place} and every host with the same prompt") };
     match question {
-        AuthQuestion::Password => format!("password of {place}"),
+        AuthQuestion::Password => format!("password for {place}"),
         AuthQuestion::Other { text, .. } => format!("{} ({place})", text.trim_end_matches([':', ' '])),
     }
 }

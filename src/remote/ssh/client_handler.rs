@@ -1,6 +1,6 @@
-//! What we answer while russh talks: the host key's verdict from memory, the reason of an end, and no to every channel we did not ask for.
+//! Callbacks of russh: verifies the host key from memory, records the reason of a disconnect, and rejects channels opened by the server.
 //!
-//! Uses `trust`. Runs inside russh's loop, so nothing here waits, but for a `KnownHostsCommand` that wants to see the key.
+//! Runs inside russh's loop, so nothing here waits, except for a `KnownHostsCommand` that needs the key.
 
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -17,24 +17,24 @@ use crate::remote::host_certificate::HostCertificate;
 use crate::remote::host_key::{HostKeyDecision, HostKeyVerifier};
 use crate::remote::presented_key::PresentedKey;
 
-/// How a reason begins that the host gave itself.
+/// Prefix of a disconnect message sent by the host.
 pub(super) const HOST_SAID_PREFIX: &str = "the host said: ";
-/// The reason of an end after a refusal that names no way to go on.
-pub(super) const NO_METHOD_LEFT: &str = "the server takes nothing more";
+/// Reason after a refusal that lists no further method.
+pub(super) const NO_METHOD_LEFT: &str = "the server accepts no further method";
 
-/// What the loop leaves behind for those outside.
+/// Results of the loop for its owner.
 #[derive(Debug, Default)]
 pub(super) struct DisconnectInfo {
     /// Why the connection ended.
     pub(super) reason: OnceLock<String>,
-    /// Tells that it is known.
+    /// Signals that the reason is known.
     notify: Notify,
-    /// The key to note.
+    /// A new key to store.
     pub(super) new_key: OnceLock<PresentedKey>,
 }
 
 impl DisconnectInfo {
-    /// Waits until it is known why the connection ended.
+    /// Waits for the reason of the disconnect.
     pub(super) async fn wait(&self) -> String {
         loop {
             let known = self.notify.notified();
@@ -59,14 +59,14 @@ impl From<russh::Error> for HandshakeError {
     }
 }
 
-/// Our side of one connection.
+/// Handler of one connection.
 pub(super) struct ClientHandler {
     verifier: Arc<HostKeyVerifier>,
     disconnect_info: Arc<DisconnectInfo>,
     open_failures: mpsc::Sender<String>,
-    /// What the host has shown and we have accepted.
+    /// The key that was presented and accepted.
     accepted_key: Option<PresentedKey>,
-    /// Cancels `dead` when russh's loop is over, however it ended.
+    /// Cancels `dead` when russh's loop ends in any way.
     _dead: DropGuard,
 }
 
@@ -80,28 +80,28 @@ impl ClientHandler {
         ClientHandler { verifier, disconnect_info, open_failures: refusals, accepted_key: None, _dead: closed.drop_guard() }
     }
 
-    /// What is known of the host, with what `KnownHostsCommand` says about this very key.
+    /// Known keys of the host, with the output of `KnownHostsCommand` for this key.
     async fn verifier_for_key(&self, offered: &PresentedKey) -> Result<Arc<HostKeyVerifier>, HandshakeError> {
         let Some(command) = self.verifier.policy.known_hosts_command.as_ref().filter(|c| c.needs_presented_key()) else {
             return Ok(self.verifier.clone());
         };
         let printed = command.run(Some(offered)).await.map_err(HandshakeError::HostKey)?;
-        let mut trust = HostKeyVerifier::clone(&self.verifier);
-        trust.set_command_lines(&printed);
-        Ok(Arc::new(trust))
+        let mut verifier = HostKeyVerifier::clone(&self.verifier);
+        verifier.set_command_lines(&printed);
+        Ok(Arc::new(verifier))
     }
 }
 
-/// Reads what the host shows; russh has checked that it owns the key.
-fn parse_presented_key(shown: &PublicKeyOrCertificate) -> Result<PresentedKey, HandshakeError> {
+/// Parses the presented key; russh has verified that the host owns it.
+fn parse_presented_key(presented: &PublicKeyOrCertificate) -> Result<PresentedKey, HandshakeError> {
     let blob = |key: &PublicKey| key.to_bytes().map_err(|e| HandshakeError::Ssh(e.into()));
-    let plain = shown.public_key();
-    let certificate = match shown.certificate() {
+    let plain = presented.public_key();
+    let certificate = match presented.certificate() {
         None => None,
         Some(certificate) => {
             let authority = PublicKey::from(certificate.signature_key().clone());
             let own = certificate.signature_key().fingerprint(HashAlg::Sha256);
-            // At this time it is valid, so what can be wrong is its signature.
+            // The validity period is checked, so only the signature can be wrong.
             certificate.validate_at(certificate.valid_after(), [&own]).map_err(|e| HandshakeError::Ssh(e.into()))?;
             Some(HostCertificate {
                 ca_key: blob(&authority)?,
@@ -124,20 +124,20 @@ fn unix_now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// A host's words on one line, bounded.
-fn sanitize_message(said: &str) -> String {
-    let line: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+/// A message of the host on one line, bounded.
+fn sanitize_message(message: &str) -> String {
+    let line: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     line.trim().to_owned()
 }
 
-/// An end in words for people.
+/// Describes a russh error for messages.
 pub(super) fn describe_error(error: &russh::Error) -> String {
     match error {
-        russh::Error::KeepaliveTimeout => "no answer to our keepalives".to_owned(),
-        russh::Error::InactivityTimeout => "silence, and nothing could be sent".to_owned(),
-        russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => "closed by the other end".to_owned(),
+        russh::Error::KeepaliveTimeout => "no answer to keepalives".to_owned(),
+        russh::Error::InactivityTimeout => "nothing received, and nothing could be sent".to_owned(),
+        russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => "closed by the remote side".to_owned(),
         russh::Error::NoAuthMethod => NO_METHOD_LEFT.to_owned(),
-        russh::Error::IO(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => "closed by the other end".to_owned(),
+        russh::Error::IO(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => "closed by the remote side".to_owned(),
         russh::Error::IO(e) => super::transport::io_error_text(e),
         other => other.to_string(),
     }
@@ -146,9 +146,9 @@ pub(super) fn describe_error(error: &russh::Error) -> String {
 impl Handler for ClientHandler {
     type Error = HandshakeError;
 
-    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, HandshakeError> {
-        let offered = parse_presented_key(shown)?;
-        // At every new key exchange the host proves itself again.
+    async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, HandshakeError> {
+        let offered = parse_presented_key(presented)?;
+        // The host authenticates again in every rekey.
         if self.accepted_key.as_ref() == Some(&offered) {
             return Ok(true);
         }
@@ -182,10 +182,11 @@ impl Handler for ClientHandler {
         _: &str,
         _: &mut Session,
     ) -> Result<(), HandshakeError> {
-        // A full queue means that nobody asks for reasons.
+        // A full queue means that nothing waits for reasons.
         self.open_failures.try_send(description.to_owned()).or(Ok(()))
     }
 
+    // Channels that the server opens are refused: dropping the handle rejects them, russh's defaults would accept.
     async fn server_channel_open_forwarded_tcpip(
         &mut self,
         _: Channel<Msg>,

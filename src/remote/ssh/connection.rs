@@ -1,6 +1,6 @@
-//! One SSH connection: made under a deadline, known to be dead as soon as anyone can know it, and gone with its last owner.
+//! One SSH connection: opened within a deadline, its loss detected early, closed with its last owner.
 //!
-//! Uses `transport`, `client`, `auth`. Knows nothing of scripts: `session` runs them.
+//! `script_session` runs scripts over it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,51 +25,52 @@ use crate::remote::RemoteError;
 use crate::remote::hop::Hop;
 use crate::remote::host_key::HostKeyVerifier;
 
-/// How long a goodbye may take, with what is ended before.
+/// Timeout of a disconnect, including pending channels.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How long its tasks may take to notice.
+/// How long to wait for its tasks to end.
 const TASK_GRACE: Duration = Duration::from_millis(500);
-/// How long nothing may be received before we are in: keepalives do not run yet, and a person may have to touch a token.
+/// Receive timeout before login: keepalives do not run yet, and the user may have to touch a token.
 const LOGIN_INACTIVITY_LIMIT: Duration = Duration::from_secs(75);
-/// How long nothing may be received where ssh_config turns the keepalives off.
+/// Receive timeout if ssh_config disables keepalives.
 const NO_INACTIVITY_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long after a refused open its reason may come.
+/// How long to wait for the reason of a refused channel.
 const OPEN_FAILURE_WAIT: Duration = Duration::from_millis(200);
-/// Channels that carry other hosts' connections hold more messages than their inner window has packets, so that one host cannot stop another.
+/// Channels that carry other hosts' connections buffer more messages than their inner window has packets, so that one host cannot block
+/// another.
 const JUMP_CHANNEL_BUFFER: usize = 1024;
 const CHANNEL_BUFFER: usize = 256;
 
-/// Why a connection did not come about.
+/// Why a connection failed.
 #[derive(Debug)]
 pub(super) enum ConnectError {
-    /// Reset or closed before it was secured: sshd may have been busy.
+    /// Reset or closed before key exchange: sshd may have been busy.
     Busy(RemoteError),
-    /// The connection ended while a person was asked: what was answered is known now.
+    /// The connection ended during a prompt: the answer is known now.
     LostDuringPrompt(RemoteError),
     Final(RemoteError),
 }
 
-/// A connection that is up.
+/// An established connection.
 pub(super) struct SshConnection {
-    /// The name people know the host by.
+    /// Name shown to the user.
     pub(super) name: String,
     handle: Arc<Handle<ClientHandler>>,
-    /// Cancelled when russh's loop is over.
+    /// Cancelled when russh's loop ends.
     pub(super) closed: CancellationToken,
     disconnect_info: Arc<DisconnectInfo>,
-    /// Cuts the bytes beneath.
+    /// Cuts the transport.
     abort: CancellationToken,
-    /// Cuts them when the last owner is gone.
+    /// Cuts it when the last owner is dropped.
     _guard: DropGuard,
-    /// Reasons of refused opens, read by one asker at a time.
+    /// Reasons of refused channels, read by one caller at a time.
     open_failures: Mutex<mpsc::Receiver<String>>,
-    /// Every task that works on this connection.
+    /// All tasks of this connection.
     pub(super) tasks: TaskTracker,
     /// The connection that carries this one.
     _parent: Option<Arc<SshConnection>>,
 }
 
-/// What came of opening a TCP channel.
+/// Result of opening a TCP channel.
 pub(super) enum TcpChannelResult {
     Open(Channel<Msg>),
     Refused { code: ChannelOpenFailure, reason: String },
@@ -77,87 +78,88 @@ pub(super) enum TcpChannelResult {
     TimedOut,
 }
 
-/// What a handshake needs.
+/// Inputs of a handshake.
 pub(super) struct HandshakeSetup<'a> {
     pub(super) hop: &'a Hop,
     pub(super) verifier: HostKeyVerifier,
     pub(super) keyring: &'a Keyring,
     pub(super) parent: Option<Arc<SshConnection>>,
-    /// Given up when a person is waited for.
+    /// Released while the user is prompted.
     pub(super) queue_permits: QueuePermits,
 }
 
 impl SshConnection {
-    /// Connects, checks the host's key and logs in.
+    /// Connects, verifies the host key and logs in.
     pub(super) async fn connect(setup: HandshakeSetup<'_>) -> Result<Arc<SshConnection>, ConnectError> {
-        let HandshakeSetup { hop, verifier: trust, keyring, parent: below, queue_permits: places } = setup;
+        let HandshakeSetup { hop, verifier, keyring, parent, queue_permits: places } = setup;
         let deadline = Instant::now() + hop.connect_timeout;
-        let (wire, story) = open_transport(hop, below.as_ref(), deadline).await?;
-        let cut = below.as_ref().map_or_else(CancellationToken::new, |b| b.closed.child_token());
+        let (wire, proxy_log) = open_transport(hop, parent.as_ref(), deadline).await?;
+        let cut = parent.as_ref().map_or_else(CancellationToken::new, |b| b.closed.child_token());
         let guard = cut.clone().drop_guard();
-        let (heard, left, dead) = (Arc::new(Greeting::default()), Arc::new(DisconnectInfo::default()), CancellationToken::new());
+        let (greeting, disconnect_info, dead) =
+            (Arc::new(Greeting::default()), Arc::new(DisconnectInfo::default()), CancellationToken::new());
         let (refused, refusals) = mpsc::channel(16);
         let patience = Arc::new(InactivityLimit::new(LOGIN_INACTIVITY_LIMIT.max(inactivity_limit(hop))));
-        let transport = SshTransport::new(wire, &cut, patience.clone(), heard.clone());
-        let config = Arc::new(russh_config(hop, &trust));
-        let trust = Arc::new(trust);
-        let client = ClientHandler::new(trust.clone(), left.clone(), refused, dead.clone());
+        let transport = SshTransport::new(wire, &cut, patience.clone(), greeting.clone());
+        let config = Arc::new(russh_config(hop, &verifier));
+        let verifier = Arc::new(verifier);
+        let client = ClientHandler::new(verifier.clone(), disconnect_info.clone(), refused, dead.clone());
         let shaking = tokio::time::timeout_at(deadline, russh::client::connect_stream(config, transport, client));
         let mut handle = match shaking.await {
             Ok(Ok(handle)) => handle,
             Ok(Err(trouble)) => {
                 return Err(add_proxy_log(
-                    handshake_failure(hop, &describe_port(hop, below.as_deref()), trouble, &heard, &left),
+                    handshake_failure(hop, &describe_port(hop, parent.as_deref()), trouble, &greeting, &disconnect_info),
                     &cut,
-                    story,
+                    proxy_log,
                 )
                 .await);
             }
             Err(_) => {
                 return Err(add_proxy_log(
-                    ConnectError::Final(handshake_timeout_error(hop, &describe_port(hop, below.as_deref()), &heard)),
+                    ConnectError::Final(handshake_timeout_error(hop, &describe_port(hop, parent.as_deref()), &greeting)),
                     &cut,
-                    story,
+                    proxy_log,
                 )
                 .await);
             }
         };
-        record_host_key(&left, &trust, keyring).await;
+        record_host_key(&disconnect_info, &verifier, keyring).await;
         let clock = PausableDeadline::new(deadline, places);
-        let attempt = AuthAttempt::new(&mut handle, hop, keyring, &left, &clock).run().await;
+        let attempt = AuthAttempt::new(&mut handle, hop, keyring, &disconnect_info, &clock).run().await;
         if let Err(denied) = attempt {
-            return Err(add_proxy_log(auth_failure(hop, below.as_deref(), denied, clock.paused_total()), &cut, story).await);
+            return Err(add_proxy_log(auth_failure(hop, parent.as_deref(), denied, clock.paused_total()), &cut, proxy_log).await);
         }
         patience.set(inactivity_limit(hop));
         Ok(Arc::new(SshConnection {
             name: hop.name.clone(),
             handle: Arc::new(handle),
             closed: dead,
-            disconnect_info: left,
+            disconnect_info,
             abort: cut,
             _guard: guard,
             open_failures: Mutex::new(refusals),
             tasks: TaskTracker::new(),
-            _parent: below,
+            _parent: parent,
         }))
     }
 
-    /// Asks for a session.
+    /// Opens a session channel.
     pub(super) async fn open_session(&self) -> Result<Channel<Msg>, russh::Error> {
         self.handle.channel_open_session().await
     }
 
-    /// Whether the connection is known to be over.
+    /// Whether the connection has ended.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.is_cancelled() || self.handle.is_closed()
     }
 
-    /// The error of every call that is under way when the connection ends.
+    /// The error for pending calls when the connection ends.
     pub(super) fn lost_error(&self) -> RemoteError {
         connection_lost_error(&self.disconnect_info)
     }
 
-    /// What tasks need to tell of an end.
+    /// Disconnect details for tasks.
     pub(super) fn disconnect_info(&self) -> Arc<DisconnectInfo> {
         self.disconnect_info.clone()
     }
@@ -167,10 +169,10 @@ impl SshConnection {
         self.abort.clone()
     }
 
-    /// Asks the host to connect to `address:port`. A late answer is waited for by a task, so that its channel is closed and not forgotten.
+    /// Asks the host to connect to `address:port`. A task waits for a late answer and closes its channel.
     ///
-    /// russh hands out the reasons of refusals apart from the refusals. `exact` calls go one at a time, so that the reason is theirs; others do
-    /// not wait for each other (an address that does not answer would hold up every host behind a bastion) and may show a neighbour's.
+    /// russh reports refusal reasons separately from refusals. `exact` calls run one at a time to get their own reason; others run
+    /// concurrently (a silent address would delay every host behind a bastion) and may report another call's reason.
     pub(super) async fn open_tcp(&self, address: &str, port: u16, deadline: Instant, exact: bool) -> TcpChannelResult {
         let mut alone = None;
         if exact {
@@ -206,15 +208,15 @@ impl SshConnection {
         }
     }
 
-    /// Waits a moment for the tasks that work on it.
+    /// Waits a moment for its tasks.
     pub(super) async fn wait_for_tasks(&self) {
         self.tasks.close();
         if tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await.is_err() {
-            tracing::debug!(host = %self.name, "its tasks are not over yet");
+            tracing::debug!(host = %self.name, "its tasks are still running");
         }
     }
 
-    /// Says goodbye and waits for the end. What nobody waits for any more is ended before: its task does that.
+    /// Disconnects and waits for the end. Abandoned operations are ended first by their tasks.
     pub(super) async fn disconnect(&self) {
         self.disconnect_info.reason.get_or_init(|| "closed by us".to_owned());
         self.tasks.close();
@@ -225,10 +227,10 @@ impl SshConnection {
             }
             ended
         };
-        let said = tokio::time::timeout(DISCONNECT_TIMEOUT, bye).await;
+        let result = tokio::time::timeout(DISCONNECT_TIMEOUT, bye).await;
         self.abort.cancel();
-        if !matches!(said, Ok(Ok(()))) && tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await.is_err() {
-            tracing::debug!(host = %self.name, "no goodbye in time");
+        if !matches!(result, Ok(Ok(()))) && tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await.is_err() {
+            tracing::debug!(host = %self.name, "the disconnect was not sent in time");
         }
     }
 }
@@ -246,7 +248,7 @@ pub(super) fn connection_lost_error(disconnect_info: &DisconnectInfo) -> RemoteE
     RemoteError::Lost { what: format!("the connection was lost: {why}"), hint: String::new(), retry: true }
 }
 
-/// Twenty bytes that nobody can guess; also used for marks.
+/// Twenty random bytes; also used for marks.
 pub(super) fn random_bytes() -> [u8; 20] {
     use russh::keys::ssh_key::rand_core::Rng as _;
     let mut bytes = [0; 20];
@@ -254,34 +256,34 @@ pub(super) fn random_bytes() -> [u8; 20] {
     bytes
 }
 
-/// How long nothing may be received: longer than the keepalives need to find out.
+/// Receive timeout: longer than keepalives need to detect a loss.
 fn inactivity_limit(hop: &Hop) -> Duration {
     let times = u32::try_from(hop.keepalive_max).unwrap_or(u32::MAX).saturating_add(2);
     hop.keepalive_interval.map_or(NO_INACTIVITY_LIMIT, |span| span.saturating_mul(times))
 }
 
-/// Notes a key that was accepted although it was not known.
+/// Stores a newly accepted key.
 async fn record_host_key(disconnect_info: &DisconnectInfo, verifier: &Arc<HostKeyVerifier>, keyring: &Keyring) {
     let Some(key) = disconnect_info.new_key.get().cloned() else { return };
-    let trust = verifier.clone();
-    let noted = tokio::task::spawn_blocking(move || trust.record_key(&key, random_bytes()));
-    if let Ok(Some(text)) = noted.await {
+    let verifier = verifier.clone();
+    let recorded = tokio::task::spawn_blocking(move || verifier.record_key(&key, random_bytes()));
+    if let Ok(Some(text)) = recorded.await {
         keyring.show_notice(&text);
     }
 }
 
-/// Adds what became of the program that carried the connection: it is mostly its fault.
+/// Adds the result of the program that carried the connection, which is usually the cause.
 async fn add_proxy_log(mut failure: ConnectError, abort: &CancellationToken, proxy_log: Option<ProxyLog>) -> ConnectError {
     let (ConnectError::Busy(error) | ConnectError::LostDuringPrompt(error) | ConnectError::Final(error)) = &mut failure;
-    if let (RemoteError::Lost { what, hint, .. }, Some(story)) = (error, proxy_log) {
+    if let (RemoteError::Lost { what, hint, .. }, Some(log)) = (error, proxy_log) {
         abort.cancel();
-        *what = format!("{what}; it was reached by {}", story.describe().await);
-        "run the command by hand: it must print the greeting of an sshd".clone_into(hint);
+        *what = format!("{what}; connected through {}", log.describe().await);
+        "run the command by hand: it must print the greeting of an SSH server".clone_into(hint);
     }
     failure
 }
 
-/// After so much time with a person, the server's own patience (LoginGraceTime, 120 s by default) may be what ended a login.
+/// After this much time in prompts, the server's own timeout (LoginGraceTime, 120 s by default) may have ended the login.
 const LONG_PROMPT: Duration = Duration::from_secs(30);
 
 fn auth_failure(hop: &Hop, parent: Option<&SshConnection>, denied: AuthError, waited: Duration) -> ConnectError {
@@ -295,7 +297,7 @@ fn auth_failure(hop: &Hop, parent: Option<&SshConnection>, denied: AuthError, wa
     }
 }
 
-/// What carries the connection: a channel of the hop below, a program, or TCP.
+/// Opens the transport: a channel of the previous hop, a program, or TCP.
 async fn open_transport(
     hop: &Hop,
     parent: Option<&Arc<SshConnection>>,
@@ -305,9 +307,9 @@ async fn open_transport(
         let Some(proxy) = &hop.proxy_command else {
             return Ok((Box::new(connect_tcp(hop, deadline).await.map_err(ConnectError::Final)?), None));
         };
-        let wrong = |what| RemoteError::InvalidConfig { what, hint: "is the shell of $SHELL there?".to_owned() };
-        let (program, story) = proxy_command::start_proxy(proxy).map_err(wrong).map_err(ConnectError::Final)?;
-        return Ok((Box::new(program), Some(story)));
+        let wrong = |what| RemoteError::InvalidConfig { what, hint: "check that the shell named by $SHELL exists".to_owned() };
+        let (program, proxy_log) = proxy_command::start_proxy(proxy).map_err(wrong).map_err(ConnectError::Final)?;
+        return Ok((Box::new(program), Some(proxy_log)));
     };
     let fail = |why: String, hint: String, retry| {
         ConnectError::Final(RemoteError::Lost {
@@ -320,14 +322,16 @@ async fn open_transport(
         TcpChannelResult::Open(channel) => Ok((Box::new(channel.into_stream()), None)),
         TcpChannelResult::TimedOut => Err(fail(format!("port {} did not answer", hop.port), String::new(), true)),
         TcpChannelResult::ConnectionLost => Err(fail(below.lost_error().to_string(), String::new(), true)),
-        TcpChannelResult::Refused { code: ChannelOpenFailure::AdministrativelyProhibited, .. } => {
-            Err(fail("it forbids forwarding".to_owned(), format!("sshd_config of {} needs AllowTcpForwarding yes", below.name), false))
-        }
+        TcpChannelResult::Refused { code: ChannelOpenFailure::AdministrativelyProhibited, .. } => Err(fail(
+            "it does not allow forwarding".to_owned(),
+            format!("set AllowTcpForwarding yes in sshd_config on {}", below.name),
+            false,
+        )),
         TcpChannelResult::Refused { reason, .. } => Err(fail(format!("port {}: {}", hop.port, reason.to_lowercase()), String::new(), true)),
     }
 }
 
-/// Where a hop is, for people.
+/// Location of a hop for messages.
 fn describe_port(hop: &Hop, parent: Option<&SshConnection>) -> String {
     format!("port {}{}", hop.port, describe_parent(parent))
 }
@@ -342,28 +346,28 @@ fn handshake_timeout_error(hop: &Hop, place: &str, greeting: &Greeting) -> Remot
     }
     let within = hop.connect_timeout;
     let why = match (greeting.first_line(), greeting.non_ssh_line()) {
-        (None, _) => format!("it took the connection and said nothing within {within:?}"),
+        (None, _) => format!("it accepted the connection but sent nothing within {within:?}"),
         (Some(_), None) => format!("it did not finish the key exchange within {within:?}"),
-        (_, Some(said)) => format!("it said “{said}” and no SSH greeting within {within:?}"),
+        (_, Some(line)) => format!("it sent “{line}” but no SSH greeting within {within:?}"),
     };
     RemoteError::Lost {
         what: hop.prefix_message(&format!("could not connect to {place}: {why}")),
-        hint: "is it an sshd, and is the host overloaded?".to_owned(),
+        hint: "check that an sshd listens there and that the host is not overloaded".to_owned(),
         retry: true,
     }
 }
 
-/// The error for a server that speaks no SSH 2. (1.99 speaks both.)
+/// The error for a server without SSH 2. (1.99 supports both.)
 fn ssh1_error(hop: &Hop, place: &str, greeting: &Greeting) -> Option<RemoteError> {
-    let said = greeting.first_line().filter(|said| said.starts_with("SSH-1.") && !said.starts_with("SSH-1.99"))?;
+    let line = greeting.first_line().filter(|line| line.starts_with("SSH-1.") && !line.starts_with("SSH-1.99"))?;
     Some(RemoteError::Lost {
-        what: hop.prefix_message(&format!("could not connect to {place}: it speaks only SSH 1 (“{said}”), which is not safe")),
-        hint: "the host needs an sshd that speaks SSH 2".to_owned(),
+        what: hop.prefix_message(&format!("could not connect to {place}: it supports only SSH 1 (“{line}”), which is insecure")),
+        hint: "the host needs an sshd that supports SSH 2".to_owned(),
         retry: false,
     })
 }
 
-/// Puts a failed handshake into words, and says whether it is worth another try.
+/// Describes a failed handshake and decides whether to retry.
 fn handshake_failure(
     hop: &Hop,
     place: &str,
@@ -386,24 +390,28 @@ fn handshake_failure(
     match &error {
         russh::Error::NoCommonAlgo { kind, theirs, .. } => ConnectError::Final(no_common_algorithm_error(hop, kind, theirs)),
         russh::Error::Version => {
-            let said = greeting.first_line().map(|said| format!("; it said “{said}”")).unwrap_or_default();
-            let hint = format!("is {} the right port?", hop.port);
-            ConnectError::Final(fails(format!("what listens there is no SSH server{said}"), &hint, false))
+            let line = greeting.first_line().map(|line| format!("; it sent “{line}”")).unwrap_or_default();
+            let hint = format!("check that {} is the right port", hop.port);
+            ConnectError::Final(fails(format!("the server on this port is not an SSH server{line}"), &hint, false))
         }
         russh::Error::HUP | russh::Error::Disconnect | russh::Error::IO(_) => {
             let why = match (disconnect_info.reason.get(), greeting.non_ssh_line(), greeting.first_line()) {
                 (Some(why), ..) => why.clone(),
-                (_, Some(said), _) => format!("it said “{said}” and closed"),
-                (.., Some(_)) => format!("{}, during the key exchange", describe_error(&error)),
-                (.., None) => format!("{}, without a word", describe_error(&error)),
+                (_, Some(line), _) => format!("it sent “{line}” and closed the connection"),
+                (.., Some(_)) => format!("{} during the key exchange", describe_error(&error)),
+                (.., None) => format!("{} before sending anything", describe_error(&error)),
             };
-            ConnectError::Busy(fails(why, "sshd may be busy (MaxStartups), or refuse this address for a while (PerSourcePenalties)", true))
+            ConnectError::Busy(fails(
+                why,
+                "sshd may be busy (MaxStartups), or be refusing this address temporarily (PerSourcePenalties)",
+                true,
+            ))
         }
-        _ => ConnectError::Final(fails(format!("{}, during the key exchange", describe_error(&error)), "", true)),
+        _ => ConnectError::Final(fails(format!("{} during the key exchange", describe_error(&error)), "", true)),
     }
 }
 
-/// Says what the two sides do not share, and which line of ssh_config has a part in it.
+/// Names the missing common algorithm and the line of ssh_config that restricts it.
 fn no_common_algorithm_error(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[String]) -> RemoteError {
     let Some((kind, list)) = algorithm_preferences::find_algorithm_list(&hop.algorithms, kind) else {
         return RemoteError::Refused { what: hop.prefix_message("no common compression"), hint: String::new() };
@@ -411,10 +419,9 @@ fn no_common_algorithm_error(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[S
     let left_out = list.unsupported_notice(kind).map(|text| format!(" ({text})")).unwrap_or_default();
     let hint = match &list.origin {
         Some(place) => format!("allow one of them in {} ({place})", kind.keyword()),
-        None => format!(
-            "the host's sshd is too old, or restricted to algorithms that are not safe; {} +… in ssh_config allows more",
-            kind.keyword()
-        ),
+        None => {
+            format!("the host's sshd is too old or restricted to insecure algorithms; `{} +…` in ssh_config allows more", kind.keyword())
+        }
     };
     let theirs: Vec<&str> = theirs.iter().map(String::as_str).filter(|name| !algorithm_preferences::is_kex_marker(name)).collect();
     let (noun, theirs, ours) = (kind.noun(), theirs.join(", "), list.names.join(", "));
@@ -432,7 +439,7 @@ fn russh_config(hop: &Hop, verifier: &HostKeyVerifier) -> Config {
         channel_buffer_size: if hop.is_jump { JUMP_CHANNEL_BUFFER } else { CHANNEL_BUFFER },
         keepalive_interval: hop.keepalive_interval,
         keepalive_max: hop.keepalive_max,
-        // The transport notices silence, and tells it from a reader of ours that takes its time.
+        // The transport detects silence and distinguishes it from a slow consumer.
         inactivity_timeout: None,
         nodelay: true,
         preferred: algorithm_preferences::build_preferred(&hop.algorithms, verifier),

@@ -1,6 +1,4 @@
-//! A deadline for servers that stands still while a person or an agent is waited for; while it is a person, nothing is kept from others.
-//!
-//! Uses nothing.
+//! A deadline for servers that pauses while the user or an agent is waited for; during a prompt, queue slots are released.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -9,19 +7,19 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// How often a standing clock is looked at.
+/// Polling interval of a paused clock.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Places in the queues that handshakes wait in.
+/// Slots in the handshake queues.
 pub(super) type QueuePermits = Vec<OwnedSemaphorePermit>;
 
-/// When an answer is late, and which places in the queues are held until then.
+/// The deadline, and the queue slots held until then.
 pub(super) struct PausableDeadline(Mutex<DeadlineState>);
 
 struct DeadlineState {
     deadline: Instant,
     paused_since: Option<Instant>,
-    /// Whether somebody was waited for.
+    /// Whether the clock was ever paused.
     paused_total: Duration,
     queue_permits: QueuePermits,
 }
@@ -36,7 +34,7 @@ impl PausableDeadline {
         }))
     }
 
-    /// The same as `pause`, and gives the places in the queues to others: a person may take minutes, and this handshake has nearly no work
+    /// Like `pause`, and releases the queue slots: a prompt may take minutes, and this handshake has almost no work
     /// left to do.
     pub(super) fn pause_for_user(&self) -> PauseGuard<'_> {
         drop(std::mem::take(&mut self.state().queue_permits));
@@ -47,18 +45,18 @@ impl PausableDeadline {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the clock until the guard is dropped.
+    /// Pauses the clock until the guard is dropped.
     pub(super) fn pause(&self) -> PauseGuard<'_> {
         self.state().paused_since = Some(Instant::now());
         PauseGuard(self)
     }
 
-    /// How long others than the server were waited for.
+    /// Total paused time.
     pub(super) fn paused_total(&self) -> Duration {
         self.state().paused_total
     }
 
-    /// Waits for `work`; `None`: the time is over.
+    /// Runs `work`; `None` if the time is over.
     pub(super) async fn wait_for<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
         loop {
@@ -80,7 +78,7 @@ impl PausableDeadline {
     }
 }
 
-/// While it lives, the clock stands.
+/// Pauses the clock while it exists.
 pub(super) struct PauseGuard<'a>(&'a PausableDeadline);
 
 impl Drop for PauseGuard<'_> {

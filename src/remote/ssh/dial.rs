@@ -1,6 +1,4 @@
-//! Opens a TCP connection: looks the name up, tries its addresses side by side (RFC 8305), from the address that ssh_config wants.
-//!
-//! Uses `hop`. Knows nothing of SSH.
+//! Opens a TCP connection: resolves the name and tries its addresses in parallel (RFC 8305), from the configured bind address.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,19 +15,19 @@ use crate::remote::RemoteError;
 use crate::remote::connection_options::BindOptions;
 use crate::remote::hop::{AddressFamily, Hop};
 
-/// How long the kernel keeps trying to hand over bytes that nobody acknowledges.
+/// How long the kernel retries unacknowledged data.
 #[cfg(target_os = "linux")]
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The kernel's own probes do not come more often than this.
+/// Minimum interval of TCP keepalives.
 const MIN_KEEPALIVE: Duration = Duration::from_secs(1);
-/// When the next address is tried beside one that has not answered yet (the Connection Attempt Delay of RFC 8305).
+/// Delay before the next address is tried (the Connection Attempt Delay of RFC 8305).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// Between two of `ConnectionAttempts`, as OpenSSH waits.
+/// Delay between two `ConnectionAttempts`, as in OpenSSH.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How many failed addresses are named.
+/// Maximum number of failed addresses in a message.
 const MAX_SHOWN_ADDRESSES: usize = 4;
 
-/// Opens a TCP connection to a hop. `ConnectionAttempts` are made until the deadline.
+/// Opens a TCP connection to a hop, with `ConnectionAttempts` until the deadline.
 pub(super) async fn connect_tcp(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
     let mut left = hop.connection_attempts.max(1);
     loop {
@@ -48,7 +46,7 @@ pub(super) async fn connect_tcp(hop: &Hop, deadline: Instant) -> Result<TcpStrea
 async fn connect_once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
     let addresses = resolve_addresses(&hop.host, hop.port, hop.address_family, deadline).await.map_err(|why| RemoteError::Lost {
         what: hop.prefix_message(&format!("its address was not found: {why}")),
-        hint: "give `address:` in the inventory or `HostName` in ssh_config".to_owned(),
+        hint: "set `address` in the inventory or `HostName` in ssh_config".to_owned(),
         retry: true,
     })?;
     let sources = bind_addresses(&hop.bind, hop.address_family, deadline).await?;
@@ -63,16 +61,16 @@ async fn connect_once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteE
                 hop.port,
                 describe_failures(&failed, hop.connect_timeout)
             )),
-            hint: "is the host up, is its address right, and does sshd listen there?".to_owned(),
+            hint: "check that the host is up, its address is right and sshd listens there".to_owned(),
             retry: true,
         }),
     }
 }
 
-/// Why none of the addresses answered; nothing as a reason means that there was no answer.
+/// Why every address failed; no reason means no answer.
 type FailedAddresses = Vec<(SocketAddr, Option<String>)>;
 
-/// The reasons, with the addresses where there are several: many hosts share one reason.
+/// The reasons, with addresses if there are several: many hosts share one reason.
 fn describe_failures(failed: &FailedAddresses, within: Duration) -> String {
     let why = |why: &Option<String>| why.clone().unwrap_or_else(|| format!("no answer within {within:?}"));
     if let [(_, only)] = failed.as_slice() {
@@ -86,7 +84,7 @@ fn describe_failures(failed: &FailedAddresses, within: Duration) -> String {
     all.join("; ")
 }
 
-/// Tries one address after the other, each a moment after the one before it or as soon as that has failed; the first connection wins and the
+/// Tries the addresses, each with a delay after the previous one or as soon as that has failed; the first connection wins and the
 /// others are closed.
 async fn race_addresses(addresses: Vec<SocketAddr>, sources: &[IpAddr], deadline: Instant) -> Result<TcpStream, FailedAddresses> {
     let mut waiting: VecDeque<SocketAddr> = addresses.into();
@@ -115,13 +113,13 @@ async fn race_addresses(addresses: Vec<SocketAddr>, sources: &[IpAddr], deadline
     }
 }
 
-/// Connects from the first source of the address's family; from anywhere where no source is wanted.
+/// Connects from the first source address of the same family; without sources, from any.
 async fn connect_from(address: SocketAddr, sources: &[IpAddr]) -> io::Result<TcpStream> {
     if sources.is_empty() {
         return TcpStream::connect(address).await;
     }
     let source = sources.iter().find(|s| s.is_ipv4() == address.is_ipv4());
-    let source = source.ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to bind to is of its family"))?;
+    let source = source.ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "no bind address has the same family"))?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket
         .bind(SocketAddr::new(*source, 0))
@@ -131,7 +129,7 @@ async fn connect_from(address: SocketAddr, sources: &[IpAddr]) -> io::Result<Tcp
 
 /// The addresses of `BindAddress` or, without it, of `BindInterface`.
 async fn bind_addresses(bind: &BindOptions, family: AddressFamily, deadline: Instant) -> Result<Vec<IpAddr>, RemoteError> {
-    let wrong = |what: String| RemoteError::InvalidConfig { what, hint: "mend or leave out BindAddress and BindInterface".to_owned() };
+    let wrong = |what: String| RemoteError::InvalidConfig { what, hint: "correct or remove BindAddress and BindInterface".to_owned() };
     if let Some(address) = &bind.address {
         let found = resolve_addresses(address, 0, family, deadline).await;
         return found.map(|all| all.iter().map(SocketAddr::ip).collect()).map_err(|why| wrong(format!("BindAddress {address}: {why}")));
@@ -144,16 +142,12 @@ async fn bind_addresses(bind: &BindOptions, family: AddressFamily, deadline: Ins
     };
     let mut found: Vec<IpAddr> = all.filter(|a| a.interface_name == *interface).filter_map(|a| ip(a.address?)).collect();
     found.retain(|a| family.allows(a));
-    // A link-local address reaches nobody without its zone.
+    // A link-local address is unusable without its zone.
     found.sort_by_key(|a| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local()));
-    if found.is_empty() {
-        Err(wrong(format!("BindInterface {interface}: there is no such interface, or it has no address")))
-    } else {
-        Ok(found)
-    }
+    if found.is_empty() { Err(wrong(format!("BindInterface {interface}: no such interface, or it has no address"))) } else { Ok(found) }
 }
 
-/// Looks a name up; an error is a fragment.
+/// Resolves a name; the error is a fragment.
 async fn resolve_addresses(host: &str, port: u16, family: AddressFamily, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
     let found = match tokio::time::timeout_at(deadline, tokio::net::lookup_host((host, port))).await {
         Ok(Ok(found)) => found,
@@ -161,10 +155,10 @@ async fn resolve_addresses(host: &str, port: u16, family: AddressFamily, deadlin
         Err(_) => return Err("no answer".to_owned()),
     };
     let found: Vec<SocketAddr> = found.filter(|a| family.allows(&a.ip())).collect();
-    if found.is_empty() { Err("it has none of the wanted family (AddressFamily)".to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err("it has no address of the requested family (AddressFamily)".to_owned()) } else { Ok(found) }
 }
 
-/// Families in turns, the first address's first, else in the order that they came.
+/// Alternates address families, starting with the first address's; otherwise keeps the order.
 fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first = addresses.first().is_none_or(SocketAddr::is_ipv4);
     let (mut one, mut other): (VecDeque<_>, VecDeque<_>) = addresses.into_iter().partition(|a| a.is_ipv4() == first);
@@ -176,7 +170,7 @@ fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     all
 }
 
-/// Sets what makes death noticed and small packets quick. A kernel that refuses one of these still carries the connection.
+/// Sets keepalive and latency options. A refused option does not fail the connection.
 fn set_socket_options(stream: &TcpStream, hop: &Hop) {
     let mut refused = Vec::new();
     refused.extend(stream.set_nodelay(true).err());
@@ -213,7 +207,7 @@ mod tests {
         assert_eq!(interleave_families(vec![socket_addr("1.1.1.1:1")]), [socket_addr("1.1.1.1:1")]);
     }
 
-    /// Addresses on loopback where a connection hangs: the queue is full and nobody takes from it.
+    /// Loopback addresses where a connection hangs: the accept queue is full.
     async fn full_backlog_listener() -> (Vec<TcpStream>, tokio::net::TcpListener, SocketAddr) {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(socket_addr("127.0.0.1:0")).expect("bound");
@@ -243,8 +237,8 @@ mod tests {
         let closed = socket_addr("127.0.0.1:1");
         let failed =
             race_addresses(vec![closed, silent], &[], Instant::now() + Duration::from_millis(600)).await.expect_err("nobody answers");
-        let told = describe_failures(&failed, Duration::from_millis(600));
-        assert_eq!(told, format!("{closed}: connection refused; {silent}: no answer within 600ms"));
+        let text = describe_failures(&failed, Duration::from_millis(600));
+        assert_eq!(text, format!("{closed}: connection refused; {silent}: no answer within 600ms"));
     }
 
     #[tokio::test]

@@ -1,17 +1,15 @@
-//! Reads an answer as it arrives: noise, begin mark, body, end mark; keeps what is allowed and counts the rest.
-//!
-//! Uses `shell`. Pure.
+//! Parses an answer as it arrives: noise, begin mark, body, end mark; keeps up to a limit and counts the rest.
 
 use bytes::Bytes;
 
 use crate::model::script_frame::{EndMarker, ScriptFrame};
 
-/// Noise before the begin mark that is kept, to find the mark and to show what was there instead.
+/// Bytes kept before the begin mark, to find the mark and to show what came instead.
 const MAX_NOISE: usize = 64 << 10;
-/// What a shell is told before its script, so that it can be killed by its number where sshd delivers no signals (to root, for one).
+/// Printed by a shell before its script, so that it can be killed by pid where sshd delivers no signals (as root, for example).
 pub(super) const PRINT_SHELL_PID: &str = "printf '\\036shell %d\\n' \"$$\"\n";
 
-/// Looks for the begin mark behind login noise.
+/// Finds the begin mark after login noise.
 pub(super) struct BeginMarkScanner {
     mark: Vec<u8>,
     noise: Vec<u8>,
@@ -24,7 +22,7 @@ impl BeginMarkScanner {
         BeginMarkScanner { mark: frame.begin_marker(), noise: Vec::new(), mark_seen: false }
     }
 
-    /// Takes what has arrived; gives what came behind the mark, once it was seen.
+    /// Adds received bytes; returns those after the mark, once it was seen.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         self.noise.extend_from_slice(bytes);
         if let Some(at) = memchr::memmem::find(&self.noise, &self.mark) {
@@ -39,17 +37,17 @@ impl BeginMarkScanner {
         None
     }
 
-    /// What came before the mark, or instead of it.
+    /// The bytes before the mark, or instead of it.
     pub(super) fn noise(&self) -> &[u8] {
         &self.noise
     }
 
-    /// Whether the shell may still say its number: it does so before the mark.
+    /// Whether the shell may still print its pid: it does so before the mark.
     pub(super) fn may_print_shell_pid(&self) -> bool {
         !self.mark_seen && self.shell_pid().is_none()
     }
 
-    /// The shell's process number, as it introduced itself; never 0 or 1, and none while its line is not whole.
+    /// The pid that the shell printed; never 0 or 1, `None` while the line is incomplete.
     pub(super) fn shell_pid(&self) -> Option<u32> {
         let head = b"\x1eshell ";
         let at = memchr::memmem::rfind(&self.noise, head)? + head.len();
@@ -59,12 +57,12 @@ impl BeginMarkScanner {
     }
 }
 
-/// Takes the marks away from an answer as it comes.
+/// Removes the marks from an answer as it arrives.
 pub(super) struct FrameDecoder {
     frame: ScriptFrame,
     scanner: BeginMarkScanner,
     body_started: bool,
-    /// What may be the beginning of the end mark.
+    /// A possible start of the end mark.
     pending: Vec<u8>,
     exit_status: Option<i32>,
 }
@@ -75,7 +73,7 @@ impl FrameDecoder {
         FrameDecoder { frame, scanner: opening, body_started: false, pending: Vec::new(), exit_status: None }
     }
 
-    /// Takes what has arrived; gives what of it the script wrote, as far as that is certain.
+    /// Adds received bytes; returns the script's output as far as it is certain.
     pub(super) fn push(&mut self, bytes: Bytes) -> Bytes {
         if self.exit_status.is_some() {
             return Bytes::new();
@@ -103,17 +101,17 @@ impl FrameDecoder {
         }
     }
 
-    /// The script's exit status, once its end mark was seen.
+    /// The script's exit status, once the end mark was seen.
     pub(super) fn exit_status(&self) -> Option<i32> {
         self.exit_status
     }
 
-    /// What came before the begin mark, or instead of it.
+    /// The bytes before the begin mark, or instead of it.
     pub(super) fn noise(&self) -> &[u8] {
         self.scanner.noise()
     }
 
-    /// What came before the answer.
+    /// The bytes before the answer.
     pub(super) fn into_scanner(self) -> BeginMarkScanner {
         self.scanner
     }
@@ -133,7 +131,7 @@ impl BoundedBuffer {
         self.dropped = self.dropped.saturating_add(u64::try_from(bytes.len() - taken).unwrap_or(u64::MAX));
     }
 
-    /// Takes bytes and forgets the oldest beyond the limit.
+    /// Adds bytes and drops the oldest beyond the limit.
     pub(super) fn push_rolling(&mut self, bytes: &[u8], limit: usize) {
         self.bytes.extend_from_slice(bytes);
         self.bytes.drain(..self.bytes.len().saturating_sub(limit));

@@ -1,6 +1,4 @@
-//! What is offered to a server, in which order, and who signs it.
-//!
-//! Uses `keys` and `agent`. Only computes, but for [`KeySigner`], which signs.
+//! Which keys are offered to a server, in which order, and who signs.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -24,24 +22,24 @@ use crate::text::shell_quote::quote;
 pub(super) enum KeySource {
     Agent(Box<AgentIdentity>),
     File(Arc<PrivateKey>),
-    /// A file that is still encrypted.
+    /// An encrypted key file.
     EncryptedFile(PathBuf),
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct KeyOffer {
-    /// `None`: it is known once the file is open.
+    /// `None` until the file is decrypted.
     pub(super) key: Option<PublicKey>,
     /// Offered instead of the bare key.
     pub(super) certificate: Option<Certificate>,
     pub(super) source: KeySource,
-    /// Its name for people; `None`: one of the agent's many.
+    /// Display name; `None` for one of the agent's many.
     pub(super) name: Option<String>,
 }
 
-/// The order in which keys are offered, which is OpenSSH's but for one thing: certificates; keys that a person named, first those that the
-/// agent holds; the agent's other keys, unless only named ones may be used; OpenSSH's usual files. (OpenSSH puts the agent's others before
-/// named files; with at most five tries that could keep the named key from being tried at all.)
+/// The order of offered keys is OpenSSH's with one exception: certificates; keys named in the settings, first those held by
+/// the agent; the agent's other keys, unless only named ones are allowed; OpenSSH's default files. (OpenSSH puts the agent's others before
+/// named files; with at most five attempts that could keep the named key from being tried at all.)
 pub(super) fn order_offers(
     hop: &Hop,
     keyring: &Keyring,
@@ -65,7 +63,7 @@ pub(super) fn order_offers(
     (offers.into(), unusable)
 }
 
-/// The certificates of files, each with who can sign for it.
+/// Certificates from files, each with the key that can sign for it.
 fn certificate_offers(
     files: &LoadedIdentities,
     agent: &mut [Option<AgentIdentity>],
@@ -96,7 +94,7 @@ fn certificate_offers(
     offers
 }
 
-/// The keys of files: those that the agent holds, and those that only the file has.
+/// Keys from files: those that the agent holds, and those that only the file has.
 fn key_offers(
     list: Vec<&(PathBuf, LoadedKey)>,
     keyring: &Keyring,
@@ -113,7 +111,7 @@ fn key_offers(
         }
         if let LoadedKey::SecurityKey(_) = key {
             unusable.push(UnusableIdentity {
-                what: format!("{shown} is on a FIDO token, with which only an agent can sign, and the agent does not hold it"),
+                what: format!("{shown} is on a FIDO token: only an agent can sign with it, and the agent does not hold it"),
                 hint: format!("ssh-add {}", quote(&path.display().to_string())),
             });
         }
@@ -143,12 +141,12 @@ fn agent_offer(identity: AgentIdentity, name: Option<String>) -> KeyOffer {
     KeyOffer { key: Some(identity.public_key().into_owned()), certificate, source: KeySource::Agent(Box::new(identity)), name }
 }
 
-/// Why an offer that the server would take was not signed.
+/// Why an accepted offer was not signed.
 #[derive(Debug)]
 pub(super) enum SignError {
     /// The connection is gone.
     ConnectionClosed,
-    /// Others may be tried; this is what stood in the way if none opens.
+    /// Other keys may be tried; this is reported if none works.
     KeyUnavailable(RemoteError),
 }
 
@@ -158,8 +156,8 @@ impl From<russh::SendError> for SignError {
     }
 }
 
-/// Signs with what an offer names. russh signs with file keys by itself, but offers an RSA certificate under its SHA-1 name then, and cannot
-/// open a key when the server has said that it would take it.
+/// Signs for an offer. russh could sign with file keys itself, but then it offers an RSA certificate under its SHA-1 name, and it cannot
+/// decrypt a key only after the server accepted it.
 pub(super) struct KeySigner<'a> {
     pub(super) source: KeySource,
     pub(super) agent: Option<&'a mut AgentConnection>,
@@ -200,7 +198,7 @@ impl Signer for KeySigner<'_> {
     }
 }
 
-/// The data with its signature behind it, as RFC 4252 (7) wants it.
+/// The data followed by its signature, as in RFC 4252 (7).
 fn sign_with_key(key: &PrivateKey, hash: Option<HashAlg>, mut data: Vec<u8>) -> Result<Vec<u8>, SignError> {
     let failed = |why: &dyn std::fmt::Display| {
         SignError::KeyUnavailable(RemoteError::Refused {

@@ -1,6 +1,6 @@
-//! Private keys and certificates: read once, opened once, kept in memory for the whole fleet; beside them what else a login needs.
+//! Private keys and certificates: read and decrypted once, kept in memory for the whole fleet.
 //!
-//! Uses `settings`, `hop`, `agent` and `answers`. Owns key files and the questions about them; knows no connections.
+//! Owns key files and passphrase prompts.
 #![expect(clippy::disallowed_methods, reason = "key files are files of the laptop, and a certificate is good for a span of real time")]
 
 use std::collections::HashMap;
@@ -22,18 +22,18 @@ use crate::remote::ssh_settings::{SshSettings, UserPrompt};
 use crate::ssh_config::SettingOrigin;
 use crate::text::shell_quote::quote;
 
-/// No key file is larger.
+/// Maximum size of a key file.
 const MAX_KEY_FILE_BYTES: u64 = 1 << 20;
-/// How often a passphrase may be wrong.
+/// Maximum number of wrong passphrases.
 const MAX_PASSPHRASE_TRIES: usize = 3;
 
 /// What a key file holds.
 #[derive(Debug, Clone)]
 pub(super) enum LoadedKey {
     Decrypted(Arc<PrivateKey>),
-    /// Encrypted; its public half may be known.
+    /// Encrypted; its public key may be known.
     Encrypted(Option<PublicKey>),
-    /// A public key only: the agent may hold its other half.
+    /// A public key only: the agent may hold the private key.
     PublicOnly(PublicKey),
     /// The handle of a key on a FIDO token: only an agent can sign with it.
     SecurityKey(PublicKey),
@@ -49,21 +49,21 @@ impl LoadedKey {
     }
 }
 
-/// A certificate of a user key, with its name for people.
+/// A user certificate with its display name.
 #[derive(Debug, Clone)]
 pub(super) struct UserCertificate {
     pub(super) certificate: Certificate,
     pub(super) name: String,
 }
 
-/// Something that was of no use, and the command that mends it; may be empty.
+/// An unusable identity and the command that fixes it; may be empty.
 #[derive(Debug, Clone)]
 pub(super) struct UnusableIdentity {
     pub(super) what: String,
     pub(super) hint: String,
 }
 
-/// What can be offered from files, and which other files were passed over.
+/// Identities from files, and the files that were skipped.
 #[derive(Debug, Default)]
 pub(super) struct LoadedIdentities {
     pub(super) keys: Vec<(PathBuf, LoadedKey)>,
@@ -73,7 +73,7 @@ pub(super) struct LoadedIdentities {
 
 type DecryptedKeyCell = Arc<OnceCell<Result<Arc<PrivateKey>, RemoteError>>>;
 
-/// Everything that proves who we are, for a fleet.
+/// All identities of a fleet.
 pub(super) struct Keyring {
     home: PathBuf,
     decrypted: Mutex<HashMap<PathBuf, DecryptedKeyCell>>,
@@ -93,12 +93,12 @@ impl Keyring {
         }
     }
 
-    /// Tells the person something.
+    /// Shows a notice to the user.
     pub(super) fn show_notice(&self, text: &str) {
         self.prompt.show_notice(text);
     }
 
-    /// A path as people write it: `~` for the home folder.
+    /// A path with `~` for the home directory.
     pub(super) fn display_path(&self, path: &Path) -> String {
         match path.strip_prefix(&self.home) {
             Ok(rest) if !rest.as_os_str().is_empty() => format!("~/{}", rest.display()),
@@ -106,7 +106,7 @@ impl Keyring {
         }
     }
 
-    /// Reads a hop's key files and certificates. A file that the inventory names must be usable; others are passed over, with the reason.
+    /// Reads a hop's key files and certificates. A file named in the inventory must be usable; others are skipped with a reason.
     pub(super) fn load_identities(&self, hop: &Hop) -> Result<LoadedIdentities, RemoteError> {
         let mut files = LoadedIdentities::default();
         for file in &hop.key_files {
@@ -139,13 +139,13 @@ impl Keyring {
     fn load_certificate(&self, path: &Path) -> Result<Option<UserCertificate>, String> {
         let shown = self.display_path(path);
         let text = read_text(path).map_err(|e| format!("could not read {shown}: {}", super::transport::io_error_text(&e)))?;
-        let certificate = Certificate::from_openssh(text.trim()).map_err(|e| format!("{shown} is no certificate: {e}"))?;
+        let certificate = Certificate::from_openssh(text.trim()).map_err(|e| format!("{shown} is not a certificate: {e}"))?;
         if certificate.cert_type() != CertType::User {
-            return Err(format!("{shown} is a host's certificate, not a user's"));
+            return Err(format!("{shown} is a host certificate, not a user certificate"));
         }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let span = certificate.valid_after()..certificate.valid_before();
-        let name = if span.contains(&now) { shown } else { format!("{shown}, which is not valid now") };
+        let name = if span.contains(&now) { shown } else { format!("{shown} (not valid now)") };
         Ok(Some(UserCertificate { certificate, name }))
     }
 
@@ -171,7 +171,7 @@ impl Keyring {
         }
         check_permissions(path, &shown)?;
         if has_unsupported_encryption(&text) {
-            return Err(format!("{shown} is encrypted in an old way that is not read here"));
+            return Err(format!("{shown} is encrypted in an unsupported legacy format"));
         }
         match russh::keys::decode_secret_key(&text, None) {
             Ok(key) => Ok(Some(match key_kind(key.public_key()) {
@@ -182,24 +182,24 @@ impl Keyring {
             Err(e) => match encrypted_public_key(path, &text) {
                 Some(Some(key)) if key_kind(&key) == KeyKind::SecurityKey => Ok(Some(LoadedKey::SecurityKey(key))),
                 Some(key) => Ok(Some(LoadedKey::Encrypted(key))),
-                None => Err(format!("{shown} is not a private key that can be used: {e}")),
+                None => Err(format!("{shown} is not a usable private key: {e}")),
             },
         }
     }
 
-    /// Keeps a key for the other hosts.
+    /// Shares a decrypted key with the other hosts.
     fn cache_key(&self, path: &Path, key: Arc<PrivateKey>) -> Arc<PrivateKey> {
         let cell = Arc::new(OnceCell::new_with(Some(Ok(key.clone()))));
         self.decrypted.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), cell);
         key
     }
 
-    /// Opens an encrypted key, asking for its passphrase; hosts that want the same key wait for the one answer.
+    /// Decrypts a key, prompting for its passphrase; hosts with the same key share one prompt.
     pub(super) async fn decrypt_key(&self, path: &Path, batch: bool) -> Result<Arc<PrivateKey>, RemoteError> {
         let shown = self.display_path(path);
         let add = format!("ssh-add {}", quote(&path.display().to_string()));
         if batch {
-            let what = format!("{shown} is encrypted, and BatchMode forbids to ask for its passphrase");
+            let what = format!("{shown} is encrypted, and BatchMode forbids asking for its passphrase");
             return Err(RemoteError::InvalidConfig { what, hint: add });
         }
         let cell = self.decrypted.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default().clone();
@@ -219,11 +219,11 @@ impl Keyring {
     }
 }
 
-/// Asks until a passphrase opens the key; an error goes on after its name.
+/// Prompts until a passphrase decrypts the key; the error is a fragment that follows the key's name.
 fn ask_passphrase(prompt: &dyn UserPrompt, shown: &str, text: &str) -> Result<PrivateKey, String> {
     for attempt in 1..=MAX_PASSPHRASE_TRIES {
-        let Some(passphrase) = prompt.ask_secret(&format!("passphrase of {shown}")) else {
-            return Err("is encrypted, and nobody was there to give its passphrase".to_owned());
+        let Some(passphrase) = prompt.ask_secret(&format!("passphrase for {shown}")) else {
+            return Err("is encrypted, and no passphrase was given".to_owned());
         };
         match russh::keys::decode_secret_key(text, Some(&passphrase)) {
             Ok(key) => return Ok(key),
@@ -246,18 +246,18 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The public key that lies beside a private one.
+/// The public key file next to a private key.
 fn load_public_key(path: &Path) -> Option<LoadedKey> {
     let text = read_text(&with_suffix(path, ".pub")).ok()?;
     PublicKey::from_openssh(text.trim()).ok().map(LoadedKey::PublicOnly)
 }
 
-/// Whether a PEM key is encrypted in a way that russh cannot undo: it does AES-128-CBC around RSA keys.
+/// Whether a PEM key uses an encryption that russh does not support: it supports AES-128-CBC around RSA keys.
 fn has_unsupported_encryption(text: &str) -> bool {
     text.contains("DEK-Info:") && !(text.contains("DEK-Info: AES-128-CBC") && text.contains("BEGIN RSA PRIVATE KEY"))
 }
 
-/// The public half of an encrypted key, if it can be known: OpenSSH's format shows it, for others the file beside it does. `None`: the key
+/// The public key of an encrypted key, if it can be read: OpenSSH's format contains it, for others the `.pub` file does. `None`: the key
 /// is not an encrypted one.
 fn encrypted_public_key(path: &Path, content: &str) -> Option<Option<PublicKey>> {
     if let Ok(key) = PrivateKey::from_openssh(content) {
@@ -272,7 +272,7 @@ enum KeyKind {
     Software,
     /// On a token: the file alone cannot sign.
     SecurityKey,
-    /// DSA opens no door any more.
+    /// OpenSSH no longer accepts DSA.
     Unsupported,
 }
 
@@ -293,13 +293,13 @@ fn check_permissions(path: &Path, shown: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The command that mends a key file.
+/// The command that fixes a key file.
 fn repair_hint(path: &Path, what: &str) -> String {
     let path = quote(&path.display().to_string());
     if what.contains("read by others") || what.contains("permission denied") {
         format!("chmod 600 {path}")
-    } else if what.contains("old way") {
-        format!("ssh-keygen -p -f {path}   (writes it anew in OpenSSH's format)")
+    } else if what.contains("legacy format") {
+        format!("ssh-keygen -p -f {path}   (converts it to OpenSSH's format)")
     } else {
         format!("check ssh.identity in the inventory; `ssh-keygen -y -f {path}` shows whether the key can be used")
     }

@@ -1,6 +1,6 @@
 //! The real [`HostConnector`]: one SSH connection per host, through its jump hosts, with bounded handshakes.
 //!
-//! Uses `route_resolver` for the route, `host_key` for host keys, `connection` for connections. Knows nothing of what is run over them.
+//! `route_resolver` finds the route, `host_key` verifies host keys, `connection` opens connections.
 
 mod agent;
 mod algorithm_preferences;
@@ -42,20 +42,20 @@ use super::ssh_settings::SshSettings;
 use super::{HostConnector, Remote, RemoteError};
 use crate::inventory::InventoryHost;
 
-/// Handshakes at once with one sshd: its MaxStartups drops the tenth.
+/// Concurrent handshakes with one sshd: its MaxStartups drops the tenth.
 const HANDSHAKES_PER_SERVER: usize = 8;
-/// Handshakes at once in all.
+/// Concurrent handshakes in total.
 const MAX_HANDSHAKES: usize = 64;
-/// Waits before another try with an sshd that was busy; each is stretched by up to half.
+/// Delays before a busy sshd is tried again; each with up to 50% jitter.
 const BACK_OFF: [Duration; 3] = [Duration::from_millis(200), Duration::from_millis(600), Duration::from_millis(1800)];
-/// For how long a host is tried again after an error that no retry mends, where `ssh.give_up` is not given.
+/// How long to retry a host after an error that retries alone do not fix; default of `ssh.give_up`.
 const DEFAULT_RETRY_WINDOW: Duration = Duration::from_secs(600);
-/// How long a jump host's refusal counts for all hosts behind it; after that one of them tries again: somebody may have mended it.
+/// How long a jump host's refusal applies to all hosts behind it; then one of them tries again, since it may have been fixed.
 const JUMP_FAILURE_TTL: Duration = Duration::from_secs(30);
-/// How often a host is connected again that was gone when the person had answered.
+/// Reconnects after the server closed the connection during a prompt.
 const MAX_PROMPT_RECONNECTS: usize = 2;
 
-/// The hosts of an inventory and the ways to them.
+/// The hosts of an inventory and their routes.
 pub struct SshFleet(Arc<FleetInner>);
 
 struct FleetInner {
@@ -65,30 +65,30 @@ struct FleetInner {
     keyring: Keyring,
     handshake_slots: Arc<Semaphore>,
     server_slots: Mutex<HashMap<String, Arc<Semaphore>>>,
-    /// For another try with an sshd that was busy: many addresses may lead to one sshd (a gateway, a bastion's own containers), whose doors
-    /// know nothing of each other.
+    /// For retries with a busy sshd: several addresses may lead to one sshd (a gateway, a bastion's containers), whose queues
+    /// are independent.
     retry_slots: Arc<Semaphore>,
     jump_hosts: Mutex<HashMap<String, Arc<tokio::sync::Mutex<JumpConnection>>>>,
-    /// What was told once.
+    /// Notices shown once.
     reported: Mutex<HashSet<String>>,
 }
 
-/// A jump host's connection, shared by all that go through it.
+/// A jump host's connection, shared by all hosts behind it.
 #[derive(Default)]
 struct JumpConnection {
     connection: Weak<SshConnection>,
     last_failure: Option<(Instant, RemoteError)>,
 }
 
-/// What a handshake waits for.
+/// The queues of a handshake.
 struct HandshakeSlots<'a> {
     server: &'a Semaphore,
-    /// Whether it is another try.
+    /// Whether it is a retry.
     is_retry: bool,
 }
 
 impl SshFleet {
-    /// Makes a fleet; nothing is connected yet.
+    /// Creates a fleet without connecting.
     pub fn new(hosts: Vec<InventoryHost>, settings: SshSettings) -> Self {
         SshFleet(Arc::new(FleetInner {
             hosts,
@@ -103,7 +103,7 @@ impl SshFleet {
         }))
     }
 
-    /// How each host is reached, first hop first, and where every setting came from; no host is asked.
+    /// The route of each host with the origin of every setting; contacts no host.
     pub async fn describe_routes(&self) -> Vec<Result<Vec<HopReport>, RemoteError>> {
         let fleet = &self.0;
         let way = |host| async move {
@@ -123,7 +123,7 @@ impl FleetInner {
         Ok(Arc::new(SshHost::new(first, further)))
     }
 
-    /// One connection to a host.
+    /// Opens one connection to a host.
     async fn open_connection(&self, host: usize) -> Result<Arc<SshConnection>, RemoteError> {
         let missing = || RemoteError::InvalidConfig { what: format!("the inventory has no host number {host}"), hint: String::new() };
         let way = self.route_resolver.route(self.hosts.get(host).ok_or_else(missing)?).await?;
@@ -137,7 +137,7 @@ impl FleetInner {
         self.connect_hop(last, &route, below).await
     }
 
-    /// The shared connection to a jump host. Those who waited for an attempt that failed get its error instead of trying again.
+    /// The shared connection to a jump host. Callers that waited for a failed attempt get its error instead of trying again.
     async fn jump_connection(&self, hop: &Hop, route: &str, parent: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
         let came = Instant::now();
         let slot = self.jump_hosts.lock().unwrap_or_else(PoisonError::into_inner).entry(route.to_owned()).or_default().clone();
@@ -147,7 +147,7 @@ impl FleetInner {
         }
         let lasting = |when: &Instant, error: &RemoteError| !error.is_retryable() && when.elapsed() < JUMP_FAILURE_TTL;
         if let Some((when, error)) = slot.last_failure.as_ref().filter(|(when, error)| *when >= came || lasting(when, error)) {
-            tracing::debug!(jump = %hop.name, since = ?when.elapsed(), "not tried again");
+            tracing::debug!(jump = %hop.name, since = ?when.elapsed(), "not retried");
             return Err(error.clone());
         }
         match self.connect_hop(hop, route, parent).await {
@@ -164,12 +164,12 @@ impl FleetInner {
     }
 
     async fn connect_hop(&self, hop: &Hop, route: &str, parent: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
-        let door = format!("{route}{}:{}", hop.host, hop.port);
-        let door = self
+        let server = format!("{route}{}:{}", hop.host, hop.port);
+        let server = self
             .server_slots
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .entry(door)
+            .entry(server)
             .or_insert_with(|| Arc::new(Semaphore::new(HANDSHAKES_PER_SERVER)))
             .clone();
         self.report_unsupported_algorithms(hop);
@@ -177,7 +177,7 @@ impl FleetInner {
         let mut spent = Duration::ZERO;
         let mut questions = 0;
         loop {
-            let turns = HandshakeSlots { server: &door, is_retry: waits.len() < BACK_OFF.len() };
+            let turns = HandshakeSlots { server: &server, is_retry: waits.len() < BACK_OFF.len() };
             let failure = match self.attempt_handshake(hop, turns, parent.clone(), &mut spent).await {
                 Ok(link) => return Ok(link),
                 Err(failure) => failure,
@@ -194,7 +194,7 @@ impl FleetInner {
         }
     }
 
-    /// One try, when it is its turn. The time it takes is added to `spent`.
+    /// One attempt after waiting for its turn. The time it takes is added to `spent`.
     async fn attempt_handshake(
         &self,
         hop: &Hop,
@@ -202,24 +202,24 @@ impl FleetInner {
         parent: Option<Arc<SshConnection>>,
         spent: &mut Duration,
     ) -> Result<Arc<SshConnection>, ConnectError> {
-        let closed =
-            |_| ConnectError::Final(RemoteError::InvalidConfig { what: "no more connections are made".to_owned(), hint: String::new() });
+        let closed = |_| {
+            ConnectError::Final(RemoteError::InvalidConfig { what: "shutting down: no new connections".to_owned(), hint: String::new() })
+        };
         let mut places = Vec::new();
         if slots.is_retry {
             places.push(self.retry_slots.clone().acquire_owned().await.map_err(closed)?);
         }
-        // Its sshd counts a login until it is over, whoever is waited for: this place is kept.
+        // Its sshd counts a login until it is complete, also during a prompt: this slot is kept.
         let _door = slots.server.acquire().await.map_err(closed)?;
         places.push(self.handshake_slots.clone().acquire_owned().await.map_err(closed)?);
         let began = Instant::now();
-        let trust = self.load_verifier(hop).await.map_err(ConnectError::Final)?;
-        let made =
-            SshConnection::connect(HandshakeSetup { hop, verifier: trust, keyring: &self.keyring, parent, queue_permits: places }).await;
+        let verifier = self.load_verifier(hop).await.map_err(ConnectError::Final)?;
+        let made = SshConnection::connect(HandshakeSetup { hop, verifier, keyring: &self.keyring, parent, queue_permits: places }).await;
         *spent += began.elapsed();
         made
     }
 
-    /// Tells once which algorithms of ssh_config cannot be offered.
+    /// Reports once which algorithms of ssh_config are not supported.
     fn report_unsupported_algorithms(&self, hop: &Hop) {
         for text in hop.algorithms.unsupported_notices() {
             if self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
@@ -228,20 +228,20 @@ impl FleetInner {
         }
     }
 
-    /// What is known of a hop's key.
+    /// Known keys of a hop.
     async fn load_verifier(&self, hop: &Hop) -> Result<HostKeyVerifier, RemoteError> {
         let (files, name, head, policy) =
             (self.host_key_files.clone(), hop.name.clone(), hop.prefix_message(""), hop.host_key_policy.clone());
         let reading = tokio::task::spawn_blocking(move || files.load_verifier(&name, &head, &policy)).await;
-        let mut trust = reading.map_err(|e| RemoteError::InvalidConfig { what: format!("known_hosts: {e}"), hint: String::new() })??;
+        let mut verifier = reading.map_err(|e| RemoteError::InvalidConfig { what: format!("known_hosts: {e}"), hint: String::new() })??;
         if let Some(command) = &hop.host_key_policy.known_hosts_command {
-            trust.set_command_lines(&command.run(None).await?);
+            verifier.set_command_lines(&command.run(None).await?);
         }
-        Ok(trust)
+        Ok(verifier)
     }
 }
 
-/// A wait stretched by up to half, so that many do not come back at once.
+/// Adds up to 50% jitter, so that many clients do not retry together.
 fn add_jitter(wait: Duration) -> Duration {
     let [first, ..] = connection::random_bytes();
     wait + wait.mul_f64(f64::from(first) / 512.0)

@@ -1,6 +1,4 @@
-//! Where what a script writes goes: into memory up to a limit, or to someone who takes it as it comes.
-//!
-//! Uses `collect`.
+//! Collects a script's output: in memory up to a limit, or forwarded as it arrives.
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -8,7 +6,7 @@ use tokio::time::Instant;
 use super::framing::BoundedBuffer;
 use crate::remote::OutputChunk;
 
-/// What is kept of a passed script's standard error, for its last words.
+/// Bytes of standard error kept of a forwarded script, for error messages.
 const STDERR_TAIL_BYTES: usize = 4 << 10;
 
 #[derive(Default)]
@@ -17,16 +15,16 @@ pub(super) struct CapturedOutput {
     pub(super) stderr: BoundedBuffer,
 }
 
-/// Takes what a script writes.
+/// Destination of a script's output.
 pub(super) enum OutputSink {
-    /// Into memory, up to so many bytes of each.
+    /// In memory, up to a limit per stream.
     Capture(CapturedOutput, usize),
-    /// To someone who takes it as it comes; the last words are kept.
+    /// Forwarded as it arrives; the end of standard error is kept.
     Forward(mpsc::Sender<OutputChunk>, BoundedBuffer),
 }
 
 impl OutputSink {
-    /// Keeps up to `limit` bytes of each.
+    /// Keeps up to `limit` bytes per stream.
     pub(super) fn capture(limit: usize) -> Self {
         OutputSink::Capture(CapturedOutput::default(), limit)
     }
@@ -35,7 +33,7 @@ impl OutputSink {
         OutputSink::Forward(chunks, BoundedBuffer::default())
     }
 
-    /// Takes a piece; whether it was taken before the deadline.
+    /// Adds a chunk; `false` if it was not taken before the deadline.
     pub(super) async fn push(&mut self, chunk: OutputChunk, deadline: Instant) -> bool {
         match (self, chunk) {
             (OutputSink::Capture(kept, limit), OutputChunk::Stdout(bytes)) => kept.stdout.push(&bytes, *limit),
@@ -50,7 +48,7 @@ impl OutputSink {
         true
     }
 
-    /// Ends when nobody takes pieces any more.
+    /// Completes when the receiver is dropped.
     pub(super) async fn wait_closed(&self) {
         match self {
             OutputSink::Capture(..) => std::future::pending().await,
@@ -58,7 +56,7 @@ impl OutputSink {
         }
     }
 
-    /// The newest of standard error.
+    /// The end of standard error.
     pub(super) fn stderr_tail(&self) -> &[u8] {
         match self {
             OutputSink::Capture(kept, _) => &kept.stderr.bytes,

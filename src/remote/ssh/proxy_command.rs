@@ -1,7 +1,5 @@
-//! `ProxyCommand`: a program of the laptop whose input and output are the connection. It is gone when the connection is, and what it said on
-//! standard error is kept for the message.
-//!
-//! Uses `process`. Knows nothing of SSH.
+//! `ProxyCommand`: a local program whose input and output carry the connection. It is killed with the connection, and the end of its
+//! standard error is kept for the error message.
 
 use std::io;
 use std::pin::Pin;
@@ -18,9 +16,9 @@ use tokio_util::task::TaskTracker;
 use crate::remote::connection_options::ProxyCommand;
 use crate::remote::process::{self, ProcessGroup};
 
-/// How long it may take to end once its connection is gone; then it is killed.
+/// How long it may take to exit after its connection ended; then it is killed.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
-/// How much of what it says last is kept.
+/// Bytes of standard error kept.
 const STDERR_TAIL_BYTES: usize = 4096;
 
 /// A running ProxyCommand. Dropping it ends the program.
@@ -30,7 +28,7 @@ pub(super) struct ProxyProcess {
     _stop: DropGuard,
 }
 
-/// What is known of a ProxyCommand, also after its end.
+/// Details of a ProxyCommand, also after its end.
 #[derive(Debug, Clone)]
 pub(super) struct ProxyLog {
     command: String,
@@ -45,21 +43,21 @@ struct ProxyEnd {
     status: OnceLock<ExitStatus>,
 }
 
-/// Starts the program; an error is a fragment.
+/// Starts the program; the error is a fragment.
 pub(super) fn start_proxy(proxy: &ProxyCommand) -> Result<(ProxyProcess, ProxyLog), String> {
     let (command, place) = (proxy.command.clone(), proxy.origin.clone());
     let script = format!("exec {command}");
     let started = ProcessGroup::spawn(proxy.shell.as_str(), &["-c", &script], true);
     let (group, (input, output, err)) =
         started.map_err(|e| format!("ProxyCommand `{command}` ({place}): {} could not be started: {e}", proxy.shell))?;
-    let (told, over, tasks) = (Arc::new(ProxyEnd::default()), CancellationToken::new(), TaskTracker::new());
-    tasks.spawn(watch_exit(group, over.clone(), told.clone()));
-    tasks.spawn(collect_stderr(err, over.clone(), told.clone()));
+    let (end, over, tasks) = (Arc::new(ProxyEnd::default()), CancellationToken::new(), TaskTracker::new());
+    tasks.spawn(watch_exit(group, over.clone(), end.clone()));
+    tasks.spawn(collect_stderr(err, over.clone(), end.clone()));
     tasks.close();
-    Ok((ProxyProcess { input, output, _stop: over.drop_guard() }, ProxyLog { command, origin: place, end: told, tasks }))
+    Ok((ProxyProcess { input, output, _stop: over.drop_guard() }, ProxyLog { command, origin: place, end, tasks }))
 }
 
-/// Waits for the program's end, or for that of its connection: then it is asked to end, and soon killed.
+/// Waits for the program or its connection to end; in the latter case it gets TERM and soon KILL.
 async fn watch_exit(mut group: ProcessGroup, closed: CancellationToken, proxy_end: Arc<ProxyEnd>) {
     let ended = match closed.run_until_cancelled(group.wait()).await {
         Some(ended) => Some(ended),
@@ -77,25 +75,25 @@ async fn watch_exit(mut group: ProcessGroup, closed: CancellationToken, proxy_en
     }
 }
 
-/// Keeps the end of what it says. A program that it left behind may hold the pipe for ever: then this ends with the connection.
+/// Keeps the end of its standard error. A program that it left behind may hold the pipe forever: then this ends with the connection.
 async fn collect_stderr(mut err: ChildStderr, closed: CancellationToken, proxy_end: Arc<ProxyEnd>) {
     let mut bytes = [0; 1024];
     loop {
         let read = match closed.run_until_cancelled(err.read(&mut bytes)).await {
             Some(read) => read,
-            // What it said before it was asked to end.
+            // Its output before it was asked to exit.
             None => tokio::time::timeout(EXIT_GRACE, err.read(&mut bytes)).await.unwrap_or(Ok(0)),
         };
-        let Some(said) = read.ok().filter(|n| *n > 0).and_then(|n| bytes.get(..n)) else { return };
+        let Some(received) = read.ok().filter(|n| *n > 0).and_then(|n| bytes.get(..n)) else { return };
         let mut tail = proxy_end.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        tail.extend_from_slice(said);
+        tail.extend_from_slice(received);
         let more = tail.len().saturating_sub(STDERR_TAIL_BYTES);
         tail.drain(..more);
     }
 }
 
 impl ProxyLog {
-    /// Which command it was, how it ended and what it said last; called once its connection is gone.
+    /// The command, its exit status and the end of its output; call after its connection ended.
     pub(super) async fn describe(&self) -> String {
         if tokio::time::timeout(EXIT_GRACE * 3, self.tasks.wait()).await.is_err() {
             tracing::debug!("a ProxyCommand is slow to end");
@@ -104,8 +102,8 @@ impl ProxyLog {
         let status =
             self.end.status.get().filter(|s| !hung_up(s)).map(|s| format!("; {}", process::describe_exit_status(*s))).unwrap_or_default();
         let tail = self.end.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = process::last_lines(&tail).map(|line| format!("; it said “{line}”")).unwrap_or_default();
-        format!("ProxyCommand `{}` ({}){status}{said}", self.command, self.origin)
+        let output = process::last_lines(&tail).map(|line| format!("; it printed “{line}”")).unwrap_or_default();
+        format!("ProxyCommand `{}` ({}){status}{output}", self.command, self.origin)
     }
 }
 
@@ -128,7 +126,7 @@ impl AsyncWrite for ProxyProcess {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Closing the pipe is how its end is told.
+        // Closing the pipe signals the end.
         self.input = None;
         Poll::Ready(Ok(()))
     }

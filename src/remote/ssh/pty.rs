@@ -1,6 +1,6 @@
-//! A talk's life: a terminal where one is wanted, the program, then bytes both ways until it ends.
+//! An interactive session: a terminal if requested, the program, then bytes in both directions until it ends.
 //!
-//! Uses `session`. Nothing is framed: what the person types is the program's, and what it writes is theirs.
+//! Nothing is framed: input and output are passed through unchanged.
 
 use russh::client::Msg;
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
@@ -12,24 +12,24 @@ use crate::remote::{ChannelInput, OutputChunk, PtySpec, RemoteError};
 
 type ReadySender = oneshot::Sender<Result<(), RemoteError>>;
 
-/// What connects a talk with who started it.
+/// Connects the session with its caller.
 pub(super) struct InteractiveEnds {
     pub(super) output: mpsc::Sender<OutputChunk>,
     pub(super) input: mpsc::Receiver<ChannelInput>,
-    /// Hears whether it began.
+    /// Reports whether the program started.
     pub(super) started: ReadySender,
 }
 
-/// What is waited for before it has started.
+/// State before the start.
 struct PendingStart {
     started: Option<ReadySender>,
-    /// The answers to come: one for the terminal, one for the program.
+    /// Expected replies: one for the terminal, one for the program.
     pending_replies: usize,
     has_pty: bool,
 }
 
 impl ScriptSession {
-    /// Runs a talk to its end; how the program ended.
+    /// Runs a session to its end; returns how the program ended.
     pub(super) async fn run_interactive(
         &mut self,
         line: String,
@@ -59,7 +59,7 @@ impl ScriptSession {
         how
     }
 
-    /// Hands over what comes until the channel is closed, or nobody takes it any more.
+    /// Forwards output until the channel is closed or the receiver is dropped.
     async fn forward_output(
         &self,
         read: &mut ChannelReadHalf,
@@ -98,13 +98,13 @@ impl ScriptSession {
         }
     }
 
-    /// What was refused: the terminal is asked for first.
+    /// The error for a refused request: the terminal is requested first.
     fn start_refusal(&self, start: &PendingStart) -> RemoteError {
         if start.has_pty && start.pending_replies == 2 {
             return RemoteError::Refused {
-                what: "sshd gives this user no terminal".to_owned(),
+                what: "sshd refused to allocate a terminal".to_owned(),
                 hint:
-                    "sshd_config needs PermitTTY yes, and the key no `no-pty` in authorized_keys; `| cat` behind the command asks for none"
+                    "set PermitTTY yes in sshd_config and remove `no-pty` from the key in authorized_keys; or append `| cat` to run without a terminal"
                         .to_owned(),
             };
         }
@@ -119,7 +119,7 @@ async fn sleep_until_deadline(when: Option<Instant>) {
     }
 }
 
-/// Asks for the terminal and the program, then passes on what is told; ends when nobody is there to tell anything.
+/// Requests the terminal and the program, then forwards input; ends when the sender is dropped.
 async fn send_input(write: &ChannelWriteHalf<Msg>, line: String, terminal: Option<PtySpec>, mut input: mpsc::Receiver<ChannelInput>) {
     let begin = async {
         if let Some(PtySpec { term, columns, rows }) = terminal {
@@ -128,18 +128,18 @@ async fn send_input(write: &ChannelWriteHalf<Msg>, line: String, terminal: Optio
         write.exec(true, line).await
     };
     if let Err(error) = begin.await {
-        tracing::debug!(%error, "a talk was not begun");
+        tracing::debug!(%error, "a session did not start");
         return;
     }
-    while let Some(told) = input.recv().await {
-        let said = match told {
+    while let Some(message) = input.recv().await {
+        let sent = match message {
             ChannelInput::Bytes(bytes) => write.data_bytes(bytes).await,
             ChannelInput::Resize(columns, rows) => write.window_change(columns.into(), rows.into(), 0, 0).await,
             ChannelInput::Eof => write.eof().await,
         };
-        if let Err(error) = said {
-            tracing::debug!(%error, "a talk takes no more");
-            // Its output may still come.
+        if let Err(error) = sent {
+            tracing::debug!(%error, "a session takes no more input");
+            // Its output may still arrive.
             input.close();
             std::future::pending::<()>().await;
         }
@@ -148,6 +148,6 @@ async fn send_input(write: &ChannelWriteHalf<Msg>, line: String, terminal: Optio
 
 fn report_start(started: ReadySender, how: Result<(), RemoteError>) {
     if started.send(how).is_err() {
-        tracing::debug!("nobody waits for this talk any more");
+        tracing::debug!("no task waits for this session any more");
     }
 }

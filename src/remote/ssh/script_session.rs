@@ -1,6 +1,6 @@
-//! One script in a session of its own: sent, read to its end mark, closed, killed where it must be.
+//! One script in its own session: sent, read to its end mark, closed, and killed if necessary.
 //!
-//! Every channel is read until it is closed: one that nobody reads stops its whole connection.
+//! Every channel is read until it is closed: an unread channel stops its whole connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +21,17 @@ use crate::model::script_frame::ScriptFrame;
 use crate::remote::{OutputChunk, RemoteError};
 use crate::text::mask::mask_secrets;
 
-/// How long after the end mark its exit status, and after that the rest, may come.
+/// How long the exit status, and after it the rest, may take after the end mark.
 const EXIT_GRACE: Duration = Duration::from_millis(200);
-/// How long a shell that is to be killed may take to say its number.
+/// How long to wait for the pid of a shell to kill.
 const SHELL_PID_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long ending a script may take before its connection is dropped. The signal needs a session of its own, and a login shell may take many
-/// seconds to read its rc files on a busy host.
+/// How long ending a script may take before its connection is dropped. The signal needs a session of its own, and a login shell may take
+/// many seconds to read its rc files on a busy host.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
-/// What every script is handed to, whatever the login shell is.
+/// Runs every script, whatever the login shell is.
 const START_SHELL: &str = "exec /bin/sh -s";
 
-/// One script on its way.
+/// A script being run.
 pub(super) struct ScriptSession {
     host: String,
     pub(super) title: String,
@@ -40,7 +40,7 @@ pub(super) struct ScriptSession {
     started: Instant,
     pub(super) frame: ScriptFrame,
     sessions: Arc<SessionPool>,
-    /// Its session's place, once it has one; the rest is that of its connection.
+    /// Its session slot once it has one; other slots belong to its connection.
     slot: Option<SessionSlot>,
     pub(super) connection_closed: CancellationToken,
     disconnect_info: Arc<DisconnectInfo>,
@@ -51,7 +51,7 @@ pub(super) struct ScriptSession {
 const SIGNAL_NUMBERS: [(&str, i32); 10] =
     [("HUP", 1), ("INT", 2), ("QUIT", 3), ("ILL", 4), ("ABRT", 6), ("FPE", 8), ("KILL", 9), ("SEGV", 11), ("PIPE", 13), ("TERM", 15)];
 
-/// How a channel ended, as far as it has.
+/// How a channel ended, as far as known.
 #[derive(Default)]
 pub(super) struct ChannelStatus {
     pub(super) exit_status: Option<u32>,
@@ -62,12 +62,12 @@ pub(super) struct ChannelStatus {
 }
 
 impl ChannelStatus {
-    /// Whether the remote shell is over.
+    /// Whether the remote shell has ended.
     pub(super) fn has_exited(&self) -> bool {
         self.exit_status.is_some() || self.exit_signal.is_some()
     }
 
-    /// The exit status as a shell sees it: 128 + n where signal n ended it.
+    /// The exit status as in a shell: 128 + n if signal n ended it.
     pub(super) fn exit_code(&self) -> Option<i32> {
         match (&self.exit_signal, self.exit_status) {
             (Some(name), _) => Some(128 + SIGNAL_NUMBERS.iter().find(|(known, _)| known == name).map_or(0, |(_, number)| *number)),
@@ -77,21 +77,21 @@ impl ChannelStatus {
 
     fn describe(&self) -> String {
         match (&self.exit_signal, self.exit_status) {
-            (Some(signal), _) => format!("its shell was ended by signal {signal}"),
-            (None, Some(status)) => format!("its shell ended with status {status}"),
+            (Some(signal), _) => format!("its shell was killed by signal {signal}"),
+            (None, Some(status)) => format!("its shell exited with status {status}"),
             (None, None) => "its channel was closed".to_owned(),
         }
     }
 }
 
-/// What is left of a channel when its work is done.
+/// The rest of a channel after its work.
 pub(super) struct FinishedChannel {
     pub(super) read: ChannelReadHalf,
     pub(super) write: ChannelWriteHalf<Msg>,
     pub(super) status: ChannelStatus,
-    /// Whether what still runs there is killed: by a signal, and by the shell's number where it is known.
+    /// Whether to kill what still runs: by a signal, and by the shell's pid where it is known.
     pub(super) kill: bool,
-    /// What the shell has said of itself so far; none where it has no number to say.
+    /// Bytes that may contain the shell's pid; `None` if it prints none.
     pub(super) scanner: Option<BeginMarkScanner>,
 }
 
@@ -127,27 +127,27 @@ impl ScriptSession {
 
     pub(super) fn truncated_error(&self, status: &ChannelStatus, stderr: &[u8], noise: &[u8]) -> RemoteError {
         let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_owned);
-        let said = last(stderr).or_else(|| last(noise)).map(|s| format!(": {s}")).unwrap_or_default();
-        // What a restricted shell says of the words that start /bin/sh: another time it says the same.
-        if said.ends_with("exec: restricted") {
+        let detail = last(stderr).or_else(|| last(noise)).map(|s| format!(": {s}")).unwrap_or_default();
+        // A restricted shell refuses to start /bin/sh every time, so this is not retryable.
+        if detail.ends_with("exec: restricted") {
             return RemoteError::Refused {
-                what: format!("the login shell does not run /bin/sh for `{}`{said}", self.title),
+                what: format!("the login shell does not run /bin/sh for `{}`{detail}", self.title),
                 hint:
                     "a restricted shell cannot run ranks: give the ssh user a full one (`chsh -s /bin/bash USER`), or set another ssh.user"
                         .to_owned(),
             };
         }
-        RemoteError::Truncated { title: self.title.clone(), what: mask_secrets(&format!("{}{said}", status.describe()), &self.masks) }
+        RemoteError::Truncated { title: self.title.clone(), what: mask_secrets(&format!("{}{detail}", status.describe()), &self.masks) }
     }
 
     pub(super) fn no_shell_error(&self) -> RemoteError {
         RemoteError::Refused {
             what: format!("sshd refused to start /bin/sh for `{}`", self.title),
-            hint: "is there a ForceCommand, a command= before the key in authorized_keys, or a login shell like nologin?".to_owned(),
+            hint: "check for a ForceCommand, a command= option in authorized_keys, or a login shell like nologin".to_owned(),
         }
     }
 
-    /// Opens its session, on whichever connection has room.
+    /// Opens its session on a connection with a free slot.
     pub(super) async fn open(&mut self) -> Result<Channel<Msg>, RemoteError> {
         let (channel, seat) = self.sessions.open(&self.title, self.deadline()).await?;
         (self.connection_closed, self.disconnect_info, self.abort) =
@@ -156,7 +156,7 @@ impl ScriptSession {
         Ok(channel)
     }
 
-    /// Runs a script to its end mark; what is left of its channel must be finished then.
+    /// Runs a script to its end mark; the caller must then finish its channel.
     pub(super) async fn exec(
         &mut self,
         script: String,
@@ -173,7 +173,7 @@ impl ScriptSession {
             () = unwanted => Err(self.timeout_error()),
             result = self.read_answer(&mut read, &mut answer, &mut end, &mut sink) => result,
             error = send_script(&write, script) => {
-                tracing::debug!(host = %self.host, %error, "a script was not taken to its end");
+                tracing::debug!(host = %self.host, %error, "a script was not sent completely");
                 self.read_answer(&mut read, &mut answer, &mut end, &mut sink).await
             }
         };
@@ -192,7 +192,7 @@ impl ScriptSession {
         (output, Some(FinishedChannel { read, write, status: end, kill, scanner: Some(answer.into_scanner()) }))
     }
 
-    /// Reads until the answer is whole: its end mark, then its exit status and what else comes within the grace. Gives the script's status.
+    /// Reads the complete answer: end mark, exit status, and what follows within the grace time. Returns the script's status.
     async fn read_answer(
         &self,
         read: &mut ChannelReadHalf,
@@ -204,7 +204,7 @@ impl ScriptSession {
         loop {
             let done = decoder.exit_status();
             let message = tokio::select! {
-                // The time first: a script that never stops talking is late as well. What was received comes before the news of an end.
+                // The deadline first: a script that never stops writing times out as well. Received bytes come before the news of an end.
                 biased;
                 () = tokio::time::sleep_until(until) => return done.ok_or_else(|| self.timeout_error()),
                 message = read.wait() => message,
@@ -234,7 +234,7 @@ impl ScriptSession {
         }
     }
 
-    /// Closes a channel, and goes on reading it until then: one that nobody reads stops its whole connection.
+    /// Closes a channel and reads it until it is closed: an unread channel stops its whole connection.
     pub(super) async fn close_channel(&self, rest: FinishedChannel) {
         let FinishedChannel { mut read, write, status: mut end, kill, scanner: opening } = rest;
         let shell = match opening {
@@ -252,7 +252,7 @@ impl ScriptSession {
             if kill {
                 write.signal(Sig::KILL).await?;
                 if let Err(error) = self.kill_shell(shell).await {
-                    tracing::debug!(host = %self.host, %error, "a script could not be killed by its number");
+                    tracing::debug!(host = %self.host, %error, "a script could not be killed by its pid");
                 }
             }
             write.close().await
@@ -266,20 +266,20 @@ impl ScriptSession {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(host = %self.host, %error, "a channel was closed already"),
             Err(_) => {
-                self.disconnect_info.reason.get_or_init(|| format!("`{}` could not be ended in time", self.title));
+                self.disconnect_info.reason.get_or_init(|| format!("`{}` could not be killed in time", self.title));
                 self.abort.cancel();
             }
         }
     }
 
-    /// The number of a shell that is to be killed: one that has just started may not have said it yet.
+    /// The pid of a shell to kill: one that has just started may not have printed it yet.
     async fn wait_for_shell_pid(
         &self,
         read: &mut ChannelReadHalf,
         mut scanner: BeginMarkScanner,
         status: &mut ChannelStatus,
     ) -> Option<u32> {
-        let heard = async {
+        let pid_printed = async {
             while scanner.may_print_shell_pid() && !status.closed {
                 match read.wait().await.map(|message| apply_channel_message(message, status)) {
                     Some(ChannelOutput::Stdout(bytes)) => drop(scanner.push(&bytes)),
@@ -289,14 +289,14 @@ impl ScriptSession {
             }
         };
         tokio::select! {
-            () = heard => {}
+            () = pid_printed => {}
             () = self.connection_closed.cancelled() => {}
-            () = tokio::time::sleep(SHELL_PID_TIMEOUT) => tracing::debug!(host = %self.host, "a shell that is to be killed has not said its number"),
+            () = tokio::time::sleep(SHELL_PID_TIMEOUT) => tracing::debug!(host = %self.host, "a shell to kill has not reported its pid"),
         }
         scanner.shell_pid()
     }
 
-    /// Kills a shell by its number, since sshd delivers no signals to root's sessions.
+    /// Kills a shell by pid, since sshd delivers no signals to root's sessions.
     async fn kill_shell(&self, shell: Option<u32>) -> Result<(), russh::Error> {
         let Some(shell) = shell else { return Ok(()) };
         let Ok((channel, _seat)) = self.sessions.open("kill a script", Instant::now() + KILL_TIMEOUT).await else {
@@ -309,13 +309,13 @@ impl ScriptSession {
     }
 }
 
-/// Starts the shell of a fresh session and hands it a script; its answer is not waited for, that saves a round trip.
+/// Starts the shell of a new session and sends a script; its reply is not awaited, which saves a round trip.
 pub(super) async fn start_script(write: &ChannelWriteHalf<Msg>, script: String) -> Result<(), russh::Error> {
     write.exec(true, START_SHELL).await?;
     write.data_bytes(script.into_bytes()).await
 }
 
-/// Hands over a script and says that nothing follows; ends only when that fails.
+/// Sends a script and the end of input; returns only on failure.
 async fn send_script(write: &ChannelWriteHalf<Msg>, script: String) -> russh::Error {
     let sent = async {
         start_script(write, script).await?;
@@ -327,14 +327,14 @@ async fn send_script(write: &ChannelWriteHalf<Msg>, script: String) -> russh::Er
     }
 }
 
-/// What a message carried.
+/// Content of a message.
 pub(super) enum ChannelOutput {
     Stdout(Bytes),
     Stderr(Bytes),
     Empty,
 }
 
-/// Takes note of a message; gives back what was written.
+/// Records a message; returns the output in it.
 pub(super) fn apply_channel_message(message: ChannelMsg, status: &mut ChannelStatus) -> ChannelOutput {
     match message {
         ChannelMsg::Data { data } => return ChannelOutput::Stdout(data),

@@ -1,6 +1,6 @@
-//! A stream's life: begin mark, then bytes both ways, until either side ends it.
+//! A stream: begin mark, then bytes in both directions until either side ends it.
 //!
-//! Uses `session`. One task holds both directions, and neither waits for the other.
+//! One task handles both directions, and neither waits for the other.
 
 use bytes::Bytes;
 use russh::client::Msg;
@@ -13,10 +13,10 @@ use super::script_session::{ChannelOutput, ChannelStatus, FinishedChannel, Scrip
 use crate::remote::RemoteError;
 use crate::remote::byte_channel::ByteSender;
 
-/// What is kept of a stream's standard error, for its last words.
+/// Bytes of standard error kept, for error messages.
 const STDERR_TAIL_BYTES: usize = 4 << 10;
 
-/// What was read of a stream so far, beside its bytes.
+/// State of a stream besides its bytes.
 struct StreamState {
     scanner: BeginMarkScanner,
     status: ChannelStatus,
@@ -26,7 +26,7 @@ struct StreamState {
 type StreamStartSender = oneshot::Sender<Result<(), RemoteError>>;
 
 impl ScriptSession {
-    /// Runs a stream until it ends or nobody reads it any more. `started` hears whether its begin mark came.
+    /// Runs a stream until it ends or its receiver is dropped. `started` reports whether the begin mark arrived.
     pub(super) async fn run_stream(
         &mut self,
         script: String,
@@ -61,7 +61,7 @@ impl ScriptSession {
         self.close_channel(FinishedChannel { read, write, status: state.status, kill, scanner: Some(state.scanner) }).await;
     }
 
-    /// Reads to the begin mark and reports the start; gives what came behind the mark, or nothing when there is no more to read.
+    /// Reads to the begin mark and reports the start; returns the bytes after the mark, or `None` at the end.
     async fn start_reading(&self, read: &mut ChannelReadHalf, state: &mut StreamState, mut started: StreamStartSender) -> Option<Bytes> {
         match self.wait_for_begin_mark(read, state, &mut started).await {
             Ok(Some(rest)) => {
@@ -77,11 +77,11 @@ impl ScriptSession {
     }
 
     fn flood_error(&self, max: usize) -> RemoteError {
-        let what = format!("`{}`: the host sent {} KiB more than was asked for: it is cut off", self.title, max >> 10);
+        let what = format!("`{}`: the host sent {} KiB more than requested; the stream was closed", self.title, max >> 10);
         RemoteError::Protocol { what }
     }
 
-    /// Passes on what comes until either side has enough.
+    /// Forwards output until either side ends.
     async fn forward_stream(&self, read: &mut ChannelReadHalf, output: &ByteSender<RemoteError>, state: &mut StreamState) {
         let StreamState { status: end, stderr, .. } = state;
         loop {
@@ -113,7 +113,7 @@ impl ScriptSession {
         }
     }
 
-    /// Waits for the begin mark; gives what came behind it, or nothing when nobody waits any more.
+    /// Waits for the begin mark; returns the bytes after it, or `None` if the receiver was dropped.
     async fn wait_for_begin_mark(
         &self,
         read: &mut ChannelReadHalf,
@@ -149,7 +149,7 @@ impl ScriptSession {
     }
 }
 
-/// Writes the script and, once its begin mark was seen, whatever comes. Never ends by itself unless the channel is gone.
+/// Sends the script and, after its begin mark, the input. Ends only with the channel.
 async fn write_input(write: &ChannelWriteHalf<Msg>, script: String, mut input: mpsc::Receiver<Bytes>, begun: &CancellationToken) {
     let feeding = async {
         start_script(write, script).await?;
@@ -168,6 +168,6 @@ async fn write_input(write: &ChannelWriteHalf<Msg>, script: String, mut input: m
 
 fn report_start(started: StreamStartSender, how: Result<(), RemoteError>) {
     if started.send(how).is_err() {
-        tracing::debug!("nobody waits for this stream any more");
+        tracing::debug!("no task waits for this stream any more");
     }
 }

@@ -1,7 +1,5 @@
-//! The sessions of one host, over as many connections as it takes: where its sshd opens no further session on one (MaxSessions), another
-//! connection serves, down to one session each.
-//!
-//! Uses `link`. Knows nothing of what runs in a session.
+//! The sessions of one host over as many connections as needed: if its sshd refuses another session on one (MaxSessions), another
+//! connection is opened, down to one session each.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,19 +12,19 @@ use tokio::time::Instant;
 use super::connection::SshConnection;
 use crate::remote::RemoteError;
 
-/// The most connections to one host: what a run needs at once, and some for talks.
+/// Maximum connections to one host: for the sessions of a run, and some for interactive ones.
 const MAX_CONNECTIONS: usize = 12;
-/// For so long sshd may still count a session that has ended.
+/// How long sshd may still count a session that has ended.
 const SESSION_END_GRACE: Duration = Duration::from_secs(1);
-/// Before a session is asked for again that sshd may only have refused because of one that has just ended.
+/// Delay before a retry if sshd may have counted a session that has just ended.
 const REOPEN_DELAY: Duration = Duration::from_millis(30);
-/// How long even the first session of a connection may be refused.
+/// How long the first session of a connection may be refused.
 const FIRST_SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes a further connection to the same host.
+/// Opens another connection to the same host.
 pub(super) type ConnectionFactory = Arc<dyn Fn() -> BoxFuture<'static, Result<Arc<SshConnection>, RemoteError>> + Send + Sync>;
 
-/// A connection and how many of its sessions are in use.
+/// A connection and its sessions in use.
 struct PooledConnection {
     connection: Arc<SshConnection>,
     sessions_in_use: usize,
@@ -34,9 +32,9 @@ struct PooledConnection {
 }
 
 struct ConnectionList {
-    /// The first is the host's: when it is gone, the host is.
+    /// The first connection is the host's: if it is lost, the host is.
     all: Vec<PooledConnection>,
-    /// How many sessions its sshd opens on one connection, as far as it has shown.
+    /// Session limit of sshd per connection, as far as known.
     max_sessions: usize,
 }
 
@@ -45,15 +43,15 @@ pub(super) struct SessionPool {
     primary: Arc<SshConnection>,
     connections: Mutex<ConnectionList>,
     connect: ConnectionFactory,
-    /// One connection is made at a time.
+    /// One connection is opened at a time.
     connect_lock: tokio::sync::Mutex<()>,
 }
 
-/// A session's place; it is free again when this is dropped.
+/// A session slot; dropping it frees the slot.
 pub(super) struct SessionSlot {
     pub(super) connection: Arc<SshConnection>,
     sessions: Arc<SessionPool>,
-    /// Whether there was a session, whose end sshd may notice a little later.
+    /// Whether a session was opened, whose end sshd may notice a little later.
     was_opened: bool,
 }
 
@@ -74,7 +72,7 @@ impl SessionPool {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a session, for `title`. One that is not confirmed in time may be later, and nobody would close it: its connection goes.
+    /// Opens a session for `title`. If it is not confirmed in time, its connection is closed: a late session would stay open.
     pub(super) async fn open(self: &Arc<Self>, title: &str, deadline: Instant) -> Result<(Channel<Msg>, SessionSlot), RemoteError> {
         let began = Instant::now();
         let late = || RemoteError::Timeout { title: title.to_owned(), after: deadline - began };
@@ -97,7 +95,7 @@ impl SessionPool {
                 Some(Ok(Err(russh::Error::ChannelOpenFailure(_)))) => self.handle_refusal(seat, title, began).await?,
                 None | Some(Ok(Err(_))) => return Err(link.lost_error()),
                 Some(Err(_)) => {
-                    link.disconnect_info().reason.get_or_init(|| format!("no session was opened for `{title}` in time"));
+                    link.disconnect_info().reason.get_or_init(|| format!("opening a session for `{title}` timed out"));
                     link.abort_token().cancel();
                     return Err(late());
                 }
@@ -105,7 +103,7 @@ impl SessionPool {
         }
     }
 
-    /// A place on a connection that may have one.
+    /// A slot on a connection with room.
     fn take_slot(self: &Arc<Self>) -> Option<SessionSlot> {
         let mut lines = self.connections();
         lines.all.retain(|line| Arc::ptr_eq(&line.connection, &self.primary) || !line.connection.is_closed());
@@ -122,7 +120,7 @@ impl SessionPool {
         }
     }
 
-    /// Learns from a refusal how many sessions there can be; where one has just ended, it is asked for again.
+    /// Learns the session limit from a refusal; retries if a session has just ended.
     async fn handle_refusal(&self, slot: SessionSlot, title: &str, started: Instant) -> Result<(), RemoteError> {
         let ended = {
             let mut lines = self.connections();
@@ -135,8 +133,8 @@ impl SessionPool {
             }
             if others == 0 && started.elapsed() > FIRST_SESSION_TIMEOUT {
                 return Err(RemoteError::Refused {
-                    what: format!("sshd opens no session for `{title}`"),
-                    hint: "sshd_config needs MaxSessions of at least 1 (10 is the default)".to_owned(),
+                    what: format!("sshd refused to open a session for `{title}`"),
+                    hint: "set MaxSessions to at least 1 in sshd_config (default: 10)".to_owned(),
                 });
             }
             others == 0 || ended
@@ -148,7 +146,7 @@ impl SessionPool {
         Ok(())
     }
 
-    /// Makes another connection, unless there is room meanwhile.
+    /// Opens another connection, unless a slot became free.
     async fn add_connection(self: &Arc<Self>, title: &str) -> Result<(), RemoteError> {
         let _turn = self.connect_lock.lock().await;
         let count = {
@@ -160,17 +158,17 @@ impl SessionPool {
         };
         if count >= MAX_CONNECTIONS {
             return Err(RemoteError::Refused {
-                what: format!("sshd opens no further session for `{title}` on {count} connections"),
-                hint: "sshd_config needs MaxSessions of at least 6 (10 is the default)".to_owned(),
+                what: format!("sshd refused to open another session for `{title}` on {count} connections"),
+                hint: "set MaxSessions to at least 6 in sshd_config (default: 10)".to_owned(),
             });
         }
-        tracing::debug!(host = %self.primary.name, count, "a further connection, for sessions");
+        tracing::debug!(host = %self.primary.name, count, "another connection, for more sessions");
         let link = (self.connect)().await?;
         self.connections().all.push(PooledConnection { connection: link, sessions_in_use: 0, last_freed: None });
         Ok(())
     }
 
-    /// Says goodbye on every connection.
+    /// Closes every connection.
     pub(super) async fn disconnect(&self) {
         let links: Vec<Arc<SshConnection>> = self.connections().all.iter().map(|line| line.connection.clone()).collect();
         if links.len() > 1 {

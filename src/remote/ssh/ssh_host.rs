@@ -1,6 +1,6 @@
-//! A connected host: scripts to their end, long streams, the question whether an address can be reached from there.
+//! A connected host: runs scripts, streams and interactive sessions, and probes TCP addresses.
 //!
-//! Uses `link` and `collect`. Every channel has a task that only reads and writes it, never waits for anyone else and closes it at the end.
+//! Every channel has a task that only reads and writes it, never waits for anything else and closes it at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use crate::remote::byte_channel::byte_channel;
 use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream, TcpReachability};
 use crate::text::shell_quote;
 
-/// Sessions at once: six in all; OpenSSH allows ten. Urgent are two: while one waits for ranks that were asked to end, the other kills them.
+/// Concurrent sessions: six in total; OpenSSH allows ten. Two have priority: while one waits for ranks to stop, the other kills them.
 const COMMAND_SESSIONS: usize = 2;
 const PRIORITY_SESSIONS: usize = 2;
 const STREAM_SESSIONS: usize = 2;
-/// Addresses that are tried side by side: each is an open file of its sshd.
+/// Concurrent address probes: each is an open file of its sshd.
 const MAX_TCP_PROBES: usize = 128;
-/// Chunks that a stream's writer holds.
+/// Chunks queued for a stream's writer.
 const INPUT_QUEUE_CHUNKS: usize = 64;
-/// Pieces (32 KiB at most, each) of a talk that may wait for their reader.
+/// Chunks (32 KiB at most, each) of an interactive session queued for their reader.
 const OUTPUT_QUEUE_CHUNKS: usize = 16;
 /// A host behind one connection.
 pub(super) struct SshHost {
@@ -40,14 +40,14 @@ pub(super) struct SshHost {
     priority: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     tcp_probes: Semaphore,
-    /// Read by who tries an address beside others, written by who must be alone.
+    /// Read lock for concurrent probes, write lock for exclusive ones.
     probe_lock: RwLock<()>,
 }
 
 impl SshHost {
     pub(super) fn new(connection: Arc<SshConnection>, connect: ConnectionFactory) -> Self {
         let slots = |n| Arc::new(Semaphore::new(n));
-        let (ways, alone) = (Semaphore::new(MAX_TCP_PROBES), RwLock::new(()));
+        let (probe_slots, alone) = (Semaphore::new(MAX_TCP_PROBES), RwLock::new(()));
         let sessions = SessionPool::new(connection.clone(), connect);
         SshHost {
             connection,
@@ -55,12 +55,12 @@ impl SshHost {
             commands: slots(COMMAND_SESSIONS),
             priority: slots(PRIORITY_SESSIONS),
             streams: slots(STREAM_SESSIONS),
-            tcp_probes: ways,
+            tcp_probes: probe_slots,
             probe_lock: alone,
         }
     }
 
-    /// Waits for a slot, at most as long as the command itself may take.
+    /// Waits for a slot, at most for the command's timeout.
     async fn acquire_slot(&self, slots: &Arc<Semaphore>, command: &RemoteCommand) -> Result<OwnedSemaphorePermit, RemoteError> {
         let timeout = || RemoteError::Timeout { title: command.title.clone(), after: command.timeout };
         let waiting = tokio::time::timeout(command.timeout, slots.clone().acquire_owned());
@@ -84,7 +84,7 @@ impl SshHost {
             let mut tx = tx;
             let (result, rest) = job.exec(script, sink, tx.closed()).await;
             if tx.send(result).is_err() {
-                tracing::debug!("nobody waits for this answer any more");
+                tracing::debug!("no task waits for this output any more");
             }
             if let Some(rest) = rest {
                 job.close_channel(rest).await;
@@ -113,22 +113,22 @@ impl SshHost {
         let mut job = self.new_session(command);
         let line = shell_quote::encode_for_login_shell(&command.script);
         let (output, pieces) = mpsc::channel(OUTPUT_QUEUE_CHUNKS);
-        let (input, told) = mpsc::channel(INPUT_QUEUE_CHUNKS);
+        let (input, input_receiver) = mpsc::channel(INPUT_QUEUE_CHUNKS);
         let (started, rx) = oneshot::channel();
         let (ended, end) = oneshot::channel();
-        let ends = InteractiveEnds { output, input: told, started };
+        let ends = InteractiveEnds { output, input: input_receiver, started };
         self.connection.tasks.spawn(async move {
             let how = job.run_interactive(line, terminal, ends).await;
             if ended.send(how).is_err() {
-                tracing::debug!("nobody waits for the end of this talk");
+                tracing::debug!("no task waits for the end of this session");
             }
         });
         rx.await.unwrap_or_else(|_| Err(self.connection.lost_error()))?;
         Ok(InteractiveChannel { output: pieces, input, exit: end })
     }
 
-    /// Tries an address. Many are tried side by side, for one that does not answer must hold up none; who is refused asks again alone, so that
-    /// the reason is its own. Waiting for a turn is no part of the time that the address has.
+    /// Probes an address. Probes run concurrently, since a silent address must not delay others; a refused one repeats alone, to get
+    /// its own reason. Waiting for a turn does not count as probe time.
     async fn probe_address(&self, address: &str, port: u16, within: Duration) -> Result<TcpReachability, RemoteError> {
         let Ok(_turn) = self.tcp_probes.acquire().await else { return Err(self.connection.lost_error()) };
         let mut opened = {
@@ -193,15 +193,15 @@ impl Remote for SshHost {
     }
 }
 
-/// OpenSSH's sshd gives the system's reason as text; another server may give none.
+/// OpenSSH's sshd returns the system's reason as text; another server may return none.
 fn classify_open_failure(code: ChannelOpenFailure, reason: &str) -> TcpReachability {
     if reason.contains("refused") {
         TcpReachability::Refused
     } else if code == ChannelOpenFailure::AdministrativelyProhibited {
-        TcpReachability::Unknown("its sshd forwards nothing (AllowTcpForwarding)".to_owned())
+        TcpReachability::Unknown("its sshd does not allow forwarding (AllowTcpForwarding)".to_owned())
     } else if ["timed out", "no route", "unreachable", "resolve", "not known"].iter().any(|r| reason.contains(r)) {
         TcpReachability::Blocked(reason.to_owned())
     } else {
-        TcpReachability::Unknown(format!("its sshd says only: {reason}"))
+        TcpReachability::Unknown(format!("its sshd reports only: {reason}"))
     }
 }

@@ -1,7 +1,5 @@
-//! The bytes beneath SSH: a TCP connection, a program or a channel of a jump host, which can be cut from outside and notices silence by
-//! itself.
-//!
-//! Uses nothing. Knows nothing of SSH but that the first line names it.
+//! The transport of an SSH connection: TCP, a program or a channel of a jump host. It can be cut from outside and detects
+//! silence.
 
 use std::future::Future;
 use std::io;
@@ -15,22 +13,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// How much of what is said first is kept, and shown to people.
+/// Bytes of the greeting to keep and show.
 const MAX_GREETING_BYTES: usize = 160;
 const MAX_SHOWN_CHARS: usize = 80;
 
-/// What a connection runs over.
 pub(super) trait RawStream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> RawStream for T {}
 
-/// What is known of the bytes received.
+/// Facts about the received bytes.
 #[derive(Debug, Default)]
 pub(super) struct Greeting {
     first_bytes: Mutex<Vec<u8>>,
 }
 
 impl Greeting {
-    /// The first line that the other end said, safe to show; `None` where it said nothing.
+    /// The first line received, sanitized; `None` if nothing was received.
     pub(super) fn first_line(&self) -> Option<String> {
         let head = self.first_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&head);
@@ -38,12 +35,12 @@ impl Greeting {
         (!line.is_empty()).then_some(line)
     }
 
-    /// What the other end said instead of an SSH greeting, in one line.
+    /// What the other end sent instead of an SSH greeting, in one line.
     pub(super) fn non_ssh_line(&self) -> Option<String> {
         self.first_line().filter(|line| !line.starts_with("SSH-"))
     }
 
-    /// Keeps the first bytes; says whether there is room for more.
+    /// Keeps the first bytes; returns whether there is room for more.
     fn record(&self, bytes: &[u8]) -> bool {
         let mut head = self.first_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let room = MAX_GREETING_BYTES.saturating_sub(head.len());
@@ -52,7 +49,7 @@ impl Greeting {
     }
 }
 
-/// How long nothing may be received; it may change while the connection lives.
+/// Receive timeout; it may change during the connection.
 #[derive(Debug)]
 pub(super) struct InactivityLimit(AtomicU64);
 
@@ -74,11 +71,11 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A wire with a knife: when the token is cancelled, or nothing was received for too long, every read and write fails, so that no task and
-/// no socket outlives its owner.
+/// A transport that can be cut: when the token is cancelled, or nothing was received for too long, every read and write fails, so
+/// that no task and no socket outlives its owner.
 pub(super) struct SshTransport {
     stream: Box<dyn RawStream>,
-    /// One for each direction: russh polls them from different places.
+    /// One per direction: russh polls them from different tasks.
     abort: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     inactivity_timers: [Pin<Box<Sleep>>; 2],
     inactivity_limit: Arc<InactivityLimit>,
@@ -108,7 +105,7 @@ impl SshTransport {
         }
     }
 
-    /// Whether the knife has fallen.
+    /// Whether the transport was cut.
     fn check_abort(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
         match self.abort.get_mut(side).map(|cut| cut.as_mut().poll(cx)) {
             Some(Poll::Ready(())) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed from our side")),
@@ -116,7 +113,7 @@ impl SshTransport {
         }
     }
 
-    /// Whether it is still worth to wait. Only asked where the wire makes us wait: who looks late finds what has come meanwhile.
+    /// Checks the receive timeout. Called only when the transport would block: a late poll first sees what arrived meanwhile.
     fn check_inactivity(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(silence) = self.inactivity_timers.get_mut(side) else { return Ok(()) };
         let patience = self.inactivity_limit.get();
@@ -133,7 +130,7 @@ impl SshTransport {
         Ok(())
     }
 
-    /// Writes with `how`, unless cut or left without an answer for too long.
+    /// Writes with `how`, unless cut or timed out.
     fn poll_output<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -184,7 +181,7 @@ impl AsyncWrite for SshTransport {
     }
 }
 
-/// An error of the system without its number.
+/// A system error without its number.
 pub(super) fn io_error_text(error: &io::Error) -> String {
     let text = error.to_string();
     let plain = text.split(" (os error").next().unwrap_or(&text);

@@ -1,6 +1,6 @@
 //! `docker login`, and whose login opens which image: the folder of `--config`, of `DOCKER_CONFIG`, or `~/.docker`, as docker's client has it.
 //!
-//! Uses files. A registry of which the scenario says nothing wants no login.
+//! A registry that the scenario does not mention needs no login.
 #![expect(clippy::disallowed_methods, reason = "a stand-in is a program: it reads its environment and files")]
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! docker's stand-in: the commands, their messages and exit codes, without a daemon. What it knows lies in `store`; what a container's main
 //! process does is watched by `supervise`.
 //!
-//! Uses `place` and `processes`. Knows nothing of SSH and nothing of how `orchestrate` uses docker.
+//! Knows nothing of SSH and nothing of how `orchestrate` uses docker.
 
 mod container_lifecycle;
 mod container_process;

@@ -64,7 +64,7 @@ fn watch_container(context: &ProgramContext, store: &DockerStore, mut child: Chi
     let said = std::io::stdout().write_all(b"ok\n").and_then(|()| std::io::stdout().flush());
     let devnull = File::options().write(true).open("/dev/null");
     if said.is_err() || devnull.is_ok_and(|null| rustix::stdio::dup2_stdout(&null).is_err()) {
-        tracing::debug!("nobody waits for the container's start");
+        tracing::debug!("no task waits for the start of the container");
     }
     let started = Instant::now();
     let mut looked = Instant::now();
@@ -98,7 +98,7 @@ fn record_oom_kill(store: &DockerStore, id: &str) {
         Ok(())
     });
     if let Err(failure) = noted {
-        tracing::debug!(text = failure.message, "OOMKilled is not noted");
+        tracing::debug!(text = failure.message, "OOMKilled was not recorded");
     }
 }
 

@@ -1,6 +1,6 @@
 //! `docker exec -t`: the process gets a terminal of the container's own, and the client's becomes its keyboard and screen.
 //!
-//! Uses `pty`. One thread looks at both ends in turn, and at the size of the client's terminal ten times a second.
+//! One thread polls both ends in turn, and the size of the client's terminal ten times a second.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

@@ -1,6 +1,6 @@
 //! What runs behind a session's channel: a command in a real shell, with pipes or with a terminal of its own.
 //!
-//! Uses `pty`. Every channel has a task that drains it, whatever becomes of the command.
+//! Every channel has a task that drains it, whatever happens to the command.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -231,7 +231,7 @@ impl ExecSession {
     /// Waits until it is no longer held; `false`: the caller has gone away before.
     async fn wait_until_released(&self) -> bool {
         if let Err(error) = std::fs::write(self.server.host.root().join("held"), "held\n") {
-            tracing::warn!(%error, "it cannot be told that a command is held");
+            tracing::warn!(%error, "cannot record that a command is held");
         }
         while self.server.host.faults().hold == self.hold {
             tokio::select! {

@@ -46,7 +46,7 @@ pub(super) fn torchrun_main(context: &ProgramContext, words: &[String]) -> ExitC
 
 fn print_stderr(text: &str) {
     if std::io::stderr().write_all(format!("{text}\n").as_bytes()).is_err() {
-        tracing::debug!("nobody reads torchrun's standard error");
+        tracing::debug!("no task reads torchrun's standard error");
     }
 }
 

@@ -1,6 +1,4 @@
-//! The commands by their names, above the last line.
-//!
-//! Uses `palette`.
+//! Draws the command palette above the footer.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -13,7 +11,7 @@ use crate::tui::theme::Theme;
 use super::formatting;
 use super::lines::render_lines;
 
-/// The most commands that are shown at once.
+/// Maximum number of visible commands.
 const MAX_ENTRIES: usize = 12;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, palette: &CommandPalette, found: &[PaletteEntry]) {
@@ -28,7 +26,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, palette: &Co
         lines.push(if n == at { row.style(theme.selected()) } else { row });
     }
     if found.is_empty() {
-        lines.push(Line::styled(formatting::pad(" no command is called so", width), theme.dim()));
+        lines.push(Line::styled(formatting::pad(" no such command", width), theme.dim()));
     }
     let skipped = palette.prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
     let seen: String = palette.prompt.text.chars().skip(skipped).collect();

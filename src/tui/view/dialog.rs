@@ -1,6 +1,4 @@
-//! A question in the middle of the screen, or on all of it where it is small.
-//!
-//! Uses `dialog`.
+//! Draws a dialog in the middle of the screen, or full-screen on small terminals.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -45,7 +43,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Di
     };
     let room = usize::from(inner.width);
     let mut lines: Vec<Line<'static>> = Vec::new();
-    // Where not all answers fit, the one that Enter gives is among those that do.
+    // If not all choices fit, the focused one stays visible.
     let fit =
         usize::from(inner.height).saturating_sub(if framed { text.len() + 1 } else { usize::from(dialog.confirmation.is_some()) }).max(1);
     let skip = (dialog.focus + 1).saturating_sub(fit);
@@ -67,7 +65,6 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Di
     render_lines(frame, inner, lines);
 }
 
-/// A border of ASCII.
 const ASCII_BORDER: ratatui::symbols::border::Set<'static> = ratatui::symbols::border::Set {
     top_left: "+",
     top_right: "+",

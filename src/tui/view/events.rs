@@ -1,6 +1,6 @@
-//! What happened, in its order: a bar of time with how much happened when, and the list, with the newest at its end.
+//! The Events screen: a histogram over time and the list of events, newest last.
 //!
-//! Uses `timeline`. The cursor stands on an item by its number, so that nothing that comes moves it; live it stands on the newest.
+//! The cursor keeps its item by sequence number when events arrive; in live mode it follows the newest.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -18,15 +18,14 @@ use crate::tui::timeline::TimelineItem;
 use super::formatting;
 use super::lines::{render_lines, rows_area};
 
-/// The narrowest window of time, milliseconds.
+/// Minimum time window in milliseconds.
 const MIN_WINDOW_MS: i64 = 1_000;
 
-/// What the screen remembers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventsPane {
-    /// The number of the item under the cursor since the beginning; none: the newest, as it comes.
+    /// Sequence number of the item under the cursor; `None` follows the newest.
     selected_item: Option<u64>,
-    /// How often the window of time was halved.
+    /// How often the time window was halved.
     zoom_level: u32,
 }
 
@@ -57,7 +56,7 @@ pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Op
         }
         UiCommand::Open | UiCommand::Output => {
             let item = model.timeline.items().get(at)?;
-            let nothing = || PaneAction::ShowToast("it is about no log".to_owned());
+            let nothing = || PaneAction::ShowToast("this event has no log".to_owned());
             return Some(item.log.map_or_else(nothing, |log| PaneAction::ShowLogAt(log, item.at)));
         }
         _ => return None,
@@ -66,7 +65,7 @@ pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Op
     None
 }
 
-/// The host of the item under the cursor, and its rank where it is about one.
+/// The host of the item under the cursor, and its rank if it has one.
 pub(crate) fn target_at_cursor(view: &EventsPane, model: &Model) -> Option<(u32, Option<u32>)> {
     let item = model.timeline.items().get(cursor_index(view, model))?;
     let host = item.log.map(|(host, _)| host).or_else(|| item.hosts.first().copied())?;
@@ -81,18 +80,18 @@ fn item_number(model: &Model, at: usize) -> u64 {
     model.timeline.dropped_items + at as u64
 }
 
-/// Where the cursor stands in what is kept.
+/// Index of the cursor in the items kept.
 fn cursor_index(view: &EventsPane, model: &Model) -> usize {
     let last = model.timeline.items().len().saturating_sub(1);
     let at = view.selected_item.map(|at| usize::try_from(at.saturating_sub(model.timeline.dropped_items)).unwrap_or(last));
     at.unwrap_or(last).min(last)
 }
 
-/// Draws it. The rows of a page.
+/// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &EventsPane) -> usize {
     let width = usize::from(area.width);
     if model.timeline.items().is_empty() {
-        render_lines(frame, area, vec![Line::styled(" nothing has happened yet", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no events yet", model.theme.dim())]);
         return model.page_rows;
     }
     let at = cursor_index(view, model);
@@ -100,7 +99,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
     let window = time_window(model, view, at);
     let mut lines = vec![header_line(model, view, at, width), histogram_line(model, window, width), axis_line(model, at, window, width)];
     let items = model.timeline.items();
-    // The cursor stays in the middle where there is something on both sides of it.
+    // The cursor stays in the middle while there are items on both sides.
     let top = at.saturating_sub(room / 2).min(items.len().saturating_sub(room));
     for (n, item) in items.iter().enumerate().skip(top).take(room) {
         let line = event_row(model, item, width);
@@ -111,10 +110,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
 }
 
 fn header_line(model: &Model, view: &EventsPane, at: usize, width: usize) -> Line<'static> {
-    let live = if view.selected_item.is_none() { "LIVE" } else { "at a place" };
+    let live = if view.selected_item.is_none() { "LIVE" } else { "scrolled back" };
     let all = model.timeline.items().len();
     let left = format!(" EVENTS  {live}");
-    let gone = if model.timeline.dropped_items > 0 { format!(", {} older forgotten", model.timeline.dropped_items) } else { String::new() };
+    let gone = if model.timeline.dropped_items > 0 { format!(", {} older dropped", model.timeline.dropped_items) } else { String::new() };
     let right = format!("{} of {all}{gone} ", at + 1);
     Line::from(vec![
         Span::styled(left.clone(), model.theme.header()),
@@ -122,7 +121,7 @@ fn header_line(model: &Model, view: &EventsPane, at: usize, width: usize) -> Lin
     ])
 }
 
-/// The window of time that the bar shows: all, or half of it as often as was asked, around the cursor.
+/// Time window of the histogram: everything, or halved per zoom level around the cursor.
 fn time_window(model: &Model, view: &EventsPane, at: usize) -> (UnixMillis, UnixMillis) {
     let items = model.timeline.items();
     let from = items.front().map_or(0, |item| item.at);
@@ -133,7 +132,7 @@ fn time_window(model: &Model, view: &EventsPane, at: usize) -> (UnixMillis, Unix
     (start, start + span)
 }
 
-/// How much happened when, the worst of each column in its colour.
+/// Events over time, each column in the color of its worst status.
 fn histogram_line(model: &Model, (from, to): (UnixMillis, UnixMillis), width: usize) -> Line<'static> {
     const BARS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
     const ASCII_BARS: [&str; 8] = [".", ":", "-", "=", "+", "*", "%", "#"];
@@ -152,14 +151,14 @@ fn histogram_line(model: &Model, (from, to): (UnixMillis, UnixMillis), width: us
             spans.push(Span::styled(if model.theme.ascii { "_" } else { "─" }, model.theme.dim()));
             continue;
         };
-        // One, two, four, … of them.
+        // Logarithmic: one, two, four, … events.
         let level = (usize::BITS - count.leading_zeros()).saturating_sub(1) as usize;
         spans.push(Span::styled(bars[level.min(7)], model.theme.status_style(worst)));
     }
     Line::from(spans)
 }
 
-/// The column of a time; none outside of the window.
+/// The column of a time; `None` outside of the window.
 fn time_to_column(at: UnixMillis, from: UnixMillis, to: UnixMillis, room: usize) -> Option<usize> {
     if at < from || at > to || room == 0 {
         return None;
@@ -168,7 +167,7 @@ fn time_to_column(at: UnixMillis, from: UnixMillis, to: UnixMillis, room: usize)
     usize::try_from(share).ok()
 }
 
-/// Under the bar: its ends, and where the cursor is.
+/// Axis below the histogram: both ends and the cursor.
 fn axis_line(model: &Model, at: usize, (from, to): (UnixMillis, UnixMillis), width: usize) -> Line<'static> {
     let room = width.saturating_sub(2);
     let (left, right) = (model.format_time(from), format!("{} ({})", model.format_time(to), style::format_duration(to - from)));
@@ -176,7 +175,7 @@ fn axis_line(model: &Model, at: usize, (from, to): (UnixMillis, UnixMillis), wid
     Line::styled(format!(" {}", axis_text(&left, &right, cursor, room)), model.theme.dim())
 }
 
-/// The times at both ends, and a mark at the cursor: a time that would stand there stands beside it.
+/// The times at both ends and a mark at the cursor; a time that would cover the mark moves aside.
 fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> String {
     let mut row: Vec<char> = vec![' '; room];
     if let Some(cell) = cursor.and_then(|at| row.get_mut(at)) {

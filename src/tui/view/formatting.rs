@@ -1,6 +1,6 @@
-//! Texts that fit: cut and padded by their width on the screen, numbers of one width, ages.
+//! Formats text for fixed widths: truncation, padding, numbers, ages.
 //!
-//! Uses `report/style`. Takes only text that is clean already.
+//! Takes sanitized text only.
 
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::event::UnixMillis;
 use crate::report::style;
 
-/// Exactly `width` columns: cut or filled with spaces.
+/// Exactly `width` columns: truncated or padded on the right.
 pub(super) fn pad(text: &str, width: usize) -> String {
     if width == 0 {
         return String::new();
@@ -18,7 +18,7 @@ pub(super) fn pad(text: &str, width: usize) -> String {
     text + &" ".repeat(missing)
 }
 
-/// Exactly `width` columns, the text at the right.
+/// Exactly `width` columns, aligned right.
 pub(super) fn pad_left(text: &str, width: usize) -> String {
     if width == 0 {
         return String::new();
@@ -27,7 +27,7 @@ pub(super) fn pad_left(text: &str, width: usize) -> String {
     " ".repeat(width.saturating_sub(text.width())) + &text
 }
 
-/// `3s`, `12s`, `4m`, `2h`; `-` where the time is not known.
+/// `3s`, `12s`, `4m`, `2h`; `-` for an unknown time.
 pub(super) fn format_age(at: UnixMillis, now: UnixMillis) -> String {
     if at <= 0 {
         return "-".to_owned();
@@ -41,15 +41,14 @@ pub(super) fn format_age(at: UnixMillis, now: UnixMillis) -> String {
     }
 }
 
-/// `02:13:44`.
 pub(super) fn format_hms(millis: i64) -> String {
     let seconds = millis.max(0) / 1000;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds % 3600 / 60, seconds % 60)
 }
 
-/// `14:02:11` on a clock that is so many seconds ahead of UTC.
-pub(crate) fn time_of_day(at: UnixMillis, zone: i64) -> String {
-    format_hms((at.div_euclid(1000) + zone).rem_euclid(86_400) * 1000)
+/// `14:02:11` at this offset from UTC in seconds.
+pub(crate) fn time_of_day(at: UnixMillis, utc_offset: i64) -> String {
+    format_hms((at.div_euclid(1000) + utc_offset).rem_euclid(86_400) * 1000)
 }
 
 /// `412W`, `5.1kW`.
@@ -72,7 +71,7 @@ pub(super) fn format_bytes(bytes: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
-/// `2.5 of 23.5 GiB`; each with its unit where these differ.
+/// `2.5 of 23.5 GiB`; both with a unit if the units differ.
 pub(super) fn format_part_of(part: u64, total: u64) -> String {
     let (part, whole) = (format_bytes(part), format_bytes(total));
     let unit = |text: &str| text.rsplit_once(' ').map(|(_, unit)| unit.to_owned());
@@ -80,15 +79,15 @@ pub(super) fn format_part_of(part: u64, total: u64) -> String {
     format!("{} of {whole}", short.unwrap_or(part))
 }
 
-/// A rate in bytes as [`format_bytes`] writes it.
+/// A rate in bytes per second, as [`format_bytes`] writes it.
 pub(super) fn format_rate(bytes: f64) -> String {
-    // A rate is far below what 64 bits count.
+    // A rate is far below the 64-bit limit.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and small")]
     let whole = bytes.max(0.0) as u64;
     format_bytes(whole)
 }
 
-/// The columns of spans together.
+/// Total width of the spans.
 pub(super) fn spans_width(spans: &[Span<'_>]) -> usize {
     spans.iter().map(|span| span.content.width()).sum()
 }

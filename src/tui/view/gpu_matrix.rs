@@ -1,7 +1,7 @@
-//! One GPU as a cell of the matrix: what it tells of the metric, whether something is wrong with it, and whether it is meant by what is looked
-//! for.
+//! One GPU as a cell of the matrix: its metric, whether it is faulty, and whether it matches the
+//! filter.
 //!
-//! Uses `sum`. A rank and a GPU belong together where the host has as many of one as of the other.
+//! A rank is matched to a GPU only if the host has equally many of both.
 
 use ratatui::style::Style;
 use ratatui::text::Span;
@@ -13,7 +13,6 @@ use crate::tui::theme::DisplayStatus;
 
 use super::host_status;
 
-/// What a cell tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum GpuMetric {
     #[default]
@@ -26,10 +25,10 @@ pub(super) enum GpuMetric {
 impl GpuMetric {
     pub(super) fn name(self) -> &'static str {
         match self {
-            GpuMetric::Utilization => "UTIL, percent",
-            GpuMetric::Power => "POWER, percent of the limit",
-            GpuMetric::Memory => "MEMORY, percent in use",
-            GpuMetric::Temperature => "TEMPERATURE, degrees",
+            GpuMetric::Utilization => "UTIL, %",
+            GpuMetric::Power => "POWER, % of limit",
+            GpuMetric::Memory => "MEMORY, % used",
+            GpuMetric::Temperature => "TEMPERATURE, C",
         }
     }
 
@@ -42,7 +41,7 @@ impl GpuMetric {
         }
     }
 
-    /// From 0 to 100; absent where it was not told.
+    /// From 0 to 100; `None` if the value is unknown.
     fn value(self, gpu: &GpuSample) -> Option<f32> {
         let share = |part: Option<f32>, whole: Option<f32>| {
             part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole * 100.0)
@@ -58,13 +57,13 @@ impl GpuMetric {
 
 #[derive(Debug, Clone, PartialEq)]
 enum GpuFilterTerm {
-    /// The host's name has it, in small letters.
+    /// Substring of the host name, in lower case.
     Host(String),
-    /// The metric lies above or below a number.
+    /// The metric is above or below a number.
     Value(GpuMetric, bool, f32),
 }
 
-/// What is looked for: all of its terms hold.
+/// A filter; all terms must match.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct GpuFilter {
     text: String,
@@ -72,7 +71,7 @@ pub(super) struct GpuFilter {
 }
 
 impl GpuFilter {
-    /// Reads `gpu03 util<5 temp>80`.
+    /// Parses `gpu03 util<5 temp>80`.
     pub(super) fn parse(text: &str) -> Result<GpuFilter, String> {
         let mut terms = Vec::new();
         for word in text.split([' ', '&']).filter(|word| !word.is_empty()) {
@@ -86,21 +85,19 @@ impl GpuFilter {
                 "power" => GpuMetric::Power,
                 "mem" | "memory" => GpuMetric::Memory,
                 "temp" | "temperature" => GpuMetric::Temperature,
-                _ => return Err(format!("{name}: not one of util, power, mem, temp")),
+                _ => return Err(format!("unknown metric `{name}`: use util, power, mem or temp")),
             };
             let number = rest[1..].trim_end_matches(['%', 'C']).parse::<f32>();
-            let Ok(number) = number else { return Err(format!("{word}: a number belongs behind {}", &rest[..1])) };
+            let Ok(number) = number else { return Err(format!("`{word}`: write a number after {}", &rest[..1])) };
             terms.push(GpuFilterTerm::Value(metric, rest.starts_with('>'), number));
         }
         Ok(GpuFilter { text: text.trim().to_owned(), terms })
     }
 
-    /// Whether nothing is looked for.
     pub(super) fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// As it was typed.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -115,24 +112,24 @@ impl GpuFilter {
     }
 }
 
-/// Which GPU is under the cursor, what cells tell, and which of them are meant.
+/// The GPU under the cursor, the metric, and which GPUs match.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct MatrixSelection {
     pub(super) metric: GpuMetric,
-    /// The host and the place of the GPU under the cursor.
+    /// Index of the host and of the GPU under the cursor.
     pub(super) host: usize,
     pub(super) gpu: usize,
-    /// What is looked for; empty: nothing.
+    /// An empty filter matches everything.
     pub(super) filter: GpuFilter,
-    /// Only what is wrong.
+    /// Show only faulty GPUs.
     pub(crate) only_faults: bool,
 }
 
-/// What the cells of a frame have in common.
+/// Shared data of the cells of a frame.
 pub(super) struct GpuMatrix<'a> {
     pub(super) model: &'a Model,
     pub(super) selection: &'a MatrixSelection,
-    /// Of every host its ranks, by their numbers there.
+    /// The ranks of every host, by local rank.
     ranks: Vec<Vec<(u32, &'a RankState)>>,
 }
 
@@ -152,7 +149,7 @@ impl<'a> GpuMatrix<'a> {
         GpuMatrix { model, selection, ranks }
     }
 
-    /// The rank that has this GPU.
+    /// The rank on this GPU.
     pub(super) fn rank_of_gpu(&self, host: usize, gpu: u32) -> Option<&'a RankState> {
         self.ranks.get(host)?.iter().find(|(local, _)| *local == gpu).map(|(_, rank)| *rank)
     }
@@ -161,7 +158,7 @@ impl<'a> GpuMatrix<'a> {
         self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.has_failed() && !rank.was_stopped)
     }
 
-    /// Whether something is wrong with it, or nothing is known of it any more.
+    /// Whether it is faulty or its values are stale.
     fn is_faulty(&self, at: usize, host: &HostState, gpu: &GpuSample) -> bool {
         has_stale_gpus(self.model, host)
             || gpu.ecc_errors.is_some_and(|errors| errors > 0.0)
@@ -170,19 +167,19 @@ impl<'a> GpuMatrix<'a> {
             || self.rank_failed(at, gpu.index)
     }
 
-    /// Whether it is meant by what is looked for.
+    /// Whether it matches the selection.
     pub(super) fn is_match(&self, at: usize, place: usize) -> bool {
         let Some((host, gpu)) = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?))) else { return false };
         (!self.selection.only_faults || self.is_faulty(at, host, gpu)) && self.selection.filter.matches(&host.name, gpu)
     }
 
-    /// How many are meant, of how many.
+    /// Number of matching GPUs, and of all.
     pub(super) fn count_matches(&self) -> (usize, usize) {
         let all = || self.model.state.hosts.iter().enumerate().flat_map(|(at, host)| (0..host.gpus.len()).map(move |gpu| (at, gpu)));
         (all().filter(|(at, gpu)| self.is_match(*at, *gpu)).count(), all().count())
     }
 
-    /// It, in a cell of so many columns; one and more than one have a space before them.
+    /// The cell of a GPU with this many columns; cells wider than one start with a space.
     pub(super) fn render_cell(&self, at: usize, place: usize, width: usize) -> Span<'static> {
         let under = at == self.selection.host && place == self.selection.gpu;
         let found = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?)));
@@ -194,7 +191,7 @@ impl<'a> GpuMatrix<'a> {
         let shown = GpuSample { utilization: value, ecc_errors: gpu.ecc_errors, ..GpuSample::default() };
         let (glyph, status) = match host_status::gpu_glyph(&shown, has_stale_gpus(self.model, host)) {
             (_, DisplayStatus::Ok | DisplayStatus::Pending) if self.rank_failed(at, gpu.index) => ('!', DisplayStatus::Error),
-            told => told,
+            other => other,
         };
         let mut style = match (status, value) {
             (DisplayStatus::Ok, _) if host_status::is_throttled(gpu) => self.model.theme.status_style(DisplayStatus::Warn),
@@ -236,7 +233,7 @@ mod tests {
         let holds = |text: &str| GpuFilter::parse(text).expect(text).matches("GPU03", &gpu);
         assert!(holds("gpu03 util<5 temp>80") && holds("power<11%&temp>83C") && holds("") && holds("u0"));
         assert!(!holds("gpu04 util<5") && !holds("util>5") && !holds("mem>0"), "what is not told is neither above nor below");
-        assert_eq!(GpuFilter::parse("heat>3"), Err("heat: not one of util, power, mem, temp".to_owned()));
-        assert_eq!(GpuFilter::parse("util<"), Err("util<: a number belongs behind <".to_owned()));
+        assert_eq!(GpuFilter::parse("heat>3"), Err("unknown metric `heat`: use util, power, mem or temp".to_owned()));
+        assert_eq!(GpuFilter::parse("util<"), Err("`util<`: write a number after <".to_owned()));
     }
 }

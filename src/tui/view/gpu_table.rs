@@ -1,6 +1,6 @@
-//! The GPUs of one host: a row each, what holds them back, and their last minutes as graphs.
+//! The GPUs of one host: one row each, throttle reasons, and graphs of the last minutes.
 //!
-//! Uses `graph`. What the driver does not tell is `-`, and never zero. The axes are fixed: percent of what is possible, of the limit, degrees.
+//! Values that the driver does not report are `-`, never zero. Axes are fixed: utilization, percent of the power limit, degrees.
 
 use ratatui::text::{Line, Span};
 
@@ -14,20 +14,19 @@ use crate::tui::theme::DisplayStatus;
 use super::lines::{age_text, section_title};
 use super::{formatting, graph, host_status};
 
-/// The longest row of bars.
+/// Maximum width of the bars.
 const MAX_BARS: usize = 60;
 
-/// A row a GPU.
 pub(super) fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let name = host.gpus.first().map_or_else(String::new, |gpu| model.sanitize(&gpu.name));
     let age = if host.gpus.is_empty() { String::new() } else { age_text(model, host.gpus_at) };
     let mut lines = vec![section_title(model, &format!("GPUs  {name}  {age}"), width)];
     if let Some((error, at)) = &host.gpus_error {
-        let text = format!(" nvidia-smi gives no values since {}: {}", formatting::format_age(*at, model.now), model.sanitize(error));
+        let text = format!(" no data from nvidia-smi for {}: {}", formatting::format_age(*at, model.now), model.sanitize(error));
         lines.push(Line::styled(style::truncate_text(&text, width), model.theme.status_style(DisplayStatus::Warn)));
     }
     if host.gpus.is_empty() {
-        lines.push(Line::styled(" no values were told", model.theme.dim()));
+        lines.push(Line::styled(" no GPU data yet", model.theme.dim()));
         return lines;
     }
     lines.push(Line::styled(
@@ -77,26 +76,26 @@ fn gpu_values(host: &HostState, gpu: u32, get: fn(&GpuTracePoint) -> Option<f32>
     host.gpu_traces.get(&gpu).map(|trace| trace.iter().map(get).collect()).unwrap_or_default()
 }
 
-/// The means over the host's GPUs, utilisation and power side by side.
+/// Mean utilization and power of the host's GPUs, side by side.
 pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     if host.gpu_traces.is_empty() {
         return Vec::new();
     }
     let half = width.saturating_sub(3) / 2;
     let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, half * 2);
-    graph_pair(model, ("utilisation, mean", of(|look| look.utilization)), ("power, of the limit, mean", of(|look| look.power)), half, 3)
+    graph_pair(model, ("utilization, mean", of(|look| look.utilization)), ("power, % of limit, mean", of(|look| look.power)), half, 3)
 }
 
-/// Two graphs a GPU: utilisation and power, as large as there is room for all of them.
+/// Graphs of utilization and power per GPU, as large as space allows.
 pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![section_title(model, "Last minutes  v: what nvidia-smi prints", width)];
+    let mut lines = vec![section_title(model, "Last minutes  v: nvidia-smi output", width)];
     if host.gpu_traces.is_empty() {
-        lines.push(Line::styled(" no values were told", model.theme.dim()));
+        lines.push(Line::styled(" no GPU data yet", model.theme.dim()));
     }
     let half = width.saturating_sub(3) / 2;
     let height = if host.gpu_traces.len() <= 8 { 3 } else { 1 };
     for gpu in host.gpu_traces.keys() {
-        let names = [format!("g{gpu} utilisation"), format!("g{gpu} power, of the limit")];
+        let names = [format!("g{gpu} utilization"), format!("g{gpu} power, % of limit")];
         let utilization = (names[0].as_str(), gpu_values(host, *gpu, |look| look.utilization));
         lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, *gpu, |look| look.power)), half, height));
     }

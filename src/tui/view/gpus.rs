@@ -1,7 +1,7 @@
-//! Every GPU of the run, as large as all of them fit: a row a host with totals, two digits a GPU, or one glyph a GPU with the hosts in rows as
-//! a dump of memory is printed: 128 hosts of 8 on 80 columns and 24 rows.
+//! Every GPU of the run in the largest layout that fits: a row per host with totals, two digits per GPU, or one character per GPU with
+//! several hosts per row; 128 hosts of 8 GPUs fit in 80 columns and 24 rows.
 //!
-//! Uses `sum` and `cells`. The digit is the tenth of the metric, so that it can be read without colours. What is looked for stays where it is
+//! The digit is the tenth of the metric, so that it is readable without color. Matching GPUs keep their place
 //! and the rest is dimmed.
 
 use ratatui::Frame;
@@ -17,19 +17,18 @@ use super::gpu_matrix::{GpuFilter, GpuMatrix, MatrixSelection};
 use super::lines::{render_lines, rows_area};
 use super::{formatting, host_status};
 
-/// What the matrix remembers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GpusPane {
     pub(crate) selection: MatrixSelection,
-    /// How many hosts stood in a row.
+    /// Hosts per row.
     hosts_per_row: usize,
-    /// The first row of hosts that is shown.
+    /// First visible row of hosts.
     first_row: usize,
-    /// Where the first GPU is drawn, the columns of a host, and those of a GPU.
+    /// Position of the first GPU, width of a host, and width of a GPU.
     cell_layout: (u16, u16, usize, usize),
 }
 
-/// A click; `false`: nothing is there.
+/// Handles a click; `false` if nothing was hit.
 pub(super) fn handle_click(view: &mut GpusPane, model: &Model, x: u16, y: u16) -> bool {
     let (left, upper, block, cell) = view.cell_layout;
     let (Some(x), Some(y)) = (x.checked_sub(left), y.checked_sub(upper)) else { return false };
@@ -42,17 +41,16 @@ pub(super) fn handle_click(view: &mut GpusPane, model: &Model, x: u16, y: u16) -
     inside
 }
 
-/// How large a GPU is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GpuLayout {
-    /// A row a host: three digits a GPU, and totals.
+    /// A row per host: three digits per GPU, and totals.
     Rows,
     Digits,
     Glyphs,
 }
 
 impl GpuLayout {
-    /// The columns of a GPU.
+    /// Width of a GPU.
     fn cell_width(self) -> usize {
         match self {
             GpuLayout::Rows => 4,
@@ -62,14 +60,14 @@ impl GpuLayout {
     }
 }
 
-/// The columns of a host's totals.
+/// Width of a host's totals.
 const TOTALS_WIDTH: usize = 25;
 
 fn max_gpus(model: &Model) -> usize {
     model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).max(1)
 }
 
-/// Takes what is looked for.
+/// Sets the filter.
 pub(crate) fn set_filter(view: &mut GpusPane, words: &str) -> Option<PaneAction> {
     match GpuFilter::parse(words) {
         Ok(filter) => view.selection.filter = filter,
@@ -78,7 +76,6 @@ pub(crate) fn set_filter(view: &mut GpusPane, words: &str) -> Option<PaneAction>
     None
 }
 
-/// The host under the cursor.
 pub(crate) fn host_at_cursor(view: &GpusPane) -> u32 {
     u32::try_from(view.selection.host).unwrap_or(0)
 }
@@ -113,7 +110,7 @@ pub(crate) fn update(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Opti
     None
 }
 
-/// To the next cell that is not dimmed, round the end.
+/// Moves to the next matching GPU, with wrap-around.
 fn select_next_match(cursor: &mut MatrixSelection, model: &Model, back: bool) -> Option<PaneAction> {
     let matrix = GpuMatrix::new(model, cursor);
     let wide = max_gpus(model);
@@ -123,12 +120,12 @@ fn select_next_match(cursor: &mut MatrixSelection, model: &Model, back: bool) ->
         let (host, gpu) = (place / wide, place % wide);
         model.state.hosts.get(host).is_some_and(|host| gpu < host.gpus.len()) && matrix.is_match(host, gpu)
     });
-    let Some(place) = found else { return Some(PaneAction::ShowToast("no GPU is meant by it".to_owned())) };
+    let Some(place) = found else { return Some(PaneAction::ShowToast("no GPU matches".to_owned())) };
     (cursor.host, cursor.gpu) = (place / wide, place % wide);
     None
 }
 
-/// The largest form in which all hosts fit, and how many stand in a row.
+/// The largest layout in which all hosts fit, and its hosts per row.
 fn choose_layout(width: usize, room: usize, name: usize, wide: usize, hosts: usize) -> (GpuLayout, usize) {
     for form in [GpuLayout::Rows, GpuLayout::Digits, GpuLayout::Glyphs] {
         let across = match form {
@@ -148,19 +145,19 @@ fn choose_layout(width: usize, room: usize, name: usize, wide: usize, hosts: usi
     (GpuLayout::Glyphs, 1)
 }
 
-/// How the matrix of a frame is laid out.
+/// Layout of the matrix in a frame.
 struct MatrixShape {
     form: GpuLayout,
-    /// How many hosts stand in a row.
+    /// Hosts per row.
     across: usize,
-    /// The columns of a host's name.
+    /// Width of a host name.
     name_width: usize,
-    /// The most GPUs of a host.
+    /// Maximum number of GPUs of a host.
     gpus: usize,
 }
 
 impl MatrixShape {
-    /// The columns of a host, its GPUs and what stands between it and the next one.
+    /// Width of a host with its GPUs and the gap to the next one.
     fn host_width(&self) -> usize {
         let cells = self.gpus * self.form.cell_width();
         match self.form {
@@ -170,7 +167,7 @@ impl MatrixShape {
     }
 }
 
-/// Draws it. The rows of a page.
+/// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut GpusPane) -> usize {
     let width = usize::from(area.width);
     let hosts = model.state.hosts.len();
@@ -196,7 +193,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         });
     }
     if hosts == 0 {
-        lines.push(Line::styled(" no host is known yet", model.theme.dim()));
+        lines.push(Line::styled(" no hosts yet", model.theme.dim()));
     }
     render_lines(frame, area, lines);
     render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, width));
@@ -236,7 +233,6 @@ fn header_line(model: &Model, shape: &MatrixShape, width: usize) -> Line<'static
     Line::styled(style::truncate_text(text.trim_end(), width), model.theme.header())
 }
 
-/// The GPUs of a host.
 fn host_cells(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> impl Iterator<Item = Span<'static>> {
     (0..shape.gpus).map(move |gpu| matrix.render_cell(host, gpu, shape.form.cell_width()))
 }
@@ -255,7 +251,7 @@ fn matrix_row(matrix: &GpuMatrix<'_>, hosts: std::ops::Range<usize>, shape: &Mat
     Line::from(spans)
 }
 
-/// A host with three digits a GPU and its totals.
+/// A host with three digits per GPU and its totals.
 fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> Vec<Span<'static>> {
     let model = matrix.model;
     let mut spans = vec![host_label(model, host, shape)];
@@ -273,15 +269,15 @@ fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> Vec<Spa
     spans
 }
 
-/// The GPU under the cursor in words, and its rank's last line.
+/// Values of the GPU under the cursor, and its rank's last line.
 fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<Line<'static>> {
     let GpuMatrix { model, selection, .. } = matrix;
     let digits = if layout == GpuLayout::Glyphs { "0-9 tenths  " } else { "" };
-    let legend = style::truncate_text(&format!(" {digits}! fault  ? old  . idle  - not told   / find: gpu03 util<5 temp>80"), width);
+    let legend = style::truncate_text(&format!(" {digits}! fault  ? old  . idle  - no data   / find: gpu03 util<5 temp>80"), width);
     let mut lines = vec![Line::styled(legend, model.theme.dim())];
     let Some(host) = model.state.hosts.get(selection.host) else { return lines };
     let Some(gpu) = host.gpus.get(selection.gpu) else {
-        lines.push(Line::raw(format!(" {}: no values", model.sanitize(&host.name))));
+        lines.push(Line::raw(format!(" {}: no GPU data", model.sanitize(&host.name))));
         return lines;
     };
     let part = |name: &str, value: Option<f32>, unit: &str| value.map(|v| format!("{name}{v:.0}{unit}"));
@@ -316,7 +312,7 @@ mod tests {
 
     #[test]
     fn largest_fitting_layout_is_chosen() {
-        // The body of a screen of 24 rows has 16 rows of hosts.
+        // A screen of 24 rows has room for 16 rows of hosts.
         assert_eq!(choose_layout(80, 16, 6, 8, 16), (GpuLayout::Rows, 1));
         assert_eq!(choose_layout(200, 52, 6, 8, 4), (GpuLayout::Rows, 1));
         assert_eq!(choose_layout(80, 16, 6, 8, 32), (GpuLayout::Digits, 2));

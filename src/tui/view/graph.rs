@@ -1,10 +1,10 @@
-//! Values over time as rows of characters: a bar a value in one row, or a graph of dots over several; both with an ASCII form.
+//! Values over time as characters: a row of bars, or a graph over several rows; both also in ASCII.
 //!
-//! Uses the theme for what is drawn with. The axis is fixed by the caller (0 to 100), the newest value stands at the right, and what was not told is a gap.
+//! The caller fixes the axis (0 to 100). The newest value is at the right; unknown values are gaps.
 
 use crate::tui::theme::GraphStyle;
 
-/// A bar a value, from 0 to 100; the last `width` values.
+/// One bar per value, from 0 to 100; the last `width` values.
 pub(super) fn sparkline(values: &[Option<f32>], width: usize, ascii: bool) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const ASCII_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
@@ -13,7 +13,7 @@ pub(super) fn sparkline(values: &[Option<f32>], width: usize, ascii: bool) -> St
     shown.iter().map(|value| value.map_or(' ', |percent| bars.get(scale_level(percent, 7)).copied().unwrap_or(' '))).collect()
 }
 
-/// A graph of `height` rows, the upper one first: two values a column of `width`, four steps a row; as blocks one value and
+/// A graph of `height` rows, top first: in braille two values per column and four steps per row; in blocks one value and
 /// eight steps, in ASCII one value and two steps.
 pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, style: GraphStyle) -> Vec<String> {
     let (across, steps) = match style {
@@ -23,7 +23,7 @@ pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, 
     };
     let full = height * steps;
     let shown = &values[values.len().saturating_sub(width * across)..];
-    // What is missing at the left is a gap, so that time moves and never stretches.
+    // Missing values at the left are a gap, so that the time axis never stretches.
     let gap = width * across - shown.len();
     let levels: Vec<usize> = std::iter::repeat_n(0, gap)
         .chain(shown.iter().map(|value| value.map_or(0, |percent| scale_level(percent, full.saturating_sub(1)) + 1)))
@@ -36,7 +36,7 @@ pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, 
         .collect()
 }
 
-/// The character of a column whose row begins at `floor` steps.
+/// The character of a column in the row that starts at `floor` steps.
 fn graph_char(levels: &[usize], floor: usize, style: GraphStyle) -> char {
     let filled = |at: usize| levels.get(at).map_or(0, |level| level.saturating_sub(floor));
     if style == GraphStyle::Block {
@@ -50,7 +50,7 @@ fn graph_char(levels: &[usize], floor: usize, style: GraphStyle) -> char {
             _ => '#',
         };
     }
-    // The dots of Unicode's braille patterns from the lowest row up, of the left and of the right column.
+    // Braille dots from the lowest row up, of the left and of the right column.
     const LEFT_DOTS: [u32; 4] = [0x40, 0x04, 0x02, 0x01];
     const RIGHT_DOTS: [u32; 4] = [0x80, 0x20, 0x10, 0x08];
     let dots = |column: [u32; 4], count: usize| column.iter().take(count).sum::<u32>();
@@ -58,7 +58,7 @@ fn graph_char(levels: &[usize], floor: usize, style: GraphStyle) -> char {
     if all == 0 { ' ' } else { char::from_u32(0x2800 + all).unwrap_or(' ') }
 }
 
-/// From 0 to `most`; what is beyond either end is that end.
+/// Scaled to 0 to `most`, clamped.
 fn scale_level(percent: f32, most: usize) -> usize {
     // Few steps, and within the bounds.
     #[expect(clippy::cast_precision_loss, reason = "a few steps")]

@@ -1,6 +1,4 @@
-//! The keys, from the same rows that they are looked up in: those of this screen first.
-//!
-//! Uses `bindings`.
+//! The help: the effective key bindings, those of the current screen first.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -14,7 +12,7 @@ use crate::tui::theme::Theme;
 use super::formatting;
 use super::lines::{render_lines, rows_area};
 
-/// The keys of these places.
+/// Help lines for these contexts.
 pub(super) fn lines(theme: Theme, bindings: &KeyBindings, places: &[KeyContext]) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for place in places {
@@ -27,7 +25,7 @@ pub(super) fn lines(theme: Theme, bindings: &KeyBindings, places: &[KeyContext])
     lines
 }
 
-/// Draws it over the whole screen from its row `top` on; keeps the scrolling within bounds. The rows of a page.
+/// Draws the help over the whole screen from line `top` on and clamps `top`; returns the page size in rows.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, mut lines: Vec<Line<'static>>, top: &mut usize) -> usize {
     let room = usize::from(area.height).saturating_sub(1);
     let most = lines.len().saturating_sub(room);
@@ -35,7 +33,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, mut lines: V
     let more = most - *top;
     frame.render_widget(Clear, area);
     render_lines(frame, rows_area(area, 0, area.height.saturating_sub(1)), lines.split_off(*top));
-    let foot = if more > 0 { format!(" {more} more lines below: down, pgdn; ? closes") } else { " ? closes".to_owned() };
+    let foot = if more > 0 { format!(" {more} more lines: down, pgdn; ? closes") } else { " ? closes".to_owned() };
     render_lines(frame, rows_area(area, area.height.saturating_sub(1), 1), vec![Line::styled(foot, theme.dim())]);
     room
 }

@@ -1,7 +1,7 @@
-//! One host: how it stands, its machine, its GPUs with their last minutes, its ranks, the processes on its GPUs, and what nvidia-smi prints.
-//! A wide screen has the graphs, or nvidia-smi, in a column of its own.
+//! One host: status, machine, GPUs with history, ranks, GPU processes, and the output of nvidia-smi.
+//! A wide screen shows graphs or nvidia-smi in a second column.
 //!
-//! Uses `sum` and `cards`. Every value has its age; what is old is said to be.
+//! Every value shows its age; stale values are marked.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -19,36 +19,35 @@ use crate::tui::theme::DisplayStatus;
 use super::lines::{age_text, render_lines, section_title};
 use super::{formatting, gpu_table, host_status, overview};
 
-/// From so many columns on there is a second column.
+/// Minimum width for a second column.
 const WIDE_COLUMNS: u16 = 180;
-/// The columns that nvidia-smi's table has since driver 525, and one more.
+/// Width of nvidia-smi's table since driver 525, plus one.
 const SIDE_COLUMNS: u16 = 92;
-/// From so many rows on there are graphs and empty lines.
+/// Minimum height for graphs and empty lines.
 const TALL_ROWS: usize = 30;
-/// An answer that has not come by then is asked for again.
+/// A request without a response after this time is repeated, in milliseconds.
 const SMI_TIMEOUT_MS: i64 = 30_000;
 
-/// What the host's pane remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostPane {
-    /// Which; the first one until another is opened.
+    /// Index of the host; the first one until another is opened.
     pub(crate) host: u32,
-    /// The first line that is shown.
+    /// First visible line.
     first_line: usize,
-    /// What nvidia-smi prints is shown.
+    /// The output of nvidia-smi is shown.
     pub(crate) show_smi: bool,
-    /// When and of which host that was asked for last.
+    /// Host and time of the last nvidia-smi request.
     smi_asked: Option<(u32, UnixMillis)>,
 }
 
 impl HostPane {
-    /// That host, from its first line.
+    /// This host, from its first line.
     pub(crate) fn new(host: u32) -> HostPane {
         HostPane { host, ..HostPane::default() }
     }
 }
 
-/// Shows another host, and asks it too what nvidia-smi prints where that is shown.
+/// Shows another host, and requests its nvidia-smi output if that is shown.
 fn show_host(view: &mut HostPane, model: &Model, host: u32) -> Option<PaneAction> {
     (view.host, view.first_line) = (host, 0);
     let known = model.state.hosts.get(host as usize).is_some_and(|host| host.nvidia_smi_at > 0);
@@ -94,12 +93,12 @@ pub(crate) fn update(view: &mut HostPane, model: &Model, cmd: UiCommand) -> Opti
     None
 }
 
-/// Draws it. The rows of a page.
+/// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut HostPane) -> usize {
     let page = usize::from(area.height);
     let at = view.host as usize;
     let Some(host) = model.state.hosts.get(at) else {
-        render_lines(frame, area, vec![Line::styled(" no host is known yet", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no hosts yet", model.theme.dim())]);
         return page;
     };
     let wide = area.width >= WIDE_COLUMNS;
@@ -139,13 +138,13 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     page
 }
 
-/// What nvidia-smi printed there, with its age; or why there is nothing.
+/// The output of nvidia-smi with its age, or the reason why there is none.
 fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let asked = view.smi_asked.filter(|(of, at)| *of == view.host && *at >= host.nvidia_smi_at).map(|(_, at)| at);
     let age =
         if host.nvidia_smi_at > 0 { format!("  {} ago", formatting::format_age(host.nvidia_smi_at, model.now)) } else { String::new() };
-    let under_way = asked.map_or_else(String::new, |at| format!("  asked {} ago", formatting::format_age(at, model.now)));
-    let mut lines = vec![section_title(model, &format!("nvidia-smi{age}{under_way}  r asks again, v hides it"), width)];
+    let under_way = asked.map_or_else(String::new, |at| format!("  requested {} ago", formatting::format_age(at, model.now)));
+    let mut lines = vec![section_title(model, &format!("nvidia-smi{age}{under_way}  r refreshes, v hides"), width)];
     if !host.nvidia_smi_error.is_empty() {
         lines.push(Line::styled(
             style::truncate_text(&format!(" {}", model.sanitize(&host.nvidia_smi_error)), width),
@@ -154,9 +153,9 @@ fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> 
     }
     if host.nvidia_smi_at == 0 {
         let text = if model.capabilities.role == DashboardRole::Replay {
-            " the journal has none of this host until now"
+            " no nvidia-smi output of this host in the journal so far"
         } else {
-            " waiting for its answer"
+            " waiting for nvidia-smi"
         };
         lines.push(Line::styled(text, model.theme.dim()));
     }
@@ -169,10 +168,10 @@ fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec
     let place = format!("{} of {}  ", at + 1, model.state.hosts.len());
     let clock = host.clock_offset.map_or_else(String::new, |(offset, wrong)| format!("  clock {offset:+} ms (±{wrong})"));
     let link = match host.connection_status {
-        ConnectionStatus::Unknown => "not tried",
+        ConnectionStatus::Unknown => "not connected yet",
         ConnectionStatus::Connecting => "connecting",
         ConnectionStatus::Connected => "connected",
-        ConnectionStatus::Retrying => "lost, trying again",
+        ConnectionStatus::Retrying => "lost, retrying",
         ConnectionStatus::Unreachable => "unreachable",
     };
     let since = if host.connection_since > 0 {
@@ -214,7 +213,7 @@ fn machine_lines(model: &Model, host: &HostState, width: usize, most: usize) -> 
         lines.push(Line::styled(style::truncate_text(&format!(" {}{age}", parts.join("  ")), width), dim));
     }
     let mut nets: Vec<_> = vitals.networks.iter().collect();
-    // InfiniBand first, then the busiest.
+    // InfiniBand first, then by traffic.
     nets.sort_by(|a, b| {
         b.infiniband_port_state
             .is_empty()

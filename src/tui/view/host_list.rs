@@ -1,6 +1,6 @@
-//! The hosts of the overview as a list: the cursor, and which rows that stand for several hosts are unfolded.
+//! The hosts of the overview as a list: the cursor, and which groups of hosts are expanded.
 //!
-//! Uses the list. The row under the cursor is remembered by its host, so that it stays while rows move.
+//! The cursor follows its host when rows move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,24 +8,22 @@ use crate::tui::keymap::UiCommand;
 
 use super::selectable_list::SelectableList;
 
-/// What the list remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct HostList {
-    /// The rows: whether one stands for several hosts, and its first host.
+    /// Row keys: whether a row stands for several hosts, and its first host.
     pub(super) rows: SelectableList<(bool, u32)>,
-    /// The groups of equal hosts that are unfolded, by what their hosts have in common.
+    /// Expanded groups of equal hosts, by group key.
     pub(super) expanded: BTreeSet<String>,
-    /// The group and the group's first host of every host that is in one, as it was drawn.
+    /// Group and first host of every grouped host, as of the last frame.
     pub(super) groups: BTreeMap<u32, (String, u32)>,
 }
 
 impl HostList {
-    /// The host under the cursor.
     pub(super) fn selected_host(&self) -> Option<u32> {
         self.rows.selected().map(|(_, host)| host)
     }
 
-    /// Unfolds the group of a host, or folds it.
+    /// Expands or collapses the group of a host.
     pub(super) fn fold(&mut self, host: u32, cmd: UiCommand) {
         let Some((group, first)) = self.groups.get(&host).cloned() else { return };
         if cmd == UiCommand::Right {

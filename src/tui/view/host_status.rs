@@ -1,6 +1,6 @@
-//! What the panes derive of hosts: one pass over the ranks, how each host stands and why, its GPUs in one glyph each.
+//! Host data derived for the panes: one pass over the ranks, status and reason of each host, GPU glyphs.
 //!
-//! Uses `state`. Computes only: what a frame needs of every host is made once, at its beginning.
+//! Computed once at the start of each frame.
 
 use crate::event::{GpuSample, UnixMillis};
 use crate::model::gpu::throttle_reason_names;
@@ -11,18 +11,17 @@ use crate::text::sanitize::Sanitizer;
 use crate::tui::log_arrival_times::LogArrivalTimes;
 use crate::tui::theme::DisplayStatus;
 
-/// What the panes say of a host.
 #[derive(Debug, Clone, Default)]
 pub struct HostStatus {
     pub ranks: HostRankCounts,
     pub status: DisplayStatus,
-    /// Why, in a few words, clean.
+    /// Short reason, sanitized.
     pub reason: String,
-    /// When one of its logs last grew; 0: never.
+    /// When one of its logs last grew; 0 for never.
     pub last_output_at: UnixMillis,
 }
 
-/// How every host stands, in their order.
+/// Status of every host, in host order.
 pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log_times: &LogArrivalTimes) -> Vec<HostStatus> {
     let mut failed: Vec<Option<&StepState>> = vec![None; state.hosts.len()];
     for step in state.step_tracker.steps().iter().filter(|step| step.status == StepStatus::Failed) {
@@ -47,19 +46,19 @@ pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log
     all
 }
 
-/// The ranks of a host, counted.
+/// Rank counts of a host.
 #[derive(Debug, Clone, Default)]
 pub struct HostRankCounts {
-    /// All that are known.
+    /// All known ranks.
     pub total: usize,
     pub running: usize,
     pub ok: usize,
     pub stopped: usize,
-    /// The ones that failed by themselves.
+    /// Ranks that failed on their own.
     pub failed: Vec<u32>,
 }
 
-/// The ranks of every host, by its index.
+/// Rank counts of every host, by index.
 fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
     let mut sums = vec![HostRankCounts::default(); state.hosts.len()];
     let first: &[u32] = state.culprit.as_ref().map_or(&[], |culprit| &culprit.ranks);
@@ -69,7 +68,7 @@ fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
         match (rank.exit, rank.started_at) {
             (Some(exit), _) if exit.is_success() => sum.ok += 1,
             (Some(_), _) if rank.was_stopped => sum.stopped += 1,
-            // Who failed first speaks for the host.
+            // The first failed rank comes first.
             (Some(_), _) if first.contains(&rank.rank) => sum.failed.insert(0, rank.rank),
             (Some(_), _) => sum.failed.push(rank.rank),
             (None, Some(_)) => sum.running += 1,
@@ -79,7 +78,7 @@ fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
     sums
 }
 
-/// How a rank stands, in a word.
+/// Status of a rank, with a label.
 pub(crate) fn rank_status(rank: &RankState) -> (DisplayStatus, String) {
     match (rank.exit, rank.started_at) {
         (Some(exit), _) if exit.is_success() => (DisplayStatus::Done, "ended".to_owned()),
@@ -90,7 +89,7 @@ pub(crate) fn rank_status(rank: &RankState) -> (DisplayStatus, String) {
     }
 }
 
-/// How a host stands, and why in a few words.
+/// Status of a host, with a short reason.
 fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, failed: Option<&StepState>) -> (DisplayStatus, String) {
     if let Some(rank) = ranks.failed.first() {
         let exit = state.ranks.get(rank).and_then(|rank| rank.exit).map(style::format_exit).unwrap_or_default();
@@ -129,7 +128,7 @@ fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, faile
     }
 }
 
-/// What deserves a look about a host's GPUs and disk.
+/// Warning about a host's GPUs or disk.
 pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
     if let Some((error, _)) = &host.gpus_error {
         return Some(format!("nvidia-smi: {error}"));
@@ -139,14 +138,14 @@ pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
             return Some(format!("GPU {}: {errors:.0} uncorrected ECC errors", gpu.index));
         }
         if let Some(why) = gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().find(|why| **why != "power cap") {
-            return Some(format!("GPU {}: slowed down, {why}", gpu.index));
+            return Some(format!("GPU {}: throttled, {why}", gpu.index));
         }
     }
     let disk = host.disk.filter(|disk| disk.total > 0 && disk.free < disk.total / 10)?;
-    Some(format!("disk: {} GiB free under the run directory, less than a tenth", disk.free >> 30))
+    Some(format!("disk: {} GiB free under the run directory, less than 10%", disk.free >> 30))
 }
 
-/// A GPU in one glyph: the tenths of its utilisation, `.` idle, `?` not known any more, `-` not told; and how it stands.
+/// A GPU as one character: tenths of its utilization, `.` idle, `?` stale, `-` unknown; with its status.
 pub(crate) fn gpu_glyph(gpu: &GpuSample, stale: bool) -> (char, DisplayStatus) {
     if stale {
         return ('?', DisplayStatus::Lost);
@@ -165,12 +164,12 @@ pub(crate) fn gpu_glyph(gpu: &GpuSample, stale: bool) -> (char, DisplayStatus) {
     }
 }
 
-/// Whether a GPU's clock is held down by more than the power that it may draw.
+/// Whether a GPU is throttled for another reason than its power cap.
 pub(crate) fn is_throttled(gpu: &GpuSample) -> bool {
     gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().any(|why| *why != "power cap")
 }
 
-/// The last values of all GPUs of these hosts, look by look, as their mean; nothing where none was told.
+/// The latest values of all GPUs of these hosts as means per sample; `None` where no value is known.
 pub(crate) fn mean_gpu_history<'a>(
     hosts: impl Iterator<Item = &'a HostState>,
     get: impl Fn(&GpuTracePoint) -> Option<f32>,
@@ -190,18 +189,18 @@ pub(crate) fn mean_gpu_history<'a>(
     sums.into_iter().rev().map(|(sum, count)| (count > 0.0).then(|| sum / count)).collect()
 }
 
-/// What machines come to together.
+/// Totals over machines.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MachineTotals {
-    /// Processors, percent, the mean.
+    /// Mean CPU use in percent.
     pub cpu: Option<f32>,
     /// Memory in use, percent of all.
     pub memory: Option<f32>,
-    /// Bytes a second, in and out, of InfiniBand, or of the other networks where there is none.
+    /// Bytes per second in and out, of InfiniBand, or of other networks if there is none.
     pub network: Option<f64>,
 }
 
-/// The sums over machines; what none told is absent.
+/// Sums over machines; values that no machine reports are `None`.
 pub(crate) fn sum_machines<'a>(hosts: impl Iterator<Item = &'a HostState>) -> MachineTotals {
     let (mut cpu, mut count, mut total, mut available) = (0.0, 0.0, 0_u64, 0_u64);
     let (mut networks, mut fabric) = (None, None);
@@ -222,18 +221,18 @@ pub(crate) fn sum_machines<'a>(hosts: impl Iterator<Item = &'a HostState>) -> Ma
     MachineTotals { cpu: (count > 0.0).then(|| cpu / count), memory, network: fabric.or(networks) }
 }
 
-/// What GPUs come to together.
+/// Totals over GPUs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GpuTotals {
     pub utilization: Option<f32>,
     /// Memory in use, percent.
     pub memory: Option<f32>,
-    /// The hottest, degrees Celsius.
+    /// Maximum temperature, degrees Celsius.
     pub hottest: Option<f32>,
     pub power: Option<f32>,
 }
 
-/// The sums over GPUs; what no GPU told is absent.
+/// Sums over GPUs; values that no GPU reports are `None`.
 pub(crate) fn sum_gpus<'a>(list: impl Iterator<Item = &'a GpuSample> + Clone) -> GpuTotals {
     let values = |get: fn(&GpuSample) -> Option<f32>| list.clone().filter_map(get);
     let count = |get: fn(&GpuSample) -> Option<f32>| values(get).count();

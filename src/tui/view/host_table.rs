@@ -1,7 +1,7 @@
-//! The table of hosts: the worst first, equal healthy ones as one row where they do not fit, unfolded in place on request. The wider the
-//! screen, the more columns.
+//! The table of hosts: worst first, equal healthy hosts folded into one row where space is short, expandable. A wider
+//! screen shows more columns.
 //!
-//! Uses `sum`. What is wrong never folds. Numbers of hosts whose values are old are left out of every sum.
+//! Hosts with problems never fold. Hosts with stale values are left out of sums.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ use super::host_status::{self, HostRankCounts};
 use super::lines::render_lines;
 use super::{formatting, graph};
 
-/// The columns of the GPUs together, and of the machine besides.
+/// Widths of the GPU summary and of the machine summary.
 const GPU_TOTALS_WIDTH: usize = 29;
 const MACHINE_WIDTH: usize = 31;
-/// The most and the fewest columns of the history: two values each.
+/// Maximum and minimum width of the history: two values per column.
 const MAX_HISTORY_WIDTH: usize = 30;
 const MIN_HISTORY_WIDTH: usize = 10;
-/// What is kept for the reason.
+/// Minimum width of the reason.
 const REASON_WIDTH: usize = 14;
 
 struct HostTableRow {
@@ -35,18 +35,17 @@ struct HostTableRow {
     reason: String,
     ranks: HostRankCounts,
     last_output_at: UnixMillis,
-    /// One of the hosts of an unfolded row above.
+    /// A host of the expanded row above.
     is_member: bool,
 }
 
-/// The rows of one frame.
 pub(super) struct HostTable {
     rows: Vec<HostTableRow>,
     groups: BTreeMap<u32, (String, u32)>,
 }
 
 impl HostTable {
-    /// As many rows as there are hosts, or fewer where they have not so much room.
+    /// One row per host, or folded rows if space is short.
     pub(super) fn new(model: &Model, list: &HostList, room: usize) -> HostTable {
         let mut all: Vec<HostTableRow> = (0_u32..)
             .zip(&model.host_statuses)
@@ -91,8 +90,8 @@ impl HostTable {
             table.rows.push(row);
             if open {
                 let standing = model.host_statuses.get(first as usize).cloned().unwrap_or_default();
-                let host_status::HostStatus { ranks, status, reason: why, last_output_at: heard } = standing;
-                table.rows.push(HostTableRow { hosts: vec![first], status, reason: why, ranks, last_output_at: heard, is_member: true });
+                let host_status::HostStatus { ranks, status, reason: why, last_output_at } = standing;
+                table.rows.push(HostTableRow { hosts: vec![first], status, reason: why, ranks, last_output_at, is_member: true });
                 table.rows.extend(others);
             }
         }
@@ -116,13 +115,13 @@ impl HostTable {
             lines.push(if n == at { line.style(model.theme.selected()) } else { line });
         }
         if self.rows.is_empty() {
-            lines.push(Line::styled(" no host is known yet", model.theme.dim()));
+            lines.push(Line::styled(" no hosts yet", model.theme.dim()));
         }
         render_lines(frame, area, lines);
     }
 }
 
-/// How wide each column is; 0: it is left out.
+/// Column widths; 0 hides a column.
 struct HostColumns {
     name_width: usize,
     gpu_width: usize,
@@ -136,7 +135,7 @@ struct HostColumns {
 impl HostColumns {
     fn fit(width: usize, model: &Model, list: &HostList, rows: &[HostTableRow]) -> HostColumns {
         let most = model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).clamp(3, 16);
-        // " name ST RANKS GPU" and, where there is room, the rest.
+        // " name ST RANKS GPU", and the other columns if space allows.
         let fixed = 1 + 1 + 3 + 10 + most + 1;
         let numbers = width >= fixed + 12 + GPU_TOTALS_WIDTH;
         let machine = width >= fixed + 12 + GPU_TOTALS_WIDTH + MACHINE_WIDTH + 10;
@@ -241,7 +240,7 @@ impl HostColumns {
     }
 }
 
-/// `+ gpu[00-89]` can be unfolded, `- gpu[00-89]` folded again.
+/// `+ gpu[00-89]` can be expanded, `- gpu[00-89]` collapsed.
 fn row_label(model: &Model, list: &HostList, row: &HostTableRow, folded: bool) -> String {
     let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
     let mark = match (folded, row.hosts.len() > 1, row.is_member) {
@@ -258,7 +257,7 @@ fn is_expanded(list: &HostList, row: &HostTableRow) -> bool {
     list.expanded.contains(&format!("{:?} {}", row.status, row.reason))
 }
 
-/// How many hosts a row stands for.
+/// Number of hosts in a row.
 fn host_count_suffix(hosts: &[u32]) -> String {
     if hosts.len() > 1 { format!("  {}", style::count_noun(hosts.len(), "host")) } else { String::new() }
 }
@@ -284,7 +283,7 @@ fn gpu_totals_text(model: &Model, row: &HostTableRow) -> String {
     )
 }
 
-/// Processors, memory, networks (InfiniBand alone where there is any), GPUs that are slowed down, and the age of the oldest value.
+/// CPU, memory, network (only InfiniBand if there is any), throttled GPUs, and the age of the oldest value.
 fn machine_text(model: &Model, row: &HostTableRow) -> String {
     let all =
         host_status::sum_machines(row_hosts(model, row).filter(|host| host.host_metrics_at > 0 && !model.is_stale(host.host_metrics_at)));

@@ -1,7 +1,7 @@
-//! The matrix of hosts and phases while steps are under way: where each step stands, how long it takes, and what the others wait for.
+//! The matrix of hosts and phases during a launch: the status and duration of steps, and which hosts delay the others.
 //!
-//! Uses the ledger of `state`. The rows that hold the others up stand first; what a barrier waits for is said above. Where the hosts do not
-//! fit, those that are equally far are one row, which can be unfolded.
+//! Delaying hosts come first; the line above says what a barrier waits for. If the hosts do not
+//! fit, hosts with equal progress share an expandable row.
 
 use std::collections::BTreeSet;
 
@@ -20,28 +20,28 @@ use super::formatting;
 use super::host_list::HostList;
 use super::lines::render_lines;
 
-/// The least width of a phase's column.
+/// Minimum width of a phase column.
 const PHASE_COLUMN_WIDTH: usize = 10;
-/// The width of a range of hosts.
+/// Width of a host range.
 const HOST_RANGE_WIDTH: usize = 26;
 
-/// Where a host stands in a phase.
+/// Progress of a host in a phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PhaseCell {
     status: DisplayStatus,
     text: String,
 }
 
-/// A row: hosts whose cells are equal but for their times.
+/// A row: hosts whose cells are equal except for their times.
 #[derive(Clone)]
 struct PhaseRow {
     hosts: Vec<u32>,
     cells: Vec<Option<PhaseCell>>,
     note: String,
     urgency: (bool, bool),
-    /// The rows of its hosts but the first.
+    /// The rows of all its hosts but the first.
     members: Vec<PhaseRow>,
-    /// One of the hosts of an unfolded row above.
+    /// A host of the expanded row above.
     is_member: bool,
 }
 
@@ -63,9 +63,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     let phases: Vec<Phase> = model.state.step_tracker.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
     let room = usize::from(area.height).saturating_sub(2);
     let longest = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4);
-    // The names of several hosts in one are as long as there is room.
+    // Folded host names use the available width.
     let name = if model.state.hosts.len() > room { HOST_RANGE_WIDTH.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
-    // The phase under way is always among those that fit.
+    // The current phase is always visible.
     let shown = visible_phases(&phases, current_phase(model), width.saturating_sub(name + 2));
     let rows = phase_rows(model, list, &shown, room);
     list.groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
@@ -98,24 +98,24 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     render_lines(frame, area, lines);
 }
 
-/// The phase under way: the first that has a step which is not ended.
+/// The current phase: the first one with a step that has not ended.
 fn current_phase(model: &Model) -> Option<Phase> {
     let open = model.state.step_tracker.steps().iter().filter(|step| !step.status.has_ended());
     open.map(|step| step.info.phase).min()
 }
 
-/// Of the ranks of these hosts that were started, how many have not ended, and how many there are.
+/// Live and total number of ranks started on these hosts.
 fn count_live_ranks(model: &Model, hosts: &[u32]) -> (usize, usize) {
     let own = || model.state.ranks.values().filter(|rank| hosts.contains(&rank.host) && rank.started_at.is_some());
     (own().filter(|rank| rank.exit.is_none()).count(), own().count())
 }
 
-/// What is under way or waited for, in a sentence.
+/// One sentence about the current operation.
 pub(super) fn progress_text(model: &Model) -> String {
     if let Some(what) = &model.capabilities.start_summary {
-        return format!("{}; U starts it", model.sanitize(what));
+        return format!("{}; press U to start", model.sanitize(what));
     }
-    let Some(phase) = current_phase(model) else { return "every step has ended".to_owned() };
+    let Some(phase) = current_phase(model) else { return "all steps have ended".to_owned() };
     let steps: Vec<&StepState> = model.state.step_tracker.steps_in_phase(phase).collect();
     let running: Vec<u32> = steps.iter().filter(|s| s.status == StepStatus::Running).map(|s| s.info.host).collect();
     let ended = steps.iter().filter(|step| step.status.has_ended()).count();
@@ -123,9 +123,9 @@ pub(super) fn progress_text(model: &Model) -> String {
     let title = steps.iter().find(|s| s.status == StepStatus::Running).map_or_else(String::new, |s| model.sanitize(&s.info.title));
     let time = since.map_or_else(String::new, |since| format!(" for {}", style::format_duration(model.now - since)));
     if running.is_empty() {
-        return format!("{}: waits to begin ({ended} of {} ended)", phase.name(), steps.len());
+        return format!("{}: waiting to start ({ended} of {} ended)", phase.name(), steps.len());
     }
-    let rest = if model.state.step_tracker.steps().iter().any(|s| s.info.phase > phase) { "; the later phases wait for it" } else { "" };
+    let rest = if model.state.step_tracker.steps().iter().any(|s| s.info.phase > phase) { "; later phases wait" } else { "" };
     let hosts = style::format_hosts(&model.state, &model.sanitizer, &running);
     let ranks = match count_live_ranks(model, &running) {
         (left, all) if phase == Phase::Stop && all > 0 => format!(", {} left", style::count_noun(left, "rank")),
@@ -155,7 +155,7 @@ fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> 
     folded.into_iter().flat_map(|row| expand_row(list, row)).collect()
 }
 
-/// A row, and beneath it those of its hosts where it is unfolded.
+/// A row, followed by those of its hosts if it is expanded.
 fn expand_row(list: &HostList, mut row: PhaseRow) -> Vec<PhaseRow> {
     let others = std::mem::take(&mut row.members);
     if others.is_empty() || !list.expanded.contains(&group_key(&row)) {
@@ -165,18 +165,18 @@ fn expand_row(list: &HostList, mut row: PhaseRow) -> Vec<PhaseRow> {
     [row, first].into_iter().chain(others).collect()
 }
 
-/// What a row is remembered by while the steps of its hosts go on: its first host.
+/// Key that identifies a row while its steps change: its first host.
 fn group_key(row: &PhaseRow) -> String {
     format!("steps {}", row.hosts[0])
 }
 
-/// The group and its first host of every host of a row that stands for several.
+/// Group and first host for every host of a folded row.
 fn group_entries(row: &PhaseRow) -> Vec<(u32, (String, u32))> {
     let several = row.hosts.len() > 1;
     row.hosts.iter().filter(|_| several).map(|host| (*host, (group_key(row), row.hosts[0]))).collect()
 }
 
-/// `+ gpu[00-89]` can be unfolded, `- gpu[00-89]` folded again.
+/// `+ gpu[00-89]` can be expanded, `- gpu[00-89]` collapsed.
 fn row_label(model: &Model, list: &HostList, row: &PhaseRow) -> String {
     let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
     let mark = match (row.hosts.len() > 1, row.is_member) {
@@ -194,8 +194,8 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
         let steps: Vec<&StepState> = own.iter().copied().filter(|step| step.info.phase == *phase).collect();
         (!steps.is_empty()).then(|| phase_cell(&steps, model.now))
     };
-    let telling = own.iter().find(|s| s.status == StepStatus::Failed).or_else(|| own.iter().find(|s| s.status == StepStatus::Running));
-    let note = telling.map_or_else(String::new, |step| {
+    let step = own.iter().find(|s| s.status == StepStatus::Failed).or_else(|| own.iter().find(|s| s.status == StepStatus::Running));
+    let note = step.map_or_else(String::new, |step| {
         let retries = if step.retries > 0 { format!(" (try {})", step.retries + 1) } else { String::new() };
         let what = match count_live_ranks(model, &[host]) {
             (left, all) if step.info.phase == Phase::Stop && step.status == StepStatus::Running && all > 0 => {
@@ -217,7 +217,7 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
     }
 }
 
-/// The steps of one host in one phase as one cell: the worst status, and the time they took or take.
+/// The steps of one host in one phase as one cell: worst status and duration.
 fn phase_cell(steps: &[&StepState], now: UnixMillis) -> PhaseCell {
     let began = steps.iter().filter_map(|step| step.started_at).min();
     let ended = steps.iter().filter_map(|step| step.ended_at).max();

@@ -1,6 +1,4 @@
-//! Lines on the screen: where they are drawn, and the ones that several panes have.
-//!
-//! Uses the model for times and colours.
+//! Draws lines, and the lines that several panes share.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -22,7 +20,7 @@ pub(super) fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_
     }
 }
 
-/// How old a value is, in words.
+/// Age of a value as text.
 pub(super) fn age_text(model: &Model, at: UnixMillis) -> String {
     match at {
         0 => "never seen".to_owned(),

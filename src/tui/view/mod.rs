@@ -1,6 +1,6 @@
-//! The panes: each draws what the model knows into its part of the screen. The frame around them is drawn here.
+//! The panes: each draws the model into its area. The frame around them is drawn here.
 //!
-//! Uses the model and the ui. Which pane gets which room depends on the size of the terminal alone; every size is drawn, down to one cell.
+//! The layout depends only on the size of the terminal; every size can be drawn, down to one cell.
 
 pub(crate) mod command_palette;
 pub(crate) mod dialog;
@@ -42,12 +42,12 @@ use super::model::Model;
 use super::theme::DisplayStatus;
 use super::ui::{Overlay, Screen, Ui};
 
-/// Below this many columns or rows only what is wrong is shown.
+/// Below this size only problems are shown.
 const MIN_FULL_SIZE: (u16, u16) = (40, 10);
-/// Below this only that it is too small.
+/// Below this size only "too small" is shown.
 const MIN_SIZE: (u16, u16) = (20, 3);
 
-/// Draws all. The rows of a page of what is shown.
+/// Draws everything; returns the page size of the current screen in rows.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &mut Ui) -> usize {
     let area = frame.area();
     let mut page_rows = model.page_rows;
@@ -75,7 +75,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &mut Ui) -> usize {
     page_rows
 }
 
-/// Where the terminal knows ASCII only, nothing else is drawn.
+/// Replaces everything that is not ASCII.
 fn replace_non_ascii(buffer: &mut ratatui::buffer::Buffer) {
     for cell in &mut buffer.content {
         if !cell.symbol().is_ascii() {
@@ -89,7 +89,7 @@ fn draw_tiny(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     render_lines(frame, area, vec![Line::styled(word, model.theme.status_style(status)), Line::raw("too small")]);
 }
 
-/// One line that says how it stands, and what is wrong.
+/// One status line, and the problems.
 fn draw_small(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let mut lines = vec![title_line(model, usize::from(area.width))];
     let found = problems::collect_problems(model);
@@ -98,7 +98,7 @@ fn draw_small(frame: &mut Frame<'_>, area: Rect, model: &Model) {
         lines.push(problems::problem_line(model, problem, usize::from(area.width)));
     }
     if found.is_empty() {
-        lines.push(Line::styled(" nothing is wrong; make the window larger for more", model.theme.dim()));
+        lines.push(Line::styled(" no problems; enlarge the window for more", model.theme.dim()));
     }
     render_lines(frame, area, lines);
 }
@@ -124,7 +124,7 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
     page_rows
 }
 
-/// A click on a pane puts the cursor there; `false`: nothing is there.
+/// Moves the cursor of a pane to a click; `false` if nothing was hit.
 pub(super) fn handle_click(model: &Model, ui: &mut Ui, x: u16, y: u16) -> bool {
     if y == 1 {
         let Some(screen) = tab_at(ui.screen, usize::from(x)) else { return false };
@@ -140,19 +140,19 @@ pub(super) fn handle_click(model: &Model, ui: &mut Ui, x: u16, y: u16) -> bool {
     }
 }
 
-/// The screen whose name stands in this column of the second row.
+/// The screen whose tab covers this column of the second row.
 fn tab_at(shown: Screen, x: usize) -> Option<Screen> {
     let mut left = 1;
     Screen::ALL.into_iter().find(|screen| {
         let (key, name) = screen.title();
-        // The one that is shown stands in brackets.
+        // The current tab is in brackets.
         let width = key.len() + name.len() + if *screen == shown { 4 } else { 2 };
         left += width;
         (left - width..left).contains(&x)
     })
 }
 
-/// How the run stands, in a word.
+/// Status of the run as a label.
 fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
     let state = &model.state;
     if let Some((word, role)) = style::operation_outcome_label(state) {
@@ -181,7 +181,7 @@ fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
         return ("FAILING", DisplayStatus::Error);
     }
     if counts.running > 0 {
-        // Whoever attaches cannot know whether the mark of readiness was seen.
+        // An observer cannot know whether readiness was reported before it attached.
         let launched = state.phases.iter().any(|(phase, _)| *phase == crate::event::Phase::Master);
         return if state.ready_at.is_some() || !launched { ("RUNNING", DisplayStatus::Ok) } else { ("STARTED", DisplayStatus::Busy) };
     }
@@ -191,7 +191,7 @@ fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
     if state.hosts.iter().any(|host| host.connection_status != ConnectionStatus::Connected) {
         ("CONNECTING", DisplayStatus::Busy)
     } else {
-        ("LOOKING", DisplayStatus::Busy)
+        ("PROBING", DisplayStatus::Busy)
     }
 }
 
@@ -202,9 +202,9 @@ fn title_line(model: &Model, width: usize) -> Line<'static> {
         ("", name) => model.sanitize(name),
         (run, name) => format!("{} {}", model.sanitize(name), model.sanitize(run)),
     };
-    // The time of a run that is over stands still.
+    // The clock of a finished run stands still.
     let until = if state.outcome.is_some() { state.run_ended_at().unwrap_or(state.last_event_at) } else { model.now };
-    // Whoever attaches counts from the launch, as everybody does.
+    // An observer also counts from the launch.
     let elapsed = state.run_started_at().or(state.first_event_at).map_or_else(String::new, |began| formatting::format_hms(until - began));
     let (mut bad, mut warn, mut lost) = (0, 0, 0);
     for host in &model.host_statuses {
@@ -242,10 +242,10 @@ fn title_line(model: &Model, width: usize) -> Line<'static> {
 
 fn mode_text(model: &Model) -> String {
     match (model.capabilities.role, model.replay_clock) {
-        (DashboardRole::Replay, Some(pace)) => {
-            let whole = (pace.end - pace.start).max(1);
-            let percent = ((model.now - pace.start) * 100 / whole).clamp(0, 100);
-            let speed = if pace.paused { "paused".to_owned() } else { format!("x{}", pace.speed) };
+        (DashboardRole::Replay, Some(clock)) => {
+            let whole = (clock.end - clock.start).max(1);
+            let percent = ((model.now - clock.start) * 100 / whole).clamp(0, 100);
+            let speed = if clock.paused { "paused".to_owned() } else { format!("x{}", clock.speed) };
             format!("replay {percent}% {speed}")
         }
         (DashboardRole::Replay, None) => "replay".to_owned(),
@@ -278,11 +278,11 @@ fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The line for the person, or the keys that count here.
+/// The toast, or the keys of the current screen.
 fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
     if let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &ui.overlay {
         let sign = if matches!(ui.overlay, Some(Overlay::Filter(_))) { " &" } else { " /" };
-        // The end of a long text is what is being typed.
+        // The end of a long input is what is being typed.
         let skip = prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
         let seen: String = prompt.text.chars().skip(skip).collect();
         return Line::from(vec![Span::styled(sign, model.theme.accent()), Span::raw(seen), Span::styled(" ", model.theme.selected())]);

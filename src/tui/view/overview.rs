@@ -103,7 +103,6 @@ pub(super) fn handle_click(view: &mut OverviewPane, x: u16, y: u16) -> bool {
     true
 }
 
-/// The host under the cursor.
 pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
     view.hosts.selected_host()
 }
@@ -142,7 +141,7 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
     }
 }
 
-/// The log that tells most about a host: that of a rank that failed, of its first rank, or of its launcher.
+/// The most relevant log of a host: of a failed rank, of its first rank, or of its launcher.
 pub(super) fn most_relevant_log(model: &Model, host: u32) -> (u32, LogFile) {
     let mut own: Vec<_> = model.state.ranks.values().filter(|rank| rank.host == host).collect();
     own.sort_by_key(|rank| (!rank.has_failed() || rank.was_stopped, rank.started_at.is_none(), rank.rank));
@@ -292,26 +291,26 @@ fn tail_line(model: &Model, label: &str, line: &str, width: usize) -> Line<'stat
     ])
 }
 
-/// Takes the last lines of those that have said something.
+/// Updates the last lines of ranks with new output.
 fn update_last_lines(view: &mut OverviewPane, model: &Model) {
-    let said = &mut view.last_lines;
-    said.retain(|rank, _| model.state.ranks.contains_key(rank));
+    let last = &mut view.last_lines;
+    last.retain(|rank, _| model.state.ranks.contains_key(rank));
     for rank in model.state.ranks.values() {
         let seen = (rank.restart, rank.recent_lines.next_offset);
-        if said.get(&rank.rank).is_some_and(|said| said.log_position == seen) {
+        if last.get(&rank.rank).is_some_and(|last| last.log_position == seen) {
             continue;
         }
         let line = rank.recent_lines.last_lines(1).pop().map(|last| model.sanitize(&last)).unwrap_or_default();
         let key = line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
-        said.insert(rank.rank, LastLine { log_position: seen, line, group_key: key });
+        last.insert(rank.rank, LastLine { log_position: seen, line, group_key: key });
     }
 }
 
-/// What the ranks last said, those who say the same but for digits as one; the largest group first.
+/// The last lines; ranks whose lines differ only in digits are grouped, largest group first.
 fn grouped_last_lines(view: &OverviewPane, most: usize) -> Vec<(String, String)> {
     let mut groups: HashMap<&str, (Vec<u32>, &str)> = HashMap::new();
-    for (rank, said) in view.last_lines.iter().filter(|(_, said)| !said.line.is_empty()) {
-        groups.entry(&said.group_key).or_insert_with(|| (Vec::new(), &said.line)).0.push(*rank);
+    for (rank, last) in view.last_lines.iter().filter(|(_, last)| !last.line.is_empty()) {
+        groups.entry(&last.group_key).or_insert_with(|| (Vec::new(), &last.line)).0.push(*rank);
     }
     let mut groups: Vec<(Vec<u32>, &str)> = groups.into_values().collect();
     groups.sort_by_key(|(ranks, _)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
@@ -323,7 +322,6 @@ fn grouped_last_lines(view: &OverviewPane, most: usize) -> Vec<(String, String)>
         .collect()
 }
 
-/// `r[0-7]`, `r3`.
 fn shorten_rank_label((who, line): (String, String)) -> (String, String) {
     let who = match who.strip_prefix("rank ") {
         Some(one) => format!("r{one}"),

@@ -1,6 +1,6 @@
-//! What is wrong, the worst first: as a strip on the overview, and as a screen of its own with the evidence and what to do next.
+//! Problems, worst first: a strip on the overview, and a screen of its own with evidence and next steps.
 //!
-//! Uses `state` and `diagnose`. A cause is told before its consequences; the same of many hosts is one line.
+//! A cause comes before its effects; equal problems of several hosts are merged.
 
 use std::cmp::Reverse;
 
@@ -21,26 +21,24 @@ use super::lines::{render_lines, rows_area};
 use super::selectable_list::SelectableList;
 use super::{formatting, host_status};
 
-/// How long a warning is news.
+/// How long a warning is shown.
 const NOTICE_MS: i64 = 60_000;
-/// How many of a log's last lines are evidence.
+/// Number of last log lines shown as evidence.
 const EVIDENCE_LINES: usize = 12;
 
-/// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunProblem {
     pub status: DisplayStatus,
-    /// Where and what, clean.
+    /// Location and description, sanitized.
     pub text: String,
-    /// Which hosts; none: it is about the run.
+    /// Affected hosts; empty if it concerns the whole run.
     pub hosts: Vec<u32>,
-    /// The log that tells more.
+    /// The related log.
     pub log: Option<(u32, LogFile)>,
-    /// What to do, clean; may be empty.
+    /// Next step, sanitized; may be empty.
     pub next_step: String,
 }
 
-/// What the screen remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProblemsPane {
     list: SelectableList<(DisplayStatus, String)>,
@@ -50,7 +48,7 @@ pub struct ProblemsPane {
 struct ProblemList(Vec<RunProblem>);
 
 impl ProblemList {
-    /// The same of another host joins.
+    /// Merges with an equal problem of another host.
     fn push_or_merge(&mut self, status: DisplayStatus, host: u32, text: String, next: String, log: Option<(u32, LogFile)>) {
         match self.0.iter_mut().find(|known| known.status == status && known.text == text) {
             Some(known) => known.hosts.push(host),
@@ -90,22 +88,23 @@ pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
     causes
 }
 
-/// What explains the failures, the first cause first.
+/// Diagnosed causes, first cause first.
 fn cause_problems(model: &Model) -> Vec<RunProblem> {
-    let told = |found: &DiagnosisFinding| {
+    let to_problem = |found: &DiagnosisFinding| {
         let [what, why, next] = finding::finding_texts(found, model.lang, &model.sanitizer);
-        let felt = if found.affected.is_empty() { String::new() } else { format!("; felt by {}", style::format_ranks(&found.affected)) };
+        let affected =
+            if found.affected.is_empty() { String::new() } else { format!("; affects {}", style::format_ranks(&found.affected)) };
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
         let log = found.ranks.first().and_then(|rank| model.state.ranks.get(rank)).map(rank_log);
         RunProblem {
             status: DisplayStatus::Error,
-            text: format!("{}  {what}{why}{felt}", finding::format_location(found, &model.state, &model.sanitizer)),
+            text: format!("{}  {what}{why}{affected}", finding::format_location(found, &model.state, &model.sanitizer)),
             hosts: found.hosts.clone(),
             log: log.or_else(|| found.hosts.first().map(|host| (*host, LogFile::Launcher))),
             next_step: next,
         }
     };
-    diagnose::diagnose_run(&model.evidence, &model.state).iter().map(told).collect()
+    diagnose::diagnose_run(&model.evidence, &model.state).iter().map(to_problem).collect()
 }
 
 fn add_rank_problems(model: &Model, problems: &mut ProblemList) {
@@ -113,7 +112,7 @@ fn add_rank_problems(model: &Model, problems: &mut ProblemList) {
     for rank in model.state.failed_ranks() {
         let exit = rank.exit.map(style::format_exit).unwrap_or_default();
         if !first.is_empty() && !first.contains(&rank.rank) {
-            // Its own launcher or a broken connection to the first one ended it.
+            // Its own launcher or a broken connection to the first failed rank ended it.
             let text = format!("ranks that ended after the first failure: {exit}");
             problems.push_or_merge(DisplayStatus::Warn, rank.host, text, String::new(), Some(rank_log(rank)));
             continue;
@@ -146,7 +145,7 @@ fn add_step_problems(model: &Model, problems: &mut ProblemList) {
         problems.push_or_merge(
             DisplayStatus::Error,
             left.host,
-            format!("left: {}", model.sanitize(&left.text)),
+            format!("leftover: {}", model.sanitize(&left.text)),
             model.evidence.command_formatter().format_command("down", ""),
             None,
         );
@@ -168,11 +167,11 @@ fn add_host_problems(model: &Model, problems: &mut ProblemList) {
                 );
             }
             (ConnectionStatus::Retrying, _) => {
-                let next = "its ranks may go on; the connection is made again by itself".to_owned();
+                let next = "its ranks may still run; reconnecting automatically".to_owned();
                 problems.push_or_merge(
                     DisplayStatus::Lost,
                     at,
-                    format!("no connection, trying again: {}", model.sanitize(&host.connection_error)),
+                    format!("no connection, retrying: {}", model.sanitize(&host.connection_error)),
                     next,
                     None,
                 );
@@ -194,18 +193,17 @@ fn add_host_problems(model: &Model, problems: &mut ProblemList) {
     }
 }
 
-/// A click in this row of the terminal; `false`: nothing is there.
+/// Handles a click in this row of the terminal; `false` if nothing was hit.
 pub(super) fn handle_click(view: &mut ProblemsPane, y: u16) -> bool {
     view.list.select_at(y)
 }
 
-/// The problem under the cursor.
 fn selected_problem(view: &ProblemsPane, model: &Model) -> Option<RunProblem> {
     let key = view.list.selected()?;
     collect_problems(model).into_iter().find(|problem| (problem.status, problem.text.clone()) == key)
 }
 
-/// The host of the problem under the cursor, and its rank where a rank's log tells of it.
+/// The host of the problem under the cursor, and its rank if the related log is a rank's.
 pub(crate) fn target_at_cursor(view: &ProblemsPane, model: &Model) -> Option<(u32, Option<u32>)> {
     let problem = selected_problem(view, model)?;
     match problem.log {
@@ -223,20 +221,20 @@ pub(crate) fn update(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) -> 
     problem.log.map(PaneAction::ShowLog).or_else(|| problem.hosts.first().copied().map(PaneAction::ShowHost))
 }
 
-/// Goes to the next problem, or the one before; from another screen to the first one.
+/// Selects the next or previous problem; from another screen, the first one.
 pub(crate) fn select_problem(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) {
     let keys = collect_problems(model).iter().map(|p| (p.status, p.text.clone())).collect();
     view.list.set_rows(keys, model.page_rows.max(1));
     view.list.move_cursor(cmd, 1);
 }
 
-/// Draws the screen: the list, and beneath it what is known of the one under the cursor. The rows of a page.
+/// Draws the list and the details of the problem under the cursor; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut ProblemsPane) -> usize {
     let width = usize::from(area.width);
     let height = usize::from(area.height);
     let all = collect_problems(model);
     if all.is_empty() {
-        render_lines(frame, area, vec![Line::styled(" nothing is wrong", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no problems", model.theme.dim())]);
         return model.page_rows;
     }
     let room = all.len().min((height / 2).max(1));
@@ -267,7 +265,7 @@ fn evidence_lines(model: &Model, problem: &RunProblem, width: usize, height: usi
             model.state.ranks.get(&rank).map(|rank| rank.recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
         }
     });
-    // The last lines are the ones that tell: they end where the room does.
+    // The last lines matter most: they end at the bottom.
     let next = if problem.next_step.is_empty() { Vec::new() } else { style::wrap_text(&problem.next_step, width.saturating_sub(8), true) };
     let fit = height.saturating_sub(lines.len() + next.len());
     let tail = tail.unwrap_or_default();
@@ -281,13 +279,12 @@ fn evidence_lines(model: &Model, problem: &RunProblem, width: usize, height: usi
     lines
 }
 
-/// A problem in one row.
 pub(super) fn problem_line(model: &Model, problem: &RunProblem, width: usize) -> Line<'static> {
     let symbol = Span::styled(format!(" {} ", model.theme.symbol(problem.status)), model.theme.status_style(problem.status));
     Line::from(vec![symbol, Span::raw(style::truncate_text(&problem.text, width.saturating_sub(3)))])
 }
 
-/// Rows of at most `width` columns, broken at spaces where there are any.
+/// Wraps at `width` columns, at spaces where possible.
 fn wrap_at_spaces(text: &str, width: usize) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,6 +1,6 @@
-//! Every rank in a row: where it runs, how it stands, for how long, when it last said something and what.
+//! One row per rank: location, status, duration, age of its last output, and its last line.
 //!
-//! Uses `sum` and `list`. Only the rows that are seen are made.
+//! Only visible rows are built.
 
 use std::cmp::Reverse;
 
@@ -23,40 +23,38 @@ use super::{formatting, host_status};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RankOrder {
-    /// What is wrong, then by number.
+    /// Failed ranks first, then by number.
     #[default]
     WorstFirst,
     ByRank,
-    /// Who has said nothing for the longest time.
     LongestSilent,
 }
 
 impl RankOrder {
     fn label(self) -> &'static str {
         match self {
-            RankOrder::WorstFirst => "the worst first",
+            RankOrder::WorstFirst => "worst first",
             RankOrder::ByRank => "by rank",
-            RankOrder::LongestSilent => "the longest silent first",
+            RankOrder::LongestSilent => "longest silent first",
         }
     }
 }
 
-/// A last line with fewer columns than this says too little of a failure: it takes the place of the training's values.
+/// Below this width the last line says too little about a failure: it replaces the training columns.
 const MIN_LAST_LINE_WIDTH: usize = 24;
 
-/// What the ranks' pane remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RanksPane {
     list: SelectableList<u32>,
     order: RankOrder,
 }
 
-/// A click in this row of the terminal; `false`: nothing is there.
+/// Handles a click in this row of the terminal; `false` if nothing was hit.
 pub(super) fn handle_click(view: &mut RanksPane, y: u16) -> bool {
     view.list.select_at(y)
 }
 
-/// The rank under the cursor, behind its host.
+/// The rank under the cursor, after its host.
 pub(crate) fn rank_at_cursor(view: &RanksPane, model: &Model) -> Option<(u32, u32)> {
     view.list.selected().and_then(|rank| model.state.ranks.get(&rank)).map(|rank| (rank.host, rank.rank))
 }
@@ -96,7 +94,7 @@ fn sorted_ranks(model: &Model, order: RankOrder) -> Vec<u32> {
     all.into_iter().map(|rank| rank.rank).collect()
 }
 
-/// Draws it. The rows of a page.
+/// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
     let width = usize::from(area.width);
     let room = usize::from(area.height).saturating_sub(1);
@@ -104,7 +102,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let (at, top) = view.list.set_rows(keys.clone(), room);
     view.list.set_screen_rows(area.y + 1, room);
     let name = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4).clamp(4, 20);
-    // Number, host, GPU, symbol, word, time and age with what stands between them.
+    // Number, host, GPU, symbol, status, time and age with the gaps between them.
     let fixed = 7 + name + 1 + 5 + 1 + 30;
     let columns = TrainingColumns::fit(model, width.saturating_sub(fixed));
     let rest = width.saturating_sub(fixed + columns.as_ref().map_or(0, TrainingColumns::width));
@@ -116,8 +114,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         formatting::pad("HOST", name),
         "GPU",
         formatting::pad("", 11),
-        "RUNS",
-        "SAID",
+        "TIME",
+        "QUIET",
         columns.as_ref().map(TrainingColumns::header_text).unwrap_or_default(),
     );
     let mut lines = vec![Line::styled(style::truncate_text(&head, width), model.theme.header())];
@@ -127,7 +125,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
     if keys.is_empty() {
-        lines.push(Line::styled(" no rank is known yet", model.theme.dim()));
+        lines.push(Line::styled(" no ranks yet", model.theme.dim()));
     }
     render_lines(frame, area, lines);
     room

@@ -1,16 +1,15 @@
-//! A list with a cursor: the row is remembered by what it is, so that it stays under the cursor while rows come, go and change places.
+//! A list with a cursor that follows its row by key while rows come, go and move.
 //!
-//! Uses `keymap`. The pane says at each drawing what its rows are; keys move among those.
+//! The pane passes its row keys on each draw; keys move among those.
 
 use crate::tui::keymap::UiCommand;
 
-/// What a list remembers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SelectableList<K> {
     selected: Option<K>,
     first_visible: usize,
     keys: Vec<K>,
-    /// The row of the terminal in which the first one is drawn, and how many are.
+    /// First row on the terminal, and number of rows.
     screen_rows: (u16, usize),
 }
 
@@ -21,7 +20,7 @@ impl<K> Default for SelectableList<K> {
 }
 
 impl<K: Clone + PartialEq> SelectableList<K> {
-    /// Moves the cursor; `false`: the command is not one that moves.
+    /// Moves the cursor; `false` if the command is not a movement.
     pub(super) fn move_cursor(&mut self, cmd: UiCommand, page: usize) -> bool {
         let at = self.cursor_index();
         let last = self.keys.len().saturating_sub(1);
@@ -50,22 +49,21 @@ impl<K: Clone + PartialEq> SelectableList<K> {
         }
     }
 
-    /// Puts the cursor there.
     pub(super) fn select(&mut self, key: K) {
         self.selected = Some(key);
     }
 
-    /// What is under the cursor.
+    /// The key under the cursor.
     pub(super) fn selected(&self) -> Option<K> {
         self.keys.get(self.cursor_index()).cloned()
     }
 
-    /// Says where the rows are drawn, so that a click finds them.
+    /// Records where the rows are drawn, for clicks.
     pub(super) fn set_screen_rows(&mut self, y: u16, room: usize) {
         self.screen_rows = (y, room);
     }
 
-    /// Puts the cursor on what is drawn in this row of the terminal; `false`: nothing is.
+    /// Moves the cursor to this row of the terminal; `false` if nothing is drawn there.
     pub(super) fn select_at(&mut self, y: u16) -> bool {
         let row = y.checked_sub(self.screen_rows.0).map(usize::from).filter(|row| *row < self.screen_rows.1);
         let Some(key) = row.and_then(|row| self.keys.get(self.first_visible + row)).cloned() else { return false };
@@ -77,7 +75,7 @@ impl<K: Clone + PartialEq> SelectableList<K> {
         self.selected.as_ref().and_then(|key| self.keys.iter().position(|known| known == key)).unwrap_or(0)
     }
 
-    /// Takes the rows that are to be drawn in `room`; the place of the cursor, and the first row that is shown.
+    /// Updates the row keys; returns the index of the cursor and of the first visible row for `room` rows.
     pub(super) fn set_rows(&mut self, keys: Vec<K>, room: usize) -> (usize, usize) {
         self.keys = keys;
         let room = room.max(1);

@@ -1,6 +1,6 @@
-//! What the lines tell of the training: step, loss and speed of the run and of each rank, with their course, and progress bars.
+//! Training metrics parsed from logs: step, loss and speed of the run and of each rank with their history, and progress bars.
 //!
-//! Uses `state/training_metrics`. An axis goes from the least to the greatest value that is shown, since a loss has no fixed one.
+//! An axis spans the visible minimum and maximum, because a loss has no fixed range.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -15,12 +15,12 @@ use crate::tui::theme::{DisplayStatus, Theme};
 use super::formatting;
 use super::lines::{render_lines, rows_area};
 
-/// A bar that was not drawn for so long says nothing of now, milliseconds.
+/// A progress bar not redrawn for this long is outdated, in milliseconds.
 const STALE_AFTER_MS: i64 = 120_000;
-/// Below this many rows there is no room for it.
+/// Minimum height to show the metrics.
 const MIN_ROWS: u16 = 12;
 
-/// Draws the run's values on top of an area where there are any, and gives the rest of the area.
+/// Draws the metrics of the run at the top of an area, if there are any, and returns the rest of the area.
 pub(crate) fn draw_header(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
     if model.state.metrics.is_empty() || area.height < MIN_ROWS {
         return area;
@@ -81,19 +81,19 @@ fn progress_spans(progress: &TrainingProgress, width: usize, theme: Theme) -> Ve
     ]
 }
 
-/// The columns of one rank's step and loss, and how wide they are.
+/// Columns for the step and loss of a rank, with their widths.
 pub(crate) struct TrainingColumns {
     sparkline_width: usize,
 }
 
 impl TrainingColumns {
-    /// The columns that fit into `room` beside a last line, if any rank told something.
+    /// The columns that fit into `room` beside a last line, if any rank has metrics.
     pub(crate) fn fit(model: &Model, room: usize) -> Option<TrainingColumns> {
         let any = model.state.metrics.contains_key(&STEP_INDEX) || model.state.metrics.contains_key(&LOSS_INDEX);
         (any && room >= 28).then(|| TrainingColumns { sparkline_width: (room / 5).clamp(4, 20) })
     }
 
-    /// How wide they are together.
+    /// Total width.
     pub(crate) fn width(&self) -> usize {
         7 + 8 + self.sparkline_width + 1
     }
@@ -117,7 +117,7 @@ impl TrainingColumns {
     }
 }
 
-/// A progress bar that is still being drawn, in `width` columns: `37% ███▌     371/1000 19s left`.
+/// An active progress bar in `width` columns: `37% ███▌     371/1000 19s left`.
 pub(crate) fn progress_gauge(progress: &TrainingProgress, now: UnixMillis, width: usize, theme: Theme) -> Option<String> {
     if now - progress.drawn_at > STALE_AFTER_MS || width < 6 {
         return None;
@@ -141,7 +141,7 @@ fn bar_text(percent: f32, room: usize, ascii: bool) -> String {
     on.repeat(full) + &off.repeat(room - full)
 }
 
-/// The course of a value as bars between its least and its greatest; the last `width` points, spread over what is there.
+/// History of a value as bars between its minimum and maximum; the last `width` points, stretched to the available width.
 pub(crate) fn sparkline(points: impl Iterator<Item = f32>, width: usize, theme: Theme) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const ASCII_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
@@ -150,13 +150,13 @@ pub(crate) fn sparkline(points: impl Iterator<Item = f32>, width: usize, theme: 
     if all.is_empty() || width == 0 {
         return String::new();
     }
-    // All that was told, in as many columns as there are: the mean of each part.
+    // All points in as many columns as there are: the mean of each section.
     let part = all.len().div_ceil(width).max(1);
     let shown: Vec<f32> =
         all.chunks(part).map(|chunk| chunk.iter().sum::<f32>() / f32::from(u16::try_from(chunk.len()).unwrap_or(1))).collect();
     let finite = || shown.iter().copied().filter(|value| value.is_finite());
     let (least, most) = (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
-    // The means of equal values differ by what a float cannot hold.
+    // Means of equal values may differ by rounding.
     let level = most - least <= most.abs().max(least.abs()) * 1e-5;
     let bar = |value: f32| {
         if !value.is_finite() {

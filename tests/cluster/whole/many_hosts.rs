@@ -81,7 +81,7 @@ fn sixty_four_hosts_connect_through_the_bastion() {
     of_last("STOP");
     let silent = laptop.run(&["exec", file, "--", "hostname"]);
     assert_eq!(silent.assert_exit_code(4).stdout, "---- in[01-63]\ngpu02\n", "{}", silent.transcript());
-    silent.assert_contains("last: could not connect to port 2222 through bastion: it took the connection and said nothing within 10s");
+    silent.assert_contains("last: could not connect to port 2222 through bastion: it accepted the connection but sent nothing within 10s");
     of_last("CONT");
 
     // It is stopped in the middle of a command: the others end theirs while it is waited for.

@@ -310,7 +310,7 @@ fn token_encrypted_and_double_keys_log_in() {
     assert_eq!((person.questions(), token.sign_requests.load(Ordering::SeqCst)), (Vec::new(), 2));
     let hosts: Vec<InventoryHost> = OLD_AND_NEW_OPENSSH.iter().map(|h| doors.host_with_identity(h, PUBLICKEY_PORT, &[&locked])).collect();
     assert_eq!(connect_all(SshFleet::new(hosts, doors.client_settings(&person, None)), 2), [Ok(()), Ok(())]);
-    assert_eq!(person.questions(), ["passphrase of ~/locked"], "once for both hosts");
+    assert_eq!(person.questions(), ["passphrase for ~/locked"], "once for both hosts");
     for host in OLD_AND_NEW_OPENSSH {
         let person = Arc::new(ScriptedPrompt::with_answers(&["geheim"]));
         let says = [&format!("Partial publickey for {PASSWORD_USER}"), wanted.as_str(), "ssh2: ED25519 "];
@@ -361,7 +361,7 @@ fn password_is_asked_once_for_every_method() {
         assert_eq!(results, vec![Ok(()); 4], "{log}");
         assert_eq!(person.questions().len(), answers.len(), "{:?}", person.questions());
         assert_eq!(log.matches("Connection from").count(), 2, "{log}");
-        assert_eq!(person.notices().iter().any(|t| t.ends_with(": that was not accepted")), answers.len() > 1);
+        assert_eq!(person.notices().iter().any(|t| t.ends_with(": not accepted")), answers.len() > 1);
     }
     doors.stop();
 }

@@ -1,6 +1,4 @@
-//! Text that leaves the dashboard: a line, what is on the screen, all that can be scrolled to. Always clean, always bounded.
-//!
-//! Uses the rows. Where the text goes is the app's.
+//! Exports log text: a line, the screen, or everything in the view. Always sanitized and bounded.
 
 use std::io;
 
@@ -14,17 +12,17 @@ use super::pane::{LogRow, LogScope, LogsPane};
 use super::render;
 use super::rows::rows_before;
 
-/// The longest text of a file, bytes.
+/// Maximum file size in bytes.
 const MAX_FILE_BYTES: usize = 16 << 20;
-/// How many rows are read at once.
+/// Rows per read.
 const ROWS_PER_READ: usize = 2_000;
 
-/// Copies the line that is meant.
+/// Copies the current line.
 pub(super) fn copy_line(pane: &LogsPane, model: &Model) -> PaneAction {
     copy_rows(pane, model, current_row(pane).as_slice())
 }
 
-/// Copies what is on the screen, whole lines.
+/// Copies the visible lines, not truncated.
 pub(super) fn copy_screen(pane: &LogsPane, model: &Model) -> PaneAction {
     let rows: Vec<&LogRow> = pane.cached_rows.iter().flat_map(|(_, rows)| rows).collect();
     copy_rows(pane, model, &rows)
@@ -32,7 +30,7 @@ pub(super) fn copy_screen(pane: &LogsPane, model: &Model) -> PaneAction {
 
 fn copy_rows(pane: &LogsPane, model: &Model, rows: &[&LogRow]) -> PaneAction {
     if rows.is_empty() {
-        return PaneAction::ShowToast("there is no line to copy".to_owned());
+        return PaneAction::ShowToast("no line to copy".to_owned());
     }
     let texts: Vec<String> = rows.iter().map(|row| export_text(pane, model, row)).collect();
     PaneAction::CopyText(ExportedText {
@@ -42,7 +40,7 @@ fn copy_rows(pane: &LogsPane, model: &Model, rows: &[&LogRow]) -> PaneAction {
     })
 }
 
-/// Saves all that can be scrolled to, or its newest part.
+/// Saves everything in the view, or its newest part.
 pub(super) fn save_all(pane: &LogsPane, model: &Model) -> io::Result<PaneAction> {
     let (mut parts, mut size, mut at, mut count) = (Vec::new(), 0, u64::MAX, 0);
     while size < MAX_FILE_BYTES {
@@ -56,19 +54,19 @@ pub(super) fn save_all(pane: &LogsPane, model: &Model) -> io::Result<PaneAction>
         (size, count, at) = (size + part.len(), count + rows.len(), first);
         parts.push(part);
     }
-    let cut = if size >= MAX_FILE_BYTES { ", the newest" } else { "" };
+    let cut = if size >= MAX_FILE_BYTES { " (the newest)" } else { "" };
     let text = parts.into_iter().rev().collect();
     let label = format!("{}{cut}", style::count_noun(count, "line"));
     Ok(PaneAction::SaveText(ExportedText { name: file_name(pane, model), label, text }))
 }
 
-/// A row as it is written elsewhere: clean, whole, with whose it is where there are several.
+/// A row as exported: sanitized, not truncated, with its writer in merged logs.
 fn export_text(pane: &LogsPane, model: &Model, row: &LogRow) -> String {
     let text = render::safe_text(pane, model, row);
     if pane.scope == LogScope::Single { text } else { format!("{}: {text}", render::writer_label(model, row)) }
 }
 
-/// How a file of what is shown is called.
+/// File name for the current view.
 fn file_name(pane: &LogsPane, model: &Model) -> String {
     match (pane.scope, pane.shown_log(&model.state)) {
         (LogScope::Single, Some((_, LogFile::Rank { rank, .. }))) => format!("rank-{rank}"),

@@ -1,6 +1,4 @@
-//! The index of the one log that is shown, built while time goes by.
-//!
-//! Uses `log_index`. It begins at the end of the log and works backwards.
+//! Builds the index of the current log in the background.
 
 use crate::tui::log_index::LineQuery;
 use crate::tui::model::Model;
@@ -8,15 +6,15 @@ use crate::tui::model::Model;
 use super::pane::{LogScope, LogsPane, line_origin};
 use super::rows::with_shown_log;
 
-/// How many bytes of a log are looked at while time goes by.
+/// Bytes to scan per tick.
 const SCAN_BYTES_PER_TICK: u64 = 4 << 20;
 
-/// Whether there is more of the log to look at.
+/// Whether part of the log is not scanned yet.
 pub(crate) fn is_indexing(pane: &LogsPane) -> bool {
     pane.scope == LogScope::Single && pane.index.is_scanning()
 }
 
-/// Time goes by: looks at more of the log. Whether that shows.
+/// Scans more of the log on a tick; returns whether a redraw is needed.
 pub(crate) fn index_on_tick(pane: &mut LogsPane, model: &Model) -> bool {
     let counts = |pane: &LogsPane| [&pane.index.errors, &pane.index.filtered, &pane.index.matches].map(|places| places.offsets().len());
     let before = counts(pane);
@@ -24,7 +22,7 @@ pub(crate) fn index_on_tick(pane: &mut LogsPane, model: &Model) -> bool {
     before != counts(pane) || whole
 }
 
-/// Looks at so many bytes more of the one log; whether its beginning was reached just now.
+/// Scans this many more bytes; returns whether the scan was completed just now.
 pub(super) fn index_more(pane: &mut LogsPane, model: &Model, budget: u64) -> bool {
     if pane.scope != LogScope::Single {
         return false;
@@ -39,7 +37,7 @@ pub(super) fn index_more(pane: &mut LogsPane, model: &Model, budget: u64) -> boo
     match done {
         Ok(done) => done.unwrap_or(false) && !whole,
         Err(error) => {
-            tracing::debug!(%error, "the log could not be looked at");
+            tracing::debug!(%error, "cannot index the log");
             false
         }
     }

@@ -1,7 +1,7 @@
-//! Logs: one rank's or launcher's, all of a host, or all; the newest lines as they come, or the place that was scrolled to, which nothing moves.
+//! The Logs screen: one rank or launcher, all logs of a host, or all; following the newest lines, or scrolled back to a fixed position.
 //!
-//! Uses `pager`, `scan`, `ring` and `groups`. The text of one log is read from the stored file; of several the newest lines are kept, each
-//! or those that are alike as one. Every place is a number of its own kind: a byte of the file, a line of the ring, a group.
+//! A single log is read from its file; merged logs show the newest lines kept in memory, each
+//! on its own or folded. A position is a byte of the file, a line of the ring, or a group, depending on the view.
 
 mod export;
 mod indexing;
@@ -64,7 +64,7 @@ fn obey(pane: &mut LogsPane, model: &Model, cmd: UiCommand) -> LogsResult {
         UiCommand::FindPrev => return find_match(pane, model, false),
         UiCommand::NextError | UiCommand::PrevError => {
             let wrong = |row: &LogRow| line_filter::detect_level(&row.bytes) == LogLevel::Error;
-            return seek_row(pane, model, cmd == UiCommand::PrevError, wrong, "says that something is wrong");
+            return seek_row(pane, model, cmd == UiCommand::PrevError, wrong, "has an error");
         }
         UiCommand::Merge => cycle_scope(pane),
         UiCommand::Fold => {
@@ -92,7 +92,7 @@ fn obey(pane: &mut LogsPane, model: &Model, cmd: UiCommand) -> LogsResult {
     Ok(None)
 }
 
-/// One log, all, those of its host.
+/// Cycles: this log, all logs, all logs of this host.
 fn cycle_scope(pane: &mut LogsPane) {
     pane.scope = match pane.scope {
         LogScope::Single => LogScope::All,
@@ -135,7 +135,7 @@ fn toggle_launcher_log(pane: &mut LogsPane, model: &Model) {
     pane.show_log(to);
 }
 
-/// Looks for a text from the newest line backwards: as a regular expression where it is one, without regard to case where it has no capital.
+/// Searches backwards from the newest line: a regular expression if the text is one, case-insensitive without upper-case letters.
 pub(crate) fn set_search(pane: &mut LogsPane, model: &Model, text: &str) -> Option<PaneAction> {
     pane.found_position = None;
     if text.is_empty() {
@@ -154,7 +154,7 @@ pub(crate) fn set_search(pane: &mut LogsPane, model: &Model, text: &str) -> Opti
     }
 }
 
-/// Shows only lines that the typed text describes; all again for an empty one.
+/// Sets the line filter; an empty text removes it.
 pub(crate) fn set_filter(pane: &mut LogsPane, model: &Model, text: &str) -> Option<PaneAction> {
     match LineFilter::parse(text) {
         Ok(filter) => {

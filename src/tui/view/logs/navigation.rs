@@ -1,6 +1,6 @@
-//! Moving in logs: scrolling, searching, marks, and from a line of several logs to its own log.
+//! Navigation in logs: scrolling, searching, marks, and from a merged line to its own log.
 //!
-//! Uses the rows. Each move reads no more than it needs; where a log cannot be read, the view stays where it is.
+//! Each move reads only what it needs; if a log cannot be read, the view does not move.
 
 use std::io;
 
@@ -11,20 +11,19 @@ use crate::tui::pane_action::PaneAction;
 use super::pane::{LineMark, LogRow, LogScope, LogsPane};
 use super::rows::{count_lines, rows_before, rows_from, with_shown_log};
 
-/// How many marks are kept.
+/// Maximum number of marks.
 const MAX_MARKS: usize = 1_000;
-/// How many bytes one key searches: so much of a file is read in a moment.
+/// Bytes to search per key press: that much can be read without a visible delay.
 pub(super) const SEARCH_BYTES: u64 = 64 << 20;
 
-/// Asks for a line for the person.
 pub(super) fn toast(text: impl Into<String>) -> Option<PaneAction> {
     Some(PaneAction::ShowToast(text.into()))
 }
 
-/// What a command asks for beyond this pane; an error where the log cannot be read.
+/// The pane's request, or an error if the log cannot be read.
 pub(super) type LogsResult = io::Result<Option<PaneAction>>;
 
-/// From a line of several logs to its own log, at its place.
+/// Opens the log of a merged line at that line.
 pub(super) fn open_log_of_row(pane: &mut LogsPane, model: &Model) -> LogsResult {
     let several = pane.scope != LogScope::Single;
     let Some((log, place)) = current_row(pane).filter(|_| several).map(|row| (row.log, row.offset)) else { return Ok(None) };
@@ -32,13 +31,13 @@ pub(super) fn open_log_of_row(pane: &mut LogsPane, model: &Model) -> LogsResult 
     seek_offset(pane, model, place)
 }
 
-/// Goes to the next line that has what is looked for, or the one before.
+/// Goes to the next or previous match.
 pub(super) fn find_match(pane: &mut LogsPane, model: &Model, next: bool) -> LogsResult {
-    let Some(wanted) = pane.search.clone() else { return Ok(toast("nothing is looked for: / asks")) };
-    seek_row(pane, model, next, |row| wanted.is_match(&row.bytes), "has it")
+    let Some(wanted) = pane.search.clone() else { return Ok(toast("no search pattern: press /")) };
+    seek_row(pane, model, next, |row| wanted.is_match(&row.bytes), "matches")
 }
 
-/// Goes to the next row that passes, or the one before.
+/// Goes to the next or previous row that `passes` accepts.
 pub(super) fn seek_row(pane: &mut LogsPane, model: &Model, next: bool, passes: impl Fn(&LogRow) -> bool, what: &str) -> LogsResult {
     let from = match pane.found_position {
         Some(found) => found,
@@ -51,15 +50,15 @@ pub(super) fn seek_row(pane: &mut LogsPane, model: &Model, next: bool, passes: i
             show_found(pane, model, at);
             Ok(None)
         }
-        LogSearchResult::NotFound => Ok(toast(format!("no {} line {what}", if next { "further" } else { "earlier" }))),
+        LogSearchResult::NotFound => Ok(toast(format!("no {} line {what}", if next { "later" } else { "earlier" }))),
         LogSearchResult::LimitReached(at) => {
             pane.found_position = Some(at);
-            Ok(toast("not within 64 MiB from here; once more looks further"))
+            Ok(toast("no match within 64 MiB; repeat to search further"))
         }
     }
 }
 
-/// Shows the line that begins there, beneath a few lines of what went before: they help to understand it.
+/// Shows the found line with a few lines of context above it.
 fn show_found(pane: &mut LogsPane, model: &Model, line: u64) {
     stop_following(pane, model);
     pane.found_position = Some(line);
@@ -68,10 +67,10 @@ fn show_found(pane: &mut LogsPane, model: &Model, line: u64) {
 }
 
 enum LogSearchResult {
-    /// In the line that begins there.
+    /// Start of the matching line.
     Found(u64),
     NotFound,
-    /// Not before that place; more is to be searched.
+    /// Nothing up to this position; the search can continue from here.
     LimitReached(u64),
 }
 
@@ -79,7 +78,7 @@ fn search_forward(pane: &LogsPane, model: &Model, from: u64, passes: &impl Fn(&L
     if from == u64::MAX {
         return Ok(LogSearchResult::NotFound);
     }
-    // After the line that was found before; else from the first one on the screen.
+    // After the previous match, otherwise from the first visible line.
     let mut at = match pane.found_position {
         Some(found) => rows_from(pane, model, found, 1)?.first().map_or(found, |row| row.next_position),
         None => from,
@@ -116,19 +115,19 @@ fn search_backward(pane: &LogsPane, model: &Model, from: u64, passes: &impl Fn(&
     }
 }
 
-/// The place of the first line that is on the screen.
+/// Position of the first visible line.
 fn first_visible(pane: &LogsPane) -> u64 {
     pane.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).map_or(pane.first_position, |row| row.position)
 }
 
-/// The line that is meant where one is meant: the one that was found, if it is on the screen, else the newest or the first one there.
+/// The current line: the last match if visible, otherwise the newest or the first visible line.
 pub(super) fn current_row(pane: &LogsPane) -> Option<&LogRow> {
     let rows = &pane.cached_rows.as_ref()?.1;
     let found = pane.found_position.and_then(|at| rows.iter().find(|row| row.position == at));
     found.or_else(|| if pane.follow { rows.last() } else { rows.first() })
 }
 
-/// Leaves the newest line: from now on what comes is counted.
+/// Stops following; lines that arrive from now on are counted.
 pub(super) fn stop_following(pane: &mut LogsPane, model: &Model) {
     if pane.follow {
         pane.lines_when_left = count_lines(pane, model);
@@ -136,7 +135,7 @@ pub(super) fn stop_following(pane: &mut LogsPane, model: &Model) {
     }
 }
 
-/// Shows the log from near that place on, which need not be the beginning of a line.
+/// Shows the log from about this offset, which need not be the start of a line.
 pub(crate) fn go_to_offset(pane: &mut LogsPane, model: &Model, offset: u64) -> Option<PaneAction> {
     seek_offset(pane, model, offset).unwrap_or_else(|error| toast(error.to_string()))
 }
@@ -175,7 +174,7 @@ pub(super) fn toggle_mark(pane: &mut LogsPane) -> Option<PaneAction> {
             pane.marks.remove(at);
             None
         }
-        None if pane.marks.len() >= MAX_MARKS => toast("no more marks: take some away"),
+        None if pane.marks.len() >= MAX_MARKS => toast("too many marks: remove some"),
         None => {
             pane.marks.push(mark);
             Some(PaneAction::AddMark(mark.log, String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned()))
@@ -183,13 +182,13 @@ pub(super) fn toggle_mark(pane: &mut LogsPane) -> Option<PaneAction> {
     }
 }
 
-/// The mark after the line that is meant, in the order of logs and places; then the first one again.
+/// Goes to the mark after the current line, in order of logs and offsets, with wrap-around.
 pub(super) fn go_to_next_mark(pane: &mut LogsPane, model: &Model) -> LogsResult {
     let here = current_row(pane).map(|row| (row.log, row.offset));
     let mut marks: Vec<(_, u64)> = pane.marks.iter().map(|mark| (mark.log, mark.offset)).collect();
     marks.sort_unstable();
     let next = marks.iter().find(|mark| here.is_none_or(|here| **mark > here)).or(marks.first()).copied();
-    let Some((log, place)) = next else { return Ok(toast("no line is marked: m marks one")) };
+    let Some((log, place)) = next else { return Ok(toast("no marked lines: press m to mark one")) };
     if pane.scope != LogScope::Single || pane.shown_log(&model.state) != Some(log) {
         pane.show_log(log);
     }

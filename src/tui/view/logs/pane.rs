@@ -1,6 +1,6 @@
-//! What the logs remember: whose lines are shown and how, and what was read of them.
+//! View state of the Logs screen: which lines are shown and how, and what was read.
 //!
-//! Uses `state` and the tables of log text. Every place is a number of its own kind: a byte of the file, a line of the ring, a group.
+//! A position is a byte of the file, a line of the ring, or a group, depending on the view.
 
 use std::collections::VecDeque;
 
@@ -17,21 +17,20 @@ pub(super) enum LogScope {
     #[default]
     Single,
     All,
-    /// Of all logs of a host.
+    /// All logs of a host.
     Host,
 }
 
-/// When a line came.
+/// Which time a line shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum TimeColumn {
     #[default]
     Off,
     Relative,
-    /// The time of day.
     TimeOfDay,
 }
 
-/// A line that the person marked.
+/// A line marked by the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LineMark {
     pub(super) log: (u32, LogFile),
@@ -40,25 +39,25 @@ pub(super) struct LineMark {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LogRow {
-    /// Its place, and that of the row after it.
+    /// Position of the row, and of the next one.
     pub position: u64,
     pub next_position: u64,
-    /// Whose line it is, and where it stands in that log.
+    /// The writer of the line, and the offset in its log.
     pub log: (u32, LogFile),
     pub offset: u64,
     pub received_at: Option<UnixMillis>,
-    /// Its text as the host wrote it.
+    /// Text as the host wrote it: sanitize before display.
     pub bytes: Vec<u8>,
-    /// How often it was drawn, as progress bars are.
+    /// Number of redraws of a progress bar.
     pub draw_count: u32,
-    /// What it stands for where equal lines are one.
+    /// The lines it stands for, if it is a group.
     pub group: Option<FoldedLines>,
 }
 
-/// Who wrote equal lines, and their clean text in pieces, each with whether it differs among them.
+/// Writers of a group, and its sanitized text in pieces, each with whether it differs.
 pub(super) type FoldedLines = (Vec<(u32, LogFile)>, Vec<(String, bool)>);
 
-/// What the rows on the screen depend on.
+/// Everything the visible rows depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowCacheKey {
     pub log: (u32, LogFile),
@@ -71,7 +70,7 @@ pub(super) struct RowCacheKey {
     pub filtered_count: usize,
 }
 
-/// The lines of several logs that are shown, by their numbers.
+/// The merged lines shown, by sequence number.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MergedLines {
     pub next_seq: u64,
@@ -80,41 +79,40 @@ pub(super) struct MergedLines {
     pub next_unfolded: u64,
 }
 
-/// What the logs remember.
 #[derive(Debug, Clone)]
 pub struct LogsPane {
-    /// Whose log; none: that of the first rank.
+    /// The log; `None` for that of the first rank.
     pub(super) selected_log: Option<(u32, LogFile)>,
     pub(super) scope: LogScope,
-    /// Equal lines of several logs are one.
+    /// Fold equal lines of merged logs.
     pub(super) fold: bool,
-    /// The newest lines are shown as they come.
+    /// Follow the newest lines.
     pub(super) follow: bool,
-    /// Else the place of the first line that is shown, and how much there was when the screen left the newest line.
+    /// Otherwise the position of the first visible line, and the number of lines when following stopped.
     pub(super) first_position: u64,
     pub(super) lines_when_left: u64,
-    /// Long lines are shown whole.
+    /// Wrap long lines.
     pub(super) wrap: bool,
-    /// The first column that is shown.
+    /// First visible column.
     pub(super) first_column: usize,
     pub(super) time_column: TimeColumn,
-    /// Every byte as it is.
+    /// Show raw bytes.
     pub(super) show_bytes: bool,
-    /// Every picture of a progress bar.
+    /// Show every redraw of progress bars.
     pub(super) show_all_redraws: bool,
     pub(super) zoomed: bool,
-    /// What is looked for.
+    /// Search pattern.
     pub(super) search: Option<Regex>,
-    /// The line that was found last.
+    /// Position of the last match.
     pub(super) found_position: Option<u64>,
     pub(super) filter: Option<LineFilter>,
     pub(super) marks: Vec<LineMark>,
-    /// What is known of the one log.
+    /// Index of the single log.
     pub(super) index: LogIndex,
-    /// What is known of several.
+    /// Lines of the merged logs.
     pub(super) merged: MergedLines,
     pub(super) groups: LineGroups,
-    /// What was drawn last, and of what.
+    /// The rows drawn last, with their cache key.
     pub(super) cached_rows: Option<(RowCacheKey, Vec<LogRow>)>,
 }
 
@@ -151,52 +149,52 @@ impl LogsPane {
         LogsPane { scope: LogScope::All, ..LogsPane::default() }
     }
 
-    /// Shows another log, from its newest lines on.
+    /// Shows another log from its newest line.
     pub(crate) fn show_log(&mut self, log: (u32, LogFile)) {
         (self.selected_log, self.scope) = (Some(log), LogScope::Single);
         self.reset_view();
     }
 
-    /// Something else is shown: from its newest line on, and nothing is known of it.
+    /// Something else is shown: follow its newest line and discard cached data.
     pub(super) fn reset_view(&mut self) {
         (self.follow, self.first_position, self.first_column, self.found_position) = (true, 0, 0, None);
         self.clear_caches();
     }
 
-    /// What was found out is void.
+    /// Discards search and index results.
     pub(super) fn clear_caches(&mut self) {
         (self.index, self.merged, self.groups, self.cached_rows) =
             (LogIndex::default(), MergedLines::default(), LineGroups::default(), None);
     }
 
-    /// The feed begins anew.
+    /// The feed restarts.
     pub(crate) fn reset(&mut self) {
         self.reset_view();
     }
 
-    /// Whether nothing but the log is to be on the screen.
+    /// Whether only the log is shown.
     pub(crate) fn is_zoomed(&self) -> bool {
         self.zoomed
     }
 
-    /// The one log that is shown, or was before all of them were.
+    /// The current single log, or the one shown before merging.
     pub(crate) fn shown_log(&self, state: &RunState) -> Option<(u32, LogFile)> {
         self.selected_log.or_else(|| all_logs(state).first().copied())
     }
 
-    /// The filter as it was typed.
+    /// The filter as typed.
     pub(crate) fn filter_text(&self) -> String {
         self.filter.as_ref().map_or_else(String::new, |filter| filter.text.clone())
     }
 }
 
-/// All logs of ranks in their order; those of launchers where there are no ranks yet.
+/// All rank logs in rank order; launcher logs while there are no ranks.
 pub(super) fn all_logs(state: &RunState) -> Vec<(u32, LogFile)> {
     let ranks: Vec<_> = state.ranks.values().map(|rank| (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })).collect();
     if ranks.is_empty() { (0_u32..).zip(&state.hosts).map(|(at, _)| (at, LogFile::Launcher)).collect() } else { ranks }
 }
 
-/// Whose line it is, for filters.
+/// The writer of a line, for filters.
 pub(super) fn line_origin(state: &RunState, log: (u32, LogFile)) -> LineOrigin<'_> {
     let rank = match log.1 {
         LogFile::Rank { rank, .. } => Some(rank),

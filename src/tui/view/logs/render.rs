@@ -1,6 +1,6 @@
-//! The look of the logs: a head that says what is shown and how, the rows, and a bar at the right that says where one is.
+//! Draws the Logs screen: a header with the view settings, the rows, and a scrollbar.
 //!
-//! Uses the rows. What a host wrote is cleaned here, or shown escaped byte by byte; nothing else of it reaches a cell.
+//! Log text is sanitized or escaped here; nothing else of it reaches a cell.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -20,14 +20,14 @@ use super::text::{escape_bytes, skip_columns, truncate_columns, wrap_columns};
 use crate::tui::view::lines::{render_lines, rows_area};
 use crate::tui::view::{formatting, host_status};
 
-/// Draws it. The rows of a page.
+/// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut LogsPane) -> usize {
     let width = usize::from(area.width);
     let head_rows = usize::from(!pane.zoomed);
     let room = usize::from(area.height).saturating_sub(head_rows);
     index_more(pane, model, 1 << 20);
     let Some(_) = pane.shown_log(&model.state) else {
-        render_lines(frame, area, vec![Line::styled(" no log is known yet", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(" no logs yet", model.theme.dim())]);
         return room;
     };
     let read = read_visible(pane, model, room);
@@ -35,7 +35,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     if !pane.zoomed {
         lines.push(header_line(pane, model, width, read.as_ref().map_or(0, |(size, _)| *size)));
     }
-    // One column is the bar's.
+    // One column for the scrollbar.
     let bar = !pane.zoomed && width > 30;
     let inner = width - usize::from(bar);
     match read {
@@ -54,7 +54,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
             }
         }
         Err(error) => {
-            lines.push(Line::styled(format!(" the log cannot be read: {}", model.sanitize(&error.to_string())), model.theme.dim()));
+            lines.push(Line::styled(format!(" cannot read the log: {}", model.sanitize(&error.to_string())), model.theme.dim()));
             render_lines(frame, area, lines);
         }
     }
@@ -83,20 +83,20 @@ pub(crate) fn position_text(pane: &LogsPane, model: &Model) -> String {
     if pane.follow { "follow".to_owned() } else { format!("v {new} new") }
 }
 
-/// Of several logs the newest lines are kept: above the oldest of them it is said where the others are.
+/// Merged logs keep only the newest lines: a note above the oldest one says where the rest is.
 fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, width: usize) -> Option<Line<'static>> {
     if !is_oldest_kept(pane, model, first?) {
         return None;
     }
-    let text = format!(" {} older lines are in each rank's own log: enter goes to that of a line", model.theme.ellipsis());
+    let text = format!(" {} older lines are in each rank's log: press enter on a line to open it", model.theme.ellipsis());
     Some(Line::styled(style::truncate_text(&text, width), model.theme.dim()))
 }
 
 fn empty_log_text(pane: &LogsPane) -> &'static str {
     match (pane.filter.is_some(), pane.scope) {
-        (true, _) => " no line passes the filter yet: & changes it",
-        (false, LogScope::Single) => " nothing was written yet",
-        (false, _) => " nothing has come since this screen was opened: older lines are in the log of each rank",
+        (true, _) => " no line matches the filter: press & to change it",
+        (false, LogScope::Single) => " no output yet",
+        (false, _) => " no lines since the dashboard opened: older ones are in each rank's log",
     }
 }
 
@@ -106,7 +106,7 @@ fn header_line(pane: &LogsPane, model: &Model, width: usize, size: u64) -> Line<
     spans.push(Span::raw("  "));
     let used = formatting::spans_width(&spans);
     let right = status_facts(pane, model, size).join(" | ");
-    // What was cut at the left is the less important part.
+    // The left end, which is the least important, is cut.
     let room = width.saturating_sub(used);
     let long = right.chars().count() + 1;
     let right = if long > room { right.chars().skip(long - room).collect() } else { right };
@@ -118,10 +118,10 @@ fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
     let state = &model.state;
     let Some((host, file)) = pane.shown_log(&model.state) else { return Vec::new() };
     let place = model.sanitize(state.host_name(host));
-    let fold = if pane.fold { "folded" } else { "each line" };
+    let fold = if pane.fold { "folded" } else { "unfolded" };
     match (pane.scope, file) {
-        (LogScope::All, _) => vec![Span::raw(format!("of all, {fold}"))],
-        (LogScope::Host, _) => vec![Span::raw(format!("of all on {place}, {fold}"))],
+        (LogScope::All, _) => vec![Span::raw(format!("all, {fold}"))],
+        (LogScope::Host, _) => vec![Span::raw(format!("all on {place}, {fold}"))],
         (LogScope::Single, LogFile::Launcher) => vec![Span::raw(format!("launcher on {place}"))],
         (LogScope::Single, LogFile::Rank { rank, restart }) => {
             let known = state.ranks.get(&rank);
@@ -136,27 +136,27 @@ fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
     }
 }
 
-/// How it is shown, the least important first.
+/// View settings for the header, least important first.
 fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
     let logs = pane;
     let mut facts = Vec::new();
     if logs.scope == LogScope::Single {
-        let heard = pane.shown_log(&model.state).and_then(|who| model.log_times.last_output(who)).unwrap_or(0);
-        if heard > 0 {
-            facts.push(format!("last {} ago", formatting::format_age(heard, model.now)));
+        let last_output = pane.shown_log(&model.state).and_then(|who| model.log_times.last_output(who)).unwrap_or(0);
+        if last_output > 0 {
+            facts.push(format!("last {} ago", formatting::format_age(last_output, model.now)));
         }
-    } else if model.log_ring.skipped_lines > 0 {
-        facts.push(format!("{} not shown", style::count_noun(usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX), "line")));
+    } else {
+        facts.extend(skipped_facts(model));
     }
-    // Lines carry no time of their own: it is when their bytes came here, live or in the journal.
+    // Lines carry no timestamp: this is when their bytes arrived, live or in the journal.
     let source = if model.capabilities.role == DashboardRole::Replay { "journal" } else { "arrival" };
     match logs.time_column {
         TimeColumn::Off => {}
-        TimeColumn::Relative => facts.push(format!("ago by {source}")),
+        TimeColumn::Relative => facts.push(format!("age by {source}")),
         TimeColumn::TimeOfDay => facts.push(format!("time of {source}")),
     }
-    let ways = [(logs.show_bytes, "bytes"), (logs.show_all_redraws, "all pictures"), (logs.wrap, "wrap")];
-    facts.extend(ways.iter().filter(|(on, _)| *on).map(|(_, word)| (*word).to_owned()));
+    let modes = [(logs.show_bytes, "bytes"), (logs.show_all_redraws, "all redraws"), (logs.wrap, "wrap")];
+    facts.extend(modes.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned()));
     if logs.first_column > 0 && !logs.wrap {
         facts.push(format!("column {}", logs.first_column));
     }
@@ -171,8 +171,7 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
     }
     if let Some(filter) = &logs.filter {
         let part = logs.index.percent_scanned(size);
-        let part =
-            if logs.scope == LogScope::Single && !logs.index.is_complete() { format!(" ({part}% looked at)") } else { String::new() };
+        let part = if logs.scope == LogScope::Single && !logs.index.is_complete() { format!(" ({part}% scanned)") } else { String::new() };
         facts.push(format!("&{}{part}", style::truncate_text(&model.sanitize(&filter.text), 24)));
     }
     if let Some(wanted) = &logs.search {
@@ -192,10 +191,18 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
     let new = count_lines(pane, model).saturating_sub(logs.lines_when_left);
     facts.push(match (logs.follow, new) {
         (true, _) => "FOLLOW".to_owned(),
-        (false, 0) => "at a place".to_owned(),
+        (false, 0) => "scrolled back".to_owned(),
         (false, new) => format!("v {new} new"),
     });
     facts
+}
+
+/// Lines and bytes missing from merged logs; the log of one rank is read from its file and has them.
+fn skipped_facts(model: &Model) -> impl Iterator<Item = String> {
+    let lines = usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX);
+    let lines = (lines > 0).then(|| format!("{} not shown", style::count_noun(lines, "line")));
+    let bytes = (model.skipped_log_bytes > 0).then(|| format!("{} not shown", format_size(model.skipped_log_bytes)));
+    lines.into_iter().chain(bytes)
 }
 
 fn format_size(n: u64) -> String {
@@ -207,19 +214,19 @@ fn format_size(n: u64) -> String {
     }
 }
 
-/// A row's text, safe to show.
+/// A row's text, sanitized.
 pub(super) fn safe_text(pane: &LogsPane, model: &Model, row: &LogRow) -> String {
     let text = model.sanitize(&String::from_utf8_lossy(&row.bytes));
     if pane.show_bytes && row.group.is_none() {
         let escaped = escape_bytes(&row.bytes);
-        // An escape within a secret must not save it.
+        // An escape sequence inside a secret must not prevent its masking.
         let plain = crate::text::sanitize::sanitize_text(&String::from_utf8_lossy(&row.bytes)).replace('\t', "    ");
         return if plain == text || !model.sanitizer.has_secrets() { model.sanitize(&escaped) } else { text };
     }
     text
 }
 
-/// Who wrote a row of several logs.
+/// The writer of a merged row.
 pub(super) fn writer_label(model: &Model, row: &LogRow) -> String {
     let hosts = |list: &[u32]| style::format_hosts(&model.state, &model.sanitizer, list);
     match &row.group {
@@ -228,7 +235,7 @@ pub(super) fn writer_label(model: &Model, row: &LogRow) -> String {
     }
 }
 
-/// A row as it is shown: cut at the window, or in as many rows as it needs; what was looked for stands out.
+/// A row as displayed: truncated or wrapped, with search matches highlighted.
 fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<Line<'static>> {
     let marked = pane.marks.iter().any(|mark| mark.log == row.log && mark.offset == row.offset);
     let sign = match (pane.found_position == Some(row.position), marked) {
@@ -287,7 +294,7 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
     vec![Line::from_iter(before.into_iter().chain(highlight_matches(pane, model, shown)).chain(more))]
 }
 
-/// Where one is, and where errors, hits and marks are.
+/// The scrollbar, with errors, matches and marks.
 fn scrollbar(pane: &LogsPane, model: &Model, size: u64, matches: &[LogRow], room: usize) -> Vec<Line<'static>> {
     let logs = pane;
     let (from, to) = match (logs.scope, logs.fold) {
@@ -325,12 +332,12 @@ fn scrollbar(pane: &LogsPane, model: &Model, size: u64, matches: &[LogRow], room
     cells.into_iter().map(|(sign, style)| Line::styled(sign, style)).collect()
 }
 
-/// The text with what was looked for marked.
+/// The text with search matches highlighted.
 fn highlight_matches(pane: &LogsPane, model: &Model, text: String) -> Vec<Span<'static>> {
     let Some(wanted) = &pane.search else { return vec![Span::raw(text)] };
     let (mut spans, mut done) = (Vec::new(), 0);
     for hit in wanted.find_iter(text.as_bytes()).filter(|hit| !hit.is_empty()).take(100) {
-        // A pattern of bytes may cut a character: then it is not marked.
+        // A byte pattern may split a character: then nothing is highlighted.
         let (Some(before), Some(inside)) = (text.get(done..hit.start()), text.get(hit.range())) else { continue };
         spans.push(Span::raw(before.to_owned()));
         spans.push(Span::styled(inside.to_owned(), model.theme.selected()));

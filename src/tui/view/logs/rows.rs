@@ -1,6 +1,6 @@
-//! Rows of whatever is shown: of a file, of the ring of all logs, of groups of equal lines.
+//! Rows of the current view: from a file, from the ring of merged lines, or from groups of equal lines.
 //!
-//! Uses the logs' view. Reads no more than the rows that are asked for, and what collapses into them.
+//! Reads only the requested rows and the lines that collapse into them.
 
 use std::io;
 
@@ -15,12 +15,12 @@ use crate::tui::model::Model;
 
 use super::pane::{LogRow, LogScope, LogsPane, RowCacheKey, line_origin};
 
-/// How many lines are read at most for rows into which many collapse.
+/// Maximum lines to read for rows that many lines collapse into.
 const MAX_LINES_READ: usize = 16_000;
-/// How many of the newest lines are folded between two frames.
+/// Maximum number of new lines folded between two frames.
 const MAX_FOLDED_PER_FRAME: usize = 5_000;
 
-/// The last lines that `state` keeps, as if they were the file.
+/// The last lines kept in `state`, used as a stored log.
 struct TailLog(Vec<u8>);
 
 impl TailLog {
@@ -44,7 +44,7 @@ impl StoredLogs for TailLog {
     }
 }
 
-/// Gives `act` the log that is shown: whole and live, or as far as the replay has come.
+/// Passes the current log to `act`: live logs in full, in a replay up to the current time.
 pub(super) fn with_shown_log<T>(
     pane: &LogsPane,
     model: &Model,
@@ -56,16 +56,16 @@ pub(super) fn with_shown_log<T>(
     let name = model.state.host_name(host);
     let mut len = stored.len(name, file)?;
     if model.capabilities.role == DashboardRole::Replay && model.stored_logs.is_some() {
-        let told = match file {
+        let known_len = match file {
             LogFile::Launcher => model.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.next_offset),
             LogFile::Rank { rank, .. } => model.state.ranks.get(&rank).map(|rank| rank.recent_lines.next_offset),
         };
-        len = len.min(told.unwrap_or(0));
+        len = len.min(known_len.unwrap_or(0));
     }
     act(&LogSource { logs: stored, host, host_name: name, file, len }).map(Some)
 }
 
-/// How much there is: ended lines of the one log, or lines that came of all.
+/// Number of lines: complete lines of the single log, or lines received of all logs.
 pub(super) fn count_lines(pane: &LogsPane, model: &Model) -> u64 {
     if pane.scope != LogScope::Single {
         return model.log_ring.seq_range().1;
@@ -78,7 +78,7 @@ pub(super) fn count_lines(pane: &LogsPane, model: &Model) -> u64 {
     tail.map_or(0, |tail| tail.total_lines)
 }
 
-/// Takes what came of several logs since.
+/// Adds the lines of merged logs since the last call.
 pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
     if pane.scope == LogScope::Single {
         return;
@@ -107,11 +107,11 @@ pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
         return;
     }
     let fresh = kept.seqs.partition_point(|seq| *seq < kept.next_unfolded);
-    // In a flood the newest ones are folded; what is left out is in the ring and in the files.
+    // Under a flood only the newest lines are folded; the ring and the files have the rest.
     let fresh = fresh.max(kept.seqs.len().saturating_sub(MAX_FOLDED_PER_FRAME));
     for entry in kept.seqs.range(fresh..).filter_map(|seq| ring.get(*seq)) {
         let text = model.sanitize(&String::from_utf8_lossy(&entry.text));
-        // Empty lines are many and say nothing of anyone.
+        // Empty lines are frequent and carry no information.
         if text.trim().is_empty() {
             continue;
         }
@@ -120,7 +120,7 @@ pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
     kept.next_unfolded = next;
 }
 
-/// The last `count` rows before that place, the oldest first.
+/// The last `count` rows before this position, oldest first.
 pub(super) fn rows_before(pane: &LogsPane, model: &Model, end: u64, count: usize) -> io::Result<Vec<LogRow>> {
     match (pane.scope, pane.fold) {
         (LogScope::Single, _) => {
@@ -139,7 +139,7 @@ pub(super) fn rows_before(pane: &LogsPane, model: &Model, end: u64, count: usize
     }
 }
 
-/// The first `count` rows from that place on.
+/// The first `count` rows from this position on.
 pub(super) fn rows_from(pane: &LogsPane, model: &Model, from: u64, count: usize) -> io::Result<Vec<LogRow>> {
     match (pane.scope, pane.fold) {
         (LogScope::Single, _) => {
@@ -158,7 +158,7 @@ pub(super) fn rows_from(pane: &LogsPane, model: &Model, from: u64, count: usize)
     }
 }
 
-/// Whether this is the oldest row of several logs that is kept, and older lines were let go or never came here.
+/// Whether this is the oldest merged row kept, and older lines were dropped or never received.
 pub(super) fn is_oldest_kept(pane: &LogsPane, model: &Model, row: &LogRow) -> bool {
     let (first, _) = model.log_ring.seq_range();
     let begun = model.log_ring.get(first).is_none_or(|entry| entry.offset == 0);
@@ -199,7 +199,7 @@ fn group_rows(pane: &LogsPane, from: u64, to: u64) -> Vec<LogRow> {
     groups.map(row).collect()
 }
 
-/// On which side of a place rows are read.
+/// Direction in which rows are read.
 #[derive(Clone, Copy)]
 enum RowRange {
     Before(u64),
@@ -240,7 +240,7 @@ fn file_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, range: RowR
     }
 }
 
-/// Lines of a file as rows: bars collapsed, or every picture of them, or each byte as it is.
+/// Lines of a file as rows: progress bars collapsed, every redraw, or raw bytes.
 fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: &[log_source::StoredLine]) -> Vec<LogRow> {
     let log = (source.host, source.file);
     let row = |at: u64, next: u64, bytes: Vec<u8>, drawn: u32| LogRow {
@@ -260,7 +260,7 @@ fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: 
     rows.into_iter().map(|line| row(line.offset, line.next_offset, line.bytes, line.draw_count)).collect()
 }
 
-/// The rows on the screen, read again only if something changed; and how much there is to scroll through.
+/// The visible rows, read again only if something changed, and the scrollable size.
 pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> io::Result<(u64, Vec<LogRow>)> {
     update_merged(pane, model);
     let Some(who) = pane.shown_log(&model.state) else { return Ok((0, Vec::new())) };

@@ -1,4 +1,4 @@
-//! How rows of logs are cut, escaped and found.
+//! Wrapping, escaping and truncation of log rows.
 
 use super::text::{escape_bytes, skip_columns, truncate_columns, wrap_columns};
 

@@ -1,10 +1,8 @@
-//! Text of logs as cells have room for it: escaped, cut and wrapped by columns.
-//!
-//! Uses nothing of the logs.
+//! Fits log text to columns: escape, truncate, wrap.
 
 use unicode_width::UnicodeWidthChar;
 
-/// Every byte that is not a plain character as an escape.
+/// Escapes every byte that is not a plain character.
 pub(super) fn escape_bytes(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -26,7 +24,7 @@ pub(super) fn escape_bytes(bytes: &[u8]) -> String {
     text
 }
 
-/// What stands right of the first `columns` columns.
+/// Drops the first `columns` columns.
 pub(super) fn skip_columns(text: &str, columns: usize) -> String {
     let mut used = 0;
     text.chars()
@@ -37,9 +35,9 @@ pub(super) fn skip_columns(text: &str, columns: usize) -> String {
         .collect()
 }
 
-/// What fits into `room` columns, one of them kept for the mark if more follows.
+/// Truncates to `room` columns, one of them reserved for the mark if text was cut.
 pub(super) fn truncate_columns(text: &str, room: usize) -> (String, bool) {
-    // Only as much of a long line is looked at as can be shown.
+    // Only as much of a long line is examined as can be shown.
     let near: String = text.chars().take(4 * room + 8).collect();
     let rows = wrap_columns(&near, room);
     if rows.len() <= 1 && near.len() == text.len() {
@@ -48,7 +46,7 @@ pub(super) fn truncate_columns(text: &str, room: usize) -> (String, bool) {
     (wrap_columns(&near, room.saturating_sub(1).max(1)).into_iter().next().unwrap_or_default(), true)
 }
 
-/// Rows of at most `room` columns.
+/// Wraps into rows of at most `room` columns.
 pub(super) fn wrap_columns(text: &str, room: usize) -> Vec<String> {
     let mut rows = vec![String::new()];
     let mut used = 0;
