@@ -212,7 +212,7 @@ pub enum JournalError {
     #[error("{path} is not a journal: {what}")]
     NotAJournal { path: String, what: String },
     /// A newer version wrote it.
-    #[error("{path} has format {format}, this version reads formats 1.0 to {JOURNAL_FORMAT}: install a newer orchestrate")]
+    #[error("{path} has format {format}; this version reads formats 1.0 to {JOURNAL_FORMAT}: install a newer orchestrate")]
     UnsupportedFormat { path: String, format: String },
 }
 

@@ -156,45 +156,55 @@ impl RowLayout {
     }
 }
 
-fn full_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
-    let layout = RowLayout::new(width);
-    let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
-    let row = |gpu: &GpuSample| full_row(model, host, gpu, ranks.0.get(&(at, gpu.index)).copied(), &layout, stale);
-    host.gpus.iter().take(MAX_ROWS_PER_PANE).map(row).collect()
+/// The rows of one host, one a GPU.
+struct FullRows<'a> {
+    model: &'a Model,
+    host: &'a HostState,
+    layout: RowLayout,
+    /// The values are too old to be believed.
+    stale: bool,
 }
 
-fn full_row(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&RankState>, layout: &RowLayout, stale: bool) -> Line<'static> {
-    let theme = model.theme;
-    let plain = if stale { theme.dim() } else { Style::new() };
-    let status = gpu_status(model, host, gpu, rank, stale);
-    let calm = if status == DisplayStatus::Ok { plain } else { theme.status_style(status) };
-    let bar = |share: Option<f32>, width: usize| formatting::horizontal_bar(share, width, theme.ascii);
-    let unit = if theme.ascii { "C" } else { "°" };
-    let power = match (gpu.power, gpu.power_limit) {
-        (Some(power), Some(limit)) if layout.shows_limit => format!("{power:.0}/{limit:.0}W"),
-        (power, _) => or_dash(power.map(|power| format!("{power:.0}W"))),
-    };
-    let mut spans = vec![
-        Span::styled(format!("{:>2} ", gpu.index), theme.dim()),
-        Span::styled(bar(gpu.utilization, layout.utilization_bar), theme.status_style(status)),
-        Span::styled(format!("{:>5} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
-        Span::styled(format!("{:>7} ", memory_text(gpu)), plain),
-        Span::styled(bar(memory_share(gpu), layout.memory_bar), if stale { theme.dim() } else { theme.secondary() }),
-        Span::styled(format!(" {:>4} ", or_dash(gpu.temperature.map(|degrees| format!("{degrees:.0}{unit}")))), plain),
-        Span::styled(formatting::pad_left(&power, if layout.shows_limit { 9 } else { 5 }) + " ", plain),
-    ];
-    if layout.history > 0 {
-        let values: Vec<Option<f32>> =
-            host.gpu_traces.get(&gpu.index).map(|trace| trace.iter().map(|point| point.utilization).collect()).unwrap_or_default();
-        let drawn = graph::render_graph(&values, layout.history, 1, theme.effective_graph_style()).pop().unwrap_or_default();
-        spans.push(Span::styled(drawn + " ", theme.status_style(if stale { DisplayStatus::Pending } else { status })));
+fn full_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
+    let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
+    let rows = FullRows { model, host, layout: RowLayout::new(width), stale };
+    host.gpus.iter().take(MAX_ROWS_PER_PANE).map(|gpu| rows.row(gpu, ranks.0.get(&(at, gpu.index)).copied())).collect()
+}
+
+impl FullRows<'_> {
+    fn row(&self, gpu: &GpuSample, rank: Option<&RankState>) -> Line<'static> {
+        let (model, theme, stale) = (self.model, self.model.theme, self.stale);
+        let plain = if stale { theme.dim() } else { Style::new() };
+        let status = gpu_status(model, self.host, gpu, rank, stale);
+        let calm = if status == DisplayStatus::Ok { plain } else { theme.status_style(status) };
+        let bar = |share: Option<f32>, width: usize| formatting::horizontal_bar(share, width, theme.ascii);
+        let unit = if theme.ascii { "C" } else { "°" };
+        let power = match (gpu.power, gpu.power_limit) {
+            (Some(power), Some(limit)) if self.layout.shows_limit => format!("{power:.0}/{limit:.0}W"),
+            (power, _) => or_dash(power.map(|power| format!("{power:.0}W"))),
+        };
+        let mut spans = vec![
+            Span::styled(format!("{:>2} ", gpu.index), theme.dim()),
+            Span::styled(bar(gpu.utilization, self.layout.utilization_bar), theme.status_style(status)),
+            Span::styled(format!("{:>5} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
+            Span::styled(format!("{:>7} ", memory_text(gpu)), plain),
+            Span::styled(bar(memory_share(gpu), self.layout.memory_bar), if stale { theme.dim() } else { theme.secondary() }),
+            Span::styled(format!(" {:>4} ", or_dash(gpu.temperature.map(|degrees| format!("{degrees:.0}{unit}")))), plain),
+            Span::styled(formatting::pad_left(&power, if self.layout.shows_limit { 9 } else { 5 }) + " ", plain),
+        ];
+        if self.layout.history > 0 {
+            let values: Vec<Option<f32>> =
+                self.host.gpu_traces.get(&gpu.index).map(|trace| trace.iter().map(|point| point.utilization).collect()).unwrap_or_default();
+            let drawn = graph::render_graph(&values, self.layout.history, 1, theme.effective_graph_style()).pop().unwrap_or_default();
+            spans.push(Span::styled(drawn + " ", theme.status_style(if stale { DisplayStatus::Pending } else { status })));
+        }
+        if let Some(rank) = rank {
+            let (rank_status, _) = host_status::rank_status(rank);
+            spans.push(Span::raw(format!("{:<5} ", format!("r{}", rank.rank))));
+            spans.push(Span::styled(theme.symbol(rank_status), theme.status_style(rank_status)));
+        }
+        Line::from(spans)
     }
-    if let Some(rank) = rank {
-        let (rank_status, _) = host_status::rank_status(rank);
-        spans.push(Span::raw(format!("{:<5} ", format!("r{}", rank.rank))));
-        spans.push(Span::styled(theme.symbol(rank_status), theme.status_style(rank_status)));
-    }
-    Line::from(spans)
 }
 
 /// Three rows: utilisation and memory as a vertical bar a GPU, then the hottest GPU, the ranks, and the age of their last line.
