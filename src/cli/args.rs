@@ -437,6 +437,9 @@ pub(crate) struct ReplayArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DemoArgs {
+    /// Let a rank run out of GPU memory: the gang is stopped, and the cause is reported (exit code 1)
+    #[arg(long)]
+    pub fail: bool,
     /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     pub progress: ProgressMode,

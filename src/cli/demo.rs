@@ -23,7 +23,8 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
         ProgressMode::Auto if dashboard_settings(&DashboardArgs::default(), args.color, Vec::new()).is_ok() => ProgressMode::Tui,
         other => other,
     };
-    let (file, text) = write_demo_files(&sandbox, progress == ProgressMode::Tui).context("could not write the demo's files")?;
+    let script = DemoScript { on_dashboard: progress == ProgressMode::Tui, fails: args.fail };
+    let (file, text) = script.write_files(&sandbox).context("could not write the demo's files")?;
     print_stderr(&format!("demo: orchestrate up {}", file.display()));
     let source = InventorySource { name: file.display().to_string(), text };
     let inventory = Inventory::load(&[source], &[])?;
@@ -37,24 +38,38 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     if outcome == Outcome::Detached {
         print_stderr("demo: the simulated hosts have stopped, and the run with them");
     }
-    if outcome == Outcome::Ok {
+    if matches!(outcome, Outcome::Ok | Outcome::Failed) {
         print_stderr("demo: that was simulated; for your own hosts start from configs/two-hosts.yaml: `orchestrate up two-hosts.yaml`");
     }
     Ok(outcome)
 }
 
-fn write_demo_files(sandbox: &Sandbox, on_dashboard: bool) -> std::io::Result<(PathBuf, String)> {
-    let dir = sandbox.dir().join("demo");
-    std::fs::create_dir_all(&dir)?;
-    std::fs::write(dir.join("train.sh"), include_str!("../../assets/demo/train.sh"))?;
-    // All hosts of the sandbox share this machine's ports, so the port has to be free here.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let extra = include_str!("../../assets/demo/inventory.yaml")
-        .replace("STEPS: \"18\"", if on_dashboard { "STEPS: \"60\"" } else { "STEPS: \"18\"" })
-        .replace("@DEMO@", &dir.display().to_string())
-        .replace("master_port: auto", &format!("master_port: {port}"));
-    let text = sandbox.inventory_yaml("demo", &extra);
-    let file = dir.join("demo.yaml");
-    std::fs::write(&file, &text)?;
-    Ok((file, text))
+/// What the simulated job does.
+#[derive(Clone, Copy)]
+struct DemoScript {
+    /// A minute of training instead of 20 seconds.
+    on_dashboard: bool,
+    /// A rank fails after a third of the steps.
+    fails: bool,
+}
+
+impl DemoScript {
+    /// Writes the inventory and the job's script into the sandbox's directory. Gives the inventory's path and text.
+    fn write_files(self, sandbox: &Sandbox) -> std::io::Result<(PathBuf, String)> {
+        let dir = sandbox.dir().join("demo");
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(dir.join("train.sh"), include_str!("../../assets/demo/train.sh"))?;
+        // All hosts of the sandbox share this machine's ports, so the port has to be free here.
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let steps = if self.on_dashboard { 60 } else { 18 };
+        let failure = if self.fails { format!(", FAIL_RANK: \"13\", FAIL_STEP: \"{}\"", steps / 3) } else { String::new() };
+        let extra = include_str!("../../assets/demo/inventory.yaml")
+            .replace("STEPS: \"18\"", &format!("STEPS: \"{steps}\"{failure}"))
+            .replace("@DEMO@", &dir.display().to_string())
+            .replace("master_port: auto", &format!("master_port: {port}"));
+        let text = sandbox.inventory_yaml("demo", &extra);
+        let file = dir.join("demo.yaml");
+        std::fs::write(&file, &text)?;
+        Ok((file, text))
+    }
 }

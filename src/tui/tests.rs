@@ -144,17 +144,18 @@ fn overlays_match_snapshots() {
 /// The images in the README match the screens.
 #[test]
 fn readme_images_are_current() {
-    let shown: [(&str, &str, BuildFixture, Screen); 4] = [
-        ("overview", "The overview of a run in which a rank failed and a host is lost", fixtures::bad_day, Screen::Overview),
-        ("launch", "The overview during a launch: hosts and phases", fixtures::launching_six_hosts, Screen::Overview),
-        ("host", "One host with its GPUs, ranks and processes", fixtures::healthy, Screen::Host),
-        ("gpus", "1024 GPUs on one screen", fixtures::many_hosts, Screen::Gpus),
+    let shown: [(&str, &str, BuildFixture, Screen, (u16, u16)); 6] = [
+        ("overview", "The first screen: 4 hosts with 8 GPUs each in training", || fixtures::training_hosts(4), Screen::Overview, (120, 36)),
+        ("failure", "The first screen after a rank failed on one of 16 hosts", fixtures::bad_day, Screen::Overview, (120, 40)),
+        ("many", "The first screen with 128 hosts", fixtures::many_hosts, Screen::Overview, (120, 24)),
+        ("launch", "The overview during a launch: hosts and phases", fixtures::launching_six_hosts, Screen::Overview, (100, 24)),
+        ("host", "One host with its GPUs, ranks and processes", fixtures::healthy, Screen::Host, (120, 40)),
+        ("gpus", "1024 GPUs on one screen", fixtures::many_hosts, Screen::Gpus, (100, 24)),
     ];
-    for (name, title, make, screen) in shown {
+    for (name, title, make, screen, (width, height)) in shown {
         let mut scene = make();
         scene.app.ui.screen = screen;
-        let height = if screen == Screen::Host { 40 } else { 24 };
-        let now = super::svg::render_svg(&draw(&mut scene.app, if height == 40 { 120 } else { 100 }, height), title);
+        let now = super::svg::render_svg(&draw(&mut scene.app, width, height), title);
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/screens").join(format!("{name}.svg"));
         if std::env::var_os("BLESS").is_some() {
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");

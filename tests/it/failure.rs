@@ -153,3 +153,11 @@ fn find_child_pid(parent: i32, among: &[i32]) -> i32 {
     };
     among.iter().copied().find(|pid| ppid(*pid) == Some(parent)).expect("a child")
 }
+
+/// The demo of a failure tells the cause and what to do, and ends like a failed `up`.
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_demo_reports_cause_and_advice() {
+    let bench = SandboxFixture::with_hosts(1).await;
+    let demo = bench.new_laptop("laptop").run(&["demo", "--fail", "--progress", "plain"]).await;
+    demo.assert_exit_code(1).assert_contains("rank 13").assert_contains("CUDA out of memory").assert_contains("two-hosts.yaml");
+}

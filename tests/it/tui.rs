@@ -50,7 +50,7 @@ fn visit_every_pane(terminal: &mut PtyTerminal) {
         ("5", &["5-[GPUs]", "UTIL, %", "gpu02", " g0  util "]),
         ("6", &["6-[Events]", "rank started", "ready"]),
         ("7", &["7-[Problems]", "no problems"]),
-        ("1", &["1-[Overview]", "HOST"]),
+        ("1", &["1-[Overview]", "gpu01 · master", "log · all ranks"]),
     ];
     for (key, wanted) in screens {
         terminal.press(key);

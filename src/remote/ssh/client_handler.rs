@@ -236,6 +236,17 @@ impl Handler for ClientHandler {
         Ok(())
     }
 
+    async fn server_channel_open_x11(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+
     async fn server_channel_open_direct_streamlocal(
         &mut self,
         _: Channel<Msg>,
