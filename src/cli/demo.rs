@@ -39,7 +39,9 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
         print_stderr("demo: the simulated hosts have stopped, and the run with them");
     }
     if matches!(outcome, Outcome::Ok | Outcome::Failed) {
-        print_stderr("demo: that was simulated; for your own hosts start from configs/two-hosts.yaml: `orchestrate up two-hosts.yaml`");
+        print_stderr(
+            "demo: that was simulated, and its hosts are gone; `orchestrate runs` lists the run. For your own hosts start from configs/two-hosts.yaml",
+        );
     }
     Ok(outcome)
 }

@@ -232,6 +232,6 @@ fn phase_cell(steps: &[&StepState], now: UnixMillis) -> PhaseCell {
     } else if is(StepStatus::Done) {
         PhaseCell { status: DisplayStatus::Done, text: took(ended) }
     } else {
-        PhaseCell { status: DisplayStatus::Done, text: "same".to_owned() }
+        PhaseCell { status: DisplayStatus::Done, text: "ok".to_owned() }
     }
 }

@@ -6,7 +6,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::event::UnixMillis;
+use crate::event::{RunGoal, UnixMillis};
 use crate::report::style;
 use crate::state::training_metrics::{LOSS_INDEX, MetricSeries, STEP_INDEX, TrainingMetrics, TrainingProgress};
 use crate::tui::model::Model;
@@ -55,11 +55,13 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// How far the run is: as far as the rank that is behind the others, of those that told a step and its total of late.
+/// Progress of the run: that of its slowest rank among those that printed a step and its total lately. A run that ends has no ETA.
 fn run_progress(model: &Model) -> Option<TrainingProgress> {
     let told = model.state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.done_of_total.is_some()));
     let fresh = told.filter(|progress| !model.is_older_than(progress.drawn_at, STALE_AFTER_MS));
-    fresh.min_by(|a, b| a.percent.total_cmp(&b.percent))
+    let ends = model.state.outcome.is_some() || model.state.goal.0 != RunGoal::Up;
+    let slowest = fresh.min_by(|a, b| a.percent.total_cmp(&b.percent))?;
+    Some(TrainingProgress { seconds_left: slowest.seconds_left.filter(|_| !ends), ..slowest })
 }
 
 /// ` step 1180/4000 ███████▌             29%  eta 1h12m`.
