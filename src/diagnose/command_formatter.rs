@@ -1,6 +1,6 @@
 //! Commands that a person is advised to type: complete, so that they can be pasted. The one place that writes them.
 //!
-//! Uses `shell`. Texts elsewhere say `orchestrate VERB …`; here they get what names the inventory, and `ssh HOST` what reaches the host.
+//! Texts elsewhere say `orchestrate VERB …`; here they get what names the inventory, and `ssh HOST` what reaches the host.
 
 use std::collections::BTreeMap;
 

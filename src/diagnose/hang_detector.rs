@@ -1,7 +1,7 @@
 //! Whether a run hangs: a pure judge over what is known of it. It says so only where the news of every host comes in.
 //!
-//! Uses `state`. A silence is healthy as long as the inventory says (`on_failure.hang_after`), else up to three times the longest one that
-//! ended by itself; GPUs that draw the power of work are never taken for hung.
+//! A silence is healthy as long as the inventory says (`on_failure.hang_after`), else up to three times the longest one that ended by
+//! itself; GPUs that draw the power of work are never taken for hung.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,4 @@
 //! What went wrong, in plain words: rules find lines and ends that mean something, and the first cause is named before its effects.
-//!
-//! Uses `state` and the rules of `inventory`. [`Evidence`] is the second fold of the events, beside `RunState`; [`diagnose_run`] reads both.
-//! Knows no clock and no terminal: what it quotes is still the hosts' text, unsafe to show before `report/sanitize`.
 
 pub mod command_formatter;
 mod diagnoser;

@@ -1,6 +1,4 @@
 //! What the log stream of a host brings.
-//!
-//! Uses `plan` and `event`.
 
 use bytes::Bytes;
 

@@ -1,6 +1,6 @@
 //! The conductor: connects, gathers facts, carries a plan out, follows a run, ends it. Emits events; obeys controls.
 //!
-//! Uses `plan`, `event`, `state` and `remote`. Knows no screen, no file of the laptop and no diagnosis. It decides when, never what.
+//! It decides when, never what.
 
 pub(crate) mod emitter;
 pub(crate) mod executor;

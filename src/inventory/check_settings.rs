@@ -1,6 +1,6 @@
 //! `checks`: what the user adds to the built-in preflight, and what is left out of it.
 //!
-//! Uses the tree and the table of keys. Knows the checks' names only; what they look at is the plan's (`plan/check`).
+//! Knows the checks' names only; what they look at is the plan's (`plan/check`).
 
 use super::CheckSettings;
 use super::errors::InventoryErrors;

@@ -1,6 +1,4 @@
 //! The user's constraints: checked with the values of the run, and when one fails, the numbers of processes with which all would hold.
-//!
-//! Uses scopes. Knows nothing of launchers.
 
 use super::errors::InventoryErrors;
 use super::eval::{EvalInputs, Evaluator, NPROC_LIMIT};

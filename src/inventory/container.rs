@@ -1,6 +1,4 @@
 //! The container of one host: the common block with the host's own laid over it, mounts by their target.
-//!
-//! Uses templates and checks. Knows nothing of what docker is called with.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,4 @@
 //! Reads values of the types that keys have, and notes everything that is wrong on the way instead of stopping.
-//!
-//! Uses the tree, the table of keys and the YAML door. Knows nothing of what the values mean together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

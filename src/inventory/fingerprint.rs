@@ -1,6 +1,4 @@
 //! The text that decides whether two launches are equal, before anything that differs from run to run is filled in.
-//!
-//! Uses jobs. Knows nothing of hashing: that is the plan's.
 
 use std::fmt::Write as _;
 use std::time::Duration;

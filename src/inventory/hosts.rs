@@ -1,6 +1,4 @@
 //! Who the hosts are: short forms and ranges written out, several files laid over each other by name, the master first, and the way to each.
-//!
-//! Uses templates, whose names must all be known before anything is connected. Knows nothing of launches.
 
 use super::errors::{self, InventoryErrors};
 use super::eval::{Evaluator, NPROC_LIMIT};

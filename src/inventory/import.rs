@@ -1,6 +1,6 @@
 //! Hosts out of other programs' files: a DeepSpeed hostfile, an Ansible inventory (INI or YAML), an ssh_config, a plain list.
 //!
-//! Uses the YAML door and the short forms of hosts. Pure: texts come in, an inventory's text goes out.
+//! Pure: texts come in, an inventory's text goes out.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,4 @@
 //! The launch half: the merged files with every template evaluated, for the whole run at once.
-//!
-//! Uses every part of the room. Knows nothing of what is done with a job.
 
 use super::errors::InventoryErrors;
 use super::eval::{EvalInputs, Evaluator};

@@ -1,6 +1,4 @@
 //! The launch block: which launcher, which command for which host, and how the ranks start and stop.
-//!
-//! Uses templates, words, flags and checks. Knows nothing of what launchers are called with.
 
 use std::time::Duration;
 

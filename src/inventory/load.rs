@@ -1,6 +1,4 @@
 //! From texts to an [`Inventory`]: every file read, laid over each other, and looked at whole, so that all problems are told at once.
-//!
-//! Uses every part of the room. Knows no files: names and texts come in.
 
 use std::sync::OnceLock;
 

@@ -1,6 +1,6 @@
 //! The inventory's own metrics: names, and patterns whose one group is the value in a log line.
 //!
-//! Uses checks and the tree. What is known without being told is in `state`; a name that is known there gets this pattern instead.
+//! What is known without being told is in `state`; a name that is known there gets this pattern instead.
 
 use std::collections::BTreeMap;
 

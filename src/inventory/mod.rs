@@ -1,8 +1,7 @@
 //! The inventory: what the user wrote, validated. A value of these types cannot be wrong in a way the file alone could show.
 //!
-//! Uses `shell` for names and quoting. Knows no files and no clock: texts come in, problems or values go out.
-//! Reading has two halves. [`Inventory`] is what every command needs: who the hosts are and how to reach them. [`Job`] is what a launch needs,
-//! with every template evaluated once, for the whole run, from [`RuntimeValues`] values.
+//! Reading has two halves. [`Inventory`] is what every command needs: who the hosts are and how to reach them. [`Job`] is what a launch
+//! needs, with every template evaluated once, for the whole run, from [`RuntimeValues`] values.
 
 pub(crate) mod check_settings;
 pub(crate) mod constraint;

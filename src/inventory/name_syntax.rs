@@ -1,7 +1,7 @@
 //! What may name a host, a user, a jump host, an address and a run: they become words of commands, parts of paths and labels, here and on the
 //! hosts. The same rules hold for an inventory and for a record that a host hands out.
 //!
-//! Uses `expand`. A name that these rules let through holds nothing that a shell would interpret.
+//! A name that these rules let through holds nothing that a shell would interpret.
 
 use super::yaml_tree::shorten;
 use crate::text::host_patterns;

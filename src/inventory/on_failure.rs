@@ -1,6 +1,4 @@
 //! `on_failure`: what a run that seems to hang leads to.
-//!
-//! Uses the tree and the table of keys. Knows nothing of how a hang is found; that is `diagnose/hang_detector`.
 
 use std::time::Duration;
 

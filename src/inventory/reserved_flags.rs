@@ -1,6 +1,6 @@
 //! The launchers' own flags: which of them are built by us and may be typed by nobody, in `command` or in `launch.args`.
 //!
-//! Uses words and checks. Sources: torch/distributed/run.py, accelerate/commands/launch.py, deepspeed/launcher/runner.py.
+//! Sources: torch/distributed/run.py, accelerate/commands/launch.py, deepspeed/launcher/runner.py.
 
 use super::errors::InventoryErrors;
 use super::schema::nearest_word;

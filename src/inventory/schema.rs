@@ -1,6 +1,4 @@
 //! Which keys there are, and which of them this version has: the one table that the checks, the hints and the reference file share.
-//!
-//! Uses nothing. Knows nothing of values.
 
 /// Whether this version has a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

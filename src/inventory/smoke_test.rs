@@ -1,6 +1,4 @@
 //! The inventory of a smoke: the same hosts in the same containers with the same environment, and another thing to run.
-//!
-//! Uses the tree. Knows nothing of what a smoke does: the words of its command come in.
 
 use std::sync::OnceLock;
 

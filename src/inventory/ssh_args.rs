@@ -1,6 +1,4 @@
 //! What a person types after `ssh` to reach a host of the inventory, which ssh itself does not know.
-//!
-//! Uses `shell`.
 
 use crate::text::shell_quote::quote;
 

@@ -1,6 +1,6 @@
 //! A foreign YAML or JSON file as pairs: every key that holds a single word, at whatever depth, with that word.
 //!
-//! Uses the YAML door. For files of other programs that are only looked into.
+//! For files of other programs that are only looked into.
 
 use super::yaml_parser;
 use super::yaml_tree::{YamlKind, YamlNode};

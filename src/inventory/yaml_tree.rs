@@ -1,6 +1,4 @@
 //! The tree that a file becomes: every value with its place, so that whatever is found wrong later can be shown where it stands.
-//!
-//! Uses [`InventoryProblem`]. Knows nothing of YAML's syntax and nothing of what the keys mean.
 
 use std::fmt;
 use std::sync::Arc;

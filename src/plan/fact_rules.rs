@@ -1,7 +1,5 @@
 //! What a host's facts say against a launch: one rule a fact. The plan's preflight step refuses by it what cannot run, whatever was checked;
 //! the checks of preflight report by it what they find.
-//!
-//! Uses `inventory` and facts.
 
 use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection};
 use crate::plan::action::action_result::Issue;

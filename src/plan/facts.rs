@@ -1,6 +1,6 @@
 //! What a host is and what of ours is on it: the read-only script, beside the reader of its answer.
 //!
-//! Uses `shell`. Every action observes these facts; none asks a host by itself whether there is anything to do.
+//! Every action observes these facts; none asks a host by itself whether there is anything to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

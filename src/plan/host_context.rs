@@ -1,6 +1,6 @@
 //! One host's place in a run: its directories, its container's name, and the sh fragments that every script begins with.
 //!
-//! Uses `shell`. The layout on a host is said here and in `assets/*.sh`, nowhere else. Below `<run_dir>/<name>/` each host has three
+//! The layout on a host is said here and in `assets/*.sh`, nowhere else. Below `<run_dir>/<name>/` each host has three
 //! directories, one trust each:
 //! - `<host>.private`, 0700, never mounted: the lock, the records of runs, what the host's side knows to be true;
 //! - `<host>.in`, mounted read-only: what the host's side gives to the ranks; it is never read back;

@@ -1,6 +1,6 @@
 //! What a host has beside the directories of this name and host: containers, and what the name has left under other names of the host.
 //!
-//! Uses `inventory` and runs' records. A host says it, so each name passes the inventory's grammar before it is used.
+//! A host says it, so each name passes the inventory's grammar before it is used.
 
 use std::collections::BTreeMap;
 

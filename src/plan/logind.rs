@@ -1,8 +1,7 @@
 //! What systemd-logind does when the session of our connection ends, and how a launch on a bare host outlives that.
 //!
-//! Uses nothing. `setsid` does not leave the session's cgroup. Where logind ends the processes of a session with it
-//! (`KillUserProcesses=yes`), ranks need a scope of their own; a user's one lasts as long as the user's manager, which is for ever only with
-//! linger.
+//! `setsid` does not leave the session's cgroup. Where logind ends the processes of a session with it (`KillUserProcesses=yes`), ranks need
+//! a scope of their own; a user's one lasts as long as the user's manager, which is for ever only with linger.
 
 /// logind's answers, as the facts script passes them on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

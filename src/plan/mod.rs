@@ -1,6 +1,6 @@
 //! The plan: every remote command that may run, per host and phase, finished before anything changes.
 //!
-//! Uses `shell`, `inventory` and `gpu`. Pure: facts and inventory come in, steps go out; the engine decides when, never what.
+//! Pure: facts and inventory come in, steps go out; the engine decides when, never what.
 
 pub mod action;
 pub(crate) mod build;

@@ -1,6 +1,6 @@
 //! What a host knows of a run that failed there: docker's word on the container, the kernel's log, full disks.
 //!
-//! Uses `shell` and `plan`. The lines are described in `assets/aftermath.sh`.
+//! The lines are described in `assets/aftermath.sh`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Who is which rank: hosts in node-rank order with the addresses that ranks use.
 //!
-//! Uses `inventory` and facts. Static launchers give ranks densely by node rank; under c10d the store decides and this is only the count.
+//! Static launchers give ranks densely by node rank; under c10d the store decides and this is only the count.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! The launch as scripts that a person can run by hand, without `orchestrate` on any side: what the guides print, for one job.
 //!
-//! Uses `shell` and the plan. No wrappers and no run directory: the launcher in the foreground, its output on the terminal. A script is read
-//! whole before any of it runs, and nothing in it reads its input, so `ssh HOST sh <HOST.sh` works.
+//! No wrappers and no run directory: the launcher in the foreground, its output on the terminal. A script is read whole before any of it
+//! runs, and nothing in it reads its input, so `ssh HOST sh <HOST.sh` works.
 
 use crate::inventory::{EntrypointMode, Job, Mount, PullPolicy};
 use crate::plan::Plan;

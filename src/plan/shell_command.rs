@@ -1,7 +1,7 @@
 //! A person's way into a run on one host: its container, or the bare host, with the run's environment and working directory.
 //!
-//! Uses `shell`, sites and facts. What is started is the person's and no part of the run: it does not carry the run's mark, so a stop does not
-//! wait for it; in a container it goes with the container.
+//! What is started is the person's and no part of the run: it does not carry the run's mark, so a stop does not wait for it; in a container
+//! it goes with the container.
 
 use std::time::Duration;
 

@@ -1,6 +1,4 @@
 //! All that a check may look at: the inventory, the job, and of each host that answered its facts and its answers.
-//!
-//! Uses `inventory` and facts.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The questions that checks need answered, and the scripts that ask them. All questions about one host that need no other host travel in one
 //! script and are asked side by side.
 //!
-//! Uses `shell`, sites and jobs. The sh text is in `assets/check/`.
+//! The sh text is in `assets/check/`.
 
 use std::time::Duration;
 

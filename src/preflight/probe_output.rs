@@ -1,6 +1,4 @@
 //! What a host answered to the questions of the checks: lines of `key value`, bounded whatever comes.
-//!
-//! Uses nothing.
 
 use std::collections::BTreeMap;
 

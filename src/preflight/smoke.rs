@@ -1,7 +1,5 @@
 //! `smoke`: the all-reduce of `check --smoke`. It is a run of its own (`assets/smoke.py` on every host); here is what its lines say, and the
 //! judgement over all ranks. It is judged when it has ended, and not with the other checks.
-//!
-//! Uses nothing but cells.
 
 use serde::Deserialize;
 

@@ -1,6 +1,6 @@
 //! A face on a thread of its own, so that a stopped terminal or a slow pipe stops nothing else.
 //!
-//! Uses `event` and `state`. Log bytes and GPU values are left out while too much waits, and a notice tells how much; all else is kept.
+//! Log bytes and GPU values are left out while too much waits, and a notice tells how much; all else is kept.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,7 +1,7 @@
 //! nvidia-smi's stand-in: lists, queries and loops over the GPUs that the scenario gives, busy where a rank of this host runs.
 //!
-//! Uses `place` and `processes`. A GPU is used by the innermost process whose environment has its index as `LOCAL_RANK` (or, with a `RANK` alone, all that it sees). The numbers move with
-//! the clock; they mean nothing.
+//! A GPU is used by the innermost process whose environment has its index as `LOCAL_RANK` (or, with a `RANK` alone, all that it sees). The
+//! numbers move with the clock; they mean nothing.
 #![expect(clippy::disallowed_methods, reason = "a stand-in reads its environment and the clock")]
 
 use std::io::Write as _;

@@ -1,6 +1,6 @@
 //! Reads ssh_config and what it includes, once for all hosts.
 //!
-//! Uses `line`. Owns the files; what they say about a host is `walk`'s.
+//! Owns the files; what they say about a host is `walk`'s.
 #![expect(clippy::disallowed_methods, reason = "ssh_config is read here")]
 
 use std::collections::HashMap;

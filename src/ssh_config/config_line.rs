@@ -1,6 +1,4 @@
 //! One line of ssh_config: a keyword, an optional `=`, and words with quotes, backslashes and comments as OpenSSH splits them.
-//!
-//! Uses `condition` and `keywords`. Knows no files.
 
 use std::sync::Arc;
 

@@ -1,6 +1,4 @@
 //! A jump host as ProxyJump and the inventory write it.
-//!
-//! Uses `port`.
 
 use super::port::parse_port;
 

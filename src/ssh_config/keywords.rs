@@ -1,6 +1,6 @@
 //! The keywords of ssh_config: which there are, what each takes, and in which form its values are kept.
 //!
-//! Uses `jump` and `port`. A keyword that means nothing to this program is known all the same, as a file that ssh reads must be read here.
+//! A keyword that means nothing to this program is known all the same, as a file that ssh reads must be read here.
 
 use super::jump::JumpHost;
 use super::port::parse_port;

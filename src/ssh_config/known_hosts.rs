@@ -1,6 +1,6 @@
 //! Judges a host key by known_hosts files, as OpenSSH does: hashed names, patterns, negation, ports, revoked keys, authorities.
 //!
-//! Uses nothing. Knows no files and no SSH library: texts and key blobs come in, a verdict goes out. `trust` reads and writes the files.
+//! `trust` reads and writes the files.
 
 use std::path::PathBuf;
 use std::sync::Arc;

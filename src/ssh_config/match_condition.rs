@@ -1,6 +1,4 @@
 //! What stands behind `Host` and `Match`: patterns, and criteria of which all must hold.
-//!
-//! Uses `known_hosts` for patterns. Knows no files and asks nobody.
 
 use crate::text::glob::glob_match;
 

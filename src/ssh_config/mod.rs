@@ -1,8 +1,8 @@
 //! OpenSSH's client configuration, and what `known_hosts` says of a host key.
 //!
-//! Uses `text` alone, and reads the configuration files. `files` reads, `line` understands one line, `resolve` decides for one host which
-//! lines apply and where each setting came from, `known_hosts` gives the verdict on a key. The truth about the format is OpenSSH's
-//! readconf.c; the tests compare with `ssh -G`. What cannot be decided here, `remote` asks the ssh program.
+//! `files` reads, `line` understands one line, `resolve` decides for one host which lines apply and where each setting came from,
+//! `known_hosts` gives the verdict on a key. The truth about the format is OpenSSH's readconf.c; the tests compare with `ssh -G`. What
+//! cannot be decided here, `remote` asks the ssh program.
 
 pub(crate) mod config_files;
 mod config_line;

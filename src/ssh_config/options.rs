@@ -1,6 +1,4 @@
 //! What ssh_config says about one host: every keyword with its values, each with the place it came from.
-//!
-//! Uses `keywords`. Knows no files.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,4 @@
 //! A port as ssh_config and jump hosts write it: a number, or a service of /etc/services.
-//!
-//! Uses nothing.
 
 use std::sync::OnceLock;
 

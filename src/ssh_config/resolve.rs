@@ -1,7 +1,7 @@
 //! Goes through the lines of all files for one host: which hold, and what is set. The first value of a keyword wins.
 //!
-//! Uses `line`, `condition` and `options`. Knows no files: `files` has read them. The order of events is that of OpenSSH's ssh.c: the files are
-//! read with the name that was asked for, then, where a `Match final` stands, once more with the HostName that came out.
+//! The order of events is that of OpenSSH's ssh.c: the files are read with the name that was asked for, then, where a `Match final` stands,
+//! once more with the HostName that came out.
 
 use std::net::IpAddr;
 use std::sync::Arc;

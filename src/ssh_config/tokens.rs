@@ -1,6 +1,6 @@
 //! `%` tokens, `~` and `${…}` in the values of ssh_config.
 //!
-//! Uses `settings` for variables. The list of tokens a keyword takes is that of ssh_config(5), TOKENS.
+//! The list of tokens a keyword takes is that of ssh_config(5), TOKENS.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

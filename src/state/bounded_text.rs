@@ -1,6 +1,4 @@
 //! Texts of a length that can be kept.
-//!
-//! Uses nothing.
 
 /// The most bytes of one text that is kept.
 pub(super) const MAX_TEXT_BYTES: usize = 4 << 10;

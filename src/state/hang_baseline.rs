@@ -1,6 +1,6 @@
 //! What is remembered so that a hang can be told from a healthy silence: when the ranks wrote, and what power the GPUs drew at work.
 //!
-//! Uses `event` and `text`. Changed by `RunState::apply` alone; `diagnose/hang_detector` judges.
+//! Changed by `RunState::apply` alone; `diagnose/hang_detector` judges.
 
 use super::bounded_text;
 use crate::event::{Hang, UnixMillis};

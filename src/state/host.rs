@@ -1,6 +1,6 @@
 //! What is known of one host and of one rank.
 //!
-//! Uses `event`. Changed by `RunState::apply` alone.
+//! Changed by `RunState::apply` alone.
 
 use std::collections::{BTreeMap, VecDeque};
 

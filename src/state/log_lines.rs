@@ -1,6 +1,4 @@
 //! Lines out of log bytes: cut as they come, progress bars collapsed, everything bounded.
-//!
-//! Uses nothing. Knows nothing of terminals: what it yields is still the host's text, unsafe to show before `report/sanitize`.
 
 use std::collections::VecDeque;
 

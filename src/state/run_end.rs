@@ -1,6 +1,6 @@
 //! How the run ended: the one rule, read by the list of past runs, the recap, the exit code's word and the dashboard.
 //!
-//! Uses `event` and the state. A command's outcome (`Outcome`) says how the command ended; `RunOutcome` says how the run ended.
+//! A command's outcome (`Outcome`) says how the command ended; `RunOutcome` says how the run ended.
 
 use crate::event::{Exit, Outcome, RunOutcome, UnixMillis};
 

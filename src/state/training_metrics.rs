@@ -1,7 +1,7 @@
 //! What training tells of itself in its lines: step, loss, tokens a second and the like, and how far a progress bar is.
 //!
-//! Uses nothing. The forms that are read were taken from the lines of nanoGPT, Megatron-LM, the trainers of transformers and Lightning,
-//! torchtitan, DeepSpeed and tqdm. Works on bytes with ASCII rules alone: lines come fast, and Unicode word boundaries are slow.
+//! The forms that are read were taken from the lines of nanoGPT, Megatron-LM, the trainers of transformers and Lightning, torchtitan,
+//! DeepSpeed and tqdm. Works on bytes with ASCII rules alone: lines come fast, and Unicode word boundaries are slow.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::LazyLock;

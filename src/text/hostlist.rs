@@ -1,6 +1,4 @@
 //! Host names folded for people: `gpu[01-16]`, with a bound on their length.
-//!
-//! Uses nothing.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Bytes of a host made safe for a terminal, and known secrets hidden.
 //!
-//! Uses `shell` for masking. Every text that a host, a file or a library wrote goes through here before a person sees it: a log line may
-//! try to write the clipboard, move the cursor, answer a question into the shell, or show its letters in another order.
+//! Every text that a host, a file or a library wrote goes through here before a person sees it: a log line may try to write the clipboard,
+//! move the cursor, answer a question into the shell, or show its letters in another order.
 //!
 //! `clean`, `Sanitizer::sanitize_multiline` and `Sanitizer::sanitize_line` are for foreign text on its way into ours. Only a [`PrintableText`] may be written to a terminal,
 //! and only this file makes one: it cleans again, whatever was forgotten on the way, and turns our own colour marks into escape sequences

@@ -1,6 +1,4 @@
 //! Splits a command line into words like a shell, and does nothing else that a shell does: no variables, no globs, no pipes.
-//!
-//! Uses nothing but template pieces: what an expression gives is a part of one word, whatever it holds.
 
 /// A part of a command line.
 #[derive(Debug, Clone)]

@@ -141,10 +141,13 @@ fn overlays_match_snapshots() {
     }
 }
 
+/// Name, title, what is shown, the screen, and its size.
+type ReadmeImage = (&'static str, &'static str, BuildFixture, Screen, (u16, u16));
+
 /// The images in the README match the screens.
 #[test]
 fn readme_images_are_current() {
-    let shown: [(&str, &str, BuildFixture, Screen, (u16, u16)); 6] = [
+    let shown: [ReadmeImage; 6] = [
         ("overview", "The first screen: 4 hosts with 8 GPUs each in training", || fixtures::training_hosts(4), Screen::Overview, (120, 36)),
         ("failure", "The first screen after a rank failed on one of 16 hosts", fixtures::bad_day, Screen::Overview, (120, 40)),
         ("many", "The first screen with 128 hosts", fixtures::many_hosts, Screen::Overview, (120, 24)),

@@ -1,7 +1,7 @@
 //! Lints: what is no error, but has cost people runs. Each has a name, a severity that the inventory and `--deny` change, a reason and a fix.
 //!
-//! Uses scopes and jobs. The table is the only list of names; what each looks for stands in `text` (scripts), `env` (variables) and `shape`
-//! (the rest). Where a trap of the guides is impossible here (flags typed twice, ids made on each host, waiting by the clock) there is no lint.
+//! The table is the only list of names; what each looks for stands in `text` (scripts), `env` (variables) and `shape` (the rest). Where a
+//! trap of the guides is impossible here (flags typed twice, ids made on each host, waiting by the clock) there is no lint.
 
 mod context;
 mod env_lints;

@@ -1,6 +1,6 @@
 //! What can be done to a host: one verb a file, with how to see whether it is needed, the command, the judgement and the way back.
 //!
-//! Uses `shell` and facts. All pure: the engine carries commands out and hands the answers back.
+//! All pure: the engine carries commands out and hands the answers back.
 
 pub(crate) mod action_result;
 pub mod cleanup;

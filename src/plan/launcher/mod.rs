@@ -1,8 +1,8 @@
 //! What each launcher is told: one launcher a file, with its flags, the workers' command, what its environment means, what its exit status
 //! means and how it is stopped.
 //!
-//! Uses `inventory` and `plan/rank_layout`. A launcher's own flags are built here and typed nowhere else. Every launcher but `processes` starts its
-//! workers as `/bin/sh <run dir>/worker`, which gives each its own log, pid and exit status; `processes` does so itself.
+//! A launcher's own flags are built here and typed nowhere else. Every launcher but `processes` starts its workers as `/bin/sh <run
+//! dir>/worker`, which gives each its own log, pid and exit status; `processes` does so itself.
 
 mod accelerate;
 mod accelerate_config;

@@ -1,6 +1,6 @@
 //! What a host is asked all the time, beside the reader of its answers: GPUs, the processes on them, memory, processors, networks.
 //!
-//! Uses `gpu`, `shell` and `plan`. The lines are described in `assets/vitals.sh`. Reads no clock: the time of an answer is handed in.
+//! The lines are described in `assets/vitals.sh`. Reads no clock: the time of an answer is handed in.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The log stream of a host: the script that sends every log by byte offset, beside the reader of its frames.
 //!
-//! Uses `shell` and `plan` words. The protocol is described in `assets/follow.sh`.
+//! The protocol is described in `assets/follow.sh`.
 
 use std::time::Duration;
 

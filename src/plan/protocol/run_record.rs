@@ -1,6 +1,6 @@
 //! What a run says of itself on every host (`run.json`): enough for any laptop to attach to it, to know its ranks and to take it down.
 //!
-//! Uses `inventory` and `plan` words. No secrets are in it.
+//! No secrets are in it.
 
 use serde::{Deserialize, Serialize};
 

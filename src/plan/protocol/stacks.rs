@@ -1,6 +1,6 @@
 //! Where every rank stands: the script that asks a host, the reader of its answer, and the folding of ranks that stand at the same place.
 //!
-//! Uses `shell` and `plan` words. The lines are described in `assets/stacks.sh`. What hosts wrote is unsafe to show before `report/sanitize`.
+//! The lines are described in `assets/stacks.sh`. What hosts wrote is unsafe to show before `report/sanitize`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

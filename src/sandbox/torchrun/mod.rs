@@ -1,7 +1,7 @@
 //! torchrun's stand-in: one agent a node that meets the others, starts the workers with torchrun's environment, and ends as torchrun ends.
 //!
-//! Uses `processes` and its host's faults. Each worker leads its own session, as torchrun's do. The agent does not notice that another node
-//! died, and with `--max_restarts` only its own workers are started again.
+//! Each worker leads its own session, as torchrun's do. The agent does not notice that another node died, and with `--max_restarts` only
+//! its own workers are started again.
 #![expect(clippy::disallowed_methods, reason = "an agent starts, signals and waits")]
 
 mod args;
