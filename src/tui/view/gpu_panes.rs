@@ -114,6 +114,10 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
         right.push(Span::raw(format!("{}/{} ", standing.ranks.running + standing.ranks.ok, standing.ranks.total)));
     }
     right.push(Span::styled(model.theme.symbol(standing.status), status_style));
+    // What is wrong needs the room more than the power does.
+    if standing.status >= DisplayStatus::Warn {
+        return PaneFrame { left, right, selected, status: standing.status };
+    }
     if model.is_stale(host.gpus_at) && !host.gpus.is_empty() {
         right.push(Span::styled(format!(" {} old", formatting::format_age(host.gpus_at, model.now)), model.theme.dim()));
     } else if let Some(power) = host_status::sum_gpus(host.gpus.iter()).power {

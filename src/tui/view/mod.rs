@@ -47,6 +47,9 @@ const MIN_FULL_SIZE: (u16, u16) = (40, 10);
 /// Below this size only "too small" is shown.
 const MIN_SIZE: (u16, u16) = (20, 3);
 
+/// From this width on the header counts hosts and ranks in words.
+const WIDE_HEADER: usize = 90;
+
 /// Draws everything; returns the page size of the current screen in rows.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &mut Ui) -> usize {
     let area = frame.area();
@@ -215,11 +218,16 @@ fn title_line(model: &Model, width: usize) -> Line<'static> {
             DisplayStatus::Done | DisplayStatus::Ok | DisplayStatus::Pending | DisplayStatus::Busy => {}
         }
     }
-    let mut counts = vec![Span::raw(format!("{}h/{}r", state.hosts.len(), state.ranks.len()))];
-    for (n, status, mark) in [(bad, DisplayStatus::Error, '!'), (warn, DisplayStatus::Warn, '~'), (lost, DisplayStatus::Lost, '?')] {
+    let (hosts, ranks) = (state.hosts.len(), state.ranks.len());
+    let totals = match width >= WIDE_HEADER {
+        true => format!("{}  {}", style::count_noun(hosts, "host"), style::count_noun(ranks, "rank")),
+        false => format!("{hosts}h/{ranks}r"),
+    };
+    let mut counts = vec![Span::raw(totals)];
+    for (n, status) in [(bad, DisplayStatus::Error), (warn, DisplayStatus::Warn), (lost, DisplayStatus::Lost)] {
         if n > 0 {
             counts.push(Span::raw(" "));
-            counts.push(Span::styled(format!("{mark}{n}"), model.theme.status_style(status)));
+            counts.push(Span::styled(format!("{}{n}", model.theme.symbol(status)), model.theme.status_style(status)));
         }
     }
     counts.push(Span::styled(format!(" {} ", mode_text(model)), model.theme.dim()));

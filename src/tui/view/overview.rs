@@ -213,7 +213,7 @@ fn draw_problems(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
     for (n, problem) in found.iter().enumerate() {
         let left = room - lines.len();
         if left == 1 && n + 1 < found.len() {
-            let more = format!(" {} and {} more: 7", model.theme.ellipsis(), found.len() - n);
+            let more = format!(" {} {} more problems: press 7", model.theme.ellipsis(), found.len() - n);
             lines.push(Line::styled(more, model.theme.dim()));
             break;
         }
