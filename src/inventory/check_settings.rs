@@ -1,6 +1,6 @@
 //! `checks`: what the user adds to the built-in preflight, and what is left out of it.
 //!
-//! Knows the checks' names only; what they look at is the plan's (`plan/check`).
+//! Knows the checks' names only; what they look at is the plan's (`preflight`).
 
 use super::CheckSettings;
 use super::errors::InventoryErrors;
