@@ -208,8 +208,10 @@ impl RankState {
             }
             scanner.scan_line(line.as_bytes(), &mut line_values);
             values.append(&mut line_values);
-            let new = training_metrics::parse_progress(line.as_bytes(), at)
-                .or_else(|| training_metrics::parse_step_of_total(line.as_bytes(), at));
+            let bar = || training_metrics::parse_progress(line.as_bytes(), at);
+            // A bar that loads or evaluates does not hide how far the training is.
+            let new = training_metrics::parse_step_of_total(line.as_bytes(), at)
+                .or_else(|| bar().filter(|_| !progress.is_some_and(|known| known.is_step)));
             *progress = new.map(|new| new.after(progress.as_ref())).or(*progress);
         });
         values

@@ -100,6 +100,8 @@ pub struct TrainingProgress {
     pub seconds_left: Option<i64>,
     /// When the line came.
     pub drawn_at: UnixMillis,
+    /// A line gave the step and its total; else it is a progress bar, which may count anything.
+    pub is_step: bool,
     /// The first step of this total that was seen, and when.
     pub first_seen: Option<(u64, UnixMillis)>,
 }
@@ -342,7 +344,7 @@ pub(crate) fn parse_progress(line: &[u8], at: UnixMillis) -> Option<TrainingProg
     };
     #[expect(clippy::cast_possible_truncation, reason = "0 to 100")]
     let percent = percent.clamp(0.0, 100.0) as f32;
-    Some(TrainingProgress { percent, done_of_total: count, seconds_left: left, drawn_at: at, first_seen: None })
+    Some(TrainingProgress { percent, done_of_total: count, seconds_left: left, drawn_at: at, is_step: false, first_seen: None })
 }
 
 /// How far a line says that the training is: `step 1180/4000`, `iteration 12/ 100 |`.
@@ -362,7 +364,14 @@ pub(super) fn parse_step_of_total(line: &[u8], at: UnixMillis) -> Option<Trainin
     let (done, total) = names.find_iter(line).find_map(step)?;
     #[expect(clippy::cast_possible_truncation, reason = "0 to 100")]
     let percent = percent_done(done, total) as f32;
-    Some(TrainingProgress { percent, done_of_total: Some((done, total)), seconds_left: None, drawn_at: at, first_seen: None })
+    Some(TrainingProgress {
+        percent,
+        done_of_total: Some((done, total)),
+        seconds_left: None,
+        drawn_at: at,
+        is_step: true,
+        first_seen: None,
+    })
 }
 
 fn percent_done(done: u64, all: u64) -> f64 {

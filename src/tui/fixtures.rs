@@ -164,7 +164,7 @@ impl DashboardFixture {
         }));
     }
 
-    fn emit_gpus(&mut self, host: u32, count: u32, percent: f32) {
+    pub(super) fn emit_gpus(&mut self, host: u32, count: u32, percent: f32) {
         let gpu = |index: u32| GpuSample {
             index,
             uuid: format!("GPU-{host}-{index}"),

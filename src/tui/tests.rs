@@ -283,6 +283,30 @@ fn every_key_is_safe_on_every_screen() {
     }
 }
 
+/// The log of the first screen stays the merged one: a line of it opens on the screen of logs.
+#[test]
+fn line_of_overview_log_opens_on_logs_screen() {
+    let mut scene = fixtures::healthy();
+    draw(&mut scene.app, 120, 40);
+    scene.app.update(UiCommand::NextPane);
+    scene.app.update(UiCommand::Open);
+    assert_eq!(scene.app.ui.screen, Screen::Logs);
+    scene.app.ui.screen = Screen::Overview;
+    let text = snapshot_text(&draw(&mut scene.app, 120, 40));
+    assert!(text.contains("all ranks, folded") && text.contains("r[0-15]                   16 step 20/400"), "{text}");
+}
+
+/// Where a run uses some of a host's GPUs, nothing tells which: no rank stands beside one, and none is idle.
+#[test]
+fn ranks_stand_beside_gpus_only_where_all_are_used() {
+    let mut scene = fixtures::training_hosts(2);
+    assert!(snapshot_text(&draw(&mut scene.app, 120, 36)).contains("r15   ●"));
+    (0..6).for_each(|_| scene.emit_gpus(0, 16, 0.0));
+    let text = snapshot_text(&draw(&mut scene.app, 120, 50));
+    let pane: Vec<&str> = text.lines().skip(4).take(8).collect();
+    assert!(pane.iter().all(|row| !row.chars().take(60).any(|c| c == 'r')), "{text}");
+}
+
 /// The space of the first screen goes to what is there: with 2 to 16 hosts and a log no more than a quarter of the rows in a row is blank.
 #[test]
 fn overview_leaves_no_large_blank_area() {

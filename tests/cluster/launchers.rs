@@ -111,7 +111,7 @@ fn missing_script_or_bad_flag_fails_before_launch() {
     let cluster = Cluster::acquire();
     let laptop = Laptop::new();
     for (name, command, launch, words) in [
-        ("no-script", "/mnt/no-such.py", "", "/mnt/no-such.py not found in the container"),
+        ("no-script", "/mnt/no-such.py", "", "no file /mnt/no-such.py in the container"),
         ("old-flag", "/mnt/world.py", "args: [--not-a-flag=1]\n", "does not support --not_a_flag"),
     ] {
         let file = cluster.write_inventory(&laptop, &launcher_job(name, "torchrun", &[command, "torch"], launch));

@@ -87,7 +87,7 @@ impl CheckEnvironment {
         }
         if text.lines().any(|l| l == "workdir") {
             let dir = self.workdir.clone().unwrap_or_default();
-            return ActionResult::failed(format!("directory {dir} not found in {place}"), "correct `workdir`, or mount the directory");
+            return ActionResult::failed(format!("no directory {dir} in {place}"), "correct `workdir`, or mount the directory");
         }
         let lacking: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("lacks ")).collect();
         if !lacking.is_empty() {
@@ -115,12 +115,12 @@ impl CheckEnvironment {
             } else {
                 "correct `command` or `workdir`"
             };
-            return Some(ActionResult::failed(format!("{entry} not found{under} in {place}"), hint));
+            return Some(ActionResult::failed(format!("no file {entry}{under} in {place}"), hint));
         }
         if let Some(config) = &self.requirements.accelerate_config {
             if text.lines().any(|l| l == "noconfig") {
                 let hint = "correct --config_file in launch.args, or mount the file";
-                return Some(ActionResult::failed(format!("accelerate's config file {} not found in {place}", config.path), hint));
+                return Some(ActionResult::failed(format!("accelerate's config file {} is missing in {place}", config.path), hint));
             }
             let lines: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("config ")).collect();
             let found = config.find_contradictions(&yaml_pairs::read_yaml_pairs(&lines.join("\n")));

@@ -88,7 +88,7 @@ impl PaneGrid {
             let lines = match self.density {
                 _ if host.gpus.is_empty() => vec![Line::styled(" no GPU data yet", model.theme.dim())],
                 PaneDensity::Full => full_rows(model, at, host, &ranks, width),
-                PaneDensity::Medium => medium_rows(model, at, host, width),
+                PaneDensity::Medium => medium_rows(model, at, host, &ranks, width),
             };
             render_lines(frame, inner, lines);
             drawn.push((at, pane));
@@ -126,13 +126,18 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
     PaneFrame { left, right, selected, status: standing.status }
 }
 
-/// The rank that uses each GPU: the one whose local rank is the GPU's index.
+/// The rank that uses each GPU: the one whose local rank is the GPU's index. Where a run uses only some of a host's GPUs the indexes do not
+/// tell which, so no rank is shown.
 struct RanksByGpu<'a>(HashMap<(u32, u32), &'a RankState>);
 
 impl<'a> RanksByGpu<'a> {
     fn new(model: &'a Model) -> Self {
-        let by_gpu = model.state.ranks.values().filter_map(|rank| Some(((rank.host, rank.local_rank?), rank)));
-        RanksByGpu(by_gpu.collect())
+        let is_paired = |rank: &&RankState| {
+            let gpus = model.state.hosts.get(rank.host as usize).map_or(0, |host| host.gpus.len());
+            model.host_statuses.get(rank.host as usize).is_some_and(|standing| standing.ranks.total == gpus)
+        };
+        let ranks = model.state.ranks.values().filter(is_paired);
+        RanksByGpu(ranks.filter_map(|rank| Some(((rank.host, rank.local_rank?), rank))).collect())
     }
 }
 
@@ -212,7 +217,7 @@ impl FullRows<'_> {
 }
 
 /// Three rows: utilisation and memory as a vertical bar a GPU, then the hottest GPU, the ranks, and the age of their last line.
-fn medium_rows(model: &Model, at: u32, host: &HostState, width: usize) -> Vec<Line<'static>> {
+fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
     let theme = model.theme;
     let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
     let plain = if stale { theme.dim() } else { Style::new() };
@@ -224,7 +229,8 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, width: usize) -> Vec<Li
     let used: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_used).sum();
     let total: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_total).sum();
     let memory = if total > 0.0 { format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0) } else { "-".to_owned() };
-    let worst = host.gpus.iter().map(|gpu| gpu_status(model, host, gpu, None, stale)).max().unwrap_or_default();
+    let worst =
+        host.gpus.iter().map(|gpu| gpu_status(model, host, gpu, ranks.0.get(&(at, gpu.index)).copied(), stale)).max().unwrap_or_default();
     let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
     let hottest = or_dash(totals.hottest.map(|degrees| format!("{degrees:.0}{}", if theme.ascii { "C" } else { "°" })));
     let last = format!("last line {}", formatting::format_age(last_output_at, model.now));
@@ -251,7 +257,7 @@ fn gpu_status(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&Ra
     if gpu.ecc_errors.is_some_and(|errors| errors > 0.0) {
         return DisplayStatus::Error;
     }
-    let works = rank.is_none_or(|rank| rank.started_at.is_some() && rank.exit.is_none());
+    let works = rank.is_some_and(|rank| rank.started_at.is_some() && rank.exit.is_none());
     let training = model.state.outcome.is_none() && model.state.goal.0 == RunGoal::Up && model.state.ready_at.is_some();
     let idle = |point: &GpuTracePoint| point.utilization.is_some_and(|percent| percent < 1.0);
     let trace = host.gpu_traces.get(&gpu.index);

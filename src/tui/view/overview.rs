@@ -117,6 +117,8 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
             view.zoomed = !view.zoomed;
             return None;
         }
+        // The log's own screen opens, so that this one stays the merged log.
+        UiCommand::Open if view.focus == Zone::Log => return logs::open_row(&view.log),
         _ if view.focus == Zone::Log && cmd != UiCommand::Output => return logs::update(&mut view.log, model, cmd),
         UiCommand::Left | UiCommand::Right if !view.host_panes.is_empty() => {
             view.hosts.rows.move_cursor(if cmd == UiCommand::Left { UiCommand::Up } else { UiCommand::Down }, 1);

@@ -57,7 +57,7 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
 
 /// Progress of the run: that of its slowest rank among those that printed a step and its total lately. A run that ends has no ETA.
 fn run_progress(model: &Model) -> Option<TrainingProgress> {
-    let told = model.state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.done_of_total.is_some()));
+    let told = model.state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.is_step));
     let fresh = told.filter(|progress| !model.is_older_than(progress.drawn_at, STALE_AFTER_MS));
     let ends = model.state.outcome.is_some() || model.state.goal.0 != RunGoal::Up;
     let slowest = fresh.min_by(|a, b| a.percent.total_cmp(&b.percent))?;
@@ -218,8 +218,14 @@ mod tests {
 
     #[test]
     fn gauge_fits_and_expires() {
-        let bar =
-            TrainingProgress { percent: 37.1, done_of_total: Some((371, 1000)), seconds_left: Some(19), drawn_at: 1_000, first_seen: None };
+        let bar = TrainingProgress {
+            percent: 37.1,
+            done_of_total: Some((371, 1000)),
+            seconds_left: Some(19),
+            drawn_at: 1_000,
+            is_step: false,
+            first_seen: None,
+        };
         assert_eq!(progress_gauge(&bar, 2_000, 40, UNICODE_THEME).as_deref(), Some(" 37% █████░░░░░░░░░░░ 371/1000 19 s left"));
         assert_eq!(progress_gauge(&bar, 2_000, 14, UNICODE_THEME).as_deref(), Some(" 37% 371/1000…"));
         assert_eq!((progress_gauge(&bar, 200_000, 40, UNICODE_THEME), progress_gauge(&bar, 2_000, 3, UNICODE_THEME)), (None, None));

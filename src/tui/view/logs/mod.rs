@@ -12,7 +12,7 @@ mod rows;
 mod text;
 
 pub(crate) use indexing::{index_on_tick, is_indexing};
-pub(crate) use navigation::go_to_offset;
+pub(crate) use navigation::{go_to_offset, open_row};
 pub(crate) use pane::LogsPane;
 pub(crate) use render::{count_rows, draw, draw_rows, position_text};
 

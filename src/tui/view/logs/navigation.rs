@@ -31,6 +31,12 @@ pub(super) fn open_log_of_row(pane: &mut LogsPane, model: &Model) -> LogsResult 
     seek_offset(pane, model, place)
 }
 
+/// Asks for the log of the current line of a merged log, at the time of that line.
+pub(crate) fn open_row(pane: &LogsPane) -> Option<PaneAction> {
+    let row = current_row(pane)?;
+    Some(row.received_at.map_or(PaneAction::ShowLog(row.log), |at| PaneAction::ShowLogAt(row.log, at)))
+}
+
 /// Goes to the next or previous match.
 pub(super) fn find_match(pane: &mut LogsPane, model: &Model, next: bool) -> LogsResult {
     let Some(wanted) = pane.search.clone() else { return Ok(toast("no search pattern: press /")) };
