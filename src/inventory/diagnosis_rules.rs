@@ -1,6 +1,6 @@
 //! A table of rules that explain log lines and ends: the program's own in `assets/diagnosis.yaml`, and a user's beside it.
 //!
-//! Every pattern is compiled once here, so that a broken one is told with its place; what a match means is `diagnose`'s.
+//! Every pattern is compiled once here, so that an invalid one is reported with its place; `diagnose` interprets the matches.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The inventory's own metrics: names, and patterns whose one group is the value in a log line.
 //!
-//! What is known without being told is in `state`; a name that is known there gets this pattern instead.
+//! Built-in metrics are in `state`; a pattern for one of their names replaces the built-in one.
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,7 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for (at, row) in disk_usages(host).into_iter().enumerate() {
             let Some(free) = row.free_kib else { continue };
             let what = format!("{} free under {}", format_kib(free), row.path);
@@ -27,10 +27,10 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 (0, ..MIN_FREE_KIB) => return CheckResult::fail(format!("{what}, 1 GiB needed: a rank whose log cannot grow dies"), hint),
                 (1.., ..1024) => return CheckResult::fail(what, hint),
                 (0, ..5_242_880) | (1.., ..1_048_576) => return CheckResult::warn(what, hint),
-                _ => told.push(what),
+                _ => reports.push(what),
             }
         }
-        if told.is_empty() { CheckResult::skipped("df printed nothing") } else { CheckResult::pass(told.join(", ")) }
+        if reports.is_empty() { CheckResult::skipped("df printed nothing") } else { CheckResult::pass(reports.join(", ")) }
     })
 }
 

@@ -16,7 +16,7 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for row in disk::disk_usages(host) {
             // A file system that makes them as they are needed tells none.
             let (Some(all), Some(free)) = (row.total_inodes.filter(|n| *n > 0), row.free_inodes) else { continue };
@@ -25,9 +25,13 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             match free {
                 0 => return CheckResult::fail(what, hint),
                 _ if free < all / 50 => return CheckResult::warn(what, hint),
-                _ => told.push(what),
+                _ => reports.push(what),
             }
         }
-        if told.is_empty() { CheckResult::skipped("these file systems do not count inodes") } else { CheckResult::pass(told.join(", ")) }
+        if reports.is_empty() {
+            CheckResult::skipped("these file systems do not count inodes")
+        } else {
+            CheckResult::pass(reports.join(", "))
+        }
     })
 }

@@ -11,6 +11,7 @@ use crate::tui::dialog::{Dialog, TEXT_WIDTH};
 use crate::tui::model::Model;
 
 use super::lines::render_lines;
+use super::pane_frame::ASCII_BORDER;
 
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Dialog) {
     let label = |(key, label, _): &(&'static str, String, _)| format!("{:>5}  {label}", format!("[{key}]"));
@@ -64,14 +65,3 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Di
     }
     render_lines(frame, inner, lines);
 }
-
-const ASCII_BORDER: ratatui::symbols::border::Set<'static> = ratatui::symbols::border::Set {
-    top_left: "+",
-    top_right: "+",
-    bottom_left: "+",
-    bottom_right: "+",
-    vertical_left: "|",
-    vertical_right: "|",
-    horizontal_top: "-",
-    horizontal_bottom: "-",
-};

@@ -21,7 +21,8 @@ pub(super) struct PaneFrame {
     pub(super) status: DisplayStatus,
 }
 
-const ASCII_BORDER: border::Set<'_> = border::Set {
+/// The border where only ASCII is drawn.
+pub(super) const ASCII_BORDER: border::Set<'_> = border::Set {
     top_left: "+",
     top_right: "+",
     bottom_left: "+",
