@@ -52,9 +52,9 @@ fit() { # sets bs and count, for copy, to what may be written without going beyo
 # copy and through set status: end (of the pipe), more, killed, failed.
 copy() { # dd into the log
   # shellcheck disable=SC2086
-  said=$(exec dd bs="$bs" $count <&3 2>&1 >&4)
+  output=$(exec dd bs="$bs" $count <&3 2>&1 >&4)
   status=$?
-  case $status:$nl$said in 0:*"$nl"0+0' records in'*) status='end' ;; 0:*) status='more' ;; esac
+  case $status:$nl$output in 0:*"$nl"0+0' records in'*) status='end' ;; 0:*) status='more' ;; esac
   case $status in
     end | more) ;;
     # No dd any more.

@@ -33,11 +33,11 @@ room() { while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames
 # clock: sets t to the seconds since boot; changes of the wall clock do not affect it.
 clock() { t=''; { read -r t _ </proc/uptime; } 2>/dev/null; t=${t%%.*}; number "$t" || t=$(date +%s); }
 # The keeper reads it, possibly as another user.
-here() { clock; [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
+note_attached() { clock; [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
 # Another operator may remove the run at any time.
-there() { [ -e "$record" ] || { ! absent "$record" && unread=1 && warn unreadable "${record##*/}"; }; }
+run_exists() { [ -e "$record" ] || { ! absent "$record" && unread=1 && warn unreadable "${record##*/}"; }; }
 # A teardown waits for followers that have not sent the run's end yet.
-heard() { [ -z "$mark" ] || rm -f "$mark"; }
+remove_mark() { [ -z "$mark" ] || rm -f "$mark"; }
 # get MAP KEY: sets v. put MAP KEY VALUE: sets map. Keys are names of wrappers, values numbers.
 get() { case $1 in *" $2="*) v=${1#*" $2="}; v=${v%% *} ;; *) v='' ;; esac; }
 put() { case $1 in *" $2="*) map=${1#*" $2="}; map="${1%%" $2="*} $2=$3 ${map#* }" ;; *) map="$1$2=$3 " ;; esac; }
@@ -71,11 +71,11 @@ send() {
 # run_files SUFFIX: sets $names to the wrappers that have such a file. Other files are ignored.
 run_files() {
   names='' count=0
-  for f in "$prefix"rank-*"$1" "$prefix"node"$1"; do
+  for f in "$prefix"task-*"$1" "$prefix"rank-*"$1" "$prefix"node"$1"; do
     [ -e "$f" ] || [ -L "$f" ] || continue
     b=${f#"$prefix"} b=${b%"$1"}
     if ! wrapper "$b"; then warn name "$f"; continue; fi
-    if [ "$b" != node ] && [ "${ranks:-0}" -gt 0 ] && [ "$n" -ge "$ranks" ]; then warn rank "$f"; continue; fi
+    case $b in rank-*) if [ "${ranks:-0}" -gt 0 ] && [ "$n" -ge "$ranks" ]; then warn rank "$f"; continue; fi ;; esac
     if ! plain "$f"; then warn kind "$f"; continue; fi
     # An unreadable log is missing from the copy: the fetch must not report itself complete.
     if [ ! -r "$f" ]; then warn unreadable "$f"; unread=1; continue; fi
@@ -93,7 +93,7 @@ drains() {
   [ $((t - v)) -lt 3 ]
 }
 # noted [WRAPPER]: sends the losses that the appenders recorded; of one wrapper at its end, with the final numbers.
-noted() {
+send_losses() {
   [ -n "$prefix" ] || return 0
   run_files .lost
   for b in $names; do
@@ -145,8 +145,8 @@ contained_ended() {
   if [ "$pause" -gt 0 ]; then pause=$((pause - 1)); return 1; fi
   pause=25
   # shellcheck disable=SC2016
-  said=$(within 5 sh -c "exec $docker inspect --type container --format '{{.State.Running}}' \"\$0\"" "$id" 2>&1 </dev/null)
-  case $said in true) return 1 ;; false | *[Nn]"o such container"* | *[Nn]"o such object"*) return 0 ;; esac
+  answer=$(within 5 sh -c "exec $docker inspect --type container --format '{{.State.Running}}' \"\$0\"" "$id" 2>&1 </dev/null)
+  case $answer in true) return 1 ;; false | *[Nn]"o such container"* | *[Nn]"o such object"*) return 0 ;; esac
   # Its first process was visible before and is gone.
   if [ -n "$proven" ] && [ "$init_boot" = "$boot" ]; then
     [ -z "$s" ] || return 0
@@ -211,10 +211,10 @@ lost_ranks() {
 $(first_lines "$dir" $files)
 RANKS
 }
-if [ -z "$once" ] && [ -n "$mark" ]; then { true >"$mark"; } 2>/dev/null; trap heard EXIT; fi
-here
+if [ -z "$once" ] && [ -n "$mark" ]; then { true >"$mark"; } 2>/dev/null; trap remove_mark EXIT; fi
+note_attached
 while :; do
-  there || { printf 'N\n'; exit 0; }
+  run_exists || { printf 'N\n'; exit 0; }
   moved='' more=$once
   run_files .rc
   ended=" $names"
@@ -290,36 +290,36 @@ STATUS
       seconds "$when" || when=0
       send
       ended_one=$b
-      noted "$b"
+      send_losses "$b"
       b=$ended_one
       sent_ends="$sent_ends$b "; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1
-      [ "$b" != node ] || heard ;;
+      [ "$b" != node ] || remove_mark ;;
     esac
   done
   send
   # Nothing is left that could record the launcher's status.
   if [ -n "$where" ] && [ -z "$moved$gone" ] && [ -e "${prefix}node.pid" ] && [ ! -e "${prefix}node.rc" ] && ended_unseen; then
     sleep 1
-    if [ ! -e "${prefix}node.rc" ] && there; then
+    if [ ! -e "${prefix}node.rc" ] && run_exists; then
       gone=1
       gone_at
       lost_ranks
       printf 'X node gone %s\n' "$t"
-      heard
+      remove_mark
     fi
   fi
   # Every 5 s, more often under load: a heartbeat that must be acknowledged, and the record that a follower is attached.
   beat=$((beat + 1))
   if [ "$beat" -ge 25 ]; then
     beat=0 free=0 total=0
-    here
+    note_attached
     # shellcheck disable=SC2046
     set -- $(df -Pk . 2>/dev/null | tail -n 1)
     [ $# -ge 4 ] && free=$4 total=$2
     printf 'H %s %s %s\n' "$t" "$free" "$total"
     frames=$((frames + 1))
     room
-    noted
+    send_losses
   fi
   if [ -z "$moved" ]; then
     while [ "$frames" -gt "$acked_frames" ]; do ack; done

@@ -5,7 +5,7 @@
 #   - records the size of each growing log once a second (times),
 #   - stops this host's ranks when one failed and no follower is attached, or when the lease expired,
 #   - forwards TERM to the ranks and waits for them,
-#   - ends when the launcher has ended or none started in time, unless it is kept, a follower is attached, or the lock's holder is active.
+#   - ends when the launcher has ended or none started in time (a task that runs is waited for), unless it is kept, a follower is attached, or the lock's holder is active.
 H=${0%/*}
 out=${H%.in}.out
 term='' nap=''
@@ -40,6 +40,8 @@ failed() {
   { read -r rc _ <"$1"; } 2>/dev/null
   case $rc in killed) ;; 0 | '' | *[!0-9]* | ????*) return 1 ;; esac
 }
+# task_lives: whether a task of prepare runs. Its container stays meanwhile, and the time for a launch counts from its end.
+task_lives() { for f in "$F"task-*.pid; do if regular "$f" && [ ! -e "${f%.pid}.rc" ]; then return 0; fi; done; return 1; }
 kept() { [ -e "$H/keep" ]; }
 # A command is changing this host: the lock's holder renews its heartbeat every 5 s.
 worked_on() {
@@ -68,12 +70,12 @@ while :; do
     fi
     look
     if [ -n "$term" ]; then stop_ranks 'asked to end'; leave; fi
-    for f in "${F}node.pid" "$F"rank-*.pid; do
+    for f in "${F}node.pid" "$F"rank-*.pid "$F"task-*.pid; do
       b=${f#"$F"}; b=${b%.pid}
       regular "$f" && [ ! -e "$F$b.rc" ] && ! alive "$b" && [ ! -e "$F$b.rc" ] && ended "$b" 'killed'
     done
     # shellcheck disable=SC2012
-    s=$(LC_ALL=C ls -ln "${F}node.log" "$F"rank-*.log 2>/dev/null | while read -r _ _ _ _ size _ _ _ name; do printf '%s %s\n' "${name#"$F"}" "$size"; done)
+    s=$(LC_ALL=C ls -ln "${F}node.log" "$F"rank-*.log "$F"task-*.log 2>/dev/null | while read -r _ _ _ _ size _ _ _ name; do printf '%s %s\n' "${name#"$F"}" "$size"; done)
     if [ "$s" != "$sizes" ]; then
       sizes=$s
       [ "$({ wc -c <"${F}times"; } 2>/dev/null || echo 0)" -lt 16777216 ] && [ -n "$s" ] && printf '%s\n' "$s" | while read -r l; do printf '%s %s\n' "$t" "$l"; done >>"${F}times"
@@ -87,6 +89,7 @@ while :; do
         done
         [ "${lease:-0}" -gt 0 ] && [ $((up - heard)) -gt "$lease" ] && stop_ranks 'the lease ran out'
       fi
+    elif task_lives; then since=$up
     elif [ $((up - since)) -gt "${start_timeout:-300}" ] && [ -z "$busy" ]; then
       kept || attached || leave
     fi

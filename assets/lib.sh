@@ -33,9 +33,9 @@ record() {
   rm -f "$F$1.rc"
 }
 
-# ended BASE STATUS: overwrites the reserved space. Blanks follow the time.
+# ended BASE STATUS [WORD]: overwrites the reserved space. Blanks follow the time, or a task's word and blanks.
 ended() {
-  status=$(printf '%-63s' "$2 $(now)")
+  status=$(printf '%-63s' "$2 $(now) $3")
   { printf '%s\n' "$status" 1<>"$F$1.rc.new" && mv -f "$F$1.rc.new" "$F$1.rc"; } 2>/dev/null || { rm -f "$F$1.rc.new"; write "$F$1.rc" "$status"; }
 }
 
@@ -44,7 +44,7 @@ drained() {
   i=0
   while [ "$i" -lt 20 ]; do
     open=''
-    for f in "${F}node.pid" "$F"rank-*.pid; do if [ -e "$f" ] && [ ! -e "${f%.pid}.end" ]; then open=1; break; fi; done
+    for f in "${F}node.pid" "$F"rank-*.pid "$F"task-*.pid; do if [ -e "$f" ] && [ ! -e "${f%.pid}.end" ]; then open=1; break; fi; done
     [ -n "$open" ] || return 0
     i=$((i + 1))
     sleep 0.1 2>/dev/null || { sleep 1; i=$((i + 9)); }

@@ -16,19 +16,20 @@ grep -hs '^oom_kill ' /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.
 umask "$mask"
 fail() { printf 'orchestrate: %s\n' "$1"; umask 022; ended node "$2"; exit "$2"; }
 if [ -n "$1" ]; then
-  # shellcheck source=/dev/null
-  { . "$1" && rm -f "$1"; } || fail 'the secrets did not arrive' 125
+  { ORCH_SECRETS=$(cat "$1") && export ORCH_SECRETS && rm -f "$1"; } || fail 'the secrets did not arrive' 125
 fi
-# shellcheck source=/dev/null
-. "$R/env"
-if [ -n "$ORCH_WORKDIR" ]; then cd -- "$ORCH_WORKDIR" || fail "no working directory $ORCH_WORKDIR" 125; fi
-# shellcheck source=/dev/null
-. "$R/argv"
-# The image's ENTRYPOINT, if the ranks run through it.
-# shellcheck source=/dev/null
-if [ -r "$R/entrypoint" ]; then . "$R/entrypoint"; fi
+# The variables are set in the shell that becomes the launcher: there they can have any name, here they would be this script's own.
+# What tasks of prepare registered; the inventory's variables win. `entrypoint` is there if the ranks run through the image's ENTRYPOINT.
+# shellcheck disable=SC2016
+LAUNCH='eval "$ORCH_SECRETS"; unset ORCH_SECRETS
+if [ -r "$0/registered" ]; then . "$0/registered"; fi
+. "$0/env"
+if [ -n "$ORCH_WORKDIR" ] && ! cd -- "$ORCH_WORKDIR"; then printf "orchestrate: no working directory %s\n" "$ORCH_WORKDIR"; exit 125; fi
+. "$0/argv"
+if [ -r "$0/entrypoint" ]; then . "$0/entrypoint"; fi
+exec "$@"'
 trap : TERM INT HUP
-"$@"
+/bin/sh -c "$LAUNCH" "$R"
 rc=$?
 umask 022
 # Another signal would end the shell that computes the status, and the status would be empty.

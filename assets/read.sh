@@ -10,7 +10,7 @@ number() { case $1 in '' | *[!0-9]* | 0?* | ???????????????????*) return 1 ;; es
 # seconds TEXT: digits, with or without a fraction.
 seconds() { case $1 in '' | *[!0-9.]* | *.*.* | .* | ?????????????????????????????????*) return 1 ;; esac; }
 
-# wrapper TEXT: the base name of a wrapper's files, `node` or `rank-<rank>.<life>`. Nine digits are enough.
+# wrapper TEXT: the base name of a wrapper's files, `node`, `rank-<rank>.<life>` or `task-<number>`. Nine digits are enough.
 wrapper() {
   case $1 in
     node) ;;
@@ -19,6 +19,10 @@ wrapper() {
       case $n in ??????????*) return 1 ;; esac
       case $k in ??????????*) return 1 ;; esac
       number "$n" && number "$k" ;;
+    task-*)
+      n=${1#task-}
+      case $n in ?????*) return 1 ;; esac
+      number "$n" ;;
     *) return 1 ;;
   esac
 }

@@ -54,7 +54,7 @@ known() { # sets ours to what can be told without looking at every process
   # The session and group of a recorded wrapper are ours while the wrapper lives, and after its end as long as they have members: until
   # then the kernel does not reuse the id. A pid with another start time or boot id belongs to a foreign process.
   roots=' '
-  for f in "${F}node.pid" "$F"rank-*.pid; do
+  for f in "${F}node.pid" "$F"rank-*.pid "$F"task-*.pid; do
     regular "$f" || continue
     { read -r pid start _ at <"$f"; } 2>/dev/null || continue
     case $pid in '' | *[!0-9]*) continue ;; esac
@@ -141,6 +141,8 @@ case $verb in
     [ -z "$ours" ] || until_gone "$grace" || { printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; } ;;
   kill) scan; if [ -n "$ours" ]; then printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; fi ;;
 esac
+# Secrets that no wrapper has taken.
+case $verb in stop | kill) rm -f /dev/shm/.orch-env.*."$run" 2>/dev/null ;; esac
 # The ranks' last output reaches their logs before the container is removed.
 case $verb in stop | kill) [ -n "$ours" ] || drained ;; esac
 report

@@ -52,8 +52,8 @@ worker() {
   printf '%s\n' "$w"
 }
 
-# said COMMAND…: prints its output as frames; false, with the reason in $why, if there is none.
-said() {
+# dump_stack COMMAND…: prints its output as frames; false, with the reason in $why, if there is none.
+dump_stack() {
   before=$(field State "$p")
   out=$(within "$@" 2>&1 </dev/null); rc=$?
   # A tool that was killed may have left the process stopped.
@@ -71,8 +71,8 @@ rank() {
   if [ -e "$F$b.rc" ] || ! alive "$b"; then printf 'R %s %s %s ended\n.\n' "$n" "$k" "$pid"; return; fi
   p=$(worker "$pid") why='' how=kernel out=''
   if ! command -v timeout >/dev/null 2>&1; then why='no timeout(1) here'
-  elif command -v py-spy >/dev/null 2>&1 && said py-spy dump --pid "$p"; then how=py-spy
-  elif command -v gdb >/dev/null 2>&1 && said gdb -p "$p" -nx -batch -ex 'thread apply 1 bt 60' -ex 'thread apply all bt 12'; then how=gdb
+  elif command -v py-spy >/dev/null 2>&1 && dump_stack py-spy dump --pid "$p"; then how=py-spy
+  elif command -v gdb >/dev/null 2>&1 && dump_stack gdb -p "$p" -nx -batch -ex 'thread apply 1 bt 60' -ex 'thread apply all bt 12'; then how=gdb
   elif [ -z "$why" ]; then why='neither py-spy nor gdb here'
   fi
   printf 'R %s %s %s %s\n' "$n" "$k" "$p" "$how"

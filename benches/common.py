@@ -67,10 +67,10 @@ def clean_env(home, **more):
 class Sshd:
     """One OpenSSH server on every loopback address, for a user that exists only as long as it."""
 
-    def __init__(self, place, addresses):
+    def __init__(self, place, addresses, extra=""):
         if os.geteuid() != 0:
             die("the OpenSSH part needs root: it makes a throw-away user")
-        self.place, self.addresses = place, addresses
+        self.place, self.addresses, self.extra = place, addresses, extra
         self.user = f"orch-bench-{os.getpid()}"
         self.home = place / "home"
         with socket.socket() as s:
@@ -102,7 +102,7 @@ class Sshd:
             f"Port {self.port}\nListenAddress 0.0.0.0\nHostKey {place}/host_key\nPidFile none\n"
             f"AuthorizedKeysFile {place}/authorized\nStrictModes no\nAllowUsers {self.user}\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nX11Forwarding no\nPrintMotd no\nPrintLastLog no\n"
-            "MaxStartups 1000:30:1000\nLogLevel ERROR\nUseDNS no\n"
+            "MaxStartups 1000:30:1000\nLogLevel ERROR\nUseDNS no\n" + self.extra
         )
         key = " ".join((place / "host_key.pub").read_text().split()[:2])
         (place / "known_hosts").write_text("".join(f"[{a}]:{self.port} {key}\n" for a in self.addresses))

@@ -109,9 +109,9 @@ impl EventGenerator {
             received_bytes_per_sec: rate,
             sent_bytes_per_sec: rate,
         }];
-        let vitals =
+        let metrics =
             HostMetrics { load_average: Some(12.0), cpu_percent: Some(40.0), memory_total: 2 << 40, memory_available: 1 << 40, networks };
-        self.event(EventKind::HostMetrics { host, metrics: vitals })
+        self.event(EventKind::HostMetrics { host, metrics })
     }
 
     fn rank_log(&mut self, host: u32, rank: u32, text: String) -> Event {

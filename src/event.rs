@@ -19,7 +19,7 @@ pub use crate::plan::protocol::host_metrics::{HostMetrics, NetSample};
 
 /// The format of a journal, `major.minor`. A reader accepts this major and the ones before it, and skips kinds that it does not know. The
 /// `alias` attributes below are the names of format 1.
-pub const JOURNAL_FORMAT: &str = "2.0";
+pub const JOURNAL_FORMAT: &str = "2.1";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type UnixMillis = i64;
@@ -182,6 +182,12 @@ pub enum EventKind {
         /// What it found or did.
         note: String,
     },
+    /// A task of `prepare` need not run on this host.
+    StepSkipped {
+        step: u32,
+        /// Why.
+        note: String,
+    },
     StepRetrying {
         step: u32,
         error: String,
@@ -191,6 +197,9 @@ pub enum EventKind {
         error: String,
         /// What to do next; may be empty.
         hint: String,
+        /// Whether the host could not be reached.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unreachable: bool,
     },
     /// A preflight check had the same result on these hosts.
     #[serde(alias = "checked")]
@@ -292,6 +301,13 @@ pub enum EventKind {
         /// The number of bytes.
         len: u64,
     },
+    /// The copy of a log has reached the log's end on its host: what follows is new. Once per log and
+    /// stream of its host.
+    LogCurrent {
+        /// Index of the host.
+        host: u32,
+        file: LogFile,
+    },
     /// A log is shorter on its host than its copy: it was truncated or rewritten, and is sent again from offset 0.
     #[serde(alias = "log-shrunk")]
     LogTruncated {
@@ -349,7 +365,7 @@ pub enum EventKind {
     Postmortem {
         /// Index of the host.
         host: u32,
-        /// Each line begins with its source (`assets/aftermath.sh`).
+        /// Each line begins with its source (`assets/postmortem.sh`).
         lines: Vec<String>,
     },
     /// A message for the user.

@@ -16,6 +16,7 @@ pub mod text;
 pub mod remote;
 pub mod sandbox;
 pub(crate) mod ssh_config;
+pub(crate) mod transfer;
 // Second floor: what carries out a plan.
 pub(crate) mod engine;
 // Third floor: what people and files see.

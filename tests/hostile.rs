@@ -215,12 +215,12 @@ fn planted_names_and_links_do_not_harm_the_host() {
         let site = host.host_context();
         let name = sh.join(" ");
         // What is on the host, with all that it tells of the run.
-        let told = host.run_script(&sh, &facts::facts_command(&site, &FactsRequest::default()).script, b"");
+        let output = host.run_script(&sh, &facts::facts_command(&site, &FactsRequest::default()).script, b"");
         host.assert_unharmed(&format!("{name}: facts"));
-        let told = String::from_utf8(told).expect("text");
-        assert!(!told.contains(SECRET) && !told.contains('\u{1b}') && !told.contains("forged"), "{name}: {told}");
-        let read = HostFacts::parse(&told);
-        assert_eq!(read.current_run.as_deref(), Some(RUN_ID), "{name}: {told}");
+        let output = String::from_utf8(output).expect("text");
+        assert!(!output.contains(SECRET) && !output.contains('\u{1b}') && !output.contains("forged"), "{name}: {output}");
+        let read = HostFacts::parse(&output);
+        assert_eq!(read.current_run.as_deref(), Some(RUN_ID), "{name}: {output}");
         let ended: Vec<u32> = read.ranks.iter().filter(|(_, _, exit)| exit.is_some()).map(|(rank, ..)| *rank).collect();
         assert!(read.ranks.iter().any(|(rank, life, _)| (*rank, *life) == (0, 0)) && ended.contains(&0), "{name}: {:?}", read.ranks);
         assert!(!read.ranks.iter().any(|(rank, ..)| (10..30).contains(rank)), "{name}: {:?}", read.ranks);
@@ -242,9 +242,9 @@ fn planted_names_and_links_do_not_harm_the_host() {
             "{frames:?}"
         );
         // What is asked after a failure, the removal and the proof.
-        let told = host.run_script(&sh, &postmortem::postmortem_command(&site).script, b"");
-        assert!(!String::from_utf8_lossy(&told).contains(SECRET), "{name}");
-        host.assert_unharmed(&format!("{name}: aftermath"));
+        let output = host.run_script(&sh, &postmortem::postmortem_command(&site).script, b"");
+        assert!(!String::from_utf8_lossy(&output).contains(SECRET), "{name}");
+        host.assert_unharmed(&format!("{name}: postmortem"));
         host.run_script(
             &sh,
             &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Run(RUN_ID.to_owned()) }))
@@ -259,19 +259,19 @@ fn planted_names_and_links_do_not_harm_the_host() {
             std::fs::create_dir_all(again.path(dir)).expect("made");
         }
         again.plant_hostile_files();
-        let told = again.run_script(
+        let output = again.run_script(
             &sh,
             &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Everything })).script,
             b"",
         );
-        assert!(String::from_utf8_lossy(&told).starts_with("unknown "), "{name}: {}", String::from_utf8_lossy(&told));
+        assert!(String::from_utf8_lossy(&output).starts_with("unknown "), "{name}: {}", String::from_utf8_lossy(&output));
         again.assert_unharmed(&format!("{name}: clean all"));
-        let told = again.run_script(
+        let output = again.run_script(
             &sh,
             &action_script(&Action::VerifyRemoved(VerifyRemoved { context: site, run_ids: vec![RUN_ID.to_owned()] })).script,
             b"",
         );
-        assert_eq!(String::from_utf8_lossy(&told), "looked\n", "{name}");
+        assert_eq!(String::from_utf8_lossy(&output), "looked\n", "{name}");
     }
 }
 
@@ -316,8 +316,8 @@ fn run_of_earlier_version_is_found_and_removed() {
     let facts = read(&host);
     assert_eq!((facts.legacy_layout, facts.current_run.as_deref(), facts.log_sizes.len()), (true, Some(RUN_ID), 1));
     let command = log_frames::log_stream_command(&site, &[], 1, LogStreamPurpose::Fetch, true);
-    let said = host.run_script(&sh, &command.script, "1000 1000\n".repeat(100).as_bytes());
-    assert!(String::from_utf8_lossy(&said).contains("F rank-1.0 0 10\nold words\n"), "{}", String::from_utf8_lossy(&said));
+    let output = host.run_script(&sh, &command.script, "1000 1000\n".repeat(100).as_bytes());
+    assert!(String::from_utf8_lossy(&output).contains("F rank-1.0 0 10\nold words\n"), "{}", String::from_utf8_lossy(&output));
     host.run_script(
         &sh,
         &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Everything })).script,

@@ -13,6 +13,8 @@ mod logind;
 mod postmortem;
 #[path = "hostside/run_end_detection.rs"]
 mod run_end_detection;
+#[path = "hostside/transfer.rs"]
+mod transfer;
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -147,11 +149,11 @@ impl TestHost {
 
     /// The keeper goes round often enough to have seen what was there when this was called, and lives.
     fn assert_keeper_stays(&self, keeper: &mut ChildGuard) {
-        let looks = || std::fs::metadata(self.path("looks")).map_or(0, |m| m.len());
-        let before = looks();
+        let views = || std::fs::metadata(self.path("looks")).map_or(0, |m| m.len());
+        let before = views();
         wait_until("it looks at the clock", || {
             assert_eq!(keeper.0.try_wait().expect("a child"), None, "it goes on");
-            (looks() >= before + 5).then_some(())
+            (views() >= before + 5).then_some(())
         });
     }
 
@@ -220,16 +222,16 @@ fn keeper_ignores_wall_clock_changes() {
     let mut keeper = host.start_keeper();
     host.assert_keeper_stays(&mut keeper);
     host.write_file("h.out/run1.rank-0.0.rc", "3 5\n");
-    let said = || std::fs::read_to_string(host.path("h.out/run1.keeper.log")).unwrap_or_default();
+    let output = || std::fs::read_to_string(host.path("h.out/run1.keeper.log")).unwrap_or_default();
     for wall in [103_600, 96_400, 100_000] {
         host.set_wall_clock(wall);
         host.assert_keeper_stays(&mut keeper);
-        assert_eq!(said(), "", "a follower is attached, with the wall clock at {wall}");
+        assert_eq!(output(), "", "a follower is attached, with the wall clock at {wall}");
     }
     // It is gone for half a minute, and the wall clock says that no time has passed.
     host.set_clocks(100_031);
     host.set_wall_clock(100_000);
-    wait_until("it stops the ranks", || said().contains("rank-0.0.rc: 3, and nobody is attached").then_some(()));
+    wait_until("it stops the ranks", || output().contains("rank-0.0.rc: 3, and nobody is attached").then_some(()));
 }
 
 /// Without a follower the keeper stops the ranks when one failed. Files that a rank made and that are no exit status stop nothing.
@@ -255,10 +257,10 @@ fn keeper_ignores_invalid_exit_status_files() {
         host.write_file(&format!("h.out/run1.{name}"), text);
     }
     host.assert_keeper_stays(&mut keeper);
-    let said = || std::fs::read_to_string(host.path("h.out/run1.keeper.log")).unwrap_or_default();
-    assert_eq!(said(), "");
+    let output = || std::fs::read_to_string(host.path("h.out/run1.keeper.log")).unwrap_or_default();
+    assert_eq!(output(), "");
     host.write_file("h.out/run1.rank-21.0.rc", "3 5\n");
-    wait_until("it stops the ranks", || said().contains("rank-21.0.rc: 3, and nobody is attached").then_some(()));
+    wait_until("it stops the ranks", || output().contains("rank-21.0.rc: 3, and nobody is attached").then_some(()));
 }
 
 #[test]
@@ -326,8 +328,8 @@ fn exit_status_is_written_on_a_full_disk() {
 }
 
 /// The log stream of a run directory in which somebody looks on.
-fn start_follower(host: &TestHost, said: &Path) -> ChildGuard {
-    let out = std::fs::File::create(said).expect("a file");
+fn start_follower(host: &TestHost, output: &Path) -> ChildGuard {
+    let out = std::fs::File::create(output).expect("a file");
     let mut follower = follower_command(host);
     follower.stdout(out);
     ChildGuard(follower.spawn().expect("a shell"))
@@ -358,12 +360,12 @@ fn build_follower_command(host: &TestHost, how: &str) -> Command {
 fn follower_of_removed_run_reports_and_exits() {
     let host = TestHost::new();
     host.prepare_run("run1", "");
-    let said = host.path("said");
-    let mut follower = start_follower(&host, &said);
+    let output = host.path("said");
+    let mut follower = start_follower(&host, &output);
     // The keeper, who may be another user, can read that somebody is there.
     let note = wait_until("it notes that it is there", || host.path("h.in/run1/attached").metadata().ok());
     assert_eq!(note.permissions().mode() & 0o777, 0o644);
-    let text = || std::fs::read_to_string(&said).expect("its words");
+    let text = || std::fs::read_to_string(&output).expect("its words");
     wait_until("it sends the log", || text().contains("here").then_some(()));
     follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
     std::fs::remove_file(host.path("h.private/run1.json")).expect("removed");
@@ -376,8 +378,8 @@ fn follower_of_removed_run_reports_and_exits() {
 fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     let host = TestHost::new();
     host.prepare_run("run1", "");
-    let said = host.path("said");
-    let text = || std::fs::read_to_string(&said).expect("its words");
+    let output = host.path("said");
+    let text = || std::fs::read_to_string(&output).expect("its words");
     let ends = |follower: &mut ChildGuard| wait_until("it ends", || follower.0.try_wait().expect("a child")).code();
     let hide = |dir: &str| {
         std::fs::rename(host.path(dir), host.path("aside")).expect("renamed");
@@ -387,7 +389,7 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
         std::fs::remove_file(host.path(dir)).expect("removed");
         std::fs::rename(host.path("aside"), host.path(dir)).expect("renamed");
     };
-    let mut follower = start_follower(&host, &said);
+    let mut follower = start_follower(&host, &output);
     wait_until("it sends the log", || text().contains("here").then_some(()));
     // All that it will ever send.
     follower.0.stdin.as_mut().expect("its input").write_all(b"12 100000\n").expect("acknowledged");
@@ -395,9 +397,9 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     wait_until("it says so", || text().contains("W unreadable run1.json\n").then_some(()));
     host.write_file("h.out/run1.node.log", "here\nand on\n");
     wait_until("it goes on", || text().contains("F node 5 7\nand on\n").then_some(()));
-    let fetch = |said: &Path| {
+    let fetch = |output: &Path| {
         let mut fetch = one_shot_follower_command(&host);
-        ChildGuard(fetch.stdout(std::fs::File::create(said).expect("a file")).spawn().expect("a shell"))
+        ChildGuard(fetch.stdout(std::fs::File::create(output).expect("a file")).spawn().expect("a shell"))
     };
     let mut broken = fetch(&host.path("fetched"));
     broken.0.stdin.as_mut().expect("its input").write_all(b"12 100\n").expect("acknowledged");
@@ -441,10 +443,10 @@ fn lagging_follower_finishes_before_directory_removal() {
     use rustix::process::{Pid, Signal, kill_process};
     let host = TestHost::new();
     host.prepare_run("run1", "");
-    let said = host.path("said");
-    let mut follower = start_follower(&host, &said);
+    let output = host.path("said");
+    let mut follower = start_follower(&host, &output);
     let signal = |signal| kill_process(Pid::from_child(&follower.0), signal).expect("signalled");
-    let text = || std::fs::read_to_string(&said).expect("its words");
+    let text = || std::fs::read_to_string(&output).expect("its words");
     let entries = |name: &str| {
         let names = std::fs::read_dir(host.path(name)).expect("a folder").map(|e| e.expect("an entry").file_name().into_string());
         names.map(|name| name.expect("text")).collect::<Vec<_>>()

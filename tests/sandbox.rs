@@ -171,15 +171,15 @@ async fn container_lifecycle_matches_docker() {
     let file = sandbox.host_root(0).expect("a host").join("home/exec.pid");
     let pid: i32 = wait_until("the detached command runs", async || std::fs::read_to_string(&file).ok()?.trim().parse().ok()).await;
     assert!(run_ok(&sandbox, "gpu01", "docker top box -o pid").await.contains(&pid.to_string()));
-    let (code, said) = run_failing(&sandbox, "gpu01", "docker run -d --name box demo/train:1 true").await;
-    assert!(code == 125 && said.contains("Conflict. The container name \"/box\" is already in use by container"), "{said}");
-    let (code, said) = run_failing(&sandbox, "gpu01", "docker rm box").await;
-    assert!(code == 1 && said.contains("You cannot remove a running container"), "{said}");
+    let (code, output) = run_failing(&sandbox, "gpu01", "docker run -d --name box demo/train:1 true").await;
+    assert!(code == 125 && output.contains("Conflict. The container name \"/box\" is already in use by container"), "{output}");
+    let (code, output) = run_failing(&sandbox, "gpu01", "docker rm box").await;
+    assert!(code == 1 && output.contains("You cannot remove a running container"), "{output}");
     assert_eq!(run_ok(&sandbox, "gpu01", "docker stop -t 5 box; docker wait box; docker logs box").await, "box\n3\nhello\nbye\n");
     assert!(!sandbox.processes().contains(&pid), "what was started in a container ends with it");
     assert_eq!(run_ok(&sandbox, "gpu01", "docker rm box; docker ps -aq").await, "box\n");
-    let (code, said) = run_failing(&sandbox, "gpu01", "docker inspect box").await;
-    assert!(code == 1 && said.contains("Error: No such object: box"), "{said}");
+    let (code, output) = run_failing(&sandbox, "gpu01", "docker inspect box").await;
+    assert!(code == 1 && output.contains("Error: No such object: box"), "{output}");
     sandbox.stop().await.expect("nothing is left");
 }
 
@@ -200,18 +200,18 @@ async fn docker_errors_match_docker() {
         ("docker stop nobody", 1, "No such container: nobody"),
         ("docker frobnicate", 1, "is not a docker command"),
     ] {
-        let (got, said) = run_failing(&sandbox, "gpu01", command).await;
-        assert!(got == code && said.contains(words), "{command}: {got} {said}");
+        let (got, output) = run_failing(&sandbox, "gpu01", command).await;
+        assert!(got == code && output.contains(words), "{command}: {got} {output}");
     }
     run_ok(&sandbox, "gpu01", "docker pull -q other:2 && docker image inspect --format '{{.Id}}' other:2").await;
     let set = |faults: Faults| sandbox.set_faults("gpu01", &faults).expect("a host");
     set(Faults { no_gpu_runtime: true, ..Faults::default() });
-    let (code, said) = run_failing(&sandbox, "gpu01", "docker run -d --name g --gpus all demo/train:1 sleep 9").await;
-    assert!(code == 125 && said.contains("could not select device driver \"\" with capabilities: [[gpu]]."), "{said}");
+    let (code, output) = run_failing(&sandbox, "gpu01", "docker run -d --name g --gpus all demo/train:1 sleep 9").await;
+    assert!(code == 125 && output.contains("could not select device driver \"\" with capabilities: [[gpu]]."), "{output}");
     assert_eq!(run_ok(&sandbox, "gpu01", "docker inspect -f '{{.State.Status}}' g").await, "created\n");
     set(Faults { docker_permission_denied: true, ..Faults::default() });
-    let (code, said) = run_failing(&sandbox, "gpu01", "docker ps").await;
-    assert!(code == 1 && said.contains("permission denied while trying to connect to the Docker daemon socket"), "{said}");
+    let (code, output) = run_failing(&sandbox, "gpu01", "docker ps").await;
+    assert!(code == 1 && output.contains("permission denied while trying to connect to the Docker daemon socket"), "{output}");
     run_ok(&sandbox, "gpu01", "sudo -n docker ps").await;
     set(Faults { docker_missing: true, ..Faults::default() });
     assert_eq!(run_failing(&sandbox, "gpu01", "docker ps").await.0, 127);
@@ -229,8 +229,8 @@ async fn faults_apply_as_configured() {
     assert_eq!(run_ok(&sandbox, "gpu01", "echo x").await, "x\n");
     assert!(begun.elapsed() > Duration::from_secs(1), "a login and a command are at least five round trips: {:?}", begun.elapsed());
     set(Faults { refuse_key: true, ..Faults::default() });
-    let (code, said) = run_failing(&sandbox, "gpu01", "true").await;
-    assert!(code == 255 && said.contains("Permission denied"), "{said}");
+    let (code, output) = run_failing(&sandbox, "gpu01", "true").await;
+    assert!(code == 255 && output.contains("Permission denied"), "{output}");
     set(Faults { drop_after_bytes: Some(20_000), ..Faults::default() });
     let out = run_script(&sandbox, "gpu01", "head -c 1000000 /dev/zero").await;
     assert!(out.status.code() == Some(255) && out.stdout.len() < 20_000, "{:?} after {}", out.status, out.stdout.len());
@@ -299,8 +299,8 @@ async fn torchrun_runs_gang_across_two_hosts() {
     let (worker, master) = (text(1), text(0));
     let busy = async {
         wait_until("a GPU is busy", async || {
-            let said = run_ok(&sandbox, "gpu02", "nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits; nvidia-smi --query-compute-apps=pid --format=csv,noheader").await;
-            let numbers: Vec<u32> = said.lines().filter_map(|l| l.parse().ok()).collect();
+            let output = run_ok(&sandbox, "gpu02", "nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits; nvidia-smi --query-compute-apps=pid --format=csv,noheader").await;
+            let numbers: Vec<u32> = output.lines().filter_map(|l| l.parse().ok()).collect();
             (numbers.len() == 12 && numbers[..4].iter().all(|n| *n > 50) && numbers[4..8].iter().all(|n| *n == 0)).then_some(())
         })
         .await;
@@ -370,11 +370,11 @@ async fn stopped_sandbox_leaves_no_processes() {
 async fn sixty_four_hosts_answer_concurrently() {
     let sandbox = start_sandbox("hosts: 64").await;
     let names: Vec<String> = (1..=64).map(|n| format!("gpu{n:02}")).collect();
-    let asked =
+    let query =
         names.iter().map(|name| async { wait_output(ssh_command(&sandbox, name, &["hostname"]).spawn().expect("ssh")).await.stdout });
-    let said = futures_util::future::join_all(asked).await;
+    let output = futures_util::future::join_all(query).await;
     let expected: Vec<Vec<u8>> = names.iter().map(|name| format!("{name}\n").into_bytes()).collect();
-    assert_eq!(said, expected);
+    assert_eq!(output, expected);
     sandbox.stop().await.expect("nothing is left");
 }
 
@@ -411,8 +411,8 @@ async fn torchrun_c10d_restarts_and_stops() {
         "torchrun --master_port {port} --no_python sh -c 'trap \"echo saved; exit 0\" TERM; echo up >up; while :; do sleep 0.05; done' & p=$!; while ! [ -e up ]; do sleep 0.02; done; kill -TERM $p; wait $p"
     );
     let out = run_script(&sandbox, "gpu01", &text).await;
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.code() == Some(1) && out.stdout == b"saved\n" && said.contains("SignalException: Process"), "{out:?}");
+    let output = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(1) && out.stdout == b"saved\n" && output.contains("SignalException: Process"), "{out:?}");
     sandbox.stop().await.expect("nothing is left");
 }
 
@@ -457,8 +457,8 @@ async fn session_limit_and_password_auth_work() {
 async fn killed_sandbox_ends_its_containers() {
     let mut command = Command::new(program_path());
     let mut server = command.args(["sandbox", "--hosts", "1"]).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("started");
-    let mut said = tokio::io::BufReader::new(server.stdout.take().expect("piped")).lines();
-    let inventory = PathBuf::from(said.next_line().await.expect("read").expect("a line"));
+    let mut output = tokio::io::BufReader::new(server.stdout.take().expect("piped")).lines();
+    let inventory = PathBuf::from(output.next_line().await.expect("read").expect("a line"));
     let dir = inventory.parent().expect("a folder").to_owned();
     let text = "docker run -d --init --entrypoint /bin/sh demo/train:1 -c 'trap \"\" TERM; sleep 4321 & wait; sleep 4321'; \
                 torchrun --nproc_per_node 2 --master_port 0 --no_python sleep 4321 >/dev/null 2>&1 & while [ $(ps -e -o args= | grep -c '[s]leep 4321') -lt 3 ]; do sleep 0.05; done";

@@ -10,11 +10,11 @@ for n in $names; do
   else
     l=$(while read -r a r; do case " $r " in *" $n "*) printf '%s\n' "$a" ;; esac; done </etc/hosts | sort -u | one)
   fi
-  say resolves "$n $l"
+  emit resolves "$n $l"
 done
 for p in $peers; do
   has ip || break
   l=$(ip -o route get "$p" 2>/dev/null | head -n 1)
-  case $l in *' dev '*) d=${l#* dev } d=${d%% *} s=; case $l in *' src '*) s=${l#* src } s=${s%% *} ;; esac; say route "$p $d $s" ;; *) say route "$p - " ;; esac
+  case $l in *' dev '*) d=${l#* dev } d=${d%% *} s=; case $l in *' src '*) s=${l#* src } s=${s%% *} ;; esac; emit route "$p $d $s" ;; *) emit route "$p - " ;; esac
 done
-say did net
+emit did net

@@ -15,13 +15,13 @@ except Exception as e: print(e); sys.exit(1)' "$a" "$port" "$seconds" 2>&1); rc=
     elif has nc; then text=$(within "$seconds" nc -z -w "$seconds" "$a" "$port" 2>&1 </dev/null); rc=$?
     fi
     case $rc,$text in
-    0,*) say way "$label open" ;;
-    9,) say way "$label untold neither python3, bash nor nc to try it with" ;;
-    *efused*) say way "$label refused" ;;
-    124,* | *'timed out'*) say way "$label blocked no answer within $seconds s" ;;
-    *) say way "$label blocked $(printf %s "${text:-exit $rc}" | one | cut -c1-200)" ;;
+    0,*) emit way "$label open" ;;
+    9,) emit way "$label untold neither python3, bash nor nc to try it with" ;;
+    *efused*) emit way "$label refused" ;;
+    124,* | *'timed out'*) emit way "$label blocked no answer within $seconds s" ;;
+    *) emit way "$label blocked $(printf %s "${text:-exit $rc}" | one | cut -c1-200)" ;;
     esac
   ) &
 done
 wait
-say did reach
+emit did reach

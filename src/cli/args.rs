@@ -1,11 +1,14 @@
 //! The command line.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
-use super::value_parsers::{RankList, parse_duration, parse_ranks, parse_speed, parse_theme};
+pub(crate) use super::common_args::{ColorChoice, CommonArgs, DashboardArgs, Language, PreflightLevel, ProgressMode};
+use super::task_args::TaskArgs;
+use super::transfer_args::{PullArgs, PushArgs};
+use super::value_parsers::{DEFAULT_TAIL, parse_duration, parse_rank, parse_ranks, parse_speed, parse_tail, parse_tail_or_all};
+use crate::text::rank_selection::RankSelection;
 
 /// Multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 #[derive(Debug, Parser)]
@@ -24,14 +27,16 @@ pub(crate) enum Command {
     /// Fetch missing logs, stop and remove the run, verify that nothing is left
     Down(DownArgs),
     /// List what runs on each host
-    Ps(CommonArgs),
+    Ps(PsArgs),
     /// Show the logs of the ranks, from the hosts or from this laptop's copies
     Logs(LogsArgs),
+    /// Run the tasks of `prepare` alone, in containers that stay
+    Prepare(PrepareArgs),
     /// Follow the live run; Ctrl-C detaches
-    Attach(CommonArgs),
+    Attach(AttachArgs),
     /// Run the preflight checks and suggest fixes
     Check(CheckArgs),
-    /// Show every command that would run, and the environment of each rank
+    /// Show on one screen what would run where; `-v` every script
     Plan(PlanArgs),
     /// Write one standalone script per host
     Render(RenderArgs),
@@ -39,10 +44,16 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Run a command on every host and group equal outputs
     Exec(ExecArgs),
+    /// Copy a file or a directory to every host
+    Push(PushArgs),
+    /// Copy a file or a directory of every host to DEST/HOST/
+    Pull(PullArgs),
     /// Show every rank's stack, equal ones grouped
     Stacks(StacksArgs),
     /// Open a shell in the run's container, or on the host
     Shell(ShellArgs),
+    /// Run the same job on a SLURM cluster
+    Slurm(SlurmArgs),
     /// List past runs on this laptop
     Runs(RunsArgs),
     /// Play a past run on the dashboard
@@ -51,125 +62,6 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Start an embedded cluster and keep it running until Ctrl-C
     Sandbox(SandboxArgs),
-}
-
-/// Options of every command that reaches hosts.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct CommonArgs {
-    /// The inventory file [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]
-    #[arg(value_name = "INVENTORY")]
-    pub inventory: Option<PathBuf>,
-    /// Inventory file (repeatable; later files override earlier ones)
-    #[arg(short = 'i', value_name = "FILE", help_heading = "Inventory")]
-    pub files: Vec<PathBuf>,
-    /// Override one value, for example `--set launch.nproc_per_node=4`
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Inventory")]
-    pub set: Vec<String>,
-    /// Treat this lint as an error; `warnings` stands for every lint
-    #[arg(long, value_name = "LINT", help_heading = "Inventory")]
-    pub deny: Vec<String>,
-    /// Only these hosts: names, `gpu[01-04]`, `gpu*`, `!gpu03`, separated by commas
-    #[arg(long, value_name = "PATTERN", help_heading = "Inventory")]
-    pub limit: Option<String>,
-    /// Use this ssh_config instead of ~/.ssh/config
-    #[arg(short = 'F', long = "ssh-config", value_name = "FILE", help_heading = "Connection")]
-    pub ssh_config: Option<PathBuf>,
-    /// How many remote commands may run at the same time
-    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Connection")]
-    pub forks: usize,
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = ProgressMode::Auto, help_heading = "Output")]
-    pub progress: ProgressMode,
-    /// When to use colours (NO_COLOR is respected)
-    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, help_heading = "Output")]
-    pub color: ColorChoice,
-    #[command(flatten)]
-    pub dashboard: DashboardArgs,
-    /// Language of the diagnosis [default: from LC_ALL, LC_MESSAGES or LANG]
-    #[arg(long, value_enum, help_heading = "Output")]
-    pub lang: Option<Language>,
-    /// Answer yes to every question
-    #[arg(long, short = 'y')]
-    pub yes: bool,
-    /// More detail; -vv adds library logs
-    #[arg(short = 'v', action = clap::ArgAction::Count, help_heading = "Output")]
-    pub verbose: u8,
-}
-
-impl CommonArgs {
-    /// The defaults, with these output options.
-    pub(crate) fn with_output(progress: ProgressMode, color: ColorChoice) -> CommonArgs {
-        CommonArgs {
-            inventory: None,
-            files: Vec::new(),
-            set: Vec::new(),
-            deny: Vec::new(),
-            limit: None,
-            ssh_config: None,
-            forks: 64,
-            progress,
-            color,
-            dashboard: DashboardArgs::default(),
-            lang: None,
-            yes: false,
-            verbose: 0,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct DashboardArgs {
-    /// Disable every key of the dashboard that changes something (tui, attach, replay)
-    #[arg(long, help_heading = "Dashboard")]
-    pub readonly: bool,
-    /// Colour theme of the dashboard: auto, dark, light, high-contrast, ansi16, deuteranopia, tritanopia, mono
-    #[arg(long, value_name = "NAME", value_parser = parse_theme, help_heading = "Dashboard")]
-    pub theme: Option<String>,
-    /// Draw the dashboard with ASCII only
-    #[arg(long, help_heading = "Dashboard")]
-    pub ascii: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProgressMode {
-    /// Progress bars on a terminal, plain lines otherwise
-    Auto,
-    /// The dashboard
-    Tui,
-    /// Progress bars
-    Bars,
-    /// Plain lines
-    Plain,
-    /// JSON lines on standard output
-    Json,
-    /// Only the recap
-    Quiet,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Language {
-    /// English
-    En,
-    /// Chinese
-    Zh,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ColorChoice {
-    /// Only on a terminal
-    Auto,
-    Always,
-    Never,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PreflightLevel {
-    /// Only the checks that every launch needs
-    Off,
-    /// Every check except those inside the image
-    Fast,
-    /// Every check that `check` runs
-    Full,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -197,6 +89,14 @@ pub(crate) struct UpArgs {
     /// How long to wait for another operator's lock
     #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
     pub lock_wait: std::time::Duration,
+    #[command(flatten)]
+    pub tasks: TaskArgs,
+    /// `prepare`: runs the tasks and launches nothing.
+    #[arg(skip)]
+    pub tasks_only: bool,
+    /// If the run is already live: how many of the last lines of each log to show first
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_TAIL, value_parser = parse_tail)]
+    pub tail: usize,
     /// `tui`: changes nothing before the user starts it, and follows a live run even if it differs from the inventory.
     #[arg(skip)]
     pub confirm_first: bool,
@@ -217,10 +117,51 @@ impl UpArgs {
             diff: false,
             preflight: PreflightLevel::Fast,
             lock_wait: std::time::Duration::from_secs(45),
+            tasks: TaskArgs::default(),
+            tasks_only: false,
+            tail: DEFAULT_TAIL,
             confirm_first: false,
             intro_text: None,
         }
     }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PsArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Print JSON, one line per host
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AttachArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// How many of the last lines of each log to show first
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_TAIL, value_parser = parse_tail)]
+    pub tail: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PrepareArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+    #[command(flatten)]
+    pub tasks: TaskArgs,
+    /// Recreate the containers
+    #[arg(long)]
+    pub recreate: bool,
+    /// Print what would be done and change nothing
+    #[arg(long, visible_alias = "check")]
+    pub dry_run: bool,
+    /// Which checks run before anything is changed
+    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
+    pub preflight: PreflightLevel,
+    /// How long to wait for another operator's lock
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
+    pub lock_wait: std::time::Duration,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -266,21 +207,25 @@ pub(crate) struct LogsArgs {
     /// A past run of this inventory as listed by `runs`; a unique prefix is enough
     #[arg(long, value_name = "ID", conflicts_with = "follow")]
     pub run: Option<String>,
-    /// Only these ranks: `3`, `r3`, `0-1`, `0,2-3` (repeatable)
+    /// Only these ranks: `3`, `r3`, `0-3,7`, `host:gpu02` (repeatable)
     #[arg(long, value_name = "RANKS", value_parser = parse_ranks)]
-    pub rank: Vec<RankList>,
-    /// Only the ranks on this host (repeatable)
-    #[arg(long = "host", value_name = "H")]
+    pub rank: Vec<RankSelection>,
+    /// Only these hosts: names, `gpu[01-04]`, `gpu*`, `!gpu03` (repeatable)
+    #[arg(long = "host", value_name = "PATTERN")]
     pub hosts: Vec<String>,
-    /// Only the last N lines of each log
-    #[arg(long, value_name = "N")]
+    /// Only the last N lines of each log, or `all` [default: all; 10 with -f]
+    #[arg(long, value_name = "N", value_parser = parse_tail_or_all)]
     pub tail: Option<usize>,
 }
 
 impl LogsArgs {
-    /// The selected ranks; empty means all.
-    pub(crate) fn ranks(&self) -> BTreeSet<u32> {
-        self.rank.iter().flat_map(|list| list.0.iter().copied()).collect()
+    /// How many lines of each log to show first; `None`: all.
+    pub(crate) fn tail_lines(&self) -> Option<usize> {
+        self.tail.or(self.follow.then_some(DEFAULT_TAIL)).filter(|lines| *lines != usize::MAX)
+    }
+
+    pub(crate) fn ranks(&self) -> RankSelection {
+        RankSelection::merge(&self.rank)
     }
 }
 
@@ -309,6 +254,9 @@ pub(crate) struct CheckArgs {
 pub(crate) struct StacksArgs {
     #[command(flatten)]
     pub common: CommonArgs,
+    /// Only these ranks: `3`, `r3`, `0-3,7`, `host:gpu02` (repeatable)
+    #[arg(long, value_name = "RANKS", value_parser = parse_ranks)]
+    pub rank: Vec<RankSelection>,
     /// Print JSON, one line per rank, with every thread
     #[arg(long)]
     pub json: bool,
@@ -321,9 +269,12 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Gather facts from the hosts, so that the plan has no placeholders
+    /// Ask the hosts: no placeholders, and the differences from what runs
     #[arg(long)]
     pub facts: bool,
+    /// Print the whole environment of one rank (`3` or `r3`), secrets masked
+    #[arg(long, value_name = "N", value_parser = parse_rank, conflicts_with_all = ["json", "suggest"])]
+    pub rank: Option<u32>,
     /// Only list the `nproc_per_node` values and host counts that satisfy all constraints
     #[arg(long)]
     pub suggest: bool,
@@ -339,6 +290,27 @@ pub(crate) struct RenderArgs {
     /// Gather from the hosts what the inventory leaves open
     #[arg(long)]
     pub facts: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SlurmArgs {
+    #[command(subcommand)]
+    pub command: SlurmCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum SlurmCommand {
+    /// Write the job as a script for sbatch
+    Render(SlurmRenderArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SlurmRenderArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Write the script into this file instead of printing it
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -361,6 +333,9 @@ pub(crate) struct ExecArgs {
     /// Time limit on each host
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub timeout: std::time::Duration,
+    /// Print JSON, one line per host
+    #[arg(long)]
+    pub json: bool,
     /// The command; one argument is a shell line, several are an argument vector
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
@@ -405,9 +380,13 @@ impl ShellArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct RunsArgs {
     #[command(subcommand)]
     pub verb: Option<RunsVerb>,
+    /// Print JSON, one line per run
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Clone, Subcommand)]

@@ -1,6 +1,6 @@
 //! `attach`: follows the live run, from any laptop that has the inventory.
 
-use crate::cli::args::CommonArgs;
+use crate::cli::args::AttachArgs;
 use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
@@ -11,9 +11,10 @@ use crate::lifecycle::attach::attach;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 
-pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
-    let loaded = load_inventory(args, LoadMode::ConnectionOnly)?;
-    let mut session = open_session("attach", args, loaded, OutputOptions::with_main_rank(args.progress))?;
+pub(crate) async fn run(args: &AttachArgs) -> Result<Outcome, CliError> {
+    let loaded = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
+    let mut session = open_session("attach", &args.common, loaded, OutputOptions::with_main_rank(args.common.progress, args.tail))?;
+    session.history_lines = args.tail;
     let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
     let leave = signals.leave_token.clone();
     spawn_action_handler(&mut session, &signals);

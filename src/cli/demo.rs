@@ -40,7 +40,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     }
     if matches!(outcome, Outcome::Ok | Outcome::Failed) {
         print_stderr(
-            "demo: that was simulated, and its hosts are gone; `orchestrate runs` lists the run. For your own hosts start from configs/two-hosts.yaml",
+            "demo: the simulated hosts and demo.yaml are gone; `orchestrate runs` lists the run, and `orchestrate replay RUN` shows it again. For your own hosts start from configs/two-hosts.yaml",
         );
     }
     Ok(outcome)

@@ -43,6 +43,7 @@ async fn tear_down_inventory(args: &DownArgs, loaded: (Inventory, PathBuf), sign
         lock_wait: args.lock_wait,
         take_over_lock: args.common.yes,
         dry_run: args.dry_run,
+        show_scripts: args.common.verbose > 0,
     };
     let DownReport { end, has_smoke_run } = match signals.run_until_leaving(tear_down_all(&mut session, &request)).await {
         Ok(report) => report?,

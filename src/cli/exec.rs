@@ -30,16 +30,26 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     };
     let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
     let names = session.host_names();
-    let outcome = if let ([name], false) = (names.as_slice(), args.common.progress == ProgressMode::Json) {
-        signals.run_until_stopped(stream_single_host(&session, name, &command)).await.unwrap_or_else(Ok)?
+    let outcome = if let ([name], false) = (names.as_slice(), wants_json(args)) {
+        signals.run_until_stopped(stream_single_host(&session, name, &command)).await.unwrap_or_else(Ok)
     } else {
         match signals.run_until_stopped(run_on_all_hosts(&session, command)).await {
-            Ok(answers) => print_results(&session, &names, answers, args),
-            Err(outcome) => outcome,
+            Ok(answers) => Ok(print_results(&session, &names, answers, args)),
+            Err(outcome) => Ok(outcome),
         }
     };
     // Closing the connections ends a cancelled command on the hosts.
-    Ok(session.disconnect(&signals, outcome).await)
+    match outcome {
+        Ok(outcome) => Ok(session.disconnect(&signals, outcome).await),
+        Err(error) => match session.disconnect(&signals, Outcome::Failed).await {
+            signal @ Outcome::Signal(_) => Ok(signal),
+            _ => Err(error),
+        },
+    }
+}
+
+fn wants_json(args: &ExecArgs) -> bool {
+    args.json || args.common.progress == ProgressMode::Json
 }
 
 type HostAnswer = Option<Result<CommandOutput, RemoteError>>;
@@ -59,7 +69,7 @@ async fn run_on_all_hosts(session: &Session, command: RemoteCommand) -> Vec<Host
 }
 
 fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, args: &ExecArgs) -> Outcome {
-    let json = args.common.progress == ProgressMode::Json;
+    let json = wants_json(args);
     let (mut outputs, mut problems, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     let mut outcome = Outcome::Ok;
     let sanitizer = session.reporter.sanitizer();
@@ -76,7 +86,8 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
                 }
                 let stderr = sanitizer.sanitize_multiline(&String::from_utf8_lossy(&output.stderr));
                 if json {
-                    let line = serde_json::json!({ "host": name, "code": output.exit_code, "stdout": text, "stderr": stderr });
+                    let line =
+                        serde_json::json!({ "format": "exec 1", "host": name, "code": output.exit_code, "stdout": text, "stderr": stderr });
                     print_json(&format!("{line}\n"));
                 } else {
                     outputs.push((name.clone(), text));
@@ -93,6 +104,11 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
             }
             Some(Err(error)) => {
                 outcome = worse_outcome(Outcome::Unreachable, outcome);
+                if json {
+                    let line =
+                        serde_json::json!({ "format": "exec 1", "host": name, "error": sanitizer.sanitize_line(&error.to_string()) });
+                    print_json(&format!("{line}\n"));
+                }
                 unreachable.push((name.clone(), error.to_string(), error.hint().to_owned()));
             }
             None => unreachable.push((name.clone(), "no answer".to_owned(), String::new())),

@@ -31,13 +31,13 @@ pub(super) async fn stream_single_host(session: &Session, name: &str, command: &
         None => return Ok(Outcome::Ok),
     };
     let written = write_result.await.map_err(anyhow::Error::from)?;
-    Ok(report_end(session, name, exit, written))
+    report_end(session, name, exit, written)
 }
 
-/// A closed pipe (`| head`) is not an error.
-fn report_end(session: &Session, name: &str, exit: Result<i32, RemoteError>, written: std::io::Result<()>) -> Outcome {
+/// The remote command's status becomes the program's. A closed pipe (`| head`) is not an error.
+fn report_end(session: &Session, name: &str, exit: Result<i32, RemoteError>, written: std::io::Result<()>) -> Result<Outcome, CliError> {
     let style = session.reporter.style();
-    match (written, exit) {
+    Ok(match (written, exit) {
         (Err(error), _) if error.kind() == std::io::ErrorKind::BrokenPipe => Outcome::Ok,
         (Err(error), _) => {
             print_stderr(&format!("{}: standard output: {error}", style.paint(Tone::Bad, "error")));
@@ -46,12 +46,12 @@ fn report_end(session: &Session, name: &str, exit: Result<i32, RemoteError>, wri
         (Ok(()), Ok(0)) => Outcome::Ok,
         (Ok(()), Ok(code)) => {
             print_stderr(&format!("{}: exit {code}", style.paint(Tone::Warn, name)));
-            Outcome::Failed
+            return Err(CliError::RemoteExit(u8::try_from(code).unwrap_or(255)));
         }
         (Ok(()), Err(error)) => {
             let unreachable = (name.to_owned(), error.to_string(), error.hint().to_owned());
             print_unreachable(session.reporter.sanitizer(), style, vec![unreachable]);
             Outcome::Unreachable
         }
-    }
+    })
 }

@@ -34,9 +34,10 @@ pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
         };
         CliError::Usage(format!("{name}: cannot be created: {error}{hint}"))
     })?;
+    let host_count = crate::report::style::count_noun(hosts.len().max(2), "host");
+    let placeholders = if hosts.is_empty() { "hosts (gpu01, gpu02) and launch.command (train.py)" } else { "launch.command (train.py)" };
     print_stderr(&format!(
-        "{name}: {}; edit `launch`, then `orchestrate plan {}`",
-        crate::report::style::count_noun(hosts.len().max(2), "host"),
+        "{name}: {host_count}; replace the placeholders: {placeholders}\n    next: `orchestrate plan {}`",
         crate::text::shell_quote::quote(&name)
     ));
     Ok(Outcome::Ok)

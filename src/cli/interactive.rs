@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::passthrough;
+use crate::lifecycle::hangup_signal::HangupSignal;
 use crate::remote::{ChannelInput, InteractiveChannel, OutputChunk, PtySpec, RemoteError};
 use crate::tui::terminal::RawModeGuard;
 
@@ -163,7 +164,7 @@ async fn next_input(keys: &mut Option<mpsc::Receiver<Bytes>>) -> Option<Bytes> {
 struct TerminationSignals {
     interrupt: Signal,
     terminate: Signal,
-    hangup: Signal,
+    hangup: HangupSignal,
 }
 
 impl TerminationSignals {
@@ -171,7 +172,7 @@ impl TerminationSignals {
         Ok(TerminationSignals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            hangup: HangupSignal::listen()?,
         })
     }
 
@@ -179,7 +180,7 @@ impl TerminationSignals {
         tokio::select! {
             _ = self.interrupt.recv() => 2,
             _ = self.terminate.recv() => 15,
-            _ = self.hangup.recv() => 1,
+            () = self.hangup.recv() => 1,
         }
     }
 }

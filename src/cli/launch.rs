@@ -8,6 +8,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_stderr, read_secrets};
 use crate::cli::open_session::open_session;
 use crate::cli::output::OutputOptions;
+use crate::cli::task_listing::select_tasks;
 use crate::event::controls::DashboardCapabilities;
 use crate::inventory::{Inventory, Job, RuntimeValues};
 use crate::lifecycle::error::WorkflowError;
@@ -18,16 +19,27 @@ use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::preflight::{PreflightCheck, launch_checks, select_checks};
 
-/// Launches and follows. The caller closes the session.
-pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
+/// The inventory with the hosts of `--limit` alone.
+pub(super) fn limited(full_inventory: &Inventory, args: &UpArgs) -> Result<Inventory, CliError> {
     let mut inventory = full_inventory.clone();
     if let Some(pattern) = &args.common.limit {
         inventory.limit_hosts(pattern).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }
+    Ok(inventory)
+}
+
+/// Launches and follows. The caller closes the session.
+pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
+    let inventory = limited(&full_inventory, args)?;
     let (request, launch_error) = build_request(args, full_inventory, &inventory)?;
-    let (command, policy) = if args.confirm_first { ("tui", InterruptPolicy::Detach) } else { ("up", InterruptPolicy::Stop) };
-    let output = OutputOptions::with_main_rank(args.common.progress);
+    let (command, policy) = match (args.confirm_first, args.tasks_only) {
+        (true, _) => ("tui", InterruptPolicy::Detach),
+        (false, true) => ("prepare", InterruptPolicy::Stop),
+        (false, false) => ("up", InterruptPolicy::Stop),
+    };
+    let output = OutputOptions::with_main_rank(args.common.progress, args.tail);
     let mut session = open_session(command, &args.common, (inventory, base), output)?;
+    session.history_lines = args.tail;
     let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
     spawn_action_handler(&mut session, &signals);
     session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
@@ -50,6 +62,11 @@ fn build_request(
     inventory: &Inventory,
 ) -> Result<(LaunchRequest, Option<WorkflowError>), CliError> {
     let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
+    let selection = args.tasks.selection();
+    if select_tasks(&selection, &draft.tasks)?.is_empty() && args.tasks_only {
+        let why = if draft.tasks.is_empty() { "the inventory has no `prepare` tasks" } else { "no task is left by --tags and --skip-tags" };
+        return Err(CliError::Usage(format!("nothing to do: {why}\n    help: `orchestrate prepare --list-tasks` shows what would run")));
+    }
     let mut launch_error = None;
     let mut read_or_defer = |names: &[String]| match read_secrets(names) {
         Err(error) if args.confirm_first => {
@@ -72,6 +89,9 @@ fn build_request(
         recreate: args.recreate,
         dry_run: args.dry_run,
         show_all_differences: args.diff,
+        tasks: selection,
+        tasks_only: args.tasks_only,
+        show_scripts: args.common.verbose > 0,
         confirm_first: args.confirm_first,
         stay_open: args.intro_text.is_some(),
     };

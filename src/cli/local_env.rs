@@ -199,6 +199,21 @@ pub(crate) fn print_json(text: &str) {
     }
 }
 
+/// Writes output in a thread of its own, since a pipe without a reader blocks the write and signals must still work.
+///
+/// # Errors
+/// The thread could not be started, or panicked.
+pub(crate) async fn write_in_thread<T: Send + 'static>(write: impl FnOnce() -> T + Send + 'static) -> Result<T, CliError> {
+    let (done, written) = tokio::sync::oneshot::channel();
+    let work = move || {
+        if done.send(write()).is_err() {
+            tracing::debug!("the command was cancelled before its last output was written");
+        }
+    };
+    std::thread::Builder::new().name("output".to_owned()).spawn(work).map_err(anyhow::Error::from)?;
+    written.await.map_err(|error| CliError::Bug(error.into()))
+}
+
 /// Prints a script or a file on standard output: every byte into a pipe or a file, sanitized on a terminal.
 pub(crate) fn print_raw_unless_tty(text: &str) {
     if std::io::stdout().is_terminal() {
@@ -228,11 +243,20 @@ pub(crate) fn resolve_lang(choice: Option<Language>) -> Lang {
 
 /// Whether to use colours on standard error.
 pub(crate) fn use_color(when: ColorChoice) -> bool {
+    use_color_on(&std::io::stderr(), when)
+}
+
+/// Whether to use colours on standard output.
+pub(crate) fn use_color_on_stdout(when: ColorChoice) -> bool {
+    use_color_on(&std::io::stdout(), when)
+}
+
+fn use_color_on(output: &impl IsTerminal, when: ColorChoice) -> bool {
     match when {
         ColorChoice::Always => true,
         ColorChoice::Never => false,
         ColorChoice::Auto => {
-            std::io::stderr().is_terminal()
+            output.is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
                 && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
         }
@@ -371,4 +395,13 @@ pub(super) fn read_secrets(names: &[String]) -> Result<Vec<(String, String)>, Wo
         missing.join(", "),
         missing.first().copied().unwrap_or_default()
     )))
+}
+/// Whether the reader of standard output, a pipe, has gone.
+pub(crate) fn is_stdout_closed() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdout = std::io::stdout();
+    let mut ends = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ends, Some(&now)).is_ok_and(|ready| ready > 0)
+        && ends.iter().any(|end| end.revents().intersects(PollFlags::ERR | PollFlags::HUP))
 }

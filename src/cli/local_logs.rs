@@ -47,89 +47,105 @@ impl LocalRuns {
         }
     }
 
-    /// Prints this laptop's copy for a run that is no longer on the hosts; without a selected run, the last one that has logs.
-    pub(super) fn show_local_copy(&self, selected: Option<RunSummary>, args: &LogsArgs, outcome: Outcome) -> Result<Outcome, CliError> {
+    /// The copy that stands in for a run that is no longer on the hosts: of the selected run, else of the last one that has logs. `Err`: there
+    /// is none.
+    pub(super) fn local_copy(&self, selected: Option<RunSummary>, outcome: Outcome) -> Result<RunSummary, Outcome> {
         let has_logs =
             |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| open_logs(dir.path()).is_ok_and(|logs| !logs.hosts().is_empty()));
         let location = if outcome == Outcome::Ok { "on any host" } else { "on the hosts that answered" };
         let Some(run) = selected.or_else(|| self.runs.iter().rev().find(has_logs).cloned()) else {
             print_stderr(&format!("no run of {} is {location}, and this laptop has no logs of it", self.name));
-            return Ok(worse_outcome(outcome, Outcome::Failed));
+            return Err(worse_outcome(outcome, Outcome::Failed));
         };
         print_stderr(&format!("no run of {} is {location}: printing this laptop's copy of {}", self.name, run.run));
-        Ok(worse_outcome(self.print_run_logs(&run, args)?, outcome))
+        Ok(run)
+    }
+
+    /// What prints the copy of a run.
+    pub(super) fn copy_printer(&self, run: &RunSummary, args: &LogsArgs) -> Result<LogPrinter, CliError> {
+        let world_size = u32::try_from(run.ranks).ok().filter(|ranks| *ranks > 0);
+        Ok(LogPrinter { dir: self.open_run_dir(run)?, args: args.clone(), sanitizer: self.sanitizer.clone(), world_size })
     }
 
     fn open_run_dir(&self, run: &RunSummary) -> Result<RunDir, CliError> {
         RunDir::open(&self.local_env.state_dir, &run.run)
             .map_err(|e| CliError::Usage(format!("{}: {e}", self.local_env.state_dir.display())))
     }
+}
 
-    pub(super) fn print_run_logs(&self, run: &RunSummary, args: &LogsArgs) -> Result<Outcome, CliError> {
-        let size = u32::try_from(run.ranks).ok().filter(|ranks| *ranks > 0);
-        print_logs(&self.open_run_dir(run)?, args, &self.sanitizer, size)?;
+/// Prints the selected logs of a run directory.
+pub(super) struct LogPrinter {
+    pub(super) dir: RunDir,
+    pub(super) args: LogsArgs,
+    pub(super) sanitizer: Sanitizer,
+    /// If known, `--rank` is checked against it.
+    pub(super) world_size: Option<u32>,
+}
+
+impl LogPrinter {
+    /// Blocks while a pipe holds it up.
+    ///
+    /// # Errors
+    /// A selection that the run does not have, or logs that cannot be read.
+    pub(super) fn print(&self) -> Result<Outcome, CliError> {
+        let store_error = |e: LogStoreError| CliError::Usage(error_chain(&e));
+        let mut store = open_logs(self.dir.path()).map_err(store_error)?;
+        let hosts = store.hosts().to_vec();
+        let selection = self.args.ranks();
+        if let Some(rank) = selection.numbers().iter().find(|rank| self.world_size.is_some_and(|size| **rank >= size)) {
+            let last = self.world_size.unwrap_or_default().saturating_sub(1);
+            return Err(CliError::Usage(format!("--rank {rank}: the run has ranks 0-{last}")));
+        }
+        let filter = selection.resolve(&hosts, &self.args.hosts).map_err(CliError::Usage)?;
+        let mut without_log = selection.numbers().clone();
+        let mut is_cut = false;
+        for (index, host) in (0..).zip(&hosts) {
+            let mut files: Vec<LogFile> = store.log_lengths(host).map_err(store_error)?.into_iter().map(|(file, _)| file).collect();
+            files.sort();
+            for file in files {
+                let prefix = match file {
+                    LogFile::Launcher if filter.selects_launcher(index) => format!("[node {host}] "),
+                    LogFile::Rank { rank, .. } if filter.selects_rank(index, rank) => {
+                        without_log.remove(&rank);
+                        format!("[rank {rank} {host}] ")
+                    }
+                    LogFile::Task { number } if filter.selects_launcher(index) => format!("[task {number} {host}] "),
+                    LogFile::Launcher | LogFile::Rank { .. } | LogFile::Task { .. } => continue,
+                };
+                is_cut |= self.print_file(&store, (host, file), &self.sanitizer.sanitize_line(&prefix))?;
+            }
+        }
+        if !without_log.is_empty() {
+            let ranks: Vec<u32> = without_log.into_iter().collect();
+            let place = if self.args.hosts.is_empty() { "" } else { " on these hosts" };
+            print_stderr(&format!("no logs of {}{place}", style::format_ranks(&ranks)));
+        }
+        if is_cut && self.args.tail.is_none() {
+            print_stderr("earlier log lines are not shown: `--tail all` prints all, `--tail N` more of them");
+        }
         Ok(Outcome::Ok)
     }
-}
 
-/// `world_size`: if known, `--rank` is checked against it.
-pub(super) fn print_logs(dir: &RunDir, args: &LogsArgs, sanitizer: &Sanitizer, world_size: Option<u32>) -> Result<(), CliError> {
-    let store_error = |e: LogStoreError| CliError::Usage(error_chain(&e));
-    let mut store = open_logs(dir.path()).map_err(store_error)?;
-    let (hosts, ranks) = (store.hosts().to_vec(), args.ranks());
-    if let Some(rank) = ranks.iter().find(|rank| world_size.is_some_and(|size| **rank >= size)) {
-        let last = world_size.unwrap_or_default().saturating_sub(1);
-        return Err(CliError::Usage(format!("--rank {rank}: the run has ranks 0-{last}")));
-    }
-    if let Some(host) = args.hosts.iter().find(|host| !hosts.contains(host)) {
-        return Err(CliError::Usage(format!("--host {host}: the run used {}", hosts.join(" "))));
-    }
-    let mut without_log = ranks.clone();
-    for host in hosts.iter().filter(|host| args.hosts.is_empty() || args.hosts.contains(host)) {
-        let mut files: Vec<LogFile> = store.log_lengths(host).map_err(store_error)?.into_iter().map(|(file, _)| file).collect();
-        files.sort();
-        for file in files {
-            let prefix = match file {
-                LogFile::Launcher if ranks.is_empty() => format!("[node {host}] "),
-                LogFile::Rank { rank, .. } if ranks.is_empty() || ranks.contains(&rank) => {
-                    without_log.remove(&rank);
-                    format!("[rank {rank} {host}] ")
-                }
-                LogFile::Launcher | LogFile::Rank { .. } => continue,
-            };
-            print_log_file(&store, (host, file), &sanitizer.sanitize_line(&prefix), args.tail, sanitizer)?;
+    /// Whether the beginning of the log was left out.
+    fn print_file(&self, store: &LogStore, (host, file): (&str, LogFile), prefix: &str) -> Result<bool, CliError> {
+        let mut print_line =
+            |line: &[u8]| print_stdout(&format!("{prefix}{}\n", self.sanitizer.sanitize_line(&String::from_utf8_lossy(line))));
+        let Some(Ok(input)) = store.path(host, file).map(std::fs::File::open) else { return Ok(false) };
+        if let Some(lines) = self.args.tail_lines() {
+            let bytes = store.tail(host, file, lines).map_err(|e| CliError::Usage(e.to_string()))?;
+            bytes.strip_suffix(b"\n").unwrap_or(&bytes).split(|b| *b == b'\n').filter(|_| !bytes.is_empty()).for_each(&mut print_line);
+            return Ok(input.metadata().is_ok_and(|metadata| metadata.len() > bytes.len() as u64));
         }
-    }
-    if !without_log.is_empty() {
-        let ranks: Vec<u32> = without_log.into_iter().collect();
-        print_stderr(&format!("no logs of {}{}", style::format_ranks(&ranks), if args.hosts.is_empty() { "" } else { " on these hosts" }));
-    }
-    Ok(())
-}
-
-fn print_log_file(
-    store: &LogStore,
-    (host, file): (&str, LogFile),
-    prefix: &str,
-    tail: Option<usize>,
-    sanitizer: &Sanitizer,
-) -> Result<(), CliError> {
-    let mut print_line = |line: &[u8]| print_stdout(&format!("{prefix}{}\n", sanitizer.sanitize_line(&String::from_utf8_lossy(line))));
-    if let Some(lines) = tail {
-        let bytes = store.tail(host, file, lines).map_err(|e| CliError::Usage(e.to_string()))?;
-        bytes.strip_suffix(b"\n").unwrap_or(&bytes).split(|b| *b == b'\n').filter(|_| !bytes.is_empty()).for_each(&mut print_line);
-        return Ok(());
-    }
-    let Some(Ok(file)) = store.path(host, file).map(std::fs::File::open) else { return Ok(()) };
-    let mut reader = std::io::BufReader::new(file);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        // A longer line is cut at 1 MiB, so that memory is bounded.
-        let count = std::io::Read::take(&mut reader, 1 << 20).read_until(b'\n', &mut line).map_err(anyhow::Error::from)?;
-        if count == 0 {
-            return Ok(());
+        let mut reader = std::io::BufReader::new(input);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // A longer line is cut at 1 MiB, so that memory is bounded.
+            let count = std::io::Read::take(&mut reader, 1 << 20).read_until(b'\n', &mut line).map_err(anyhow::Error::from)?;
+            if count == 0 {
+                return Ok(false);
+            }
+            print_line(&line);
         }
-        print_line(&line);
     }
 }

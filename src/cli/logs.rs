@@ -1,13 +1,15 @@
 //! `logs`: fetches missing log bytes from the hosts and prints this laptop's copies; without a run on the hosts, prints the copies alone.
 
+use std::time::Duration;
+
 use crate::cli::args::{LogsArgs, ProgressMode};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{hide_known_secrets, print_stderr};
-use crate::cli::local_logs::{LocalRuns, print_logs};
+use crate::cli::local_env::{hide_known_secrets, is_stdout_closed, print_stderr, write_in_thread};
+use crate::cli::local_logs::{LocalRuns, LogPrinter};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::engine::follow::FollowOutcome;
-use crate::event::{Outcome, RunOutcome};
+use crate::event::{Outcome, RunControl, RunOutcome};
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
 use crate::lifecycle::log_fetch::fetch_logs;
@@ -16,48 +18,74 @@ use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::facts::HostFacts;
 use crate::report::log_lines::LogSelection;
+use crate::report::past_runs::RunSummary;
 
 pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    for host in args.hosts.iter().filter(|_| args.run.is_none()) {
-        if inventory.hosts.iter().all(|h| h.name != *host) {
-            return Err(CliError::Usage(format!("--host {host}: no such host in the inventory")));
-        }
-    }
+    let hosts: Vec<String> = inventory.hosts.iter().map(|host| host.name.clone()).collect();
+    // A past run may have used other hosts.
+    let filter = args.ranks().resolve(&hosts, &args.hosts).map_err(CliError::Usage);
+    let filter = if args.run.is_none() { Some(filter?) } else { None };
     let secrets = hide_known_secrets(&inventory);
     let past = LocalRuns::new(&inventory.name, &secrets)?;
     let selected = args.run.as_deref().map(|id| past.find(id)).transpose()?;
     if let Some(run) = selected.as_ref().filter(|run| !matches!(run.run_end, None | Some(RunOutcome::Running))) {
-        return past.print_run_logs(run, args);
+        return past.copy_printer(run, args)?.print();
     }
-    // Listen before the fetch: a Ctrl-C during it also ends the following.
-    let signals =
-        if args.follow { Some(StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?) } else { None };
+    // Listen before the fetch: with -f, a Ctrl-C during it also ends the following.
+    let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
+    let signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
     let output = OutputOptions::progress_only(ProgressMode::Plain);
     let mut session = open_session("logs", &args.common, (inventory.clone(), base.clone()), output)?;
+    let fetched = match signals.run_until_stopped(fetch_run(&mut session, selected.as_ref())).await {
+        Ok(fetched) => fetched?,
+        Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
+    };
+    let FetchedRun { facts, run, outcome } = fetched;
+    let printer = match (&run, &session.run_dir) {
+        (Some(run), Some(dir)) => {
+            let world_size = find_run_record(facts.iter().flatten(), run).map(|file| file.world_size);
+            Ok(LogPrinter { dir: dir.clone(), args: args.clone(), sanitizer: session.reporter.sanitizer().clone(), world_size })
+        }
+        _ => Err(past.local_copy(selected, outcome.clone())),
+    };
+    let (outcome, _) = session.finish(outcome, "", false).await;
+    let printer = match printer {
+        Ok(printer) => printer,
+        Err(Ok(copy)) => past.copy_printer(&copy, args)?,
+        Err(Err(outcome)) => return Ok(outcome),
+    };
+    let outcome = match signals.run_until_stopped(write_in_thread(move || printer.print())).await {
+        Ok(printed) => worse_outcome(printed??, outcome),
+        Err(outcome) => return Ok(outcome),
+    };
+    let Some(run) = run.filter(|_| args.follow && outcome == Outcome::Ok) else { return Ok(outcome) };
+    // The copies are printed; a second session prints what is written from now on.
+    let logs = filter.map_or(LogSelection::All, LogSelection::Filtered);
+    let output = OutputOptions { progress: ProgressMode::Plain, logs, history_lines: None };
+    follow_logs(open_session("logs", &args.common, (inventory, base), output)?, signals, facts, &run).await
+}
+
+struct FetchedRun {
+    facts: Vec<Option<HostFacts>>,
+    /// `None`: the hosts do not have it.
+    run: Option<String>,
+    outcome: Outcome,
+}
+
+async fn fetch_run(session: &mut Session, selected: Option<&RunSummary>) -> Result<FetchedRun, CliError> {
     // Sends the host names first: errors while gathering facts are reported under them.
     session.emit_run_started("", None);
-    let (facts, outcome) = collect_facts(&session, session.gather_facts(None).await);
+    let (facts, outcome) = collect_facts(session, session.gather_facts(None).await);
     let current = facts.iter().flatten().find_map(|f| f.current_run.clone());
-    let Some(run) = current.filter(|run| selected.as_ref().is_none_or(|selected| selected.run == *run)) else {
-        let (outcome, _) = session.finish(outcome, "", false).await;
-        return past.show_local_copy(selected, args, outcome);
+    let Some(run) = current.filter(|run| selected.is_none_or(|selected| selected.run == *run)) else {
+        return Ok(FetchedRun { facts, run: None, outcome });
     };
     let offsets = session.open_run_dir(&run, find_run_record(facts.iter().flatten(), &run)).await?;
     session.emit_run_started(&run, None);
     session.emit_run_found(&facts).await;
-    let outcome = worse_outcome(fetch_logs(&session, &facts, offsets).await, outcome);
-    if let Some(dir) = &session.run_dir {
-        let world_size = find_run_record(facts.iter().flatten(), &run).map(|file| file.world_size);
-        print_logs(dir, args, session.reporter.sanitizer(), world_size)?;
-    }
-    let (outcome, _) = session.finish(outcome, "", false).await;
-    let Some(signals) = signals.filter(|_| outcome == Outcome::Ok) else { return Ok(outcome) };
-    // The copies are printed; a second session prints what is written from now on.
-    let ranks = args.ranks();
-    let logs = if ranks.is_empty() { LogSelection::All } else { LogSelection::Ranks(ranks) };
-    let output = OutputOptions { progress: ProgressMode::Plain, logs, logs_to_stdout: true };
-    follow_logs(open_session("logs", &args.common, (inventory, base), output)?, signals, facts, &run).await
+    let outcome = worse_outcome(fetch_logs(session, &facts, offsets).await, outcome);
+    Ok(FetchedRun { facts, run: Some(run), outcome })
 }
 
 async fn follow_logs(
@@ -67,7 +95,23 @@ async fn follow_logs(
     run: &str,
 ) -> Result<Outcome, CliError> {
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
-    let (finish, _) = follow_existing_run(&mut session, &facts, run, &mut signals, FollowMode::ReadOnly).await?;
+    let controls = signals.control_sender.clone();
+    // `logs -f | head`: the reader has gone.
+    let until_closed = async {
+        while !is_stdout_closed() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        if let Some(controls) = controls.upgrade()
+            && controls.send(RunControl::Detach).await.is_err()
+        {
+            tracing::debug!("the following has ended");
+        }
+        std::future::pending::<()>().await;
+    };
+    let (finish, _) = tokio::select! {
+        followed = follow_existing_run(&mut session, &facts, run, &mut signals, FollowMode::ReadOnly) => followed?,
+        () = until_closed => return Ok(Outcome::Ok),
+    };
     let outcome = match (finish, signals.first_signal()) {
         (FollowOutcome::Detached, Some(number)) => Outcome::Signal(number),
         _ => Outcome::Ok,

@@ -5,6 +5,7 @@ pub(crate) mod args;
 pub(crate) mod attach;
 pub(crate) mod check;
 pub(crate) mod clipboard;
+pub(crate) mod common_args;
 mod dashboard;
 pub(crate) mod dashboard_config;
 pub(crate) mod dashboard_shell;
@@ -27,16 +28,24 @@ mod open_session;
 mod output;
 pub(crate) mod passthrough;
 pub(crate) mod plan;
+pub(crate) mod prepare;
 pub(crate) mod probe_listing;
 pub(crate) mod ps;
+pub(crate) mod pull;
+pub(crate) mod push;
 pub(crate) mod render;
 pub(crate) mod replay;
 pub(crate) mod runs;
 pub(crate) mod sandbox;
 pub(crate) mod shell;
 mod shell_target;
+pub(crate) mod slurm;
 pub(crate) mod ssh_report;
 pub(crate) mod stacks;
+pub(crate) mod task_args;
+mod task_listing;
+mod transfer_args;
+mod transfer_output;
 pub(crate) mod tui;
 mod unreachable;
 pub(crate) mod up;
@@ -86,6 +95,7 @@ pub fn main() -> ExitCode {
 fn reject_readonly_changes(command: &Command) -> Result<(), CliError> {
     let (name, common) = match command {
         Command::Up(args) => ("up", &args.common),
+        Command::Prepare(args) => ("prepare", &args.common),
         Command::Down(args) => ("down", &args.common),
         Command::Exec(args) => ("exec", &args.common),
         _ => return Ok(()),
@@ -102,6 +112,7 @@ async fn run(command: Command) -> Result<Outcome, CliError> {
     reject_readonly_changes(&command)?;
     match command {
         Command::Up(args) => up::run(&args).await,
+        Command::Prepare(args) => prepare::run(&args).await,
         Command::Tui(args) => tui::run(&args).await,
         Command::Down(args) => down::run(&args).await,
         Command::Ps(args) => ps::run(&args).await,
@@ -112,8 +123,11 @@ async fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Render(args) => render::run(&args).await,
         Command::Init(args) => init::run(&args),
         Command::Exec(args) => exec::run(&args).await,
+        Command::Push(args) => push::run(&args).await,
+        Command::Pull(args) => pull::run(&args).await,
         Command::Stacks(args) => stacks::run(&args).await,
         Command::Shell(args) => shell::run(&args).await,
+        Command::Slurm(args) => slurm::run(&args.command),
         Command::Runs(args) => runs::run(&args),
         Command::Replay(args) => replay::run(&args).await,
         Command::Demo(args) => demo::run(&args).await,
@@ -147,16 +161,20 @@ fn report_error(error: CliError) -> u8 {
 fn init_tracing(cli: &Cli) {
     let verbose = match &cli.command {
         Command::Up(a) => a.common.verbose,
+        Command::Prepare(a) => a.common.verbose,
         Command::Tui(a) => a.common.verbose,
         Command::Down(a) => a.common.verbose,
-        Command::Ps(a) | Command::Attach(a) => a.verbose,
+        Command::Ps(a) => a.common.verbose,
+        Command::Attach(a) => a.common.verbose,
         Command::Logs(a) => a.common.verbose,
         Command::Check(a) => a.common.verbose,
-        Command::Plan(_) | Command::Render(_) | Command::Init(_) => 0,
+        Command::Plan(_) | Command::Render(_) | Command::Slurm(_) | Command::Init(_) => 0,
         Command::Runs(_) | Command::Replay(_) | Command::Demo(_) | Command::Sandbox(_) => 0,
         Command::Exec(a) => a.common.verbose,
         Command::Stacks(a) => a.common.verbose,
         Command::Shell(a) => a.verbose,
+        Command::Push(a) => a.transfer.verbose,
+        Command::Pull(a) => a.transfer.verbose,
     };
     let filter = match verbose {
         0 => "off",
@@ -196,7 +214,7 @@ mod tests {
                 Err(other) => panic!("{other:?}"),
             }
         };
-        for name in ["up", "down", "exec"] {
+        for name in ["up", "prepare", "down", "exec"] {
             let tail = if name == "exec" { " -- true" } else { "" };
             let text = rejection(&format!("{name} x.yaml --readonly{tail}")).expect("rejected");
             assert!(

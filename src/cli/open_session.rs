@@ -33,10 +33,27 @@ pub(super) fn load_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inven
         LoadMode::Full => apply_lints(Inventory::load(&sources, &args.set)?, args)?,
         LoadMode::ConnectionOnly => Inventory::load_connection(&sources, &args.set)?,
     };
+    if inventory.hosts.is_empty() {
+        let message = "the inventory has no `hosts`: it is for SLURM alone\n    help: use `orchestrate slurm render`, or add hosts";
+        return Err(CliError::Usage(message.to_owned()));
+    }
     if let Some(pattern) = &args.limit {
         inventory.limit_hosts(pattern).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }
     Ok((inventory, base))
+}
+
+/// Loads the inventory of a command for SLURM, which chooses the hosts.
+///
+/// # Errors
+/// Every problem in the inventory; `--limit`.
+pub(super) fn load_slurm_inventory(args: &CommonArgs) -> Result<Inventory, CliError> {
+    if args.limit.is_some() {
+        let help = "set slurm.nodes, for example with --set slurm.nodes=1";
+        return Err(CliError::Usage(format!("--limit: SLURM chooses the hosts\n    help: {help}")));
+    }
+    let (sources, _) = read_inventory_files(args)?;
+    apply_lints(Inventory::load(&sources, &args.set)?, args)
 }
 
 /// Prints lint warnings; denied lints are errors.

@@ -5,12 +5,12 @@ use std::io::IsTerminal as _;
 use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::dashboard::open_dashboard;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_stderr, resolve_lang, use_color};
+use crate::cli::local_env::{print_stderr, resolve_lang, use_color, use_color_on_stdout};
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::lifecycle::reporter_task::ReporterSetup;
 use crate::report::ReportSink;
 use crate::report::json::JsonSink;
-use crate::report::line_writer::SanitizedLineWriter;
+use crate::report::line_writer::{SanitizedLineWriter, SplitLineOutput};
 use crate::report::log_lines::LogSelection;
 use crate::report::plain::PlainSink;
 use crate::report::progress_bars::ProgressBars;
@@ -22,19 +22,19 @@ use crate::text::sanitize::Sanitizer;
 pub(super) struct OutputOptions {
     pub(super) progress: ProgressMode,
     pub(super) logs: LogSelection,
-    /// Log lines go to standard output, as the result of the command.
-    pub(super) logs_to_stdout: bool,
+    /// Of a run that the command attaches to, only so many of the lines that each log has already; `None`: all.
+    pub(super) history_lines: Option<usize>,
 }
 
 impl OutputOptions {
     /// Progress alone, without log lines.
     pub(super) fn progress_only(progress: ProgressMode) -> OutputOptions {
-        OutputOptions { progress, logs: LogSelection::None, logs_to_stdout: false }
+        OutputOptions { progress, logs: LogSelection::None, history_lines: None }
     }
 
     /// Progress with the log lines of the main rank.
-    pub(super) fn with_main_rank(progress: ProgressMode) -> OutputOptions {
-        OutputOptions { progress, logs: LogSelection::MainRank, logs_to_stdout: false }
+    pub(super) fn with_main_rank(progress: ProgressMode, history_lines: usize) -> OutputOptions {
+        OutputOptions { progress, logs: LogSelection::MainRank, history_lines: Some(history_lines) }
     }
 }
 
@@ -54,29 +54,39 @@ pub(super) fn reporter_setup(
         let (sink, dashboard) = open_dashboard(args, &sanitizer, &advice)?;
         (vec![sink], Some(dashboard))
     } else {
-        (build_sinks(options, style, &sanitizer, &advice), None)
+        (build_sinks(args, options, &sanitizer, &advice), None)
     };
     Ok(ReporterSetup { sinks, dashboard, sanitizer, style, lang: resolve_lang(args.lang), advice })
 }
 
-fn build_sinks(output: OutputOptions, style: TextStyle, sanitizer: &Sanitizer, advice: &CommandFormatter) -> Vec<Box<dyn ReportSink>> {
-    let OutputOptions { progress, logs, logs_to_stdout } = output;
+/// Log lines are the output of the command, everything else is talk about it: as `docker compose up` and `kubectl logs` do, log lines go to
+/// standard output. Bars need them above themselves where both are one terminal.
+fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, advice: &CommandFormatter) -> Vec<Box<dyn ReportSink>> {
+    let OutputOptions { progress, logs, history_lines } = output;
+    let style = TextStyle { color: use_color(args.color) };
+    let log_style = TextStyle { color: use_color_on_stdout(args.color) };
     let (sanitizer, advice) = (sanitizer.clone(), advice.clone());
-    match progress {
+    let stdout_is_terminal = std::io::stdout().is_terminal();
+    let has_bars = match progress {
         // `reporter_setup` opens the dashboard.
-        ProgressMode::Quiet | ProgressMode::Tui => Vec::new(),
-        ProgressMode::Json => spawn_threaded_sink(JsonSink::new(SanitizedLineWriter::stdout(), sanitizer)),
-        ProgressMode::Auto | ProgressMode::Bars | ProgressMode::Plain if logs_to_stdout => {
-            spawn_threaded_sink(PlainSink::new(SanitizedLineWriter::stdout(), sanitizer, style, logs).with_advice(advice))
-        }
-        ProgressMode::Auto if std::io::stderr().is_terminal() => {
-            spawn_threaded_sink(ProgressBars::stderr(sanitizer, style, logs).with_advice(advice))
-        }
-        ProgressMode::Bars => spawn_threaded_sink(ProgressBars::stderr(sanitizer, style, logs).with_advice(advice)),
-        ProgressMode::Auto | ProgressMode::Plain => {
-            spawn_threaded_sink(PlainSink::new(SanitizedLineWriter::stderr(), sanitizer, style, logs).with_advice(advice))
-        }
+        ProgressMode::Quiet | ProgressMode::Tui => return Vec::new(),
+        ProgressMode::Json => return spawn_threaded_sink(JsonSink::new(SanitizedLineWriter::stdout(), sanitizer)),
+        ProgressMode::Bars => true,
+        // What `| tee` prints would run into the bars.
+        ProgressMode::Auto => std::io::stderr().is_terminal() && (stdout_is_terminal || logs == LogSelection::None),
+        ProgressMode::Plain => false,
+    };
+    if has_bars {
+        let bars = ProgressBars::stderr(sanitizer, style, logs).with_advice(advice).with_history(history_lines);
+        return spawn_threaded_sink(if stdout_is_terminal {
+            bars
+        } else {
+            bars.with_log_output(Box::new(SanitizedLineWriter::stdout()), log_style)
+        });
     }
+    let output = SplitLineOutput::new(SanitizedLineWriter::stderr(), Some(Box::new(SanitizedLineWriter::stdout())));
+    let lines = PlainSink::new(output, sanitizer, style, logs).with_log_style(log_style);
+    spawn_threaded_sink(lines.with_advice(advice).with_history(history_lines))
 }
 
 /// Runs the sink on its own thread, so that a stopped terminal blocks nothing else.

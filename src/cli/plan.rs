@@ -1,10 +1,10 @@
-//! `plan`: prints every command that a launch would run, and the environment of each rank. `render` loads its inputs here as well.
+//! `plan`: prints on one screen what a launch would do; with `-v` every command. `render` loads its inputs here as well.
 
 use std::path::{Path, PathBuf};
 
 use crate::cli::args::{CommonArgs, PlanArgs, ProgressMode};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{LocalEnv, hide_known_secrets, print_json, print_stderr, print_stdout};
+use crate::cli::local_env::{LocalEnv, hide_known_secrets, print_json, print_stderr, print_stdout, terminal_columns, write_in_thread};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::unreachable::print_unreachable;
@@ -16,35 +16,67 @@ use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::display;
 use crate::plan::facts::HostFacts;
+use crate::plan::overview::DEFAULT_COLUMNS;
+use crate::plan::rank_environment::format_rank_environment;
 use crate::remote::{RemoteError, SshFleet};
 
 pub(crate) async fn run(args: &PlanArgs) -> Result<Outcome, CliError> {
     let mode = if args.suggest { LoadMode::ConnectionOnly } else { LoadMode::Full };
-    let (inventory, base, facts) = match load_with_facts("plan", &args.common, mode, args.facts).await? {
-        Ok(found) => found,
+    let inputs = match load_with_facts("plan", &args.common, mode, args.facts).await? {
+        Ok(inputs) => inputs,
         Err(outcome) => return Ok(outcome),
     };
+    inputs.run_until_stopped(print_plan(&inputs, args)).await
+}
+
+async fn print_plan(inputs: &PlanInputs, args: &PlanArgs) -> Result<Outcome, CliError> {
+    let PlanInputs { inventory, base, facts, .. } = inputs;
     if args.suggest {
-        return suggest_process_counts(&inventory, &facts, args);
+        return suggest_process_counts(inventory, facts, args);
     }
-    let (job, plan) = build_plan(&inventory, &facts, "<run id>", "<run stamp>")?;
-    let probes = probe_listing::launch_probes(&inventory, &job, &facts);
-    let routes = host_routes(&inventory, &base, args).await?;
-    if args.json {
-        let mut value = display::plan_to_json(&plan);
-        value["ssh"] = ssh_report::to_json(&routes);
-        value["checks"] = probe_listing::to_json(&inventory, &probes);
-        print_json(&format!("{value:#}\n"));
+    let preview = build_plan(inventory, facts, "<run id>", "<run stamp>")?;
+    let asked = args.facts.then_some(facts.as_slice());
+    if let Some(rank) = args.rank {
+        print_stdout(&format_rank_environment(&preview.plan, &preview.job, rank).map_err(CliError::Usage)?);
+    } else if args.json {
+        let probes = probe_listing::launch_probes(inventory, &preview.job, facts);
+        let mut value = display::plan_to_json(&preview.plan);
+        value["ssh"] = ssh_report::to_json(&host_routes(inventory, base, args).await?);
+        value["checks"] = probe_listing::to_json(inventory, &probes);
+        write_in_thread(move || print_json(&format!("{value:#}\n"))).await?;
+    } else if args.common.verbose > 0 {
+        let is_whole = args.common.verbose > 1;
+        let probes = probe_listing::launch_probes(inventory, &preview.job, facts);
+        let routes = ssh_report::format_text(&host_routes(inventory, base, args).await?);
+        let probes = probe_listing::format_text(inventory, &probes, is_whole);
+        let plan = display::format_plan(&preview.plan, asked, is_whole);
+        write_in_thread(move || print_stdout(&[routes, probes, plan].concat())).await?;
     } else {
-        print_stdout(&ssh_report::format_text(&routes));
-        print_stdout(&probe_listing::format_text(&inventory, &probes, args.common.verbose > 0));
-        print_stdout(&display::format_plan(&plan, args.facts.then_some(&facts), args.common.verbose > 0));
+        let columns = terminal_columns().map_or(DEFAULT_COLUMNS, usize::from);
+        print_stdout(&preview.overview(inventory, asked, columns));
     }
     Ok(Outcome::Ok)
 }
 
-/// An inventory, the directory that its relative paths start from, and the facts of its hosts.
-pub(super) type InventoryWithFacts = (Inventory, PathBuf, Vec<HostFacts>);
+/// What `plan` and `render` are made from.
+pub(super) struct PlanInputs {
+    pub(super) inventory: Inventory,
+    /// The relative paths of the inventory start from here.
+    pub(super) base: PathBuf,
+    pub(super) facts: Vec<HostFacts>,
+    /// Present if hosts were asked: from then on Ctrl-C ends nothing by itself.
+    signals: Option<StopController>,
+}
+
+impl PlanInputs {
+    /// The rest of the command; a signal ends it.
+    pub(super) async fn run_until_stopped(&self, work: impl Future<Output = Result<Outcome, CliError>>) -> Result<Outcome, CliError> {
+        match &self.signals {
+            Some(signals) => signals.run_until_stopped(work).await.unwrap_or_else(Ok),
+            None => work.await,
+        }
+    }
+}
 
 /// Loads the inventory and gathers the facts of its hosts, or fills in placeholders. `Err` in `Ok`: a host did not answer, or a signal.
 pub(super) async fn load_with_facts(
@@ -52,12 +84,12 @@ pub(super) async fn load_with_facts(
     args: &CommonArgs,
     mode: LoadMode,
     gather: bool,
-) -> Result<Result<InventoryWithFacts, Outcome>, CliError> {
+) -> Result<Result<PlanInputs, Outcome>, CliError> {
     let (inventory, base) = load_inventory(args, mode)?;
     hide_known_secrets(&inventory);
     if !gather {
         let facts: Vec<HostFacts> = inventory.hosts.iter().map(|h| placeholder_facts(&inventory, &h.name)).collect();
-        return Ok(Ok((inventory, base, facts)));
+        return Ok(Ok(PlanInputs { inventory, base, facts, signals: None }));
     }
     let unknown = RuntimeValues::unknown(inventory.hosts.len());
     let draft = if mode == LoadMode::Full { Some(inventory.job(&unknown)?) } else { None };
@@ -79,14 +111,10 @@ pub(super) async fn load_with_facts(
         print_unreachable(session.reporter.sanitizer(), session.reporter.style(), unreachable);
         return Ok(Err(Outcome::Unreachable));
     }
-    Ok(Ok((session.inventory, base, facts)))
+    Ok(Ok(PlanInputs { inventory: session.inventory, base, facts, signals: Some(signals) }))
 }
 
-/// Empty unless `-v` or `--json` shows them.
 async fn host_routes(inventory: &Inventory, base: &Path, args: &PlanArgs) -> Result<Vec<ssh_report::HostRoute>, CliError> {
-    if !args.json && args.common.verbose == 0 {
-        return Ok(Vec::new());
-    }
     let fleet = SshFleet::new(inventory.hosts.clone(), LocalEnv::read()?.connection_settings(base, &args.common));
     let describe = |e: RemoteError| if e.hint().is_empty() { e.to_string() } else { format!("{e}; {}", e.hint()) };
     let routes = fleet.describe_routes().await.into_iter().map(|route| route.map_err(describe));

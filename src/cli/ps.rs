@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::args::{CommonArgs, ProgressMode};
+use crate::cli::args::{ProgressMode, PsArgs};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_json, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
@@ -10,64 +10,122 @@ use crate::cli::output::OutputOptions;
 use crate::event::{Exit, Outcome};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
-use crate::plan::existing_run::{HostRunState, host_run_state, is_docker_state_unknown};
+use crate::plan::existing_run::{HostRunState, host_run_state, is_docker_state_unknown, running_tasks};
 use crate::plan::facts::HostFacts;
+use crate::report::style::format_duration;
 
-pub(crate) async fn run(args: &CommonArgs) -> Result<Outcome, CliError> {
-    let (inventory, base) = load_inventory(args, LoadMode::ConnectionOnly)?;
-    let session = open_session("ps", args, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
+pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
+    let loaded = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
+    let session = open_session("ps", &args.common, loaded, OutputOptions::progress_only(ProgressMode::Quiet))?;
     let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
     let answers = match signals.run_until_stopped(session.gather_facts(None)).await {
         Ok(answers) => answers,
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
     };
-    let mut rows = vec![["HOST", "RUN", "LAUNCHER", "RANKS", "CONTAINER", "OWNER"].map(str::to_owned)];
+    let now = jiff::Timestamp::now();
     let mut outcome = Outcome::Ok;
+    let mut rows = Vec::new();
     for (host, answer) in session.host_names().into_iter().zip(answers) {
-        match answer {
-            Ok(facts) => rows.push(host_row(host, &facts, session.reporter.sanitizer())),
+        rows.push(match answer {
+            Ok(facts) => HostRow::new(host, &facts, now),
             Err(error) => {
                 outcome = Outcome::Unreachable;
-                let dash = || "-".to_owned();
-                let error = session.reporter.sanitizer().sanitize_line(&format!("unreachable: {error}"));
-                rows.push([host, error, dash(), dash(), dash(), dash()]);
+                HostRow { host, error: Some(error.to_string()), ..HostRow::default() }
             }
-        }
-    }
-    if args.progress == ProgressMode::Json {
-        let lines = rows.iter().skip(1).map(|r| {
-            serde_json::json!({ "host": r[0], "run": r[1], "launcher": r[2], "ranks": r[3], "container": r[4], "owner": r[5] }).to_string()
         });
-        print_json(&lines.fold(String::new(), |text, line| text + &line + "\n"));
+    }
+    let sanitizer = session.reporter.sanitizer();
+    if args.json || args.common.progress == ProgressMode::Json {
+        print_json(&rows.iter().fold(String::new(), |text, row| text + &sanitizer.mask_json(row.to_json().to_string()) + "\n"));
     } else {
-        print_stdout(&format_table(&rows));
+        let header = ["HOST", "RUN", "AGE", "LAUNCHER", "RANKS", "CONTAINER", "OWNER"].map(str::to_owned);
+        let cells = rows.iter().map(|row| row.cells().map(|cell| sanitizer.sanitize_line(&cell)));
+        print_stdout(&format_table(&std::iter::once(header).chain(cells).collect::<Vec<_>>()));
     }
     Ok(session.disconnect(&signals, outcome).await)
 }
 
-fn host_row(host: String, facts: &HostFacts, sanitizer: &crate::text::sanitize::Sanitizer) -> [String; 6] {
-    let run = facts.current_run.clone().unwrap_or_else(|| "-".to_owned());
-    let launcher = match host_run_state(facts) {
-        HostRunState::None => "-".to_owned(),
-        HostRunState::NotStarted => "not started".to_owned(),
-        HostRunState::Running if facts.runs_in_container(true) && is_docker_state_unknown(facts) => {
-            "unknown: docker does not answer".to_owned()
+/// What runs on a host. `None`: nothing of the kind, or not known.
+#[derive(Default)]
+struct HostRow {
+    host: String,
+    run: Option<String>,
+    started_at: Option<jiff::Timestamp>,
+    age_millis: Option<i64>,
+    launcher: Option<String>,
+    /// Running, ended well, failed.
+    ranks: [usize; 3],
+    container: Option<String>,
+    owner: Option<String>,
+    /// Why the host did not answer.
+    error: Option<String>,
+}
+
+impl HostRow {
+    fn new(host: String, facts: &HostFacts, now: jiff::Timestamp) -> HostRow {
+        let launcher = match host_run_state(facts) {
+            HostRunState::None => None,
+            HostRunState::NotStarted => Some(match running_tasks(facts).first() {
+                Some(number) => format!("task {number} running"),
+                None if facts.tasks.is_empty() => "not started".to_owned(),
+                None => "tasks ended".to_owned(),
+            }),
+            HostRunState::Running if facts.runs_in_container(true) && is_docker_state_unknown(facts) => {
+                Some("unknown: docker does not answer".to_owned())
+            }
+            HostRunState::Running => Some("running".to_owned()),
+            HostRunState::Ended(exit) => Some(format!("ended: {exit}")),
+        };
+        let running = facts.ranks.iter().filter(|(_, _, exit)| exit.is_none()).count();
+        let failed = facts.ranks.iter().filter(|(_, _, exit)| exit.is_some_and(|(e, _): (Exit, f64)| !e.is_success())).count();
+        let container = facts.container().map_or_else(
+            || facts.keeper_pid.map(|_| "keeper".to_owned()),
+            |c| Some(if c.oom_killed { format!("{} (out of memory)", c.status) } else { c.status.clone() }),
+        );
+        let record = facts.run_record();
+        let started_at = record.and_then(|record| record.started_at.parse::<jiff::Timestamp>().ok());
+        HostRow {
+            host,
+            run: facts.current_run.clone(),
+            started_at,
+            age_millis: started_at.map(|started| now.as_millisecond() - started.as_millisecond()),
+            launcher,
+            ranks: [running, facts.ranks.len() - running - failed, failed],
+            container,
+            owner: record.map(|record| record.owner.clone()),
+            error: None,
         }
-        HostRunState::Running => "running".to_owned(),
-        HostRunState::Ended(exit) => format!("ended: {exit}"),
-    };
-    let running = facts.ranks.iter().filter(|(_, _, exit)| exit.is_none()).count();
-    let failed = facts.ranks.iter().filter(|(_, _, exit)| exit.is_some_and(|(e, _): (Exit, f64)| !e.is_success())).count();
-    let ended = facts.ranks.len() - running - failed;
-    let counts = [(running, "running"), (ended, "ok"), (failed, "failed")];
-    let ranks: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, state)| format!("{n} {state}")).collect();
-    let container = facts.container().map_or_else(
-        || if facts.keeper_pid.is_some() { "keeper".to_owned() } else { "-".to_owned() },
-        |c| if c.oom_killed { format!("{} (out of memory)", c.status) } else { c.status.clone() },
-    );
-    let owner = facts.run_record().map_or_else(|| "-".to_owned(), |f| f.owner.clone());
-    let ranks = if ranks.is_empty() { "-".to_owned() } else { ranks.join(", ") };
-    [host, run, launcher, ranks, container, owner].map(|cell| sanitizer.sanitize_line(&cell))
+    }
+
+    fn ranks_text(&self) -> Option<String> {
+        let counts = self.ranks.iter().zip(["running", "ok", "failed"]).filter(|(count, _)| **count > 0);
+        let texts: Vec<String> = counts.map(|(count, state)| format!("{count} {state}")).collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
+    }
+
+    fn cells(&self) -> [String; 7] {
+        let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let run = self.error.as_ref().map(|error| format!("unreachable: {error}")).or_else(|| self.run.clone());
+        [
+            self.host.clone(),
+            dash(run),
+            dash(self.age_millis.map(format_duration)),
+            dash(self.launcher.clone()),
+            dash(self.ranks_text()),
+            dash(self.container.clone()),
+            dash(self.owner.clone()),
+        ]
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        let [running, ok, failed] = self.ranks;
+        serde_json::json!({
+            "format": "ps 1", "host": self.host, "run": self.run, "started_at": self.started_at.map(|at| at.to_string()),
+            "age_seconds": self.age_millis.map(|age| age / 1000), "launcher": self.launcher, "ranks": self.ranks_text(),
+            "ranks_running": running, "ranks_ok": ok, "ranks_failed": failed, "container": self.container, "owner": self.owner,
+            "error": self.error,
+        })
+    }
 }
 
 pub(crate) fn format_table<const N: usize>(rows: &[[String; N]]) -> String {

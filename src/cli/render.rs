@@ -5,25 +5,30 @@ use std::path::Path;
 
 use crate::cli::args::RenderArgs;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr};
+use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr, write_in_thread};
 use crate::cli::open_session::LoadMode;
-use crate::cli::plan::load_with_facts;
+use crate::cli::plan::{PlanInputs, load_with_facts};
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::launch_request::new_run_id;
-use crate::lifecycle::plan_preview::build_plan;
+use crate::lifecycle::plan_preview::{PlanPreview, build_plan};
 use crate::plan::render;
 
 pub(crate) async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {
-    let (inventory, base, facts) = match load_with_facts("render", &args.common, LoadMode::Full, args.facts).await? {
-        Ok(found) => found,
+    let inputs = match load_with_facts("render", &args.common, LoadMode::Full, args.facts).await? {
+        Ok(inputs) => inputs,
         Err(outcome) => return Ok(outcome),
     };
+    inputs.run_until_stopped(render_scripts(&inputs, args)).await
+}
+
+async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcome, CliError> {
+    let PlanInputs { inventory, base, facts, .. } = inputs;
     // All scripts share one run id and timestamp.
     let now = jiff::Zoned::now();
     let run = new_run_id(&now);
-    let (job, plan) = build_plan(&inventory, &facts, &run, &now.strftime("%Y%m%d%H%M%S").to_string())?;
-    let advice = build_advice(&args.common, &base, &inventory.hosts);
+    let PlanPreview { job, plan, .. } = build_plan(inventory, facts, &run, &now.strftime("%Y%m%d%H%M%S").to_string())?;
+    let advice = build_advice(&args.common, base, &inventory.hosts);
     let scripts = render::render_scripts(&plan, &job, &|host| advice.ssh_args(host));
     let placeholders = render::find_placeholders(&scripts);
     if !placeholders.is_empty() {
@@ -33,10 +38,9 @@ pub(crate) async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {
     match &args.output {
         Some(dir) => write_scripts(dir, &scripts, &advice)?,
         None => {
-            for (host, text) in &scripts {
-                let header = if scripts.len() > 1 { format!("# ---- {host}.sh\n") } else { String::new() };
-                print_raw_unless_tty(&format!("{header}{text}"));
-            }
+            let header = |host: &str| if scripts.len() > 1 { format!("# ---- {host}.sh\n") } else { String::new() };
+            let text: String = scripts.iter().map(|(host, text)| header(host) + text).collect();
+            write_in_thread(move || print_raw_unless_tty(&text)).await?;
         }
     }
     Ok(Outcome::Ok)

@@ -2,7 +2,7 @@
 
 use crate::cli::args::{RunsArgs, RunsVerb};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{LocalEnv, print_stdout};
+use crate::cli::local_env::{LocalEnv, print_json, print_stdout};
 use crate::cli::ps::format_table;
 use crate::event::Outcome;
 use crate::report::past_runs::{list_runs, prune_runs};
@@ -17,6 +17,16 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
         return Ok(Outcome::Ok);
     }
     let runs = list_runs(&state).map_err(state_error)?;
+    if args.json {
+        for run in runs {
+            let mut line = serde_json::json!({ "format": "runs 1" });
+            if let (Some(line), Ok(serde_json::Value::Object(run))) = (line.as_object_mut(), serde_json::to_value(&run)) {
+                line.extend(run);
+            }
+            print_json(&format!("{line}\n"));
+        }
+        return Ok(Outcome::Ok);
+    }
     if runs.is_empty() {
         print_stdout(&format!("no runs in {}\n", state.join("runs").display()));
         return Ok(Outcome::Ok);

@@ -10,6 +10,8 @@ use crate::cli::shell_target::{ShellTarget, find_rank_host, parse_target};
 use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
 use crate::lifecycle::session::Session;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::action::Issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
@@ -26,7 +28,12 @@ pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
         inventory.limit_hosts(name).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }
     let session = open_session("shell", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let answers = session.gather_facts(None).await;
+    // Until the session on the host is open; then `interactive` decides what a signal does.
+    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let answers = match signals.run_until_stopped(session.gather_facts(None)).await {
+        Ok(answers) => answers,
+        Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
+    };
     let found = match &target {
         ShellTarget::Host(_) => answers.first().and_then(|answer| answer.as_ref().ok()).map(|facts| (0, facts)),
         ShellTarget::Rank(rank) => find_rank_host(*rank, &session.host_names(), &answers),
@@ -34,12 +41,14 @@ pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     let outcome = match found {
         Some((host, facts)) => {
             let rank = if let ShellTarget::Rank(rank) = target { Some(rank) } else { None };
-            open_shell(&session, host, facts, rank, args).await
+            open_shell(&session, &signals, (host, facts, rank), args).await
         }
         None => Ok(report_no_target(&session, &target, &answers)),
     };
-    session.engine.close().await;
-    outcome
+    match session.disconnect(&signals, Outcome::Ok).await {
+        signal @ Outcome::Signal(_) if outcome.is_ok() => Ok(signal),
+        _ => outcome,
+    }
 }
 
 /// Prints why there is no host for the shell.
@@ -66,7 +75,12 @@ fn report_no_target(session: &Session, target: &ShellTarget, answers: &[Result<H
     if is_unreachable { Outcome::Unreachable } else { Outcome::Refused }
 }
 
-async fn open_shell(session: &Session, host: usize, facts: &HostFacts, rank: Option<u32>, args: &ShellArgs) -> Result<Outcome, CliError> {
+async fn open_shell(
+    session: &Session,
+    signals: &StopController,
+    (host, facts, rank): (usize, &HostFacts, Option<u32>),
+    args: &ShellArgs,
+) -> Result<Outcome, CliError> {
     let (Some(inventory_host), Some(connection)) = (session.inventory.hosts.get(host), session.engine.connections().get(host)) else {
         return Ok(Outcome::Unreachable);
     };
@@ -90,7 +104,11 @@ async fn open_shell(session: &Session, host: usize, facts: &HostFacts, rank: Opt
         );
     }
     let opened = async { connection.get_or_connect().await?.open_interactive(&command, terminal).await };
-    let end = match opened.await {
+    let opened = match signals.run_until_stopped(opened).await {
+        Ok(opened) => opened,
+        Err(outcome) => return Ok(outcome),
+    };
+    let end = match opened {
         Ok(channel) => interactive::run(channel, in_terminal).await.map_err(anyhow::Error::from)?,
         Err(error) => InteractiveEnd::ConnectionLost(error),
     };

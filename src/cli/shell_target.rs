@@ -2,6 +2,7 @@
 
 use crate::plan::facts::HostFacts;
 use crate::remote::RemoteError;
+use crate::text::rank_selection::RankSelection;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ShellTarget {
@@ -9,14 +10,19 @@ pub(super) enum ShellTarget {
     Rank(u32),
 }
 
-/// Accepts a host name or a rank: `3`, `r3`, `rank:3`. A host name wins.
+/// Accepts a host name, `host:gpu02`, or a rank: `3`, `r3`, `rank:3`. A host name wins.
 pub(super) fn parse_target(target: &str, names: &[String]) -> Result<ShellTarget, String> {
-    if names.iter().any(|name| name == target) {
-        return Ok(ShellTarget::Host(target.to_owned()));
+    for name in [Some(target), target.strip_prefix("host:")].into_iter().flatten() {
+        if names.iter().any(|known| known == name) {
+            return Ok(ShellTarget::Host(name.to_owned()));
+        }
     }
     let number = ["rank:", "rank-", "rank", "r"].iter().find_map(|prefix| target.strip_prefix(prefix)).unwrap_or(target);
     if let Ok(rank) = number.parse() {
         return Ok(ShellTarget::Rank(rank));
+    }
+    if RankSelection::parse(target).is_ok_and(|selection| selection.numbers().len() > 1) {
+        return Err(format!("`{target}`: `shell` opens on one rank\n    help: write 3 or r3; `exec` runs a command on several hosts"));
     }
     let hosts = names.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
     let more = if names.len() > 8 { ", …" } else { "" };
@@ -56,6 +62,8 @@ mod tests {
         for target in ["3", "r3", "rank3", "rank-3", "rank:3"] {
             assert_eq!(parse(target), Ok(ShellTarget::Rank(3)), "{target}");
         }
+        assert_eq!(parse("host:gpu01"), Ok(ShellTarget::Host("gpu01".to_owned())));
+        assert!(parse("0-3").expect_err("several").contains("opens on one rank"));
         assert!(parse("gpu1").expect_err("unknown").contains("gpu01, 7, r2"));
     }
 }

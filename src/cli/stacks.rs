@@ -13,8 +13,9 @@ use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::protocol::stacks;
 use crate::plan::protocol::stacks::{RankStack, StackGroup};
-use crate::report::style::{Tone, count_noun};
+use crate::report::style::{Tone, count_noun, format_ranks};
 use crate::text::hostlist::{fold_names, fold_numbers};
+use crate::text::rank_selection::RankSelection;
 
 /// Longer stacks are cut in the text; the JSON has every frame.
 const MAX_FRAMES: usize = 24;
@@ -23,8 +24,16 @@ pub(crate) async fn run(args: &StacksArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let session = open_session("stacks", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let filter = RankSelection::merge(&args.rank).resolve(&session.host_names(), &[]).map_err(CliError::Usage)?;
     let outcome = match signals.run_until_stopped(collect_stacks(&session)).await {
-        Ok(collected) => print_stacks(&session, collected, args.json),
+        Ok(mut collected) => {
+            let known: Vec<u32> = collected.stacks.iter().map(|(_, stack)| stack.rank).collect();
+            collected.stacks.retain(|(host, stack)| u32::try_from(*host).is_ok_and(|host| filter.selects_rank(host, stack.rank)));
+            if collected.stacks.is_empty() && !known.is_empty() {
+                print_stderr(&format!("none of these ranks runs: {} have stacks", format_ranks(&known)));
+            }
+            print_stacks(&session, collected, args.json)
+        }
         Err(outcome) => outcome,
     };
     Ok(session.disconnect(&signals, outcome).await)
@@ -51,7 +60,7 @@ fn to_json_lines(session: &Session, found: &[(usize, RankStack)]) -> String {
     by_rank.sort_by_key(|(_, stack)| stack.rank);
     let lines = by_rank.into_iter().map(|(host, stack)| {
         let line = serde_json::json!({
-            "rank": stack.rank, "host": names.get(*host), "restart": stack.restart, "pid": stack.pid, "how": stack.source,
+            "format": "stacks 1", "rank": stack.rank, "host": names.get(*host), "restart": stack.restart, "pid": stack.pid, "how": stack.source,
             "command": stack.command_line, "state": stack.kernel_state, "threads": stack.threads, "stack": stack.main_frames(), "lines": stack.stack_lines,
             "handles_usr1": stack.handles_usr1, "note": stack.fallback_reason,
         });

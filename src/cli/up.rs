@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use crate::cli::args::{CommonArgs, UpArgs};
 use crate::cli::exit::CliError;
-use crate::cli::launch::launch;
+use crate::cli::launch::{launch, limited};
 use crate::cli::open_session::{LoadMode, load_inventory};
+use crate::cli::task_listing::list_tasks;
 use crate::event::Outcome;
 use crate::inventory::Inventory;
 use crate::lifecycle::launch::LaunchEnd;
@@ -13,6 +14,9 @@ use crate::lifecycle::launch::LaunchEnd;
 pub(crate) async fn run(args: &UpArgs) -> Result<Outcome, CliError> {
     let unlimited = CommonArgs { limit: None, ..args.common.clone() };
     let (inventory, base) = load_inventory(&unlimited, LoadMode::Full)?;
+    if args.tasks.list_tasks {
+        return list_tasks(&limited(&inventory, args)?, &args.tasks.selection());
+    }
     run_with_inventory(args, inventory, base).await
 }
 

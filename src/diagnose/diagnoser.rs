@@ -42,12 +42,12 @@ impl ProcessDiagnosis {
 
 /// All findings, the first cause first.
 pub fn diagnose_run(evidence: &Evidence, state: &RunState) -> Vec<DiagnosisFinding> {
-    let Some(rules) = evidence.rules() else { return Vec::new() };
     let lost = state.hosts.iter().any(|host| host.connection_status == ConnectionStatus::Unreachable);
     let hangs = state.hang.is_some() && !matches!(state.outcome, Some((Outcome::Ok, _)));
     if !hangs && state.culprit.is_none() && !lost && state.failed_steps().next().is_none() && state.failed_ranks().is_empty() {
         return Vec::new();
     }
+    let Some(rules) = evidence.rules() else { return Vec::new() };
     let diagnoser = Diagnoser { rules, evidence, state };
     let mut findings = diagnoser.diagnose_ranks();
     findings.extend(diagnoser.diagnose_launchers());

@@ -43,10 +43,29 @@ pub(super) struct LogScan {
     pub(super) hits: Vec<RuleHit>,
 }
 
+/// Most commands read no log: the built-in rules are parsed when a line is first matched.
+#[derive(Debug, Clone, Default)]
+enum RuleSource {
+    #[default]
+    None,
+    BuiltIn,
+    Given(Arc<RuleSet>),
+}
+
+impl RuleSource {
+    fn rules(&self) -> Option<&RuleSet> {
+        match self {
+            RuleSource::None => None,
+            RuleSource::BuiltIn => RuleSet::built_in(),
+            RuleSource::Given(rules) => Some(rules),
+        }
+    }
+}
+
 /// What the logs gave away.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
-    rules: Option<Arc<RuleSet>>,
+    rules: RuleSource,
     log_scans: BTreeMap<(u32, LogFile), LogScan>,
     postmortem_hits: BTreeMap<u32, Vec<RuleHit>>,
     command_formatter: CommandFormatter,
@@ -55,12 +74,12 @@ pub struct Evidence {
 impl Evidence {
     /// Nothing yet; by these rules.
     pub fn new(rules: Arc<RuleSet>) -> Self {
-        Evidence { rules: Some(rules), ..Evidence::default() }
+        Evidence { rules: RuleSource::Given(rules), ..Evidence::default() }
     }
 
     /// By the program's own rules.
     pub fn with_built_in_rules() -> Self {
-        Evidence { rules: RuleSet::built_in(), ..Evidence::default() }
+        Evidence { rules: RuleSource::BuiltIn, ..Evidence::default() }
     }
 
     /// Writes commands as this operation's person has to type them.
@@ -81,28 +100,29 @@ impl Evidence {
     }
 
     pub fn apply(&mut self, event: &Event) {
-        let Some(rules) = self.rules.clone() else { return };
         match &event.kind {
             EventKind::Log { host, file, offset, bytes, .. } => {
+                let Some(rules) = self.rules.rules() else { return };
                 if self.log_scans.len() >= MAX_LOGS && !self.log_scans.contains_key(&(*host, *file)) {
                     return;
                 }
-                self.log_scans.entry((*host, *file)).or_default().scan_bytes(&rules, *offset, bytes, event.at);
+                self.log_scans.entry((*host, *file)).or_default().scan_bytes(rules, *offset, bytes, event.at);
             }
             EventKind::LogTruncated { host, file, .. } => {
-                self.finish_partial_line(&rules, *host, *file, event.at);
+                self.finish_partial_line(*host, *file, event.at);
                 if let Some(seen) = self.log_scans.get_mut(&(*host, *file)) {
                     seen.next_offset = 0;
                 }
             }
-            EventKind::LauncherExited { host, .. } => self.finish_partial_line(&rules, *host, LogFile::Launcher, event.at),
+            EventKind::LauncherExited { host, .. } => self.finish_partial_line(*host, LogFile::Launcher, event.at),
             EventKind::RankExited { host, rank, restart, .. } => {
-                self.finish_partial_line(&rules, *host, LogFile::Rank { rank: *rank, restart: *restart }, event.at);
+                self.finish_partial_line(*host, LogFile::Rank { rank: *rank, restart: *restart }, event.at);
             }
             EventKind::Postmortem { host, lines } if self.postmortem_hits.len() < MAX_LOGS => {
+                let Some(rules) = self.rules.rules() else { return };
                 let mut seen = LogScan::default();
                 for line in lines {
-                    seen.scan_line(&rules, line.as_bytes(), event.at);
+                    seen.scan_line(rules, line.as_bytes(), event.at);
                     seen.line_count += 1;
                 }
                 self.postmortem_hits.insert(*host, seen.hits);
@@ -113,8 +133,10 @@ impl Evidence {
         }
     }
 
-    fn finish_partial_line(&mut self, rules: &RuleSet, host: u32, file: LogFile, at: UnixMillis) {
-        if let Some(seen) = self.log_scans.get_mut(&(host, file)) {
+    fn finish_partial_line(&mut self, host: u32, file: LogFile, at: UnixMillis) {
+        if let Some(seen) = self.log_scans.get_mut(&(host, file))
+            && let Some(rules) = self.rules.rules()
+        {
             let line = std::mem::take(&mut seen.partial_line);
             seen.scan_line(rules, &line, at);
         }
@@ -122,7 +144,7 @@ impl Evidence {
 
     /// Names of the rules that a line has met so far.
     pub fn matched_rule_ids(&self) -> Vec<String> {
-        let Some(rules) = &self.rules else { return Vec::new() };
+        let Some(rules) = self.rules.rules() else { return Vec::new() };
         let mut met: Vec<String> =
             self.log_scans.values().flat_map(|seen| &seen.hits).map(|hit| rules.rules()[hit.rule_index].id.clone()).collect();
         met.sort();
@@ -131,7 +153,7 @@ impl Evidence {
     }
 
     pub(super) fn rules(&self) -> Option<&RuleSet> {
-        self.rules.as_deref()
+        self.rules.rules()
     }
 
     /// What a host said after a failure.
@@ -167,9 +189,9 @@ impl LogScan {
         }
         let whole = memchr::memrchr2(b'\n', b'\r', bytes).map_or(0, |at| at + 1);
         let (text, rest) = bytes.split_at(whole);
-        let (mut told, mut counted) = (Vec::new(), 0);
-        rules.for_each_candidate_line(text, |from, to| told.push((from, to)));
-        for (from, to) in told {
+        let (mut reported, mut counted) = (Vec::new(), 0);
+        rules.for_each_candidate_line(text, |from, to| reported.push((from, to)));
+        for (from, to) in reported {
             self.line_count += count_newlines(&text[counted..from]);
             counted = from;
             self.scan_line(rules, &text[from..to], at);

@@ -174,8 +174,8 @@ impl HangDetector<'_> {
             hang.hosts = hosts;
         }
         for host in hang.hosts.iter().take(3) {
-            let said = self.state.hosts.get(*host as usize).and_then(|host| host.launcher_recent_lines.last_lines(1).pop());
-            hang.evidence.push(match said {
+            let text = self.state.hosts.get(*host as usize).and_then(|host| host.launcher_recent_lines.last_lines(1).pop());
+            hang.evidence.push(match text {
                 Some(line) => format!("its launcher on {} said last: {line}", self.state.host_name(*host)),
                 None => format!("its launcher on {} runs and has said nothing", self.state.host_name(*host)),
             });
@@ -191,7 +191,7 @@ impl HangDetector<'_> {
         let since = ended.max(self.silent_since());
         let (gpus, line) = self.gpu_activity();
         let bad = gone.iter().any(|rank| rank.has_failed());
-        let patience = match gpus {
+        let finish_timeout = match gpus {
             GpuActivity::Working => return None,
             GpuActivity::Spinning if bad => self.allowed_start_time(RANK_START_SPREAD_MS),
             GpuActivity::Spinning => self.allowed_silence(SUSPICIOUS_SILENCE_MS),
@@ -200,7 +200,7 @@ impl HangDetector<'_> {
         if self.state.output_activity.last_output_at > ended + EXIT_ECHO_MS {
             return None;
         }
-        if alive.is_empty() || self.now - since < patience {
+        if alive.is_empty() || self.now - since < finish_timeout {
             return None;
         }
         let ends = gone.iter().take(3).filter_map(|rank| Some(format!("rank {} ended: {}", rank.rank, rank.exit?)));
@@ -222,11 +222,11 @@ impl HangDetector<'_> {
         let (behind, common) = find_ranks_behind(&alive);
         if !behind.is_empty() {
             let wrote = format!("{} ranks wrote last: {common}", alive.len() - behind.len());
-            let said = behind.iter().take(3).map(|rank| match rank.recent_lines.last_lines(1).pop() {
+            let text = behind.iter().take(3).map(|rank| match rank.recent_lines.last_lines(1).pop() {
                 Some(line) => format!("rank {} has not; it wrote last: {line}", rank.rank),
                 None => format!("rank {} has written nothing", rank.rank),
             });
-            let evidence = Some(wrote).into_iter().chain(said).chain(line).collect();
+            let evidence = Some(wrote).into_iter().chain(text).chain(line).collect();
             return Some(self.build_hang(HangSymptom::RankMissing, &behind, since, evidence));
         }
         if gpus == GpuActivity::Spinning {

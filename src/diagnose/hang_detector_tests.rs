@@ -157,19 +157,19 @@ fn sole_logging_rank_blames_no_other() {
 #[test]
 fn silence_hangs_if_gpus_spin_not_if_working() {
     let silent = 60 * SECOND;
-    let told = |busy: f32, power: f32, now: UnixMillis| {
+    let reported = |busy: f32, power: f32, now: UnixMillis| {
         let mut scene = SimulatedRun::new(&[]);
         scene.write_line(silent, 0, "step 1 loss 2.0");
         scene.sample_gpus(20 * SECOND, silent, 99.0, 600.0);
         scene.sample_gpus(silent + 5000, now, busy, power);
         scene.symptom_at(now).map(|(sign, ..)| sign)
     };
-    assert_eq!(told(100.0, 130.0, silent + SUSPICIOUS_SILENCE_MS - SECOND), None);
-    assert_eq!(told(100.0, 130.0, silent + SUSPICIOUS_SILENCE_MS), Some(HangSymptom::Spinning));
-    assert_eq!(told(100.0, 600.0, silent + UNEXPLAINED_SILENCE_MS), None, "they work");
-    assert_eq!(told(2.0, 600.0, silent + UNEXPLAINED_SILENCE_MS), None, "power is work, whatever the utilisation says");
-    assert_eq!(told(0.0, 80.0, silent + SUSPICIOUS_SILENCE_MS), None, "a checkpoint is written");
-    assert_eq!(told(0.0, 80.0, silent + UNEXPLAINED_SILENCE_MS), Some(HangSymptom::Silent), "a weak sign");
+    assert_eq!(reported(100.0, 130.0, silent + SUSPICIOUS_SILENCE_MS - SECOND), None);
+    assert_eq!(reported(100.0, 130.0, silent + SUSPICIOUS_SILENCE_MS), Some(HangSymptom::Spinning));
+    assert_eq!(reported(100.0, 600.0, silent + UNEXPLAINED_SILENCE_MS), None, "they work");
+    assert_eq!(reported(2.0, 600.0, silent + UNEXPLAINED_SILENCE_MS), None, "power is work, whatever the utilisation says");
+    assert_eq!(reported(0.0, 80.0, silent + SUSPICIOUS_SILENCE_MS), None, "a checkpoint is written");
+    assert_eq!(reported(0.0, 80.0, silent + UNEXPLAINED_SILENCE_MS), Some(HangSymptom::Silent), "a weak sign");
 }
 
 #[test]

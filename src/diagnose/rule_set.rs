@@ -1,7 +1,7 @@
 //! Which rule a line means, at the speed of a log stream: one search for the words that rules need, then the patterns of those alone.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
@@ -31,12 +31,12 @@ pub struct RuleSet {
     unfiltered_set: RegexSet,
 }
 
-static BUILT_IN_RULES: LazyLock<Option<Arc<RuleSet>>> = LazyLock::new(|| RuleSet::with_user_rules(Vec::new()).ok().map(Arc::new));
+static BUILT_IN_RULES: LazyLock<Option<RuleSet>> = LazyLock::new(|| RuleSet::with_user_rules(Vec::new()).ok());
 
 impl RuleSet {
     /// The program's own rules; none only where the table in the program is broken, which a test rules out.
-    pub fn built_in() -> Option<Arc<RuleSet>> {
-        BUILT_IN_RULES.clone()
+    pub fn built_in() -> Option<&'static RuleSet> {
+        BUILT_IN_RULES.as_ref()
     }
 
     /// A user's rules, tried before the program's own. One with the name of an own rule replaces it.

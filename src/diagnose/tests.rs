@@ -66,13 +66,13 @@ fn harmless_lines_match_no_cause() {
     let text = std::fs::read_to_string(test_data_path("harmless.txt")).expect("lines");
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with("## ")).collect();
     assert!(lines.len() >= 200, "{}", lines.len());
-    let told = lines.iter().filter_map(|line| {
+    let reported = lines.iter().filter_map(|line| {
         let (at, _) = rules.match_line(line.as_bytes())?;
         let rule = &rules.rules()[at];
         (!matches!(rule.blame, Blame::Harmless | Blame::PossibleCause)).then(|| format!("{}: {line}", rule.id))
     });
-    let told: Vec<String> = told.collect();
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    let reported: Vec<String> = reported.collect();
+    assert!(reported.is_empty(), "{}", reported.join("\n"));
 }
 
 /// A recorded run, with its log bytes from the files beside the journal.
@@ -86,6 +86,7 @@ fn replay_recorded_run(dir: &Path) -> (RunState, Evidence) {
                 LogFile::Rank { rank, restart: 0 } => format!("rank-{rank}.log"),
                 LogFile::Rank { rank, restart } => format!("rank-{rank}.{restart}.log"),
                 LogFile::Launcher => format!("node-{host}.log"),
+                LogFile::Task { number } => format!("task-{number}-{host}.log"),
             };
             let all = std::fs::read(dir.join(name)).expect("a log");
             let (from, to) = (*offset as usize, (*offset + *len) as usize);
@@ -123,13 +124,13 @@ fn recorded_runs_get_expected_findings() {
         }
         let (state, evidence) = replay_recorded_run(&test_data_path("recorded").join(case));
         let found = diagnose_run(&evidence, &state);
-        let said = describe_first_finding(&found, &state);
+        let text = describe_first_finding(&found, &state);
         // `3|1`: whichever of them the clocks say was first.
-        if said == wanted || wanted.strip_suffix("any").is_some_and(|rule| said.starts_with(rule)) {
+        if text == wanted || wanted.strip_suffix("any").is_some_and(|rule| text.starts_with(rule)) {
             right += 1;
         } else {
             wrong += 1;
-            writeln!(report, "{case}: {wanted} wanted, {said} found").expect("a String");
+            writeln!(report, "{case}: {wanted} wanted, {text} found").expect("a String");
         }
     }
     println!("recorded runs: {right} explained rightly, {wrong} not");

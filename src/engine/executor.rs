@@ -7,12 +7,17 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
+use crate::engine::fetched_logs::describe_fetched_logs;
 use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream::{self, LogOffsets};
+use crate::engine::run_task::run_task;
 use crate::engine::scheduler::{FailurePolicy, next_steps};
+use crate::engine::task_logs::TaskLogs;
 use crate::event::EventKind;
 use crate::model::phase::Phase;
+use crate::model::remote_command::CommandOutput;
 use crate::model::step_status::StepStatus;
+use crate::plan::action::task::RunTask;
 use crate::plan::action::{Action, ActionResult, Execution, Issue, Observation};
 use crate::plan::facts::HostFacts;
 use crate::plan::{Plan, PlanStep};
@@ -66,70 +71,106 @@ impl ExecutionReport {
 enum StepResult {
     Satisfied(String),
     Executed(ActionResult),
+    /// With the variable that a task has registered.
+    Registered(ActionResult, (String, String)),
     Impossible(Vec<Issue>),
     Unreachable(RemoteError),
+    /// The execution was cancelled meanwhile.
+    BrokenOff,
+}
+
+/// A plan under way.
+struct PlanExecution<'a> {
+    engine: &'a Engine,
+    plan: &'a Arc<Plan>,
+    facts: &'a [Option<HostFacts>],
+    offsets: &'a LogOffsets,
+    statuses: Vec<StepStatus>,
+    report: ExecutionReport,
+    running: JoinSet<(u32, StepResult)>,
+    read_only_steps: Vec<AbortHandle>,
+    cancel_token: &'a CancellationToken,
+    phase: Option<Phase>,
+    /// What tasks have registered, by host.
+    registered: Vec<Vec<(String, String)>>,
+    /// The logs of tasks, while tasks run.
+    task_logs: Option<TaskLogs>,
 }
 
 impl Engine {
     /// Runs every step of a plan. `facts`: one a host, what the steps observe.
     pub(crate) async fn execute(&self, plan: &Arc<Plan>, facts: &[Option<HostFacts>], options: ExecutionOptions<'_>) -> ExecutionReport {
         let ExecutionOptions { offsets, failure_policy, cancel_token } = options;
-        let mut statuses = vec![StepStatus::Waiting; plan.steps.len()];
-        let mut report = ExecutionReport::default();
-        let mut tasks: JoinSet<(u32, StepResult)> = JoinSet::new();
-        let mut phase = None;
-        let mut read_only_tasks: Vec<AbortHandle> = Vec::new();
+        let mut execution = PlanExecution {
+            engine: self,
+            plan,
+            facts,
+            offsets,
+            statuses: vec![StepStatus::Waiting; plan.steps.len()],
+            report: ExecutionReport::default(),
+            running: JoinSet::new(),
+            read_only_steps: Vec::new(),
+            cancel_token,
+            phase: None,
+            registered: vec![Vec::new(); plan.hosts.len()],
+            task_logs: None,
+        };
         let mut cancelled = false;
         loop {
-            if !cancel_token.is_cancelled() && !report.lock_lost {
-                for id in next_steps(plan, &statuses, failure_policy) {
-                    let Some(step) = plan.steps.get(id as usize) else { continue };
-                    if phase != Some(step.phase) {
-                        phase = Some(step.phase);
-                        self.emitter().send(EventKind::PhaseStarted { phase: step.phase });
-                    }
-                    if let Some(status) = statuses.get_mut(id as usize) {
-                        *status = StepStatus::Running;
-                    }
-                    let facts = facts.get(step.host).cloned().flatten();
-                    let Some(run) = self.run_step(step.clone(), facts, offsets, plan.hosts.len()) else { continue };
-                    let task = tasks.spawn(run);
-                    read_only_tasks.extend(Some(task).filter(|_| step.action.is_read_only()));
+            if !cancel_token.is_cancelled() && !execution.report.lock_lost {
+                for id in next_steps(plan, &execution.statuses, failure_policy) {
+                    execution.start_step(id).await;
                 }
             }
             let done = tokio::select! {
-                done = tasks.join_next() => done,
+                done = execution.running.join_next() => done,
                 () = cancel_token.cancelled(), if !cancelled => {
                     cancelled = true;
-                    read_only_tasks.iter().for_each(AbortHandle::abort);
+                    execution.read_only_steps.iter().for_each(AbortHandle::abort);
                     continue;
                 }
             };
             let Some(done) = done else { break };
             let Ok((id, result)) = done else { continue };
-            let new_status = self.record_result(plan, id, result, &mut report);
-            if let Some(status) = statuses.get_mut(id as usize) {
-                *status = new_status;
+            execution.record_result(id, result);
+        }
+        execution.finish(cancel_token.is_cancelled()).await
+    }
+}
+
+impl PlanExecution<'_> {
+    async fn start_step(&mut self, id: u32) {
+        let Some(step) = self.plan.steps.get(id as usize) else { return };
+        if self.phase != Some(step.phase) {
+            self.phase = Some(step.phase);
+            match (step.phase, self.task_logs.take()) {
+                (Phase::Task(_), None) => self.task_logs = Some(TaskLogs::start(self.engine, &self.plan.hosts, self.offsets)),
+                (Phase::Task(_), logs) => self.task_logs = logs,
+                // A follower opens its own streams.
+                (_, Some(logs)) => logs.stop().await,
+                (_, None) => {}
             }
+            self.engine.emitter().send(EventKind::PhaseStarted { phase: step.phase });
         }
-        for (step, _) in plan.steps.iter().zip(&statuses).filter(|(_, status)| **status == StepStatus::Running) {
-            self.emitter.send(EventKind::StepFailed { step: step.id, error: "broken off".to_owned(), hint: String::new() });
-            report.may_have_leftovers |= step.action.can_leave_leftovers();
+        if let Some(status) = self.statuses.get_mut(id as usize) {
+            *status = StepStatus::Running;
         }
-        report.interrupted = cancel_token.is_cancelled() && statuses.iter().any(|status| !status.has_ended());
-        report
+        let Some(run) = self.step_work(step.clone()) else { return };
+        let task = self.running.spawn(run);
+        self.read_only_steps.extend(Some(task).filter(|_| step.action.is_read_only()));
     }
 
     /// The work of a step, with its id; `None` without a connection.
-    fn run_step(
-        &self,
-        step: PlanStep,
-        facts: Option<HostFacts>,
-        offsets: &LogOffsets,
-        hosts: usize,
-    ) -> Option<impl Future<Output = (u32, StepResult)> + Send + 'static> {
-        let link = self.connections.get(step.host).cloned()?;
-        let (emit, forks, offsets) = (self.emitter.clone(), self.forks.clone(), offsets.clone());
+    fn step_work(&self, mut step: PlanStep) -> Option<impl Future<Output = (u32, StepResult)> + Send + 'static> {
+        let link = self.engine.connections.get(step.host).cloned()?;
+        let (emit, forks, offsets) = (self.engine.emitter.clone(), self.engine.forks.clone(), self.offsets.clone());
+        let (facts, hosts) = (self.facts.get(step.host).cloned().flatten(), self.plan.hosts.len());
+        let cancel_token = self.cancel_token.clone();
+        step.action.set_registered(self.registered.get(step.host).map(Vec::as_slice).unwrap_or_default());
+        let log_end = match (step.phase, &self.task_logs) {
+            (Phase::Task(number), Some(logs)) => Some(logs.wait_for_end(step.host, number)),
+            _ => None,
+        };
         Some(async move {
             let id = step.id;
             if let Some(facts) = &facts {
@@ -141,52 +182,104 @@ impl Engine {
             }
             let _turn = forks.acquire_owned().await;
             emit.send(EventKind::StepStarted { step: id });
-            (id, run_with_retries(&link, &step, &offsets, hosts).await)
+            let result = match &step.action {
+                Action::RunTask(run) => match run_task(&link, id, run, &cancel_token).await {
+                    Some(Ok(output)) => judge_task(&step, run, &output),
+                    Some(Err(error)) => StepResult::Unreachable(error),
+                    None => StepResult::BrokenOff,
+                },
+                _ => run_with_retries(&link, &step, &offsets, hosts).await,
+            };
+            if let (Some(log_end), StepResult::Executed(_) | StepResult::Registered(..)) = (log_end, &result) {
+                log_end.await;
+            }
+            (id, result)
         })
     }
 
-    fn record_result(&self, plan: &Plan, id: u32, result: StepResult, report: &mut ExecutionReport) -> StepStatus {
-        let Some(step) = plan.steps.get(id as usize) else { return StepStatus::Failed };
-        report.may_have_leftovers |=
-            matches!(result, StepResult::Executed(_) | StepResult::Unreachable(_)) && step.action.can_leave_leftovers();
-        match result {
+    /// Ends what is still under way, and sums up.
+    async fn finish(mut self, cancelled: bool) -> ExecutionReport {
+        if let Some(logs) = self.task_logs.take() {
+            logs.stop().await;
+        }
+        for (step, _) in self.plan.steps.iter().zip(&self.statuses).filter(|(_, status)| **status == StepStatus::Running) {
+            let error = "broken off".to_owned();
+            self.engine.emitter.send(EventKind::StepFailed { step: step.id, error, hint: String::new(), unreachable: false });
+            self.report.may_have_leftovers |= step.action.can_leave_leftovers();
+        }
+        self.report.interrupted = cancelled && self.statuses.iter().any(|status| !status.has_ended());
+        self.report
+    }
+
+    fn record_result(&mut self, id: u32, result: StepResult) {
+        let Some(step) = self.plan.steps.get(id as usize) else { return };
+        let executed = matches!(result, StepResult::Executed(_) | StepResult::Registered(..) | StepResult::Unreachable(_));
+        self.report.may_have_leftovers |= executed && step.action.can_leave_leftovers();
+        let status = match result {
+            StepResult::BrokenOff => return,
             StepResult::Satisfied(note) => {
-                self.emitter.send(EventKind::StepSatisfied { step: id, note });
+                self.engine.emitter.send(EventKind::StepSatisfied { step: id, note });
                 StepStatus::Satisfied
             }
-            StepResult::Executed(ActionResult::Done { note, changed, warning }) => {
-                if !warning.is_empty() {
-                    self.emitter.send_notice(Some(step.host), warning, true);
-                }
-                report.changed_steps += u32::from(changed);
-                if let Action::StartLauncher(_) = step.action {
-                    report.launched_hosts.push(step.host);
-                    self.emitter.send(EventKind::LauncherStarted { host: u32::try_from(step.host).unwrap_or(u32::MAX) });
-                }
-                let (kind, status) = if changed {
-                    (EventKind::StepDone { step: id, note }, StepStatus::Done)
-                } else {
-                    (EventKind::StepSatisfied { step: id, note }, StepStatus::Satisfied)
-                };
-                self.emitter.send(kind);
-                status
+            StepResult::Executed(result) => self.record_action_result(step, result),
+            StepResult::Registered(result, value) => {
+                self.register(step, &value);
+                self.record_action_result(step, result)
             }
-            StepResult::Executed(ActionResult::Failed(trouble)) => self.record_failure(step, vec![trouble], false, report),
-            StepResult::Impossible(troubles) => self.record_failure(step, troubles, false, report),
-            StepResult::Executed(ActionResult::LockLost) => {
-                report.lock_lost = true;
-                self.record_failure(step, vec![Issue::new("another operator took the lock", "")], false, report)
-            }
-            StepResult::Unreachable(error) => self.record_failure(step, vec![Issue::new(error.to_string(), error.hint())], true, report),
+            StepResult::Impossible(troubles) => self.record_failure(step, troubles, false),
+            StepResult::Unreachable(error) => self.record_failure(step, vec![Issue::new(error.to_string(), error.hint())], true),
+        };
+        if let Some(known) = self.statuses.get_mut(id as usize) {
+            *known = status;
         }
     }
 
-    fn record_failure(&self, step: &PlanStep, issues: Vec<Issue>, unreachable: bool, report: &mut ExecutionReport) -> StepStatus {
+    fn record_action_result(&mut self, step: &PlanStep, result: ActionResult) -> StepStatus {
+        match result {
+            ActionResult::Done { note, changed, warning } => {
+                if !warning.is_empty() {
+                    self.engine.emitter().send_notice(Some(step.host), warning, true);
+                }
+                self.report.changed_steps += u32::from(changed);
+                if let Action::StartLauncher(_) = step.action {
+                    self.report.launched_hosts.push(step.host);
+                    self.engine.emitter.send(EventKind::LauncherStarted { host: u32::try_from(step.host).unwrap_or(u32::MAX) });
+                }
+                let (kind, status) = if changed {
+                    (EventKind::StepDone { step: step.id, note }, StepStatus::Done)
+                } else {
+                    (EventKind::StepSatisfied { step: step.id, note }, StepStatus::Satisfied)
+                };
+                self.engine.emitter.send(kind);
+                status
+            }
+            ActionResult::Skipped(note) => {
+                self.engine.emitter.send(EventKind::StepSkipped { step: step.id, note });
+                StepStatus::Skipped
+            }
+            ActionResult::Failed(trouble) => self.record_failure(step, vec![trouble], false),
+            ActionResult::LockLost => {
+                self.report.lock_lost = true;
+                self.record_failure(step, vec![Issue::new("another operator took the lock", "")], false)
+            }
+        }
+    }
+
+    /// Keeps a registered value for the later steps of its host, or of every host.
+    fn register(&mut self, step: &PlanStep, value: &(String, String)) {
+        let shared = matches!(&step.action, Action::RunTask(run) if run.task.shares_value);
+        for (_, values) in self.registered.iter_mut().enumerate().filter(|(host, _)| shared || *host == step.host) {
+            values.retain(|(name, _)| *name != value.0);
+            values.push(value.clone());
+        }
+    }
+
+    fn record_failure(&mut self, step: &PlanStep, issues: Vec<Issue>, unreachable: bool) -> StepStatus {
         let error = issues.iter().map(|t| t.message.as_str()).collect::<Vec<_>>().join("; ");
         let mut hints: Vec<&str> = issues.iter().map(|t| t.hint.as_str()).filter(|h| !h.is_empty()).collect();
         hints.dedup();
-        self.emitter.send(EventKind::StepFailed { step: step.id, error, hint: hints.join("; ") });
-        report.failed_steps.extend(issues.into_iter().map(|trouble| FailedStep {
+        self.engine.emitter.send(EventKind::StepFailed { step: step.id, error, hint: hints.join("; "), unreachable });
+        self.report.failed_steps.extend(issues.into_iter().map(|trouble| FailedStep {
             host: step.host,
             phase: step.phase,
             issue: trouble,
@@ -201,12 +294,21 @@ async fn run_with_retries(connection: &Arc<HostConnection>, step: &PlanStep, off
     loop {
         let ended = run_step_once(connection, step, offsets, hosts).await;
         let StepResult::Unreachable(error) = &ended else { return ended };
-        if !error.is_retryable() || tries >= MAX_TRIES || matches!(error, RemoteError::Timeout { .. }) {
+        // A task goes on meanwhile: its end is waited for as long as the network is away.
+        let waits = matches!(step.action, Action::WaitForTasks(_));
+        if !error.is_retryable() || tries >= MAX_TRIES && !waits || matches!(error, RemoteError::Timeout { .. }) {
             return ended;
         }
         connection.emit_step_retry(step.id, error);
-        tokio::time::sleep(Duration::from_millis(500 << tries)).await;
+        tokio::time::sleep(Duration::from_millis(500 << tries.min(MAX_TRIES))).await;
         tries += 1;
+    }
+}
+
+fn judge_task(step: &PlanStep, run: &RunTask, output: &CommandOutput) -> StepResult {
+    match (step.action.judge(output), run.registered_value(output)) {
+        (result @ ActionResult::Done { .. }, Some(value)) => StepResult::Registered(result, value),
+        (result, _) => StepResult::Executed(result),
     }
 }
 
@@ -236,29 +338,5 @@ async fn run_step_once(connection: &Arc<HostConnection>, step: &PlanStep, offset
                 )),
             }
         }
-    }
-}
-
-/// What a fetch brought, in words; a log that shrank is not complete.
-fn describe_fetched_logs(fetched: &log_stream::FetchedLogs) -> String {
-    let names: Vec<String> = fetched.truncated_files.iter().map(ToString::to_string).collect();
-    if names.is_empty() {
-        return format!("{} bytes", fetched.bytes);
-    }
-    format!("{} bytes; not complete, since shorter on the host than before: {}", fetched.bytes, names.join(" "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::event::LogFile;
-
-    #[test]
-    fn truncated_logs_are_not_reported_complete() {
-        let whole = log_stream::FetchedLogs { bytes: 7, ..log_stream::FetchedLogs::default() };
-        assert_eq!(describe_fetched_logs(&whole), "7 bytes");
-        let shrunk =
-            log_stream::FetchedLogs { truncated_files: [LogFile::Launcher, LogFile::Rank { rank: 3, restart: 0 }].into(), ..whole };
-        assert_eq!(describe_fetched_logs(&shrunk), "7 bytes; not complete, since shorter on the host than before: node rank-3.0");
     }
 }

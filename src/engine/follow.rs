@@ -110,10 +110,10 @@ impl Engine {
         let (up, mut reports) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let end = CancellationToken::new();
         let mut watchers = JoinSet::new();
-        for (link, site) in self.connections.iter().zip(&run.hosts) {
+        for (link, host_context) in self.connections.iter().zip(&run.hosts) {
             let follower = LogFollower {
                 connection: link.clone(),
-                context: site.clone(),
+                context: host_context.clone(),
                 offsets: offsets.clone(),
                 host_count: run.hosts.len(),
                 purpose: if run.read_only { LogStreamPurpose::Read } else { LogStreamPurpose::Supervise },
@@ -122,8 +122,8 @@ impl Engine {
             watchers.spawn(follower.run(end.clone()));
         }
         drop(up);
-        for (link, site) in self.connections.iter().zip(&run.hosts).filter(|_| !run.return_when_running && !run.read_only) {
-            watchers.spawn(host_metrics_stream::stream_host_metrics(link.clone(), site.clone(), run.hosts.len(), end.clone()));
+        for (link, host_context) in self.connections.iter().zip(&run.hosts).filter(|_| !run.return_when_running && !run.read_only) {
+            watchers.spawn(host_metrics_stream::stream_host_metrics(link.clone(), host_context.clone(), run.hosts.len(), end.clone()));
         }
         let mut follower = Follower {
             engine: self,
@@ -156,8 +156,8 @@ impl Engine {
     /// Tells the hosts that they guard their ranks alone from now on. Where that fails they notice it by themselves within 30 s.
     async fn notify_detached(&self, contexts: &[HostContext]) {
         let mut tasks = JoinSet::new();
-        for (link, site) in self.connections.iter().cloned().zip(contexts) {
-            let command = plan::protocol::log_frames::detach_command(site);
+        for (link, context) in self.connections.iter().cloned().zip(contexts) {
+            let command = plan::protocol::log_frames::detach_command(context);
             tasks.spawn(async move {
                 match tokio::time::timeout(command.timeout, link.exec_priority(&command)).await {
                     Ok(Ok(_)) => {}
@@ -174,10 +174,11 @@ impl Engine {
     /// Kills every process of a run on all its hosts, in the session that is kept free for it.
     pub(crate) async fn kill_all_ranks(&self, contexts: &[HostContext]) {
         let mut tasks = JoinSet::new();
-        for (link, site) in self.connections.iter().cloned().zip(contexts.iter().cloned()) {
+        for (link, host_context) in self.connections.iter().cloned().zip(contexts.iter().cloned()) {
             tasks.spawn(async move {
                 let Execution::Script(command) =
-                    Action::StopRanks(StopRanks { context: site, grace: None, by_request: true, restore_scripts: false }).execution()
+                    Action::StopRanks(StopRanks { context: host_context, grace: None, by_request: true, restore_scripts: false })
+                        .execution()
                 else {
                     return;
                 };
@@ -323,10 +324,10 @@ impl Follower<'_> {
         }
         let grace = if goal == RunGoal::Kill { None } else { Some(self.run.stop_grace) };
         let ordered = !self.stopped_for_failure;
-        for (link, site) in self.engine.connections.iter().cloned().zip(self.run.hosts.iter().cloned()) {
+        for (link, host_context) in self.engine.connections.iter().cloned().zip(self.run.hosts.iter().cloned()) {
             let emit = self.engine.emitter.clone();
             self.stop_tasks.spawn(async move {
-                let action = Action::StopRanks(StopRanks { context: site, grace, by_request: ordered, restore_scripts: false });
+                let action = Action::StopRanks(StopRanks { context: host_context, grace, by_request: ordered, restore_scripts: false });
                 let Execution::Script(command) = action.execution() else { return (link.host_index(), false) };
                 emit.send(EventKind::RanksSignaled {
                     host: link.event_host_index(),
@@ -339,7 +340,7 @@ impl Follower<'_> {
                             emit.send_notice(Some(link.host_index()), trouble.message, true);
                             false
                         }
-                        ActionResult::LockLost => false,
+                        ActionResult::LockLost | ActionResult::Skipped(_) => false,
                     },
                     Err(error) => {
                         emit.send_notice(Some(link.host_index()), format!("its ranks could not be stopped: {error}"), true);
@@ -358,11 +359,11 @@ impl Follower<'_> {
         events: &mut mpsc::Receiver<LogStreamEvent>,
     ) {
         let Ok((host, _)) = stopped else { return };
-        let patience = tokio::time::sleep(Duration::from_secs(3));
-        tokio::pin!(patience);
+        let finish_timeout = tokio::time::sleep(Duration::from_secs(3));
+        tokio::pin!(finish_timeout);
         while !self.gang.has_launcher_ended(host) {
             tokio::select! {
-                () = &mut patience => { self.gang.mark_launcher_killed(host); }
+                () = &mut finish_timeout => { self.gang.mark_launcher_killed(host); }
                 report = events.recv() => match report {
                     Some(report) => self.handle_log_event(&report),
                     None => self.gang.mark_launcher_killed(host),
@@ -379,7 +380,7 @@ impl Follower<'_> {
     }
 
     /// Whether the ranks that failed did so because they were stopped from elsewhere: their hosts are asked, at most for so long.
-    async fn query_stopped_elsewhere(&mut self, patience: Duration) -> bool {
+    async fn query_stopped_elsewhere(&mut self, finish_timeout: Duration) -> bool {
         if let Some(known) = self.stopped_elsewhere {
             return known;
         }
@@ -388,10 +389,10 @@ impl Follower<'_> {
         }
         let mut asked = JoinSet::new();
         for host in self.gang.culprits().iter().map(|failure| failure.host).take(MAX_QUERIED_HOSTS) {
-            let (Some(link), Some(site)) = (self.engine.connections.get(host).cloned(), self.run.hosts.get(host)) else { continue };
-            let command = plan::protocol::log_frames::stop_check_command(site);
+            let (Some(link), Some(context)) = (self.engine.connections.get(host).cloned(), self.run.hosts.get(host)) else { continue };
+            let command = plan::protocol::log_frames::stop_check_command(context);
             asked.spawn(async move {
-                let answer = tokio::time::timeout(patience, link.exec_priority(&command)).await;
+                let answer = tokio::time::timeout(finish_timeout, link.exec_priority(&command)).await;
                 answer.ok().map(|answer| answer.is_ok_and(|output| output.stdout_text().trim() == "stopped"))
             });
         }
@@ -418,8 +419,8 @@ impl Follower<'_> {
             return;
         }
         for host in self.gang.culprits().iter().map(|failure| failure.host) {
-            if let (Some(link), Some(site)) = (self.engine.connections.get(host), self.run.hosts.get(host)) {
-                self.postmortem.request(link, site);
+            if let (Some(link), Some(context)) = (self.engine.connections.get(host), self.run.hosts.get(host)) {
+                self.postmortem.request(link, context);
             }
         }
     }

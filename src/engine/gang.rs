@@ -72,9 +72,11 @@ impl Gang {
             LogStreamEvent::ProcessStarted(_, LogFile::Rank { rank, .. }, _) => {
                 self.rank_exits.insert(rank, None);
             }
+            // A task has ended before the gang starts.
+            LogStreamEvent::ProcessEnded(_, LogFile::Task { .. }, ..) => {}
             LogStreamEvent::ProcessEnded(host, file, exit, when, uncertainty) => {
                 let rank = match file {
-                    LogFile::Launcher => {
+                    LogFile::Launcher | LogFile::Task { .. } => {
                         if let Some(node) = self.launcher_exits.get_mut(host) {
                             *node = Some(exit);
                         }
@@ -105,7 +107,7 @@ impl Gang {
                 self.give_up_reasons.insert(host, why.clone());
                 self.record_failure(ProcessFailure { host, rank: None, exit: Exit::Killed, ended_at: 0, ended_at_uncertainty: 0 });
             }
-            LogStreamEvent::ProcessStarted(_, LogFile::Launcher, _) | LogStreamEvent::Log(..) => {}
+            LogStreamEvent::ProcessStarted(_, LogFile::Launcher | LogFile::Task { .. }, _) | LogStreamEvent::Log(..) => {}
         }
     }
 

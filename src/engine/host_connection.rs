@@ -196,13 +196,13 @@ impl HostConnection {
 
     /// Tells how full the disk under the run directory is, and warns once when it is nearly full: a rank whose log cannot grow dies.
     pub(crate) fn report_disk_space(&self, free: u64, total: u64) {
-        let mut told = self.disk_reported_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut reported = self.disk_reported_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A host may say it as often as it likes.
-        if told.is_some_and(|when| when.elapsed() < Duration::from_secs(1)) {
+        if reported.is_some_and(|when| when.elapsed() < Duration::from_secs(1)) {
             return;
         }
-        *told = Some(Instant::now());
-        drop(told);
+        *reported = Some(Instant::now());
+        drop(reported);
         self.emitter.send(EventKind::DiskSpace { host: self.event_host_index(), free, total });
         if total > 0 && free < total / 10 && !self.disk_warning_sent.swap(true, Ordering::Relaxed) {
             let text = format!("{} MiB of {} are free under the run directory: a rank whose log cannot grow dies", free >> 20, total >> 20);
@@ -221,14 +221,14 @@ impl HostConnection {
             LogStreamEvent::ProcessEnded(_, file, ..) => (true, Some(*file)),
             LogStreamEvent::RunMissing(_) | LogStreamEvent::HostGivenUp(..) => (true, None),
         };
-        let mut told = self.reported_events.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if told.0 != run {
-            *told = (run.to_owned(), HashSet::new());
+        let mut reported = self.reported_events.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if reported.0 != run {
+            *reported = (run.to_owned(), HashSet::new());
         }
-        if told.1.len() >= MAX_REPORTED_EVENTS && !told.1.contains(&what) {
+        if reported.1.len() >= MAX_REPORTED_EVENTS && !reported.1.contains(&what) {
             return Err(format!("the host tells of more than {MAX_REPORTED_EVENTS} starts and ends"));
         }
-        Ok(told.1.insert(what))
+        Ok(reported.1.insert(what))
     }
 
     /// A warning about this host, unless it was said before: a resumed stream says again what it found. After 256 nothing more is said.

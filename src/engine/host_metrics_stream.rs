@@ -65,7 +65,7 @@ async fn read_stream_until_lost(connection: &HostConnection, command: &RemoteCom
         Err(error) => return error,
     };
     let (mut reader, begun) = (MetricsReader::default(), Instant::now());
-    let mut told = (0, 0);
+    let mut reported = (0, 0);
     loop {
         let bytes = match tokio::time::timeout(SILENCE_TIMEOUT, stream.output.recv()).await {
             Ok(Some(Ok(bytes))) => bytes,
@@ -76,8 +76,8 @@ async fn read_stream_until_lost(connection: &HostConnection, command: &RemoteCom
         let at = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
         let host = connection.event_host_index();
         for news in reader.push(&bytes, at) {
-            told = if told.0 == at / 1000 { (told.0, told.1 + 1) } else { (at / 1000, 1) };
-            if told.1 > MAX_EVENTS_PER_SECOND {
+            reported = if reported.0 == at / 1000 { (reported.0, reported.1 + 1) } else { (at / 1000, 1) };
+            if reported.1 > MAX_EVENTS_PER_SECOND {
                 continue;
             }
             connection.emitter().send(match news {
@@ -91,7 +91,7 @@ async fn read_stream_until_lost(connection: &HostConnection, command: &RemoteCom
                     EventKind::GpusUnavailable { host, error }
                 }
                 MetricsEvent::Processes(processes) => EventKind::GpuProcesses { host, processes },
-                MetricsEvent::Host(vitals) => EventKind::HostMetrics { host, metrics: vitals },
+                MetricsEvent::Host(metrics) => EventKind::HostMetrics { host, metrics },
             });
         }
     }

@@ -108,18 +108,18 @@ impl Engine {
             // Until there is a first one they are asked one after the other.
             let group = if taken.is_empty() { 1 } else { usize::MAX };
             let mut tasks = JoinSet::new();
-            for (index, site) in sites.by_ref().take(group) {
+            for (index, context) in sites.by_ref().take(group) {
                 let Some(link) = self.connections.get(index).cloned() else { continue };
-                let who = identity.clone();
-                tasks.spawn(async move { ((index, site.clone()), acquire_lock(&link, &site, &who, until, force).await) });
+                let owner = identity.clone();
+                tasks.spawn(async move { ((index, context.clone()), acquire_lock(&link, &context, &owner, until, force).await) });
             }
             while let Some(done) = tasks.join_next().await {
                 match done {
-                    Ok((site, Ok(run))) => {
-                        current.push((site.0, run));
-                        taken.push(site);
+                    Ok((context, Ok(run))) => {
+                        current.push((context.0, run));
+                        taken.push(context);
                     }
-                    Ok((site, Err(error))) if is_tolerable(&error) => without.push((site.0, error)),
+                    Ok((context, Err(error))) if is_tolerable(&error) => without.push((context.0, error)),
                     Ok((_, Err(error))) => trouble = Some(error),
                     Err(_) => {}
                 }
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     async fn release_locks(&self, contexts: &[(usize, HostContext)]) {
-        let commands = contexts.iter().map(|(index, site)| (*index, lock::release_lock_command(site))).collect();
+        let commands = contexts.iter().map(|(index, context)| (*index, lock::release_lock_command(context))).collect();
         self.fan_out(commands, |index, answer| {
             if let Err(error) = answer {
                 tracing::warn!(host = index, %error, "the lock was not given back; it ends by age");
@@ -201,11 +201,11 @@ async fn read_lock(connection: &Arc<HostConnection>, context: &HostContext) -> R
 /// no other.
 async fn run_heartbeat(engine: Engine, contexts: Vec<(usize, HostContext)>, end: CancellationToken) {
     let mut hosts = JoinSet::new();
-    for (index, site) in contexts {
+    for (index, context) in contexts {
         let Some(link) = engine.connections.get(index).cloned() else { continue };
         let end = end.clone();
         hosts.spawn(async move {
-            let command = lock::renew_lock_command(&site);
+            let command = lock::renew_lock_command(&context);
             while end.run_until_cancelled(tokio::time::sleep(HEARTBEAT_INTERVAL)).await.is_some() {
                 match tokio::time::timeout(command.timeout, link.exec(&command)).await {
                     Ok(Ok(_)) => {}
@@ -300,7 +300,8 @@ mod tests {
         let connect: Arc<dyn HostConnector> = Arc::new(StubConnector(hosts));
         let (emit, _events) = Emitter::new();
         let engine = Engine::new(&connect, 2, 1, emit);
-        let site = |host: usize| HostContext { lock_token: Some("tok".to_owned()), ..HostContext::new("n", format!("gpu0{host}"), "/r") };
+        let context =
+            |host: usize| HostContext { lock_token: Some("tok".to_owned()), ..HostContext::new("n", format!("gpu0{host}"), "/r") };
         let who = LockIdentity {
             token: "tok".to_owned(),
             owner: "me".to_owned(),
@@ -308,7 +309,7 @@ mod tests {
             pid: 1,
             is_process_alive: |_| true,
         };
-        let held = engine.lock_hosts(vec![(0, site(0)), (1, site(1))], &who, Duration::ZERO, false).await;
+        let held = engine.lock_hosts(vec![(0, context(0)), (1, context(1))], &who, Duration::ZERO, false).await;
         assert!(held.is_ok());
         let _step = engine.forks.clone().acquire_owned().await;
         let twice = async {

@@ -90,6 +90,10 @@ struct LogStreamSession<'a> {
     sink: StreamEventTarget<'a>,
     without_logs_poll: Option<Duration>,
     truncated_files: BTreeSet<LogFile>,
+    /// Files whose end was reached.
+    current_files: BTreeSet<LogFile>,
+    /// Bytes of the frame that is being read.
+    frame_bytes: u64,
     received_bytes: u64,
     ack_count: u64,
 }
@@ -254,6 +258,8 @@ async fn run_stream_once(
         sink: target,
         without_logs_poll: no_logs,
         truncated_files: shrunk,
+        current_files: BTreeSet::new(),
+        frame_bytes: 0,
         received_bytes: 0,
         ack_count: 0,
     }
@@ -265,7 +271,7 @@ impl LogStreamSession<'_> {
     async fn read_until_end(&mut self) -> Result<StreamEnd, LogStreamError> {
         let mut reader = LogFrameReader::default();
         let mut silent = Instant::now() + SILENCE_TIMEOUT;
-        let mut look = Instant::now() + self.without_logs_poll.unwrap_or(DISK_SPACE_POLL_INTERVAL);
+        let mut next_poll = Instant::now() + self.without_logs_poll.unwrap_or(DISK_SPACE_POLL_INTERVAL);
         loop {
             while let Some(frame) = reader.next_frame().map_err(|e| protocol_error(e.to_string()))? {
                 if !self.handle_frame(frame).await? {
@@ -279,11 +285,11 @@ impl LogStreamSession<'_> {
                     None => return Err(connection_lost_error("the log stream ended".to_owned())),
                 },
                 () = tokio::time::sleep_until(silent) => return Err(connection_lost_error(format!("the log stream was silent for {} s", SILENCE_TIMEOUT.as_secs()))),
-                () = tokio::time::sleep_until(look), if self.without_logs_poll.is_some() => {
+                () = tokio::time::sleep_until(next_poll), if self.without_logs_poll.is_some() => {
                     if self.connection.emitter().can_store_logs().await {
                         return Ok(StreamEnd::DiskSpaceAvailable);
                     }
-                    look = Instant::now() + DISK_SPACE_POLL_INTERVAL;
+                    next_poll = Instant::now() + DISK_SPACE_POLL_INTERVAL;
                     continue;
                 }
             }
@@ -306,6 +312,12 @@ impl LogStreamSession<'_> {
                 emit_stream_event(self.connection, &event);
                 Ok(true)
             }
+        }
+    }
+
+    fn report_current(&mut self, file: LogFile, is_current: bool) {
+        if is_current && matches!(self.sink, StreamEventTarget::Follower(_)) && self.current_files.insert(file) {
+            self.connection.emitter().send(EventKind::LogCurrent { host: self.connection.event_host_index(), file });
         }
     }
 
@@ -335,8 +347,12 @@ impl LogStreamSession<'_> {
                 let end = offset + bytes.len() as u64;
                 self.offsets.insert(file, end);
                 self.received_bytes += bytes.len() as u64;
+                self.frame_bytes += bytes.len() as u64;
                 if last {
+                    // A host fills its frames while it has more.
+                    let is_current = std::mem::take(&mut self.frame_bytes) < log_frames::MAX_FRAME_BYTES;
                     self.acknowledge().await?;
+                    self.report_current(file, is_current);
                 }
                 self.forward_if_new(LogStreamEvent::Log(host, file, bytes)).await
             }

@@ -85,6 +85,8 @@ pub(super) fn emit_stream_event(connection: &HostConnection, event: &LogStreamEv
         LogStreamEvent::ProcessEnded(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
             EventKind::RankExited { host, rank, restart, exit, ended_at: when, uncertainty, stopped: None }
         }
+        // The step of a task tells how it ended.
+        LogStreamEvent::ProcessStarted(_, LogFile::Task { .. }, _) | LogStreamEvent::ProcessEnded(_, LogFile::Task { .. }, ..) => return,
         LogStreamEvent::RunMissing(_) | LogStreamEvent::Log(..) | LogStreamEvent::HostGivenUp(..) => return,
     };
     connection.emitter().send(kind);

@@ -42,11 +42,11 @@ impl Remote for ScriptedHost {
 
     fn open_stream<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>> {
         let (sender, output) = byte_channel(command.output_limit);
-        let (input, told) = mpsc::channel(64);
+        let (input, reported) = mpsc::channel(64);
         if let HostBehavior::Sends(text) = self.behavior {
             assert!(sender.send(Bytes::from_static(text.as_bytes()), |_| RemoteError::Protocol { what: String::new() }));
         }
-        self.open_streams.lock().expect("whole").push((sender, told));
+        self.open_streams.lock().expect("whole").push((sender, reported));
         Box::pin(async { Ok(RemoteStream { output, input }) })
     }
 
@@ -116,11 +116,11 @@ async fn follow_scripted_host(behavior: HostBehavior, enough: impl Fn(&[LogStrea
         events: up,
     };
     let watcher = tokio::spawn(follower.run(end.clone()));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let heard = async {
-        while !enough(&told, tries.load(Ordering::Relaxed)) {
+        while !enough(&reported, tries.load(Ordering::Relaxed)) {
             if let Ok(Some(report)) = tokio::time::timeout(Duration::from_millis(20), reports.recv()).await {
-                told.push(report);
+                reported.push(report);
             }
         }
     };
@@ -128,20 +128,20 @@ async fn follow_scripted_host(behavior: HostBehavior, enough: impl Fn(&[LogStrea
     end.cancel();
     watcher.await.expect("it ends");
     stored.abort();
-    (told, tries.load(Ordering::Relaxed))
+    (reported, tries.load(Ordering::Relaxed))
 }
 
-fn has_given_up(told: &[LogStreamEvent], _: usize) -> bool {
-    matches!(told.last(), Some(LogStreamEvent::HostGivenUp(..)))
+fn has_given_up(reported: &[LogStreamEvent], _: usize) -> bool {
+    matches!(reported.last(), Some(LogStreamEvent::HostGivenUp(..)))
 }
 
 #[tokio::test]
 async fn fatal_errors_give_up_lost_network_retries_forever() {
-    let (told, tries) = follow_scripted_host(HostBehavior::RefusesConnection, has_given_up).await;
-    assert_eq!(told, [LogStreamEvent::HostGivenUp(0, "its key has changed; mend it (tried for 0 s)".to_owned())]);
+    let (reported, tries) = follow_scripted_host(HostBehavior::RefusesConnection, has_given_up).await;
+    assert_eq!(reported, [LogStreamEvent::HostGivenUp(0, "its key has changed; mend it (tried for 0 s)".to_owned())]);
     assert!(tries > 3, "{tries}");
-    let (told, _) = follow_scripted_host(HostBehavior::Unreachable, |_, tries| tries >= 4).await;
-    assert_eq!(told, []);
+    let (reported, _) = follow_scripted_host(HostBehavior::Unreachable, |_, tries| tries >= 4).await;
+    assert_eq!(reported, []);
 }
 
 #[tokio::test]
@@ -155,8 +155,8 @@ async fn protocol_violations_give_up_with_reason() {
         ("P rank-2.0 7 9 11.5\n", "the host tells of rank 2, and the run has 2"),
         (many, "more than 8208 starts and ends"),
     ] {
-        let (told, _) = follow_scripted_host(HostBehavior::Sends(says), has_given_up).await;
-        let Some(LogStreamEvent::HostGivenUp(0, why)) = told.last() else { panic!("{told:?}") };
+        let (reported, _) = follow_scripted_host(HostBehavior::Sends(says), has_given_up).await;
+        let Some(LogStreamEvent::HostGivenUp(0, why)) = reported.last() else { panic!("{reported:?}") };
         assert!(why.contains(what), "{why}");
     }
 }
@@ -165,9 +165,9 @@ async fn protocol_violations_give_up_with_reason() {
 async fn full_disk_streams_events_without_logs() {
     // The log cannot be stored; what is told behind it comes with the next stream, and a host that sends logs all the same is cut off.
     let says = "P rank-0.0 7 9 11.5\nF rank-0.0 0 5\nabcd\nX rank-1.0 7 12.5\n";
-    let (told, _) = follow_scripted_host(HostBehavior::Sends(says), has_given_up).await;
+    let (reported, _) = follow_scripted_host(HostBehavior::Sends(says), has_given_up).await;
     let rank = |rank| LogFile::Rank { rank, restart: 0 };
-    assert!(matches!(told[0], LogStreamEvent::ProcessStarted(0, file, _) if file == rank(0)), "{told:?}");
-    let Some(LogStreamEvent::HostGivenUp(0, why)) = told.last() else { panic!("{told:?}") };
+    assert!(matches!(reported[0], LogStreamEvent::ProcessStarted(0, file, _) if file == rank(0)), "{reported:?}");
+    let Some(LogStreamEvent::HostGivenUp(0, why)) = reported.last() else { panic!("{reported:?}") };
     assert!(why.contains("a log that was not asked for"), "{why}");
 }

@@ -4,6 +4,7 @@
 
 pub(crate) mod emitter;
 pub(crate) mod executor;
+mod fetched_logs;
 pub(crate) mod follow;
 pub(crate) mod gang;
 pub(crate) mod host_connection;
@@ -14,7 +15,9 @@ pub(crate) mod log_stream_event;
 mod log_stream_reporting;
 pub(crate) mod postmortem;
 pub(crate) mod probes;
+mod run_task;
 pub(crate) mod scheduler;
+mod task_logs;
 
 use std::sync::Arc;
 

@@ -94,12 +94,12 @@ impl Engine {
                 link.drop_connection(&error, false).await;
                 return (Err(error), ProbeOutput::default());
             }
-            let (facts, (mut told, clock)) = tokio::join!(link.connect_and_gather_facts(&facts), probe_single_host(link, &questions));
+            let (facts, (mut output, clock)) = tokio::join!(link.connect_and_gather_facts(&facts), probe_single_host(link, &questions));
             if let Some((offset, uncertain)) = clock {
                 link.set_clock_offset(offset, uncertain);
-                told.push_text(&format!("clock {offset:.3} {uncertain:.3}\ndid clock"));
+                output.push_text(&format!("clock {offset:.3} {uncertain:.3}\ndid clock"));
             }
-            (facts, told)
+            (facts, output)
         });
         join_all(asked).await
     }
@@ -112,16 +112,16 @@ impl Engine {
             (host, link.exec(&command).await)
         }));
         for (host, answer) in answers.await {
-            let Some(told) = probe_outputs.get_mut(host) else { continue };
+            let Some(reported) = probe_outputs.get_mut(host) else { continue };
             match answer {
                 Ok(output) => {
-                    told.push_text(&output.stdout_text());
-                    if told.last_value("inside_failed").is_some() {
-                        told.push_text(&format!("inside_error {}", output.error_line()));
+                    reported.push_text(&output.stdout_text());
+                    if reported.last_value("inside_failed").is_some() {
+                        reported.push_text(&format!("inside_error {}", output.error_line()));
                     }
-                    told.set_missing_reason(probe, output.error_line());
+                    reported.set_missing_reason(probe, output.error_line());
                 }
-                Err(error) => told.set_missing_reason(probe, error.to_string()),
+                Err(error) => reported.set_missing_reason(probe, error.to_string()),
             }
         }
     }
@@ -219,7 +219,7 @@ impl Engine {
 }
 
 async fn probe_single_host(connection: &Arc<HostConnection>, probes: &HostProbes) -> (ProbeOutput, Option<(f64, f64)>) {
-    let mut told = ProbeOutput::default();
+    let mut reported = ProbeOutput::default();
     let asked = async {
         match &probes.host_command {
             Some(command) => Some(connection.exec(command).await),
@@ -235,20 +235,20 @@ async fn probe_single_host(connection: &Arc<HostConnection>, probes: &HostProbes
     let (answer, clock) = tokio::join!(asked, clocked);
     let why = match answer {
         Some(Ok(output)) => {
-            told.push_text(&output.stdout_text());
+            reported.push_text(&output.stdout_text());
             format!("it broke off: {}", output.error_line())
         }
         Some(Err(error)) => error.to_string(),
         None => "nothing was asked".to_owned(),
     };
     for probe in &probes.probes {
-        told.set_missing_reason(*probe, why.clone());
+        reported.set_missing_reason(*probe, why.clone());
     }
     match clock {
-        Ok(clock) => (told, Some(clock)),
+        Ok(clock) => (reported, Some(clock)),
         Err(why) => {
-            told.set_missing_reason(Probe::Clock, why);
-            (told, None)
+            reported.set_missing_reason(Probe::Clock, why);
+            (reported, None)
         }
     }
 }
@@ -299,25 +299,25 @@ async fn read_line(stream: &mut RemoteStream, held: &mut Vec<u8>) -> Option<Stri
 
 /// Starts a listener; it ends with the stream that comes back.
 async fn start_listeners(connection: &Arc<HostConnection>, command: &RemoteCommand) -> (ListenerStatus, Option<RemoteStream>) {
-    let mut doors = ListenerStatus::default();
+    let mut listeners = ListenerStatus::default();
     let mut stream = match connection.open_stream(command).await {
         Ok(stream) => stream,
         Err(error) => {
-            doors.failure_reason = error.to_string();
-            return (doors, None);
+            listeners.failure_reason = error.to_string();
+            return (listeners, None);
         }
     };
     let mut held = Vec::new();
     while let Some(line) = read_line(&mut stream, &mut held).await {
         let words: Vec<&str> = line.splitn(3, ' ').collect();
         match words.as_slice() {
-            ["ready", ..] => return (doors, Some(stream)),
-            ["listens", "ephemeral", port] => doors.ephemeral_port = port.parse().ok(),
-            ["listens", "given", _] => doors.given_port_open = true,
-            ["cannot", "ephemeral" | "both", why] => doors.failure_reason = format!("it could not be listened to: {why}"),
+            ["ready", ..] => return (listeners, Some(stream)),
+            ["listens", "ephemeral", port] => listeners.ephemeral_port = port.parse().ok(),
+            ["listens", "given", _] => listeners.given_port_open = true,
+            ["cannot", "ephemeral" | "both", why] => listeners.failure_reason = format!("it could not be listened to: {why}"),
             _ => {}
         }
     }
-    doors = ListenerStatus { failure_reason: "its listener broke off".to_owned(), ..ListenerStatus::default() };
-    (doors, Some(stream))
+    listeners = ListenerStatus { failure_reason: "its listener broke off".to_owned(), ..ListenerStatus::default() };
+    (listeners, Some(stream))
 }

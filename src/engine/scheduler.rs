@@ -32,7 +32,7 @@ pub(crate) fn next_steps(plan: &Plan, statuses: &[StepStatus], failure_policy: F
     let unfinished = |step: &&PlanStep| match status(step.id) {
         StepStatus::Waiting => may_start(step),
         StepStatus::Running => true,
-        StepStatus::Done | StepStatus::Satisfied | StepStatus::Failed => false,
+        StepStatus::Done | StepStatus::Satisfied | StepStatus::Skipped | StepStatus::Failed => false,
     };
     let Some(phase): Option<Phase> = plan.steps.iter().find(unfinished).map(|step| step.phase) else { return Vec::new() };
     let mut starting: Vec<u32> = Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn next_steps(plan: &Plan, statuses: &[StepStatus], failure_policy: F
                 busy_hosts.push(step.host);
                 starting.push(step.id);
             }
-            StepStatus::Waiting | StepStatus::Done | StepStatus::Satisfied | StepStatus::Failed => {}
+            StepStatus::Waiting | StepStatus::Done | StepStatus::Satisfied | StepStatus::Skipped | StepStatus::Failed => {}
         }
     }
     starting
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn possibly_live_run_keeps_its_directory() {
-        let site = |contained| HostContext { run_id: "r".to_owned(), in_container: contained, ..HostContext::new("n", "h", "/b") };
-        let mut plan = Plan::empty(vec![site(true), site(false)]);
+        let context = |contained| HostContext { run_id: "r".to_owned(), in_container: contained, ..HostContext::new("n", "h", "/b") };
+        let mut plan = Plan::empty(vec![context(true), context(false)]);
         for (host, phase) in
             [(0, Phase::Stop), (1, Phase::Stop), (0, Phase::Remove), (1, Phase::Remove), (0, Phase::Clean), (1, Phase::Clean)]
         {

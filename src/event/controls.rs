@@ -17,6 +17,8 @@ pub struct DashboardCapabilities {
     pub role: DashboardRole,
     /// Set while the plan awaits confirmation: what starting it would do.
     pub start_summary: Option<String>,
+    /// With it: what would run, a fact a line.
+    pub plan_lines: Vec<String>,
     /// A run is followed: it can be stopped, killed and torn down.
     pub can_control: bool,
     /// The run can be launched again.
@@ -27,7 +29,14 @@ pub struct DashboardCapabilities {
 
 impl DashboardCapabilities {
     pub fn view_only(role: DashboardRole) -> DashboardCapabilities {
-        DashboardCapabilities { role, start_summary: None, can_control: false, can_restart: false, can_tear_down: false }
+        DashboardCapabilities {
+            role,
+            start_summary: None,
+            plan_lines: Vec::new(),
+            can_control: false,
+            can_restart: false,
+            can_tear_down: false,
+        }
     }
 }
 

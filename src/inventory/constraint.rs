@@ -24,13 +24,13 @@ enum ConstraintResult {
 pub(super) fn check_constraints(evaluator: &Evaluator<'_>, node: &YamlNode, errors: &mut InventoryErrors) {
     let expressions = collect_expressions(node, errors);
     let mut hint = None;
-    for (expression, place) in &expressions {
-        match evaluate_constraint(evaluator, expression, place, errors) {
+    for (expression, location) in &expressions {
+        match evaluate_constraint(evaluator, expression, location, errors) {
             ConstraintResult::Violated => {
                 let hint = hint.get_or_insert_with(|| constraint_hint(evaluator, &expressions));
                 errors.report(
-                    place,
-                    format!("the constraint `{}` does not hold{}", shorten(expression), describe_values(evaluator, expression, place)),
+                    location,
+                    format!("the constraint `{}` does not hold{}", shorten(expression), describe_values(evaluator, expression, location)),
                     hint.clone(),
                 );
             }
@@ -46,7 +46,7 @@ fn collect_expressions<'a>(node: &'a YamlNode, errors: &mut InventoryErrors) -> 
     } else {
         node.items().iter().filter_map(|item| errors.read_text(item).map(|text| (text, &item.location))).collect()
     };
-    items.into_iter().map(|(text, place)| (strip_braces(&text), place)).collect()
+    items.into_iter().map(|(text, location)| (strip_braces(&text), location)).collect()
 }
 
 /// The expression alone, also where somebody wrote it in braces.
@@ -70,12 +70,12 @@ fn evaluate_constraint(
             Ok(true) if value.kind() == minijinja::value::ValueKind::Bool => ConstraintResult::Satisfied,
             Ok(false) if value.kind() == minijinja::value::ValueKind::Bool => ConstraintResult::Violated,
             _ => {
-                let says = format!(
+                let message = format!(
                     "the constraint `{}` evaluates to {}, which is neither true nor false",
                     shorten(expression),
                     shorten(&value.to_string())
                 );
-                errors.report(location, says, "write a comparison, for example num_heads % world_size == 0");
+                errors.report(location, message, "write a comparison, for example num_heads % world_size == 0");
                 ConstraintResult::Invalid
             }
         },
@@ -153,9 +153,9 @@ fn find_gang_sizes(evaluator: &Evaluator<'_>, expressions: &[(String, &SourceLoc
     let fits = |nproc: &u32| {
         let trial = Evaluator::new(EvalInputs { nproc_override: Some(*nproc), ..part.clone() });
         let mut ignored = InventoryErrors::default();
-        expressions.iter().all(|(expression, place)| {
+        expressions.iter().all(|(expression, location)| {
             matches!(
-                evaluate_constraint(&trial, expression, place, &mut ignored),
+                evaluate_constraint(&trial, expression, location, &mut ignored),
                 ConstraintResult::Satisfied | ConstraintResult::Undetermined
             )
         })

@@ -209,7 +209,7 @@ fn parse_mounts(list: &YamlNode, errors: &mut InventoryErrors) -> Vec<Mount> {
             mount.target.truncate(mount.target.trim_end_matches('/').len());
         }
         match validate_mount(&mount) {
-            Err((says, hint)) => errors.report(&item.location, says, hint),
+            Err((message, hint)) => errors.report(&item.location, message, hint),
             Ok(()) if all.iter().any(|other| other.target == mount.target) => {
                 errors.report(&item.location, format!("`{}` is mounted twice", shorten(&mount.target)), "keep one of them");
             }
@@ -254,13 +254,13 @@ fn validate_mount(mount: &Mount) -> Result<(), (String, String)> {
     // What is not known yet stands in angle brackets.
     let unknown = |path: &str| path.starts_with('<');
     if !from.starts_with('/') && !at_home && !unknown(from) {
-        let says = format!("the host's path `{}` is relative", shorten(from));
+        let message = format!("the host's path `{}` is relative", shorten(from));
         let hint = if from.starts_with('~') {
             "~ works only for the ssh user's own home: ~/…"
         } else {
             "write an absolute path, or ~/ for the ssh user's home"
         };
-        return Err((says, hint.to_owned()));
+        return Err((message, hint.to_owned()));
     }
     if !to.starts_with('/') && !unknown(to) {
         return Err((format!("the container's path `{}` is not absolute", shorten(to)), "write an absolute path".to_owned()));
@@ -275,8 +275,8 @@ fn validate_mount(mount: &Mount) -> Result<(), (String, String)> {
         ));
     }
     if from.contains([',', '"']) || to.contains([',', '"']) {
-        let says = "a `,` or `\"` in a mount's path would end the path in docker's --mount".to_owned();
-        return Err((says, "use a path without one, or a symbolic link to it".to_owned()));
+        let message = "a `,` or `\"` in a mount's path would end the path in docker's --mount".to_owned();
+        return Err((message, "use a path without one, or a symbolic link to it".to_owned()));
     }
     Ok(())
 }

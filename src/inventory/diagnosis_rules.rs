@@ -156,8 +156,8 @@ fn parse_rule(node: &YamlNode, errors: &mut InventoryErrors) -> Option<Diagnosis
     }
     let id = parse_text(node.get("id"), errors).unwrap_or_default();
     if id.is_empty() || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
-        let place = node.get("id").map_or(&node.location, |id| &id.location);
-        errors.report(place, "a rule needs an id of a-z, 0-9 and -", "for example id: dataset-missing");
+        let location = node.get("id").map_or(&node.location, |id| &id.location);
+        errors.report(location, "a rule needs an id of a-z, 0-9 and -", "for example id: dataset-missing");
     }
     let role = node.get("role").map_or(Some(Blame::Cause), |node| match parse_text(Some(node), errors).as_deref() {
         Some("cause") => Some(Blame::Cause),
@@ -224,7 +224,7 @@ fn parse_matcher(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RuleMa
             for (text, at) in patterns {
                 match compile_pattern(&text) {
                     Ok(regex) => compiled.push(regex),
-                    Err((says, hint)) => errors.report(&at.location, says, hint),
+                    Err((message, hint)) => errors.report(&at.location, message, hint),
                 }
             }
             (errors.problems.len() == before).then_some(RuleMatcher::Lines(compiled))
@@ -239,8 +239,8 @@ fn parse_matcher(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RuleMa
 pub fn compile_pattern(text: &str) -> Result<Regex, (String, String)> {
     let regex = RegexBuilder::new(text).unicode(false).size_limit(MAX_PATTERN_BYTES).dfa_size_limit(MAX_PATTERN_BYTES).build();
     let regex = regex.map_err(|error| {
-        let says = error.to_string();
-        let last = says.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or(&says).to_owned();
+        let message = error.to_string();
+        let last = message.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or(&message).to_owned();
         let hint = match &error {
             regex::Error::CompiledTooBig(_) => "use smaller repetitions",
             _ if last.contains("Unicode not allowed") => "character classes are ASCII only: write (甲|乙) instead of [甲乙]",
@@ -297,12 +297,12 @@ impl LocalizedTemplate {
     pub fn fill(&self, chinese: bool, groups: &BTreeMap<String, String>) -> String {
         let mut text = if chinese { self.zh.clone() } else { self.en.clone() };
         for (name, value) in groups {
-            let place = format!("{{{name}}}");
+            let placeholder = format!("{{{name}}}");
             // A pattern may match without this group: then nothing is named, and no gap is left.
             if value.is_empty() {
-                text = text.replace(&format!("{place} "), "");
+                text = text.replace(&format!("{placeholder} "), "");
             }
-            text = text.replace(&place, value);
+            text = text.replace(&placeholder, value);
         }
         // Nothing was matched that would stand at the end: `a port is taken already: `.
         text.truncate(text.trim_end_matches([':', '：', ' ']).len());

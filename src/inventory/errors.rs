@@ -78,9 +78,9 @@ impl InventoryErrors {
     pub(super) fn validated_text(&mut self, node: &YamlNode, valid: impl Fn(&str) -> Result<(), (String, String)>) -> Option<String> {
         let text = self.read_text(node)?;
         if !node.is_unknown()
-            && let Err((says, hint)) = valid(&text)
+            && let Err((message, hint)) = valid(&text)
         {
-            self.report(&node.location, says, hint);
+            self.report(&node.location, message, hint);
             return None;
         }
         Some(text)
@@ -191,8 +191,8 @@ impl InventoryErrors {
             return env;
         };
         for entry in entries {
-            if let Err((says, hint)) = validate_variable_name(&entry.key) {
-                self.report(&entry.location, says, hint);
+            if let Err((message, hint)) = validate_variable_name(&entry.key) {
+                self.report(&entry.location, message, hint);
             }
             if let Some(value) = self.read_text(&entry.value) {
                 env.insert(entry.key.clone(), value);
@@ -222,8 +222,8 @@ pub(super) fn validate_variable_name(name: &str) -> Result<(), (String, String)>
         "MASTER_PORT",
     ];
     if !shell_quote::is_variable_name(name) {
-        let says = format!("`{}` is not a variable name", shorten(name));
-        return Err((says, "use letters, digits and _, not beginning with a digit".to_owned()));
+        let message = format!("`{}` is not a variable name", shorten(name));
+        return Err((message, "use letters, digits and _, not beginning with a digit".to_owned()));
     }
     if RESERVED_VARIABLES.contains(&name) || ["TORCHELASTIC_", "ORCH_", "PET_"].iter().any(|prefix| name.starts_with(prefix)) {
         let hint = match name {

@@ -98,8 +98,8 @@ impl<'a> Evaluator<'a> {
             YamlKind::Scalar { text, .. } => match template::split_pieces(text) {
                 Ok(None) => return node.clone(),
                 Ok(Some(pieces)) => return self.evaluate_pieces(&pieces, &node.location, host),
-                Err(says) => {
-                    self.report(&node.location, says, "write {{ '{{' }} for a literal {{");
+                Err(message) => {
+                    self.report(&node.location, message, "write {{ '{{' }} for a literal {{");
                     YamlKind::Unknown(String::new())
                 }
             },
@@ -156,8 +156,8 @@ impl<'a> Evaluator<'a> {
     pub(super) fn evaluate_expression(&self, expression: &str, location: &SourceLocation, host: Option<usize>) -> TemplateValue {
         let shown = shorten(expression);
         if expression.len() > template::EXPRESSION_LIMIT {
-            let says = format!("an expression longer than {} bytes", template::EXPRESSION_LIMIT);
-            return self.report(location, says, "split it into several vars");
+            let message = format!("an expression longer than {} bytes", template::EXPRESSION_LIMIT);
+            return self.report(location, message, "split it into several vars");
         }
         let compiled = match self.environment.compile_expression(expression) {
             Ok(compiled) => compiled,
@@ -185,6 +185,12 @@ impl<'a> Evaluator<'a> {
         }
         match compiled.eval(Value::from(context)) {
             Ok(value) if value.is_undefined() => self.report(location, format!("`{shown}` is not defined"), ""),
+            // A text of the user's that looks like a variable of the script is none.
+            Ok(value) if !self.inputs.runtime.is_symbolic() && value.as_str().is_some_and(|text| text.contains('\0')) => self.report(
+                location,
+                format!("{{{{ {shown} }}}}: its result contains a NUL character, which cannot be passed to a process"),
+                "",
+            ),
             Ok(value) => TemplateValue::Known(value),
             Err(error) => self.report(location, format!("`{shown}` cannot be evaluated: {}", template::describe_error(&error)), ""),
         }

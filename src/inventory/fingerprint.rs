@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{
     ContainerGpus, ContainerSettings, ContainerUser, DeepspeedLauncher, EntrypointMode, FingerprintText, GpuSelection, GpuVisibility,
     Inventory, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, Mount, PullPolicy, Rendezvous, RuntimeValues, StartGate, StartOrder,
+    TaskCommand,
 };
 
 impl Inventory {
@@ -16,6 +17,26 @@ impl Inventory {
             Err(_) => Vec::new(),
         });
         all.get(host).cloned().unwrap_or_default()
+    }
+
+    /// What a host's tasks of `prepare` are, one `key value` a line. No part of what decides "equal": tasks have run when a launch is compared.
+    pub(crate) fn tasks_text(&self, host: usize) -> String {
+        let Ok(job) = self.job(&RuntimeValues::default()) else { return String::new() };
+        let mut lines = FingerprintLines::default();
+        for task in &job.tasks {
+            let Some(TaskCommand { script, chdir, env, creates, unless }) = task.hosts.get(host).and_then(Option::as_ref) else { continue };
+            let key = |key: &str| format!("prepare[{}].{key}", task.number);
+            lines.push(&key("run"), script);
+            for (name, value) in [("chdir", chdir), ("creates", creates), ("unless", unless), ("register", &task.register)] {
+                if let Some(value) = value {
+                    lines.push(&key(name), value);
+                }
+            }
+            for (name, value) in env {
+                lines.push(&key(&format!("env.{name}")), value);
+            }
+        }
+        lines.text
     }
 
     fn build_fingerprint(&self, job: &Job, host: usize) -> Option<FingerprintText> {

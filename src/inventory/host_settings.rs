@@ -99,6 +99,11 @@ pub struct RuntimeValues {
 }
 
 impl RuntimeValues {
+    /// Whether values stand for what only a running script knows.
+    pub(super) fn is_symbolic(&self) -> bool {
+        self.run_id.contains('\0')
+    }
+
     /// Before any of this many hosts has answered.
     pub fn unknown(hosts: usize) -> RuntimeValues {
         RuntimeValues { gpu_counts: vec![None; hosts], fabric_addresses: vec![None; hosts], ..RuntimeValues::default() }

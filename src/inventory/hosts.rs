@@ -95,13 +95,13 @@ fn expand_host_mapping(item: &YamlNode, entries: &[YamlEntry], errors: &mut Inve
                 match entry.key.as_str() {
                     "name" => entry.value = YamlNode::scalar(entry.value.location.clone(), &name, false),
                     "address" => {
-                        let place = entry.value.location.clone();
+                        let source = entry.value.location.clone();
                         match &addresses {
                             EntryAddresses::Shared => {}
                             EntryAddresses::PerHost(all) => {
-                                entry.value = YamlNode::scalar(place, all.get(i).cloned().unwrap_or_default(), false)
+                                entry.value = YamlNode::scalar(source, all.get(i).cloned().unwrap_or_default(), false)
                             }
-                            EntryAddresses::Invalid => entry.value = YamlNode { location: place, kind: YamlKind::Unknown(String::new()) },
+                            EntryAddresses::Invalid => entry.value = YamlNode { location: source, kind: YamlKind::Unknown(String::new()) },
                         }
                     }
                     _ => {}
@@ -131,8 +131,8 @@ fn parse_addresses(item: &YamlNode, count: usize, errors: &mut InventoryErrors) 
     match host_patterns::expand_pattern(text) {
         Ok(all) if all.len() == count => EntryAddresses::PerHost(all),
         Ok(all) => {
-            let says = format!("{} addresses for {count} host{}", all.len(), if count == 1 { "" } else { "s" });
-            errors.report(&node.location, says, "make both ranges equally long");
+            let message = format!("{} addresses for {count} host{}", all.len(), if count == 1 { "" } else { "s" });
+            errors.report(&node.location, message, "make both ranges equally long");
             EntryAddresses::Invalid
         }
         Err(why) => {
@@ -158,8 +158,8 @@ fn expand_host_text(text: &str, node: &YamlNode, errors: &mut InventoryErrors) -
         }
     };
     if let Some(bad) = names.iter().find(|name| !host_patterns::is_host_name(name)) {
-        let says = if bad.is_empty() { "an empty name".to_owned() } else { format!("`{}` is not a host name", shorten(bad)) };
-        errors.report(&node.location, says, hint);
+        let message = if bad.is_empty() { "an empty name".to_owned() } else { format!("`{}` is not a host name", shorten(bad)) };
+        errors.report(&node.location, message, hint);
         return Vec::new();
     }
     names.into_iter().map(|name| (name, short.clone())).collect()
@@ -353,8 +353,12 @@ pub(super) fn check_distinct_addresses(hosts: &[InventoryHost], host_nodes: &[Ya
         };
         let first = hosts.iter().take(index).find(same);
         if let (Some(first), Some(member)) = (first, host_nodes.get(index)) {
-            let place = member.get("address").map_or(&member.location, |node| &node.location);
-            errors.report(place, format!("`{}` has this address too", first.name), "list each machine once, or set ssh ports that differ");
+            let location = member.get("address").map_or(&member.location, |node| &node.location);
+            errors.report(
+                location,
+                format!("`{}` has this address too", first.name),
+                "list each machine once, or set ssh ports that differ",
+            );
         }
     }
 }
@@ -364,10 +368,10 @@ pub(super) fn parse_secrets(node: &YamlNode, check: &mut InventoryErrors) -> Vec
     let mut names: Vec<String> = Vec::new();
     for item in check.read_list(node, "for example [HF_TOKEN, WANDB_API_KEY]") {
         let Some(name) = check.read_text(item) else { continue };
-        if let Err((says, hint)) = errors::validate_variable_name(&name) {
+        if let Err((message, hint)) = errors::validate_variable_name(&name) {
             // The text may be the secret itself: it is not repeated.
-            let says = if crate::text::shell_quote::is_variable_name(&name) { says } else { "not a variable name".to_owned() };
-            check.report(&item.location, says, hint);
+            let message = if crate::text::shell_quote::is_variable_name(&name) { message } else { "not a variable name".to_owned() };
+            check.report(&item.location, message, hint);
         } else if names.contains(&name) {
             check.report(&item.location, format!("duplicate `{name}`"), "list it once");
         } else {

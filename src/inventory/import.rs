@@ -32,6 +32,8 @@ pub(crate) struct ImportedHost {
     port: Option<u16>,
     identity_file: Option<String>,
     gpus: Option<u32>,
+    /// Docker runs through `sudo -n`.
+    becomes_root: bool,
 }
 
 /// What the text is, and its hosts in their order.
@@ -118,6 +120,7 @@ fn host_from_ansible_vars(name: &str, variables: &BTreeMap<String, String>) -> I
         port: of(&["ansible_port", "ansible_ssh_port"]).and_then(|port| port.parse().ok()),
         identity_file: of(&["ansible_ssh_private_key_file", "ansible_private_key_file"]),
         gpus: None,
+        becomes_root: of(&["ansible_become"]).is_some_and(|value| matches!(value.to_lowercase().as_str(), "yes" | "true" | "on" | "1")),
     }
 }
 
@@ -275,11 +278,12 @@ pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&
 }
 
 fn format_host(host: &ImportedHost) -> String {
-    let ImportedHost { name, address, user, port, identity_file: identity, gpus } = host;
+    let ImportedHost { name, address, user, port, identity_file: identity, gpus, becomes_root } = host;
     let mut ssh = Vec::new();
     ssh.extend(user.as_ref().map(|user| format!("user: {}", quote_yaml(user))));
     ssh.extend(port.map(|port| format!("port: {port}")));
     ssh.extend(identity.as_ref().map(|identity| format!("identity: {}", quote_yaml(identity))));
+    ssh.extend(becomes_root.then(|| "become: sudo".to_owned()));
     let mut keys = vec![format!("name: {}", quote_yaml(name))];
     keys.extend(address.as_ref().map(|address| format!("address: {}", quote_yaml(address))));
     keys.extend(gpus.map(|gpus| format!("gpus: {gpus}")));
@@ -343,6 +347,14 @@ mod tests {
         assert!(read_hosts("# nothing\n").is_err());
         assert!(read_hosts("gpu01 slots=eight\n").is_err());
         assert!(read_hosts("a/b\n").is_err());
+    }
+
+    #[test]
+    fn ansible_become_becomes_sudo() {
+        let hosts = read_hosts("[gpu]\ngpu01 ansible_become=yes\ngpu02 ansible_become=false\n").expect("hosts").1;
+        let text = write_inventory("train", &hosts, None, None);
+        assert!(text.contains("  - { name: gpu01, ssh: { become: sudo } }\n  - gpu02\n"), "{text}");
+        Inventory::load(&[InventorySource { name: "made.yaml".to_owned(), text }], &[]).unwrap_or_else(|p| panic!("{p:#?}"));
     }
 
     #[test]

@@ -43,9 +43,10 @@ pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: 
     let teardown = parse_teardown(&scope, errors);
     let checks = super::check_settings::parse_checks(&scope, errors);
     let on_failure = super::on_failure::parse_on_failure(&scope, errors);
+    let tasks = super::prepare::parse_prepare(inventory, &scope, &hosts, errors);
     let log_max = super::log_settings::parse_max_log_bytes(&scope, errors);
     errors.problems.extend(scope.take_problems());
-    Some(Job { nproc_per_node, hosts, secret_names: secrets, launch, teardown, checks, on_failure, max_log_bytes: log_max })
+    Some(Job { nproc_per_node, hosts, secret_names: secrets, tasks, launch, teardown, checks, on_failure, max_log_bytes: log_max })
 }
 
 /// Evaluates every variable, also those that nothing uses.

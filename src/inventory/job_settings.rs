@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::container_settings::ContainerSettings;
+use super::task_settings::PrepareTask;
 
 /// The launch half: every value final.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +15,8 @@ pub struct Job {
     pub hosts: Vec<JobHost>,
     /// Names of the laptop's variables that are handed over secretly.
     pub secret_names: Vec<String>,
+    /// What runs before the launch.
+    pub tasks: Vec<PrepareTask>,
     /// How the ranks start.
     pub launch: LaunchSettings,
     /// What happens at the end.

@@ -51,7 +51,7 @@ pub(super) fn parse_launch(
 fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, errors: &mut InventoryErrors) -> Launcher {
     let words = ["torchrun", "accelerate", "deepspeed", "processes", "script"].map(|word| (word, word));
     let word = with.and_then(|node| errors.read_choice(node, &words)).unwrap_or("torchrun");
-    let refuse = |node: &YamlNode, says: &str, hint: &str, check: &mut InventoryErrors| check.report(&node.location, says, hint);
+    let refuse = |node: &YamlNode, message: &str, hint: &str, check: &mut InventoryErrors| check.report(&node.location, message, hint);
     let meeting = |check: &mut InventoryErrors| {
         let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)];
         rendezvous.and_then(|node| check.read_choice(node, &words)).unwrap_or(Rendezvous::Static)
@@ -98,8 +98,12 @@ fn parse_elastic_number(
     let node = node?;
     let number = errors.read_number(node, least, most);
     if !launcher.has_dynamic_ranks() && number != Some(0) {
-        let says = "only torchrun with rendezvous: c10d can restart workers or start with fewer hosts";
-        errors.report(&node.location, says, "set launch.rendezvous: c10d, or remove it: with static ranks one failed worker ends the gang");
+        let message = "only torchrun with rendezvous: c10d can restart workers or start with fewer hosts";
+        errors.report(
+            &node.location,
+            message,
+            "set launch.rendezvous: c10d, or remove it: with static ranks one failed worker ends the gang",
+        );
     }
     number
 }
@@ -138,7 +142,7 @@ fn validate_python(text: &str) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn validate_regex(text: &str) -> Result<(), (String, String)> {
+pub(super) fn validate_regex(text: &str) -> Result<(), (String, String)> {
     if text.is_empty() {
         return Err(("an empty pattern matches every line".to_owned(), "remove the key".to_owned()));
     }
@@ -176,8 +180,8 @@ pub(super) fn parse_launch_command(
         (Some(command), None) => LaunchCommand::Argv(parse_argv(evaluator, command, host, errors)),
         (None, Some(shell)) => {
             if !matches!(evaluator.launcher_name().as_str(), "script" | "processes") {
-                let says = "only `with: script` and `with: processes` support shell";
-                errors.report(&shell.location, says, "write the training script and its arguments as `command`");
+                let message = "only `with: script` and `with: processes` support shell";
+                errors.report(&shell.location, message, "write the training script and its arguments as `command`");
             }
             let text = errors.read_text(&evaluator.evaluate(shell, Some(host))).unwrap_or_default();
             if text.trim().is_empty() {
@@ -226,8 +230,8 @@ fn split_command_line(evaluator: &Evaluator<'_>, text: &str, command: &YamlNode,
     } else {
         pieces.iter().map(|piece| command_fragment(evaluator, piece, &command.location, host)).collect()
     };
-    shell_split::split_words(&parts).unwrap_or_else(|(says, hint)| {
-        errors.report(&command.location, says, hint);
+    shell_split::split_words(&parts).unwrap_or_else(|(message, hint)| {
+        errors.report(&command.location, message, hint);
         Vec::new()
     })
 }

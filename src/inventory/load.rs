@@ -27,7 +27,12 @@ impl Inventory {
         let inventory = parse_and_merge(sources, sets, &mut check).map(|read| {
             check_all_keys(&read, &mut check);
             let inventory = build_inventory(read, &mut check);
-            if let Err(problems) = inventory.job(&RuntimeValues::default()) {
+            let job = if inventory.hosts.is_empty() && inventory.slurm.is_some() {
+                inventory.slurm_job().map(drop)
+            } else {
+                inventory.job(&RuntimeValues::default()).map(drop)
+            };
+            if let Err(problems) = job {
                 check.problems.extend(problems);
             }
             inventory
@@ -55,7 +60,7 @@ impl Inventory {
     pub fn limit_hosts(&mut self, pattern: &str) -> Result<(), InventoryProblem> {
         let names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
         let kept = host_patterns::select_hosts(pattern, &names)
-            .map_err(|(says, hint)| SourceLocation::whole_file("--limit").problem(says, hint))?;
+            .map_err(|(message, hint)| SourceLocation::whole_file("--limit").problem(message, hint))?;
         let mut keep = kept.iter().copied();
         self.hosts.retain(|_| keep.next().unwrap_or(false));
         let mut keep = kept.iter().copied();
@@ -99,19 +104,20 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], errors: &mut In
     }
     let before = errors.problems.len();
     let (tree, mut members) = hosts::merge_files(files, errors);
-    if members.is_empty() && errors.problems.len() == before {
-        let place =
+    if members.is_empty() && tree.get("slurm").is_none() && errors.problems.len() == before {
+        let location =
             sources.last().map_or_else(|| SourceLocation::whole_file(SET_OPTION), |source| SourceLocation::whole_file(&source.name));
-        errors.report(&place.child("hosts"), "no hosts", "for example hosts: [gpu01, gpu02]");
+        errors.report(&location.child("hosts"), "no hosts", "for example hosts: [gpu01, gpu02]");
     }
     hosts::move_master_first(&tree, &mut members, errors);
-    Some(MergedInventory { tree, host_nodes: members, fingerprints: OnceLock::new() })
+    let all_host_names = members.iter().map(|member| hosts::host_node_name(member).to_owned()).collect();
+    Some(MergedInventory { tree, host_nodes: members, all_host_names, fingerprints: OnceLock::new() })
 }
 
 /// `a.b.c=value` as the file that it stands for.
 fn parse_set_option(set: &str, files: &[YamlNode]) -> Result<YamlNode, Vec<InventoryProblem>> {
     let whole = SourceLocation::whole_file(SET_OPTION);
-    let wrong = |says: String| vec![whole.problem(says, "for example --set launch.nproc_per_node=4")];
+    let wrong = |message: String| vec![whole.problem(message, "for example --set launch.nproc_per_node=4")];
     let Some((key, value)) = set.split_once('=') else { return Err(wrong(format!("`{}` has no =", shorten(set)))) };
     let keys: Vec<&str> = key.trim().split('.').collect();
     if keys.iter().any(|key| key.is_empty()) {
@@ -156,14 +162,13 @@ fn split_host_setting<'k>(value: YamlNode, keys: &[&'k str], files: &[YamlNode])
         members.iter().any(|member| hosts::host_node_name(member) == name).then_some((name, keys))
     });
     let Some((name, inner)) = found else { return Err(format!("`{}` does not name a host and its key", shorten(&keys.join(".")))) };
-    let place = value.location.clone();
-    let value = inner
-        .iter()
-        .rev()
-        .fold(value, |value, key| YamlNode::map(place.clone(), vec![YamlEntry { key: (*key).to_owned(), location: place.clone(), value }]));
-    let named = YamlEntry { key: "name".to_owned(), location: place.clone(), value: YamlNode::scalar(place.clone(), name, false) };
-    let host = YamlNode::map(place.clone(), vec![named]).merge(value);
-    Ok((YamlNode { location: place, kind: YamlKind::List(vec![host]) }, vec!["hosts"]))
+    let source = value.location.clone();
+    let value = inner.iter().rev().fold(value, |value, key| {
+        YamlNode::map(source.clone(), vec![YamlEntry { key: (*key).to_owned(), location: source.clone(), value }])
+    });
+    let named = YamlEntry { key: "name".to_owned(), location: source.clone(), value: YamlNode::scalar(source.clone(), name, false) };
+    let host = YamlNode::map(source.clone(), vec![named]).merge(value);
+    Ok((YamlNode { location: source, kind: YamlKind::List(vec![host]) }, vec!["hosts"]))
 }
 
 /// Gives everything in a value that came from `--set` the place of its key.
@@ -197,6 +202,8 @@ fn check_all_keys(merged: &MergedInventory, errors: &mut InventoryErrors) {
     super::check_settings::check_keys(&merged.tree, errors);
     super::on_failure::check_keys(&merged.tree, errors);
     super::log_settings::check_keys(&merged.tree, errors);
+    super::prepare::check_keys(&merged.tree, errors);
+    super::slurm::check_keys(&merged.tree, errors);
     if let Some(launch) = merged.tree.get("launch") {
         errors.check_keys(launch, &schema::LAUNCH_SCHEMA);
     }
@@ -213,8 +220,8 @@ fn check_all_keys(merged: &MergedInventory, errors: &mut InventoryErrors) {
         if is_builtin_name(&entry.key) || TEMPLATE_KEYWORDS.contains(&entry.key.as_str()) {
             errors.report(&entry.location, format!("`{}` is reserved in templates", entry.key), "rename the variable");
         } else if !crate::text::shell_quote::is_variable_name(&entry.key) {
-            let says = format!("`{}` cannot be used in a template", shorten(&entry.key));
-            errors.report(&entry.location, says, "use letters, digits and _, not beginning with a digit");
+            let message = format!("`{}` cannot be used in a template", shorten(&entry.key));
+            errors.report(&entry.location, message, "use letters, digits and _, not beginning with a digit");
         }
     }
 }
@@ -249,6 +256,7 @@ fn build_inventory(merged: MergedInventory, errors: &mut InventoryErrors) -> Inv
             container::parse_docker_host(&node, errors)
         }),
     });
+    let slurm = super::slurm::parse_slurm(&scope, merged.host_nodes.len(), errors);
     errors.problems.extend(scope.take_problems());
     // What is wrong with them is told where the whole file is looked at.
     let metrics = merged
@@ -256,7 +264,7 @@ fn build_inventory(merged: MergedInventory, errors: &mut InventoryErrors) -> Inv
         .get("metrics")
         .map(|node| super::metric_patterns::parse_metrics(node, &mut InventoryErrors::default()))
         .unwrap_or_default();
-    Inventory { name, hosts: found, run_dir, engine, metrics, merged }
+    Inventory { name, hosts: found, run_dir, engine, metrics, slurm, merged }
 }
 
 fn parse_name(evaluator: &Evaluator<'_>, tree: &YamlNode, errors: &mut InventoryErrors) -> String {
@@ -281,8 +289,8 @@ fn validate_run_dir(text: &str) -> Result<(), (String, String)> {
     let home = text == "~" || text.starts_with("~/");
     let odd = text.contains(|c: char| c.is_control() || c == ':' || c == ',');
     if (!home && !text.starts_with('/')) || text == "/" || text == "~" || odd || text.split('/').any(|part| part == "..") {
-        let says = format!("`{}` is not allowed as run directory", shorten(text));
-        return Err((says, "write an absolute path or one below ~/, for example ~/.orchestrate".to_owned()));
+        let message = format!("`{}` is not allowed as run directory", shorten(text));
+        return Err((message, "write an absolute path or one below ~/, for example ~/.orchestrate".to_owned()));
     }
     Ok(())
 }

@@ -46,8 +46,8 @@ fn validate_metric_pattern(text: &str) -> Result<(), (String, String)> {
     let example = "like 'reward[ =:]+([0-9.eE+-]+)'";
     let built = regex::bytes::RegexBuilder::new(text).unicode(false).size_limit(1 << 20).build();
     let regex = built.map_err(|error| {
-        let says = error.to_string();
-        let why = says.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        let message = error.to_string();
+        let why = message.lines().last().unwrap_or_default().trim_start_matches("error: ");
         (format!("not a regular expression: {why}"), format!("write it {example}; \\( matches a literal parenthesis"))
     })?;
     match regex.captures_len() {

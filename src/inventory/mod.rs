@@ -24,12 +24,16 @@ mod log_settings;
 mod metric_patterns;
 mod name_syntax;
 mod on_failure;
+mod prepare;
 mod problem;
 mod reserved_flags;
 mod schema;
 mod secrets;
+mod slurm;
+mod slurm_job;
 pub(crate) mod smoke_test;
 mod ssh_args;
+mod task_settings;
 mod template;
 mod validated;
 pub(crate) mod yaml_pairs;
@@ -49,6 +53,9 @@ pub(crate) use name_syntax::{
 pub(crate) use problem::InventoryProblem;
 pub use problem::InventorySource;
 pub(crate) use schema::nearest_word;
+pub(crate) use slurm::SlurmContainer;
+pub(crate) use slurm_job::SlurmJob;
+pub(crate) use task_settings::{PrepareTask, TaskCommand, TaskSelection};
 pub(crate) use validated::{FingerprintText, Inventory};
 
 #[cfg(test)]

@@ -106,16 +106,16 @@ fn is_launcher(argv: &[String]) -> bool {
 /// What may not begin the command of a launcher.
 pub(super) fn check_command(launcher: &str, argv: &[String], command: &YamlNode, errors: &mut InventoryErrors) {
     let Some(first) = argv.first() else { return };
-    let place = command.items().first().map_or(&command.location, |node| &node.location);
+    let location = command.items().first().map_or(&command.location, |node| &node.location);
     match launcher {
         "script" => {}
         "processes" if is_launcher(argv) => errors.report(
-            place,
+            location,
             "the command contains the launcher: it would be started once per GPU",
             "use with: torchrun, accelerate or deepspeed, or begin with the program of a rank",
         ),
         "processes" => {}
-        _ => check_worker_command(launcher, first, argv, place, errors),
+        _ => check_worker_command(launcher, first, argv, location, errors),
     }
 }
 
@@ -159,10 +159,10 @@ pub(super) fn parse_launcher_args(launcher: &str, hostfile: bool, node: &YamlNod
         let Some(text) = errors.read_text(item) else { continue };
         let Some(name) = flag_name(&text).filter(|_| !item.is_unknown()) else {
             if words.is_empty() && !matches!(item.kind, YamlKind::Unknown(_)) {
-                let says = format!("`{}` would be taken for the script", shorten(&text));
+                let message = format!("`{}` would be taken for the script", shorten(&text));
                 errors.report(
                     &item.location,
-                    says,
+                    message,
                     format!("options of {launcher} begin with -; write the script and its arguments as `command`"),
                 );
             }

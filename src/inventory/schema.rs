@@ -33,7 +33,7 @@ pub(super) const ROOT_SCHEMA: KeySchema = KeySchema {
         ("workdir", Supported),
         ("env", Supported),
         ("secrets", Supported),
-        ("prepare", Planned),
+        ("prepare", Supported),
         ("launch", Supported),
         ("constraints", Supported),
         ("checks", Supported),
@@ -43,7 +43,7 @@ pub(super) const ROOT_SCHEMA: KeySchema = KeySchema {
         ("on_failure", Supported),
         ("teardown", Supported),
         ("lease", Planned),
-        ("slurm", Planned),
+        ("slurm", Supported),
     ],
 };
 
@@ -116,6 +116,36 @@ pub(super) const ON_FAILURE_SCHEMA: KeySchema = KeySchema {
     keys: &[("restarts", Planned), ("replace_hosts", Planned), ("hang", Supported), ("hang_after", Supported)],
 };
 
+pub(super) const TASK_SCHEMA: KeySchema = KeySchema {
+    path: "prepare[]",
+    keys: &[
+        ("name", Supported),
+        ("run", Supported),
+        ("sync", Planned),
+        ("copy", Planned),
+        ("hosts", Supported),
+        ("in", Supported),
+        ("chdir", Supported),
+        ("env", Supported),
+        ("creates", Supported),
+        ("unless", Supported),
+        ("changed", Supported),
+        ("timeout", Supported),
+        ("retries", Supported),
+        ("delay", Supported),
+        ("become", Supported),
+        ("once", Supported),
+        ("register", Supported),
+        ("tags", Supported),
+    ],
+};
+
+pub(super) const SYNC_SCHEMA: KeySchema =
+    KeySchema { path: "prepare[].sync", keys: &[("from", Supported), ("to", Supported), ("exclude", Supported), ("delete", Supported)] };
+
+pub(super) const COPY_SCHEMA: KeySchema =
+    KeySchema { path: "prepare[].copy", keys: &[("from", Supported), ("to", Supported), ("mode", Supported)] };
+
 pub(super) const LAUNCH_SCHEMA: KeySchema = KeySchema {
     path: "launch",
     keys: &[
@@ -136,6 +166,23 @@ pub(super) const LAUNCH_SCHEMA: KeySchema = KeySchema {
         ("master_timeout", Supported),
         ("ready_when", Supported),
         ("stop_grace", Supported),
+    ],
+};
+
+pub(super) const SLURM_SCHEMA: KeySchema = KeySchema {
+    path: "slurm",
+    keys: &[
+        ("login", Supported),
+        ("nodes", Supported),
+        ("gpus_per_node", Supported),
+        ("partition", Supported),
+        ("time", Supported),
+        ("cpus_per_task", Supported),
+        ("container", Supported),
+        ("image", Supported),
+        ("secrets", Supported),
+        ("args", Supported),
+        ("requeue", Supported),
     ],
 };
 

@@ -48,9 +48,9 @@ impl Inventory {
 }
 
 fn launch_entry(job: Option<&YamlNode>, smoke: &SmokeTest<'_>) -> YamlEntry {
-    let place = SourceLocation::whole_file(SOURCE_NAME);
-    let text = |text: &str| YamlNode::scalar(place.clone(), text, false);
-    let number = |number: u32| YamlNode::scalar(place.clone(), number.to_string(), true);
+    let source = SourceLocation::whole_file(SOURCE_NAME);
+    let text = |text: &str| YamlNode::scalar(source.clone(), text, false);
+    let number = |number: u32| YamlNode::scalar(source.clone(), number.to_string(), true);
     let of_job = |key: &str| job.and_then(|job| job.get(key)).cloned();
     let python = of_job("python").unwrap_or_else(|| text("python3"));
     let words = smoke.command.iter().map(|word| word.map_or_else(|| python.clone(), &text)).collect();
@@ -60,13 +60,13 @@ fn launch_entry(job: Option<&YamlNode>, smoke: &SmokeTest<'_>) -> YamlEntry {
         ("gate", text("none")),
         ("stop_grace", text("5s")),
         ("master_port", smoke.port.map_or_else(|| text("auto"), |port| number(port.into()))),
-        ("command", YamlNode { location: place.clone(), kind: YamlKind::List(words) }),
+        ("command", YamlNode { location: source.clone(), kind: YamlKind::List(words) }),
     ];
     keys.extend(smoke.nproc.map(|nproc| ("nproc_per_node", number(nproc))));
     // Where torch is on a bare host: a virtual environment, a module.
     keys.extend(of_job("setup").map(|lines| ("setup", lines)));
-    let entry = |(key, value): (&str, YamlNode)| YamlEntry { key: key.to_owned(), location: place.child(key), value };
-    entry(("launch", YamlNode::map(place.clone(), keys.into_iter().map(entry).collect())))
+    let entry = |(key, value): (&str, YamlNode)| YamlEntry { key: key.to_owned(), location: source.child(key), value };
+    entry(("launch", YamlNode::map(source.clone(), keys.into_iter().map(entry).collect())))
 }
 
 /// Leaves out the mounts whose source may have to be made.

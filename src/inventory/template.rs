@@ -9,6 +9,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
 use super::yaml_parser;
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode};
+use crate::text::shell_template;
 
 pub(super) const EXPRESSION_LIMIT: usize = 2000;
 /// The longest text and the most values that one template may become.
@@ -194,7 +195,7 @@ pub(super) fn value_to_text(value: &Value) -> Result<String, String> {
     if text.len() > TEXT_LIMIT {
         return Err(format!("its result exceeds {TEXT_LIMIT} bytes"));
     }
-    if text.contains('\0') {
+    if shell_template::has_foreign_nul(&text) {
         return Err("its result contains a NUL character, which cannot be passed to a process".to_owned());
     }
     Ok(text)

@@ -191,14 +191,16 @@ fn reference_config_lists_every_key() {
         (&schema::MOUNT_SCHEMA, first(&["container", "mounts"])),
         (&schema::REGISTRY_SCHEMA, tree.get_path(&["container", "registry"]).cloned()),
         (&schema::LAUNCH_SCHEMA, tree.get("launch").cloned()),
+        (&schema::TASK_SCHEMA, first(&["prepare"])),
+        (&schema::SLURM_SCHEMA, tree.get("slurm").cloned()),
         (&schema::CHECKS_SCHEMA, tree.get("checks").cloned()),
     ];
     for (block, node) in blocks {
         let node = node.unwrap_or_else(|| panic!("no {}", block.path));
         for (key, status) in block.keys {
             let said = reference.text.lines().any(|line| line.trim_start().starts_with(&format!("# {key}:")));
-            // `command` and `shell` exclude each other, and only `processes` has GPUs to hand out.
-            let commented = *status == schema::KeySupport::Planned || matches!(*key, "shell" | "gpu_visibility");
+            // `command` and `shell` exclude each other, as `register` and `creates`; only `processes` has GPUs to hand out.
+            let commented = *status == schema::KeySupport::Planned || matches!(*key, "shell" | "gpu_visibility" | "register");
             assert_eq!(node.get(key).is_none(), commented, "{}.{key}", block.path);
             assert!(said || !commented, "{}.{key} is not even in a comment", block.path);
         }
@@ -252,7 +254,7 @@ fn later_files_and_sets_override_by_key() {
     assert_eq!((job.nproc_per_node, command_words(&job.hosts[0])), (Some(3), vec!["b.py"]));
     let env: Vec<String> = job.hosts[0].env.iter().map(|(key, value)| format!("{key}={value}")).collect();
     assert_eq!(env, ["A=1", "B=3", "C=a=b", "D=", "X=9"]);
-    for (set, says) in [
+    for (set, message) in [
         ("launch", "--set: `launch` has no =\n"),
         (".a=1", "--set: `.a` is not a key\n"),
         ("launch.nproc_per_node=many", "--set: launch.nproc_per_node: expected a whole number, found `many`\n"),
@@ -261,7 +263,7 @@ fn later_files_and_sets_override_by_key() {
         ("env.A=[", "--set: env.A: not YAML"),
     ] {
         let problems = format_problems(&Inventory::load(std::slice::from_ref(&base), &[set.to_owned()]).expect_err(set));
-        assert!(problems.starts_with(says), "{set}: {problems}");
+        assert!(problems.starts_with(message), "{set}: {problems}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use super::host_settings::{ContainerEngine, InventoryHost};
+use super::slurm::SlurmSettings;
 use super::yaml_tree::YamlNode;
 
 /// The validated half that every command needs. Made by [`Inventory::load`].
@@ -11,7 +12,7 @@ use super::yaml_tree::YamlNode;
 pub struct Inventory {
     /// `[a-z0-9][a-z0-9-]{0,39}`: names containers, labels and run directories.
     pub name: String,
-    /// In node-rank order: the master is first.
+    /// In node-rank order: the master is first. Empty only in an inventory for SLURM alone.
     pub hosts: Vec<InventoryHost>,
     /// Where runs live on the hosts; may begin with `~`.
     pub run_dir: String,
@@ -19,6 +20,8 @@ pub struct Inventory {
     pub engine: Option<ContainerEngine>,
     /// Its own metrics by name: patterns whose one group is the value in a log line.
     pub metrics: BTreeMap<String, String>,
+    /// The same job on a SLURM cluster.
+    pub slurm: Option<SlurmSettings>,
     /// What [`Inventory::job`] evaluates later.
     pub(super) merged: MergedInventory,
 }
@@ -29,6 +32,8 @@ pub(super) struct MergedInventory {
     pub(super) tree: YamlNode,
     /// One mapping a host, in rank order.
     pub(super) host_nodes: Vec<YamlNode>,
+    /// The names of all hosts, also of those that `--limit` leaves out.
+    pub(super) all_host_names: Vec<String>,
     /// What decides "equal", for every host; made when it is first asked for.
     pub(super) fingerprints: OnceLock<Vec<FingerprintText>>,
 }

@@ -21,8 +21,8 @@ pub(super) const NODE_LIMIT: usize = 50_000;
 pub(super) fn parse_document(file: &str, text: &str) -> (Option<YamlNode>, Vec<InventoryProblem>) {
     let whole = SourceLocation::whole_file(file);
     if text.len() > TEXT_LIMIT {
-        let says = format!("{} bytes, but an inventory may have at most {TEXT_LIMIT}", text.len());
-        return (None, vec![whole.problem(says, "is this the right file?")]);
+        let message = format!("{} bytes, but an inventory may have at most {TEXT_LIMIT}", text.len());
+        return (None, vec![whole.problem(message, "is this the right file?")]);
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut walk =
@@ -101,8 +101,8 @@ impl<'a> DocumentParser<'a> {
     fn count_node(&mut self, at: &SourceLocation) -> Result<(), ParseFailure> {
         self.node_count += 1;
         if self.node_count > NODE_LIMIT {
-            let says = format!("more than {NODE_LIMIT} values, aliases counted as often as they are used");
-            return Err(Box::new(at.problem(says, "write fewer values, or use fewer nested aliases")));
+            let message = format!("more than {NODE_LIMIT} values, aliases counted as often as they are used");
+            return Err(Box::new(at.problem(message, "write fewer values, or use fewer nested aliases")));
         }
         if self.depth.max(at.path.depth()) > DEPTH_LIMIT {
             return Err(Box::new(at.problem(format!("nested deeper than {DEPTH_LIMIT} levels"), "")));

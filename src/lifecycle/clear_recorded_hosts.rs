@@ -45,6 +45,7 @@ async fn tear_down_recorded_hosts(session: &Session, recorded: Vec<RecordedHost>
         lock_wait: Duration::from_secs(45),
         take_over_lock: session.local.assume_yes,
         dry_run: false,
+        show_scripts: false,
     };
     let WorkflowEnd { outcome, reason } = tear_down_all(&mut nested, &request).await?.end;
     Ok(nested.finish(outcome, &reason, false).await.0)

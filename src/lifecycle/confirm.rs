@@ -7,9 +7,12 @@ use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::session::report_issues;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::teardown::{self, TeardownOptions};
+use crate::plan::Plan;
+use crate::plan::action::Action;
 use crate::plan::build::{self, LaunchInputs};
 use crate::plan::existing_run::{ExistingRun, facts_after_stop};
 use crate::plan::teardown::TeardownScope;
+use crate::text::shell_quote::join_quoted;
 
 enum DashboardDecision {
     Start,
@@ -18,9 +21,14 @@ enum DashboardDecision {
 }
 
 /// Offers the actions and waits for the decision.
-async fn ask(context: &mut LaunchContext<'_>, start_summary: Option<String>, can_tear_down: bool) -> DashboardDecision {
+async fn ask(
+    context: &mut LaunchContext<'_>,
+    start_summary: Option<String>,
+    plan_lines: Vec<String>,
+    can_tear_down: bool,
+) -> DashboardDecision {
     let view_only = DashboardCapabilities::view_only(context.signals.dashboard_role());
-    let capabilities = DashboardCapabilities { start_summary, can_tear_down, ..view_only.clone() };
+    let capabilities = DashboardCapabilities { start_summary, plan_lines, can_tear_down, ..view_only.clone() };
     context.session.reporter.set_capabilities(capabilities);
     let decision = wait_for_decision(context.signals).await;
     context.session.reporter.set_capabilities(view_only);
@@ -50,7 +58,8 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
         }
     };
     context.session.emit_run_started("", Some(&plan));
-    match ask(context, Some(describe_launch_effect(&target.existing)), target.existing != ExistingRun::NoRun).await {
+    let effect = describe_launch_effect(&target.existing);
+    match ask(context, Some(effect), describe_plan(target, &plan), target.existing != ExistingRun::NoRun).await {
         DashboardDecision::Start => {
             if let Some(error) = context.state.launch_error.take() {
                 return Err(error);
@@ -75,7 +84,7 @@ pub(crate) async fn decide_after_run(context: &mut LaunchContext<'_>, mut outcom
     loop {
         let can_launch = context.state.launch_error.is_none();
         let start = can_launch.then(|| "the run has ended: this launches a new run with the same inventory".to_owned());
-        match ask(context, start, true).await {
+        match ask(context, start, Vec::new(), true).await {
             DashboardDecision::Start => return Ok((outcome, true)),
             DashboardDecision::Leave => return Ok((outcome, false)),
             DashboardDecision::TearDown => {
@@ -87,6 +96,27 @@ pub(crate) async fn decide_after_run(context: &mut LaunchContext<'_>, mut outcom
 }
 
 /// The user has confirmed by typing the run's name, so the lock is taken over.
+/// What would run: hosts and ranks, image, command, and what differs from a live run.
+fn describe_plan(target: &LaunchTarget, plan: &Plan) -> Vec<String> {
+    let mut images: Vec<&str> =
+        target.job.hosts.iter().filter_map(|host| host.container.as_ref()).map(|container| container.image.as_str()).collect();
+    images.sort_unstable();
+    images.dedup();
+    let command = plan.steps.iter().find_map(|step| match &step.action {
+        Action::WriteRunFiles(files) => Some(join_quoted(&files.launch_spec.argv)),
+        _ => None,
+    });
+    let mut lines = vec![
+        format!("hosts     {}, {} ranks", plan.hosts.len(), plan.world_size),
+        format!("image     {}", if images.is_empty() { "none: on the hosts themselves".to_owned() } else { images.join(", ") }),
+    ];
+    lines.extend(command.map(|command| format!("command   {command}")));
+    if let ExistingRun::Live { differences, .. } = &target.existing {
+        lines.extend(differences.iter().map(|difference| format!("differs   {difference}")));
+    }
+    lines
+}
+
 async fn tear_down(context: &mut LaunchContext<'_>) -> Result<Outcome, WorkflowError> {
     let options = TeardownOptions { scope: TeardownScope::Everything, kill_at_once: false, fetch_logs: true, grace: None };
     teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, true).await
@@ -95,6 +125,7 @@ async fn tear_down(context: &mut LaunchContext<'_>) -> Result<Outcome, WorkflowE
 pub(crate) fn describe_launch_effect(existing_run: &ExistingRun) -> String {
     match existing_run {
         ExistingRun::NoRun => "no run exists: it would be launched".to_owned(),
+        ExistingRun::Preparing { run_id } => format!("tasks of {run_id} run: they would be waited for, then a new run launched"),
         ExistingRun::Ended { run_id } => format!("{run_id} has ended: its logs would be fetched, then a new run launched"),
         ExistingRun::Partial { reason } => format!("a partial gang ({reason}): it would be stopped, then a new run launched"),
         ExistingRun::Live { run_id, .. } => format!("{run_id} is live: it would be stopped, then a new run launched"),

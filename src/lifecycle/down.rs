@@ -8,7 +8,10 @@ use crate::lifecycle::recorded_hosts::{RecordedHost, describe_hosts};
 use crate::lifecycle::remaining_items::{self, UnremovedItems};
 use crate::lifecycle::session::{Session, collect_facts};
 use crate::lifecycle::teardown::{self, TeardownOptions};
+use crate::plan::display::format_plan;
 use crate::plan::facts::HostFacts;
+use crate::plan::overview::DEFAULT_COLUMNS;
+use crate::plan::overview::teardown::format_teardown;
 use crate::plan::teardown::{TeardownScope, TeardownSpec, plan_teardown};
 
 pub(crate) struct DownRequest {
@@ -20,6 +23,8 @@ pub(crate) struct DownRequest {
     /// Take over another operator's lock.
     pub(crate) take_over_lock: bool,
     pub(crate) dry_run: bool,
+    /// A dry run prints every script.
+    pub(crate) show_scripts: bool,
 }
 
 pub(crate) struct DownReport {
@@ -64,7 +69,9 @@ fn report_nothing_found(session: &Session, facts: &[Option<HostFacts>], unremove
 fn print_teardown_plan(session: &Session, facts: &[Option<HostFacts>], request: &DownRequest) -> WorkflowEnd {
     let spec = TeardownSpec { scope: TeardownScope::Everything, grace: None, fetch_logs: !request.discard_logs };
     let plan = plan_teardown(session.host_contexts(facts, None), facts, spec);
-    session.local.console.print_stdout(&crate::plan::display::format_plan(&plan, None, false));
+    let console = &session.local.console;
+    let columns = console.columns().map_or(DEFAULT_COLUMNS, usize::from);
+    console.print_stdout(&if request.show_scripts { format_plan(&plan, None, false) } else { format_teardown(&plan, facts, columns) });
     WorkflowEnd::new(Outcome::Ok, "nothing was changed")
 }
 

@@ -16,6 +16,7 @@ use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::preflight::emit_check_report;
 use crate::lifecycle::prepare_launch::{Preparation, PreparedLaunch, prepare_launch};
 use crate::lifecycle::teardown::{self, EndPolicy, TeardownOptions};
+use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::teardown::TeardownScope;
@@ -36,6 +37,9 @@ pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget
     };
     if !report.is_ok() {
         return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);
+    }
+    if context.request.tasks_only {
+        return Ok(LaunchStep::done(Outcome::Ok, ""));
     }
     follow(context, &target.job, &plan, &offsets).await
 }
@@ -95,6 +99,7 @@ async fn roll_back(
         (Some(number), _) => Outcome::Signal(number),
         (None, true) => Outcome::Locked,
         (None, false) if report.failed_steps.iter().any(|f| f.unreachable) => Outcome::Unreachable,
+        (None, false) if report.failed_steps.iter().any(|f| matches!(f.phase, Phase::Task(_))) => Outcome::Failed,
         // No rank was started: the hosts are not fit for the job, whichever phase found out.
         (None, false) if report.launched_hosts.is_empty() => Outcome::Refused,
         (None, false) => Outcome::Failed,
@@ -104,6 +109,10 @@ async fn roll_back(
     }
     let reason = match (signal, report.failed_steps.first()) {
         (Some(_), _) => "stopped during the launch".to_owned(),
+        (None, Some(f)) if matches!(f.phase, Phase::Task(_)) => {
+            let name = plan.steps.iter().find(|step| step.phase == f.phase).map_or("", |step| step.action.title());
+            format!("task `{name}` failed on {}", context.session.host_names().get(f.host).map_or("?", String::as_str))
+        }
         (None, Some(f)) => format!("{}: {}", context.session.host_names().get(f.host).map_or("?", String::as_str), f.issue.message),
         (None, None) => "the launch was interrupted".to_owned(),
     };

@@ -11,7 +11,7 @@ use crate::inventory::Job;
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::hang_watchdog::{HangWatchdog, hang_config};
 use crate::lifecycle::reporter_task::read_log_tails;
-use crate::lifecycle::session::{Session, find_run_record};
+use crate::lifecycle::session::{MIN_HISTORY_LINES, Session, find_run_record};
 use crate::lifecycle::stop_controller::StopController;
 use crate::plan::Plan;
 use crate::plan::facts::HostFacts;
@@ -24,9 +24,6 @@ pub(crate) enum FollowMode {
     /// Stop it, and launch it again.
     MayRestart,
 }
-
-/// Lines of each of this laptop's log copies that are shown when following starts.
-const TAIL_LINES: usize = 20;
 
 pub(crate) async fn follow_launched_run(
     session: &Session,
@@ -78,7 +75,7 @@ pub(crate) async fn follow_existing_run(
     session.emit_run_started(run, Some(&plan));
     session.emit_run_found(&known).await;
     if let Some(dir) = session.run_dir.as_ref().filter(|_| mode != FollowMode::ReadOnly) {
-        session.reporter.show_log_tails(read_log_tails(dir, &session.host_names(), TAIL_LINES));
+        session.reporter.show_log_tails(read_log_tails(dir, &session.host_names(), session.history_lines.max(MIN_HISTORY_LINES)));
     }
     let spec = FollowSpec {
         hosts: contexts,

@@ -39,7 +39,7 @@ pub(crate) async fn run_launch(mut context: LaunchContext<'_>) -> Result<LaunchE
     }
 }
 
-/// Whether the dashboard stays open after the run.
+/// Whether the dashboard stays open after the run: where the user started it there, for the demo, and after every failure.
 fn stays_open(context: &LaunchContext<'_>, outcome: &Outcome) -> bool {
     let user_left = match outcome {
         Outcome::Detached => true,
@@ -47,7 +47,9 @@ fn stays_open(context: &LaunchContext<'_>, outcome: &Outcome) -> bool {
         _ => false,
     };
     let request = context.request;
-    let can_stay_open = request.confirm_first && context.state.confirmed || request.stay_open && context.session.reporter.has_dashboard();
+    let has_failed = matches!(outcome, Outcome::Failed | Outcome::Refused | Outcome::Unreachable | Outcome::Leftovers);
+    let has_dashboard = context.session.reporter.has_dashboard();
+    let can_stay_open = request.confirm_first && context.state.confirmed || (request.stay_open || has_failed) && has_dashboard;
     can_stay_open && !user_left
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::event::Outcome;
-use crate::inventory::{Inventory, Job};
+use crate::inventory::{Inventory, Job, TaskSelection};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
@@ -34,8 +34,14 @@ pub(crate) struct LaunchRequest {
     pub(crate) recreate: bool,
     pub(crate) dry_run: bool,
     pub(crate) show_all_differences: bool,
+    /// A dry run prints every script.
+    pub(crate) show_scripts: bool,
     /// Change nothing before the user starts the launch on the dashboard; follow a live run even if it differs from the inventory.
     pub(crate) confirm_first: bool,
+    /// Which tasks of `prepare` run.
+    pub(crate) tasks: TaskSelection,
+    /// Run the tasks and launch nothing.
+    pub(crate) tasks_only: bool,
     /// Keep the dashboard open after the run until the user leaves.
     pub(crate) stay_open: bool,
 }
@@ -62,6 +68,8 @@ impl LaunchState {
                 owner: session.local.identity.owner.clone(),
                 started_at: String::new(),
                 recreate_containers: request.recreate,
+                tasks: request.tasks.clone(),
+                tasks_only: request.tasks_only,
             },
             run_stamp: String::new(),
             launch_error,

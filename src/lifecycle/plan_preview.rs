@@ -1,10 +1,12 @@
 //! Builds the plan of a launch without launching it, for `plan` and `render`.
 
-use crate::inventory::{Inventory, Job, RuntimeValues};
+use crate::inventory::{Inventory, Job, RuntimeValues, TaskSelection};
 use crate::lifecycle::error::WorkflowError;
 use crate::plan::Plan;
 use crate::plan::build::{self, LaunchInputs, RunIdentity};
+use crate::plan::existing_run::{ExistingRun, classify_existing_run};
 use crate::plan::facts::HostFacts;
+use crate::plan::overview::{PlanOverview, format_overview};
 use crate::plan::rank_layout::usable_gpu_count;
 
 /// Facts with placeholders for what only the host knows.
@@ -22,8 +24,53 @@ pub(crate) fn gpu_counts(inventory: &Inventory, facts: &[HostFacts]) -> Vec<Opti
     inventory.hosts.iter().zip(facts).map(|(host, facts)| Some(usable_gpu_count(host, facts)).filter(|count| *count > 0)).collect()
 }
 
+/// A plan that is only shown.
+pub(crate) struct PlanPreview {
+    pub(crate) job: Job,
+    pub(crate) plan: Plan,
+    /// Per host, container and launch: what decides whether a live run is equal.
+    config_texts: Vec<(String, String)>,
+}
+
+impl PlanPreview {
+    /// The plan on one screen. `facts`: `None` where the hosts were not asked.
+    pub(crate) fn overview(&self, inventory: &Inventory, facts: Option<&[HostFacts]>, columns: usize) -> String {
+        let effect = match facts {
+            None => vec!["the hosts were not asked; --facts asks them and compares".to_owned()],
+            Some(facts) => {
+                let names: Vec<String> = inventory.hosts.iter().map(|host| host.name.clone()).collect();
+                describe_up(classify_existing_run(facts, &names, &self.config_texts))
+            }
+        };
+        format_overview(&PlanOverview { plan: &self.plan, job: &self.job, hosts: &inventory.hosts, facts, effect: &effect }, columns)
+    }
+}
+
+/// What `up` would do, then the differences from a live run.
+fn describe_up(existing: ExistingRun) -> Vec<String> {
+    match existing {
+        ExistingRun::NoRun => vec!["no run exists: `up` launches one".to_owned()],
+        ExistingRun::Ended { run_id } => {
+            vec![format!("{run_id} has ended: `up` fetches its logs, then launches a new run")]
+        }
+        ExistingRun::Preparing { run_id } => {
+            vec![format!("tasks of {run_id} run: `up` waits for them, then launches a new run")]
+        }
+        ExistingRun::Partial { reason } => {
+            vec![format!("a partial gang ({reason}): `up` stops it, then launches a new run")]
+        }
+        ExistingRun::Live { run_id, differences } if differences.is_empty() => {
+            vec![format!("{run_id} is live and matches: `up` attaches to it")]
+        }
+        ExistingRun::Live { run_id, differences } => {
+            let effect = format!("{run_id} is live and differs: `up` refuses, --recreate replaces it");
+            std::iter::once(effect).chain(differences).collect()
+        }
+    }
+}
+
 /// The job and its launch plan. Secrets are shown by name.
-pub(crate) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run_id: &str, run_stamp: &str) -> Result<(Job, Plan), WorkflowError> {
+pub(crate) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run_id: &str, run_stamp: &str) -> Result<PlanPreview, WorkflowError> {
     let usage_error = |lines: Vec<String>| WorkflowError::Usage(lines.join("\n"));
     let addresses = build::resolve_addresses(inventory, facts)
         .map_err(|issues| usage_error(issues.into_iter().map(|(_, issue)| issue.message).collect()))?;
@@ -43,6 +90,8 @@ pub(crate) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run_id: &st
         owner: "<user@laptop>".to_owned(),
         started_at: String::new(),
         recreate_containers: false,
+        tasks: TaskSelection::default(),
+        tasks_only: false,
     };
     let secrets: Vec<(String, String)> = job.secret_names.iter().map(|name| (name.clone(), format!("<secret {name}>"))).collect();
     let inputs = LaunchInputs {
@@ -57,5 +106,9 @@ pub(crate) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run_id: &st
     };
     let plan = build::plan_launch(inputs)
         .map_err(|issues| usage_error(issues.into_iter().map(|(_, issue)| format!("{}; help: {}", issue.message, issue.hint)).collect()))?;
-    Ok((job, plan))
+    Ok(PlanPreview { job, plan, config_texts })
 }
+
+#[cfg(test)]
+#[path = "plan_preview_tests.rs"]
+mod tests;

@@ -10,18 +10,23 @@ use crate::lifecycle::confirm::{confirm_plan, describe_launch_effect};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::execute_launch::launch;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
+use crate::lifecycle::follow_tasks::{TasksEnd, follow_tasks};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::preflight::gather_facts_and_probes;
 use crate::lifecycle::session::{Session, collect_facts, report_issues};
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::lifecycle::teardown::{EndPolicy, finish_run};
+use crate::plan::Plan;
 use crate::plan::action::Issue;
 use crate::plan::build;
+use crate::plan::display::format_plan;
 use crate::plan::existing_run::{
-    ExistingRun, HostRunState, classify_existing_run, facts_after_stop, find_host_without_docker_answer, host_run_state,
+    ExistingRun, HostRunState, classify_existing_run, facts_after_stop, find_host_without_docker_answer, host_run_state, running_ranks,
 };
 use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::HostFacts;
+use crate::plan::overview::{DEFAULT_COLUMNS, PlanOverview, format_overview};
+use crate::plan::protocol::run_record::diff_config_texts;
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::text::hostlist::fold_names;
 
@@ -34,6 +39,14 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
         Err(end) => return Ok(LaunchStep::Done(end)),
     };
     let request = context.request;
+    if let ExistingRun::Preparing { run_id } = &target.existing
+        && !(request.recreate || request.dry_run)
+    {
+        return wait_for_tasks(context, &target.facts, run_id).await;
+    }
+    if let (true, Some(end)) = (request.tasks_only, refuse_beside_ranks(context.session, &target.facts)) {
+        return Ok(LaunchStep::Done(end));
+    }
     if let ExistingRun::Live { run_id, differences } = &target.existing
         && !context.state.relaunch
     {
@@ -61,6 +74,34 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
         return confirm_plan(context, &target).await;
     }
     launch(context, target).await
+}
+
+/// `prepare` never stops ranks, and changes nothing beneath them: whether a whole gang runs or a part of one.
+fn refuse_beside_ranks(session: &Session, facts: &[HostFacts]) -> Option<WorkflowEnd> {
+    let running = running_ranks(facts, &session.host_names());
+    let run = &running.first()?.1;
+    let hosts: Vec<String> = running.iter().filter(|(_, other)| other == run).map(|(host, _)| host.clone()).collect();
+    let on = fold_names(&hosts);
+    session.notice(format!("{run} is live on {on}: `prepare` would change what its ranks use; help: `orchestrate down` ends it"), true);
+    Some(WorkflowEnd::new(Outcome::Refused, "a run is live"))
+}
+
+/// Waits for tasks that another command has started, so that none is started twice; then the hosts are looked at again.
+async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], run: &str) -> Result<LaunchStep, WorkflowError> {
+    let text = format!("tasks of {run} are running: waiting for them (Ctrl-C leaves them running); `--recreate` stops them");
+    context.session.notice(text, false);
+    context.signals.set_policy(InterruptPolicy::Detach);
+    let end = follow_tasks(context.session, facts, run, context.signals).await?;
+    context.signals.set_policy(if context.request.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop });
+    match (end, context.signals.first_signal()) {
+        (TasksEnd::Ended { .. }, None) => Ok(LaunchStep::Reconcile),
+        (TasksEnd::Teardown, signal) => {
+            let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: Teardown::Always, grace: Duration::from_secs(60) };
+            finish_run(context.session, FollowOutcome::Teardown, policy, signal).await.map(LaunchStep::Done)
+        }
+        (_, Some(number)) => Ok(LaunchStep::done(Outcome::Signal(number), "the tasks keep running")),
+        (TasksEnd::Detached, None) => Ok(LaunchStep::done(Outcome::Detached, "the tasks keep running")),
+    }
 }
 
 /// Gathers the facts; `Err` if no decision is possible.
@@ -134,7 +175,7 @@ fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job,
         master_port: facts.first().and_then(|f| f.free_port),
     };
     let mut job = inventory.job(&values).map_err(|problems| refuse(problems.iter().map(|p| (None, p.to_string())).collect()))?;
-    if context.request.keep {
+    if context.request.keep || context.request.tasks_only {
         job.teardown = Teardown::Never;
     }
     let texts = (0..inventory.hosts.len()).map(|i| inventory.fingerprint_text(i)).map(|t| (t.container, t.launch)).collect();
@@ -147,13 +188,27 @@ fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> WorkflowEnd {
     let facts = &facts_after_stop(&target.facts);
     let outcome = match build::plan_launch(target.inputs(context.session, facts, &identity)) {
         Ok(plan) => {
-            let plan = crate::plan::display::format_plan(&plan, Some(facts), false);
-            context.session.local.console.print_stdout(&format!("{}\n{plan}", describe_launch_effect(&target.existing)));
+            print_dry_run(context, target, (&plan, facts));
             Outcome::Ok
         }
         Err(issues) => report_issues(context.session, &issues),
     };
     WorkflowEnd::new(outcome, "nothing was changed")
+}
+
+fn print_dry_run(context: &LaunchContext<'_>, target: &LaunchTarget, (plan, facts): (&Plan, &[HostFacts])) {
+    let session = &*context.session;
+    let console = &session.local.console;
+    let mut effect = vec![describe_launch_effect(&target.existing)];
+    if let ExistingRun::Live { differences, .. } = &target.existing {
+        effect.extend(differences.iter().cloned());
+    }
+    if context.request.show_scripts {
+        console.print_stdout(&format!("{}\n{}", effect[0], format_plan(plan, Some(facts), false)));
+        return;
+    }
+    let overview = PlanOverview { plan, job: &target.job, hosts: &session.inventory.hosts, facts: Some(facts), effect: &effect };
+    console.print_stdout(&format_overview(&overview, console.columns().map_or(DEFAULT_COLUMNS, usize::from)));
 }
 
 fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[String]) -> WorkflowEnd {
@@ -169,6 +224,19 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
     WorkflowEnd::new(Outcome::Refused, "a different run is live")
 }
 
+/// What is different in the tasks since the live run was prepared.
+fn changed_tasks(session: &Session, facts: &[HostFacts]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (host, record) in facts.iter().enumerate().filter_map(|(host, facts)| facts.run_record().map(|record| (host, record))) {
+        for line in diff_config_texts(&record.tasks_text, &session.inventory.tasks_text(host)) {
+            if found.len() < MAX_SHOWN_DIFFERENCES && !found.contains(&line) {
+                found.push(line);
+            }
+        }
+    }
+    found
+}
+
 /// Follows a live run; at its end, tears it down as its record says.
 async fn attach_to_live_run(
     context: &mut LaunchContext<'_>,
@@ -179,6 +247,9 @@ async fn attach_to_live_run(
     let request = context.request;
     for line in differences {
         context.session.notice(format!("the live run differs from the inventory: {line}"), true);
+    }
+    for line in changed_tasks(context.session, facts) {
+        context.session.notice(format!("the tasks of the live run differ from the inventory: {line}"), false);
     }
     context.state.confirmed = true;
     context.signals.set_policy(InterruptPolicy::Detach);

@@ -46,6 +46,9 @@ impl LocalContext {
     }
 }
 
+/// The dashboard shows so many in any case.
+pub(crate) const MIN_HISTORY_LINES: usize = 20;
+
 pub(crate) struct Session {
     pub(crate) inventory: Inventory,
     pub(crate) local: LocalContext,
@@ -60,6 +63,8 @@ pub(crate) struct Session {
     pub(crate) screen_lock: Arc<tokio::sync::Mutex<()>>,
     /// The run that is launched, followed or cleared; empty until it is known.
     pub(crate) run_id: String,
+    /// How many of the last lines of this laptop's log copies are shown when following starts.
+    pub(crate) history_lines: usize,
 }
 
 impl Session {
@@ -76,6 +81,7 @@ impl Session {
             command,
             screen_lock: Arc::default(),
             run_id: String::new(),
+            history_lines: MIN_HISTORY_LINES,
         }
     }
 

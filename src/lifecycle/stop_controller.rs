@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::event::controls::{DashboardRole, UserAction};
 use crate::event::{Outcome, RunControl};
+use crate::lifecycle::hangup_signal::HangupSignal;
 use crate::lifecycle::stop_ladder::{InterruptPolicy, StopInput, StopLadder};
 
 pub(crate) struct StopController {
@@ -54,7 +55,7 @@ impl StopController {
         let listener = Listener {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            hangup: HangupSignal::listen()?,
             actions,
             controls: sender,
             leave_token: controller.leave_token.clone(),
@@ -127,7 +128,7 @@ impl StopController {
 struct Listener {
     interrupt: Signal,
     terminate: Signal,
-    hangup: Signal,
+    hangup: HangupSignal,
     actions: mpsc::UnboundedReceiver<UserAction>,
     controls: mpsc::Sender<RunControl>,
     leave_token: CancellationToken,
@@ -142,7 +143,7 @@ impl Listener {
             let input = tokio::select! {
                 _ = self.interrupt.recv() => StopInput::Interrupt,
                 _ = self.terminate.recv() => StopInput::Terminate,
-                _ = self.hangup.recv() => StopInput::Hangup,
+                () = self.hangup.recv() => StopInput::Hangup,
                 Some(action) = self.actions.recv() => StopInput::Action(action),
             };
             let (response, stop_token) = {

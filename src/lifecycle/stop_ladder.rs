@@ -7,9 +7,11 @@
 //! | stop | | several | leave now | detach, leave now |
 //! | detach | `attach`, `tui`, `logs -f`, `replay`, `sandbox` | none | detach | detach |
 //! | detach | | one or more | detach, leave now | detach, leave now |
-//! | cancel | `check`, `exec`, `stacks`, `ps`, `plan`, `render` | none | cancel, then disconnect | cancel, then disconnect |
+//! | cancel | `check`, `exec`, `stacks`, `ps`, `plan`, `render`, `logs`, `shell` until it is open | none | cancel, then disconnect | cancel, then disconnect |
 //! | cancel | | one or more | leave now | leave now |
 //! | leave | `down` | any | leave now | ignored |
+//!
+//! SIGHUP that was ignored when the program started stays ignored (`hangup_signal`).
 //!
 //! A stop or a kill on the dashboard counts as one interrupt.
 

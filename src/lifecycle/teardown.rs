@@ -71,7 +71,14 @@ pub(crate) async fn finish_run(
         take_over_lock,
     )
     .await?;
+    let reason = if scope == TeardownScope::Ranks { describe_kept(&reason) } else { reason };
     Ok(WorkflowEnd { outcome: worse_outcome(outcome, teardown_outcome), reason })
+}
+
+/// What `teardown: never`, or `on-success` after a failure, leaves.
+fn describe_kept(reason: &str) -> String {
+    let kept = "containers and logs stay on the hosts: `orchestrate down` fetches the logs and removes both";
+    if reason.is_empty() { kept.to_owned() } else { format!("{reason}; {kept}") }
 }
 
 /// Takes the lock, gathers the facts, tears down, releases the lock. Unreachable hosts count as leftovers. If this session followed a run,

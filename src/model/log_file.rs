@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The most bytes that travel in one piece of a log.
 pub const MAX_LOG_CHUNK_BYTES: usize = 256 << 10;
 
+/// The longest number of a task.
+const MAX_TASK_DIGITS: usize = 4;
+
 /// A file that a run writes on a host and that is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -21,6 +24,11 @@ pub enum LogFile {
         /// How often its launcher had restarted it.
         restart: u32,
     },
+    /// The output of a task of `prepare` on that host.
+    Task {
+        /// Counts from 1.
+        number: u32,
+    },
 }
 
 impl fmt::Display for LogFile {
@@ -28,6 +36,7 @@ impl fmt::Display for LogFile {
         match self {
             LogFile::Launcher => f.write_str("node"),
             LogFile::Rank { rank, restart } => write!(f, "rank-{rank}.{restart}"),
+            LogFile::Task { number } => write!(f, "task-{number}"),
         }
     }
 }
@@ -40,10 +49,15 @@ pub struct ParseLogFileError;
 impl FromStr for LogFile {
     type Err = ParseLogFileError;
 
-    /// Reads the name as the wrappers write it on a host: `node`, `rank-3.0`.
+    /// Reads the name as the wrappers write it on a host: `node`, `rank-3.0`, `task-1`.
     fn from_str(text: &str) -> Result<Self, ParseLogFileError> {
         if text == "node" {
             return Ok(LogFile::Launcher);
+        }
+        if let Some(number) = text.strip_prefix("task-") {
+            let plain = (1..=MAX_TASK_DIGITS).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+            let number = number.parse().ok().filter(|_| plain).ok_or(ParseLogFileError)?;
+            return Ok(LogFile::Task { number });
         }
         let (rank, restart) = text.strip_prefix("rank-").and_then(|t| t.split_once('.')).ok_or(ParseLogFileError)?;
         Ok(LogFile::Rank { rank: rank.parse().map_err(|_| ParseLogFileError)?, restart: restart.parse().map_err(|_| ParseLogFileError)? })

@@ -20,6 +20,10 @@ pub enum Phase {
     // The name in journals of format 1.
     #[serde(alias = "prove")]
     Environment,
+    /// The task of `prepare` with this number; its steps have its name as title.
+    Task(u32),
+    /// What the ranks need, where tasks may have made it.
+    Requirements,
     /// Node rank 0.
     Master,
     Workers,
@@ -44,6 +48,8 @@ impl Phase {
             Phase::Pull => "pull",
             Phase::Container => "container",
             Phase::Environment => "environment",
+            Phase::Task(_) => "task",
+            Phase::Requirements => "requirements",
             Phase::Master => "master",
             Phase::Workers => "workers",
             Phase::Stop => "stop",
@@ -54,11 +60,33 @@ impl Phase {
         }
     }
 
+    /// The head of its column: its name, with its number where there are several.
+    pub(crate) fn label(self) -> String {
+        match self {
+            Phase::Task(number) => format!("task {number}"),
+            other => other.name().to_owned(),
+        }
+    }
+
     /// Whether a step of this phase changes something that stays on the host. The others only read, or hold a lock for a while.
     pub(crate) fn changes_host(self) -> bool {
         match self {
-            Phase::Connect | Phase::Facts | Phase::Lock | Phase::Preflight | Phase::Environment | Phase::Fetch | Phase::Verify => false,
-            Phase::Pull | Phase::Container | Phase::Master | Phase::Workers | Phase::Stop | Phase::Remove | Phase::Clean => true,
+            Phase::Connect
+            | Phase::Facts
+            | Phase::Lock
+            | Phase::Preflight
+            | Phase::Environment
+            | Phase::Requirements
+            | Phase::Fetch
+            | Phase::Verify => false,
+            Phase::Pull
+            | Phase::Container
+            | Phase::Task(_)
+            | Phase::Master
+            | Phase::Workers
+            | Phase::Stop
+            | Phase::Remove
+            | Phase::Clean => true,
         }
     }
 }

@@ -10,6 +10,8 @@ pub enum StepStatus {
     Done,
     /// There was nothing to do.
     Satisfied,
+    /// A task that need not run here.
+    Skipped,
     /// It may have changed something.
     Failed,
 }
@@ -17,11 +19,11 @@ pub enum StepStatus {
 impl StepStatus {
     /// A step ends once, and its end is final.
     pub(crate) fn can_become(self, next: StepStatus) -> bool {
-        use StepStatus::{Done, Failed, Running, Satisfied, Waiting};
+        use StepStatus::{Done, Failed, Running, Satisfied, Skipped, Waiting};
         match (self, next) {
             // A step can be found satisfied, or fail with its host, before it starts.
-            (Waiting, Running | Satisfied | Failed) | (Running, Done | Satisfied | Failed) => true,
-            (Waiting | Running | Done | Satisfied | Failed, _) => false,
+            (Waiting, Running | Satisfied | Skipped | Failed) | (Running, Done | Satisfied | Skipped | Failed) => true,
+            (Waiting | Running | Done | Satisfied | Skipped | Failed, _) => false,
         }
     }
 
@@ -30,22 +32,30 @@ impl StepStatus {
     }
 
     pub(crate) fn is_ok(self) -> bool {
-        matches!(self, StepStatus::Done | StepStatus::Satisfied)
+        matches!(self, StepStatus::Done | StepStatus::Satisfied | StepStatus::Skipped)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use StepStatus::{Done, Failed, Running, Satisfied, Waiting};
+    use StepStatus::{Done, Failed, Running, Satisfied, Skipped, Waiting};
 
     #[test]
     fn transition_table_is_exact() {
-        let all = [Waiting, Running, Done, Satisfied, Failed];
+        let all = [Waiting, Running, Done, Satisfied, Skipped, Failed];
         let legal: Vec<(StepStatus, StepStatus)> =
             all.into_iter().flat_map(|from| all.map(|to| (from, to))).filter(|(from, to)| from.can_become(*to)).collect();
-        let expected =
-            [(Waiting, Running), (Waiting, Satisfied), (Waiting, Failed), (Running, Done), (Running, Satisfied), (Running, Failed)];
+        let expected = [
+            (Waiting, Running),
+            (Waiting, Satisfied),
+            (Waiting, Skipped),
+            (Waiting, Failed),
+            (Running, Done),
+            (Running, Satisfied),
+            (Running, Skipped),
+            (Running, Failed),
+        ];
         assert_eq!(legal, expected);
         assert!(all.into_iter().filter(|from| from.has_ended()).all(|from| all.into_iter().all(|to| !from.can_become(to))));
     }

@@ -1,17 +1,22 @@
 //! From inventory, job and facts to the plan of a launch: the few lines that say what a launch is.
 
+use std::collections::BTreeMap;
+
 use crate::inventory::{
-    Become, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, RegistrySettings, StartGate, StartOrder, Teardown,
+    Become, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, RegistrySettings, StartGate, StartOrder, TaskSelection,
+    Teardown,
 };
 use crate::model::phase::Phase;
 use crate::plan::Plan;
+use crate::plan::action::task::RunTask;
 use crate::plan::action::verify_facts::HostCheckSummary;
 use crate::plan::action::{Action, Issue, container, environment, launch, pull, reach_master, run_files, verify_facts};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
-use crate::plan::launcher;
+use crate::plan::launcher::{self, EnvironmentRequirements};
 use crate::plan::protocol::run_record::{RunRecord, RunRecordHost, short_hash};
 use crate::plan::rank_layout::{RankLayout, resolve_fabric_address, usable_gpu_count};
+use crate::plan::task::HostTask;
 
 /// What is decided outside: who launches, under which id.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +30,10 @@ pub(crate) struct RunIdentity {
     pub started_at: String,
     /// Whether fitting containers are replaced all the same.
     pub recreate_containers: bool,
+    /// Which tasks of `prepare` run.
+    pub tasks: TaskSelection,
+    /// Whether the run is its tasks alone, in containers that stay.
+    pub tasks_only: bool,
 }
 
 /// Everything that a launch is made of.
@@ -48,6 +57,10 @@ pub(crate) struct LaunchInputs<'a> {
 /// (30), the container (180), the look from inside (120), the launcher of the master (60), what the gate is given beyond its own time (30), and
 /// the launcher of a worker (60). A keeper that saw no launcher by then ends, unless the lock's holder is still at work.
 const LAUNCH_OVERHEAD_SECS: u64 = 30 + 180 + 120 + 60 + 30 + 60;
+
+/// What of a rank's names a task gets.
+const TASK_VARIABLES: [&str; 8] =
+    ["ORCH_RUN_ID", "ORCH_NAME", "ORCH_RUN_DIR", "ORCH_HOST", "ORCH_HOSTS", "ORCH_NNODES", "ORCH_NODE_RANK", "PYTHONUNBUFFERED"];
 
 /// The fabric address of every host, or what is wrong with each that has none.
 ///
@@ -90,14 +103,19 @@ pub(crate) fn plan_launch(inputs: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, 
         })
         .collect();
     let mut plan = Plan::empty(sites);
-    plan.ranks = world.ranks();
-    plan.world_size = world.world_size();
+    if !ids.tasks_only {
+        plan.ranks = world.ranks();
+        plan.world_size = world.world_size();
+    }
     let cells: Vec<HostPlanner<'_>> = (0..plan.hosts.len())
         .map(|host| HostPlanner { inputs, layout: &world, context: plan.hosts[host].clone(), host_index: host })
         .collect();
     let files: Vec<RunRecord> = cells.iter().map(|c| c.run_record(&plan)).collect();
     plan.run_record = files.first().cloned();
-    for phase in [Phase::Preflight, Phase::Pull, Phase::Container, Phase::Environment, Phase::Master, Phase::Workers] {
+    let tasks: Vec<Phase> = ids.tasks.select(&job.tasks).unwrap_or_default().iter().map(|task| Phase::Task(task.number)).collect();
+    let launch = [Phase::Requirements, Phase::Master, Phase::Workers].into_iter().filter(|_| !ids.tasks_only);
+    let before = [Phase::Preflight, Phase::Pull, Phase::Container, Phase::Environment];
+    for phase in before.into_iter().chain(tasks).chain(launch) {
         for (cell, file) in cells.iter().zip(&files) {
             for action in cell.phase_actions(phase, file) {
                 plan.push(cell.host_index, phase, action);
@@ -128,7 +146,11 @@ impl HostPlanner<'_> {
                 self.job_host().and_then(|p| p.container.as_ref()).map_or(Vec::new(), |c| vec![Action::PullImage(self.pull_action(c))])
             }
             Phase::Container => vec![self.run_files_action(run_record), self.container_action()],
-            Phase::Environment => vec![self.environment_action()],
+            Phase::Environment => vec![self.environment_action(self.runs_no_task())],
+            Phase::Task(number) => {
+                self.host_tasks().into_iter().filter(|task| task.number == number).map(|task| self.task_action(task)).collect()
+            }
+            Phase::Requirements if !self.runs_no_task() => vec![self.environment_action(true)],
             Phase::Master if self.host_index == 0 && self.starts_master_first() => {
                 let mut actions = vec![self.launch_action()];
                 if job.launch.gate == StartGate::MasterPort && self.inputs.inventory.hosts.len() > 1 {
@@ -207,6 +229,30 @@ impl HostPlanner<'_> {
         })
     }
 
+    /// Where no task runs, what the ranks need must be there already.
+    fn runs_no_task(&self) -> bool {
+        let tasks = &self.inputs.identity.tasks;
+        !self.inputs.identity.tasks_only && tasks.select(&self.inputs.job.tasks).is_ok_and(|tasks| tasks.is_empty())
+    }
+
+    /// The tasks that run on this host.
+    fn host_tasks(&self) -> Vec<HostTask> {
+        let tasks = self.inputs.identity.tasks.select(&self.inputs.job.tasks).unwrap_or_default();
+        let env = self.launch_spec().env;
+        let run_env: BTreeMap<String, String> = env.into_iter().filter(|(name, _)| TASK_VARIABLES.contains(&name.as_str())).collect();
+        tasks.into_iter().filter_map(|task| HostTask::new(task, self.host_index, run_env.clone())).collect()
+    }
+
+    fn task_action(&self, task: HostTask) -> Action {
+        Action::RunTask(Box::new(RunTask {
+            context: self.context.clone(),
+            task,
+            secrets: self.inputs.secrets.to_vec(),
+            scope: self.facts().and_then(HostFacts::systemd_scope).unwrap_or_default(),
+            registered: Vec::new(),
+        }))
+    }
+
     fn run_files_action(&self, run_record: &RunRecord) -> Action {
         let job = self.inputs.job;
         Action::WriteRunFiles(Box::new(run_files::WriteRunFiles {
@@ -219,7 +265,8 @@ impl HostPlanner<'_> {
                 .and_then(|p| p.container.as_ref())
                 .filter(|c| c.entrypoint == EntrypointMode::Image)
                 .map(|c| c.image.clone()),
-            keep_container: job.teardown != Teardown::Always,
+            keep_container: job.teardown != Teardown::Always || self.inputs.identity.tasks_only && self.context.in_container,
+            tasks: self.host_tasks(),
             max_log_bytes: job.max_log_bytes,
         }))
     }
@@ -245,22 +292,32 @@ impl HostPlanner<'_> {
         })
     }
 
-    fn environment_action(&self) -> Action {
+    /// `whole`: with what the ranks need, which tasks may have to make first.
+    fn environment_action(&self, whole: bool) -> Action {
         let start = self.launch_spec();
         let contained_gpus =
             self.job_host().and_then(|p| p.container.as_ref()).is_some_and(|c| c.gpus != crate::inventory::ContainerGpus::None);
         Action::CheckEnvironment(environment::CheckEnvironment {
             context: self.context.clone(),
-            has_setup: start.files.contains_key("setup"),
-            requirements: start.requirements,
+            has_setup: whole && start.files.contains_key("setup"),
+            requirements: if whole { start.requirements } else { EnvironmentRequirements::default() },
             min_gpus: if contained_gpus { self.wanted_gpu_count() } else { 0 },
-            workdir: self.job_host().and_then(|p| p.workdir.as_deref()).map(|dir| launcher::expand_home(dir, self.facts())),
+            workdir: self
+                .job_host()
+                .and_then(|p| p.workdir.as_deref())
+                .filter(|_| whole)
+                .map(|dir| launcher::expand_home(dir, self.facts())),
         })
     }
 
     fn launch_action(&self) -> Action {
         let scope = self.facts().and_then(HostFacts::systemd_scope).unwrap_or_default();
-        Action::StartLauncher(launch::StartLauncher { context: self.context.clone(), secrets: self.inputs.secrets.to_vec(), scope })
+        Action::StartLauncher(launch::StartLauncher {
+            context: self.context.clone(),
+            secrets: self.inputs.secrets.to_vec(),
+            scope,
+            registered: Vec::new(),
+        })
     }
 
     fn run_record(&self, plan: &Plan) -> RunRecord {
@@ -279,6 +336,9 @@ impl HostPlanner<'_> {
                 .job_host()
                 .and_then(|p| p.container.as_ref())
                 .is_some_and(|c| !c.host_exposures(&self.context.run_dir_root).is_empty()),
+            tasks_only: ids.tasks_only,
+            tasks: self.host_tasks().into_iter().map(|task| (task.number, task.name)).collect(),
+            tasks_text: inventory.tasks_text(self.host_index),
             tolerates_rank_loss: job.is_elastic(),
             min_hosts: job.min_hosts(),
             max_log_bytes: job.max_log_bytes,

@@ -15,12 +15,12 @@ pub(crate) fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: boo
     let mut text = String::new();
     let mut engines: Vec<String> = plan.hosts.iter().map(HostContext::docker_command).collect();
     engines.dedup();
-    if let (false, Some(site)) = (scripts, plan.hosts.first()) {
-        let (engines, base, name) = (engines.join(" or "), &site.run_dir_root, &site.name);
+    if let (false, Some(context)) = (scripts, plan.hosts.first()) {
+        let (engines, base, name) = (engines.join(" or "), &context.run_dir_root, &context.name);
         push_line(&mut text, format_args!("in the commands H is {base}/{name}/<host> and D runs {engines}"));
     }
     for phase in plan.phases() {
-        push_line(&mut text, format_args!("{}", phase.name()));
+        push_line(&mut text, format_args!("{}", phase.label()));
         for step in plan.steps.iter().filter(|s| s.phase == phase) {
             let host = plan.hosts.get(step.host).map_or("", |s| s.host.as_str());
             let seen = facts.and_then(|f| f.get(step.host)).map(|f| step.action.observe(f));
@@ -53,9 +53,14 @@ fn write_commands(text: &mut String, action: &Action, context: Option<&HostConte
         (Execution::Script(_), Action::WriteRunFiles(prepare)) if !whole => {
             push_line(text, format_args!("      files:    keeper current; in the run's directory {}", prepare.file_names().join(" ")));
         }
+        (Execution::Script(_), Action::RunTask(run)) if !whole => {
+            for line in run.task.manual_script("").lines().skip(1) {
+                push_line(text, format_args!("      | {line}"));
+            }
+        }
         (Execution::Script(command), _) => {
             let shown = command.masked_script();
-            let begins = context.filter(|_| !whole).map(|site| (site.lock_check(), site.script_preamble()));
+            let begins = context.filter(|_| !whole).map(|host_context| (host_context.lock_check(), host_context.script_preamble()));
             let rest = begins.and_then(|(guard, preamble)| shown.strip_prefix(&guard).or_else(|| shown.strip_prefix(&preamble)));
             let rest = rest.map(|rest| rest.replace(include_str!("../../assets/lib.sh"), "# (the contents of lib)\n"));
             let rest =

@@ -1,7 +1,7 @@
 //! What `up` finds, as `product.md` names the cases, from the facts of all hosts.
 
 use crate::model::exit::{Exit, RunOutcome};
-use crate::plan::facts::{DockerStatus, HostFacts, LauncherStatus};
+use crate::plan::facts::{DockerStatus, HostFacts, LauncherStatus, TaskStatus};
 use crate::plan::protocol::run_record::diff_config_texts;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(crate) enum ExistingRun {
         /// `launch.nproc_per_node: 4 → 8`.
         differences: Vec<String>,
     },
+    /// Tasks of `prepare` run, and no rank was started.
+    Preparing { run_id: String },
     /// A run has ended on every host where it was.
     Ended { run_id: String },
     /// Some of a gang runs, some does not.
@@ -52,6 +54,35 @@ pub(crate) fn host_run_state(facts: &HostFacts) -> HostRunState {
     }
 }
 
+/// The tasks of `prepare` that run on a host.
+pub(crate) fn running_tasks(facts: &HostFacts) -> Vec<u32> {
+    if facts.current_run.is_none() || facts.launcher != LauncherStatus::NotStarted {
+        return Vec::new();
+    }
+    let in_container = facts.runs_in_container(true);
+    let container_runs = is_docker_state_unknown(facts) || facts.container().is_some_and(|c| c.status == "running" || c.status == "paused");
+    let runs = |status: &TaskStatus| matches!(status, TaskStatus::Started { alive_on_host } if if in_container { container_runs } else { *alive_on_host });
+    facts.tasks.iter().filter(|(_, status)| runs(status)).map(|(number, _)| *number).collect()
+}
+
+/// Whether the tasks of a run without ranks ended well; `None`: there are no tasks, some run, or ranks were started.
+pub(crate) fn ended_tasks_ok(facts: &[HostFacts]) -> Option<bool> {
+    let launched = facts.iter().any(|facts| facts.launcher != LauncherStatus::NotStarted);
+    let ended: Vec<Exit> = facts
+        .iter()
+        .flat_map(|facts| facts.tasks.values())
+        .map(|status| if let TaskStatus::Ended(exit) = status { *exit } else { Exit::Killed })
+        .collect();
+    let runs = facts.iter().any(|facts| !running_tasks(facts).is_empty());
+    (!launched && !runs && !ended.is_empty()).then(|| ended.iter().all(|exit| exit.is_success()))
+}
+
+/// The hosts on which ranks run, each with its run: the gang need not be whole, nor of these hosts.
+pub(crate) fn running_ranks(facts: &[HostFacts], names: &[String]) -> Vec<(String, String)> {
+    let running = names.iter().zip(facts).filter(|(_, facts)| host_run_state(facts) == HostRunState::Running);
+    running.filter_map(|(name, facts)| Some((name.clone(), facts.current_run.clone()?))).collect()
+}
+
 /// Whether docker does not say what is on the host.
 pub(crate) fn is_docker_state_unknown(facts: &HostFacts) -> bool {
     matches!(facts.docker, DockerStatus::Unusable(_)) && facts.containers.is_empty()
@@ -82,7 +113,9 @@ pub(crate) fn run_outcome(facts: &[&HostFacts]) -> Option<(RunOutcome, f64)> {
 /// A host where a run is current in a container and docker does not say whether it goes on, with what it said.
 pub(crate) fn find_host_without_docker_answer(facts: &[HostFacts]) -> Option<(usize, &HostFacts, &str)> {
     facts.iter().enumerate().find_map(|(host, facts)| match &facts.docker {
-        DockerStatus::Unusable(says) if facts.current_run.is_some() && facts.runs_in_container(true) => Some((host, facts, says.as_str())),
+        DockerStatus::Unusable(message) if facts.current_run.is_some() && facts.runs_in_container(true) => {
+            Some((host, facts, message.as_str()))
+        }
         _ => None,
     })
 }
@@ -97,7 +130,10 @@ pub(crate) fn classify_existing_run(facts: &[HostFacts], names: &[String], wante
     }
     let running = parts.iter().filter(|p| **p == HostRunState::Running).count();
     if running == 0 {
-        return if parts.iter().any(|p| matches!(p, HostRunState::Ended(_))) {
+        if facts.iter().any(|facts| !running_tasks(facts).is_empty()) {
+            return ExistingRun::Preparing { run_id: run };
+        }
+        return if parts.iter().any(|p| matches!(p, HostRunState::Ended(_))) || facts.iter().any(|facts| !facts.tasks.is_empty()) {
             ExistingRun::Ended { run_id: run }
         } else {
             ExistingRun::Partial { reason: "a launch was interrupted before anything ran".to_owned() }
@@ -203,6 +239,31 @@ mod tests {
     const RUNNING: LauncherStatus = LauncherStatus::Started { pid: 5, alive_on_host: false };
     const SUCCEEDED: LauncherStatus = LauncherStatus::Ended { exit: Exit::Code(0), ended_at: 1.0 };
     const FAILED: LauncherStatus = LauncherStatus::Ended { exit: Exit::Code(1), ended_at: 1.0 };
+
+    #[test]
+    fn tasks_without_ranks_are_a_preparation_or_ended() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let with_task = |status| HostFacts { tasks: [(1, status)].into(), ..facts_with_run(LauncherStatus::NotStarted, "") };
+        let classify = |first, second| classify_existing_run(&[with_task(first), with_task(second)], &names, &[]);
+        let (runs, ended) = (TaskStatus::Started { alive_on_host: false }, TaskStatus::Ended(Exit::Code(0)));
+        assert_eq!(classify(runs, ended), ExistingRun::Preparing { run_id: "r1".to_owned() });
+        assert_eq!(classify(ended, TaskStatus::Ended(Exit::Code(1))), ExistingRun::Ended { run_id: "r1".to_owned() });
+        // A container that has stopped runs no task; on a bare host the process itself counts.
+        let stopped = HostFacts { containers: Vec::new(), docker: DockerStatus::Usable("27".to_owned()), ..with_task(runs) };
+        assert!(running_tasks(&stopped).is_empty());
+    }
+
+    #[test]
+    fn ranks_run_wherever_one_host_has_them() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let other = HostFacts { current_run: Some("r2".to_owned()), ..facts_with_run(RUNNING, "") };
+        let ended = facts_with_run(SUCCEEDED, "");
+        assert_eq!(running_ranks(&[other, ended.clone()], &names), [("a".to_owned(), "r2".to_owned())], "the hosts have different runs");
+        let failed = facts_with_run(RUNNING, "");
+        let with_failed_rank = HostFacts { ranks: vec![(0, 0, Some((Exit::Code(1), 1.0)))], ..failed.clone() };
+        assert_eq!(running_ranks(&[with_failed_rank, failed], &names).len(), 2, "a rank has failed");
+        assert!(running_ranks(&[ended.clone(), ended], &names).is_empty());
+    }
 
     #[test]
     fn existing_runs_are_classified() {

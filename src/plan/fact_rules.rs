@@ -79,11 +79,11 @@ pub(crate) fn required_gpu_count(container: Option<&ContainerSettings>, host: &G
 
 /// What is wrong with docker, in words that say what to do.
 pub(crate) fn docker_issue(message: &str, host: &str, user: &str, sudo: bool) -> Issue {
-    let says = message.trim();
-    let low = says.to_lowercase();
+    let error = message.trim();
+    let low = error.to_lowercase();
     if sudo && (low.contains("password is required") || low.contains("a terminal is required") || low.contains("not allowed")) {
         return Issue::new(
-            format!("{user} may not run docker through `sudo -n` on {host}: {says}"),
+            format!("{user} may not run docker through `sudo -n` on {host}: {error}"),
             "allow it in sudoers with NOPASSWD, or set ssh.become: none",
         );
     }
@@ -95,17 +95,17 @@ pub(crate) fn docker_issue(message: &str, host: &str, user: &str, sudo: bool) ->
     }
     if low.contains("permission denied") {
         return Issue::new(
-            format!("{user} may not use docker on {host}: {says}"),
+            format!("{user} may not use docker on {host}: {error}"),
             format!("run `sudo usermod -aG docker {user}` on that host and log in again, or set ssh.become: sudo"),
         );
     }
     if low.contains("cannot connect") || low.contains("is the docker daemon running") {
         return Issue::new(
-            format!("the docker daemon on {host} does not respond: {says}"),
+            format!("the docker daemon on {host} does not respond: {error}"),
             "run `sudo systemctl start docker` on that host",
         );
     }
-    Issue::new(format!("docker on {host} is not usable: {says}"), "try `docker version` on that host")
+    Issue::new(format!("docker on {host} is not usable: {error}"), "try `docker version` on that host")
 }
 
 #[cfg(test)]
@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     fn docker_errors_have_specific_hints() {
-        for (says, expected) in [
+        for (message, expected) in [
             ("sh: 1: docker: not found", "docker is not installed"),
             ("permission denied while trying to connect to the Docker daemon socket", "may not use docker"),
             ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?", "does not respond"),
         ] {
-            let trouble = docker_issue(says, "gpu01", "li", false);
+            let trouble = docker_issue(message, "gpu01", "li", false);
             assert!(trouble.message.contains(expected), "{}", trouble.message);
             assert!(!trouble.hint.is_empty());
         }

@@ -93,6 +93,16 @@ pub enum LauncherStatus {
     },
 }
 
+/// A task of `prepare` on this host.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum TaskStatus {
+    /// Its wrapper was recorded and left no status. In a container the host may not see its pid.
+    Started {
+        alive_on_host: bool,
+    },
+    Ended(Exit),
+}
+
 /// What a host answered.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostFacts {
@@ -168,6 +178,8 @@ pub struct HostFacts {
     pub launcher: LauncherStatus,
     /// Its workers: rank, restart, and the exit if it ended.
     pub ranks: Vec<(u32, u32, Option<TimedExit>)>,
+    /// The tasks of `prepare` that were started in it, by number.
+    pub tasks: BTreeMap<u32, TaskStatus>,
     /// Size of each log.
     pub log_sizes: Vec<(LogFile, u64)>,
     /// What the run says of itself; an error where the file is damaged.
@@ -289,6 +301,12 @@ impl HostFacts {
                     self.ranks.push((rank, restart, parse_exit(rest)));
                 }
             }
+            "task" => {
+                let (file, rest) = value.split_once(' ').unwrap_or((value, ""));
+                if let Ok(LogFile::Task { number }) = file.parse() {
+                    self.tasks.insert(number, TaskStatus::parse(rest));
+                }
+            }
             "log" => {
                 if let Some((file, size)) = value.split_once(' ')
                     && let (Ok(file), Ok(size)) = (file.parse(), size.parse())
@@ -358,6 +376,7 @@ impl HostFacts {
             current_run: Some(run.clone()),
             launcher: node,
             ranks,
+            tasks: BTreeMap::new(),
             log_sizes: logs,
             run_record: None,
             stop_requested: false,
@@ -393,6 +412,15 @@ fn is_safe_run_id(text: &str) -> bool {
 fn parse_pair(value: &str) -> (u64, u64) {
     let mut words = value.split_whitespace().map(|w| w.parse().unwrap_or(0));
     (words.next().unwrap_or(0), words.next().unwrap_or(0))
+}
+
+impl TaskStatus {
+    fn parse(value: &str) -> TaskStatus {
+        match value.strip_prefix("running") {
+            Some(seen) => TaskStatus::Started { alive_on_host: seen.trim() == "alive" },
+            None => TaskStatus::Ended(parse_exit(value).map_or(Exit::Killed, |(exit, _)| exit)),
+        }
+    }
 }
 
 impl LauncherStatus {

@@ -159,8 +159,8 @@ mod tests {
     use crate::plan::host_context::HostContext;
 
     fn gather_facts(base: &std::path::Path) -> HostFacts {
-        let site = HostContext::new("n", "gpu01", base.display().to_string());
-        let command = facts::facts_command(&site, &FactsRequest { orphans: true, ..FactsRequest::default() });
+        let context = HostContext::new("n", "gpu01", base.display().to_string());
+        let command = facts::facts_command(&context, &FactsRequest { orphans: true, ..FactsRequest::default() });
         let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");
         HostFacts::parse(&String::from_utf8_lossy(&out.stdout))
     }

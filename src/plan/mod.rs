@@ -12,11 +12,15 @@ pub mod host_context;
 pub(crate) mod labeled_resources;
 pub(crate) mod launcher;
 pub mod logind;
+pub(crate) mod overview;
 pub mod postmortem;
 pub mod protocol;
+pub(crate) mod rank_environment;
 pub(crate) mod rank_layout;
 pub(crate) mod render;
 pub(crate) mod shell_command;
+pub(crate) mod slurm;
+pub(crate) mod task;
 pub(crate) mod teardown;
 
 use crate::model::phase::Phase;

@@ -1,6 +1,6 @@
 //! What a host knows of a run that failed there: docker's word on the container, the kernel's log, full disks.
 //!
-//! The lines are described in `assets/aftermath.sh`.
+//! The lines are described in `assets/postmortem.sh`.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub fn postmortem_command(context: &HostContext) -> RemoteCommand {
         ));
     }
     script.push_str(SAFE_READ_SH);
-    script.push_str(include_str!("../../assets/aftermath.sh"));
+    script.push_str(include_str!("../../assets/postmortem.sh"));
     RemoteCommand::from_script("collect failure details from the host", script, POSTMORTEM_TIMEOUT).with_output_limit(64 << 10)
 }
 

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use crate::inventory::{GpuSelection, InventoryHost, Job, Launcher};
 use crate::model::rank::RankInfo;
 use crate::plan::facts::HostFacts;
+use crate::text::shell_template::variable;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankLayout {
@@ -20,6 +21,8 @@ pub(crate) struct RankLayout {
     pub nodes: u32,
     /// How the ranks start.
     pub launcher: Launcher,
+    /// Whether a script finds out which node it is on: what differs by node is then one of its variables.
+    pub is_symbolic: bool,
 }
 
 impl RankLayout {
@@ -27,7 +30,25 @@ impl RankLayout {
     pub(crate) fn new(job: &Job, addresses: Vec<String>) -> RankLayout {
         let hosts = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         let nproc = (0..addresses.len()).map(|host| job.nproc(host)).collect();
-        RankLayout { fabric_addresses: addresses, nproc, master_port: job.launch.master_port, nodes: hosts, launcher: job.launch.launcher }
+        RankLayout {
+            fabric_addresses: addresses,
+            nproc,
+            master_port: job.launch.master_port,
+            nodes: hosts,
+            launcher: job.launch.launcher,
+            is_symbolic: false,
+        }
+    }
+
+    /// The gang of a job whose nodes are chosen when it starts.
+    pub(crate) fn symbolic(job: &Job) -> RankLayout {
+        let address = |node: usize| variable(if node == 0 { "ORCH_MASTER_ADDR" } else { "ORCH_ADDRESS" });
+        RankLayout { is_symbolic: true, ..RankLayout::new(job, (0..job.hosts.len()).map(address).collect()) }
+    }
+
+    /// What differs by node, as text for a flag or a variable: a variable of the script, or the value.
+    pub(crate) fn node_text(&self, name: &str, value: impl std::fmt::Display) -> String {
+        if self.is_symbolic { variable(name) } else { value.to_string() }
     }
 
     /// Fabric address of node rank 0.
@@ -71,6 +92,9 @@ impl RankLayout {
 
     /// The rendezvous port, as text for a flag or a variable.
     pub(crate) fn port_text(&self) -> String {
+        if self.is_symbolic && self.master_port.is_none() {
+            return variable("ORCH_MASTER_PORT");
+        }
         self.master_port.map_or_else(|| "<from the master: free port>".to_owned(), |port| port.to_string())
     }
 
@@ -175,7 +199,7 @@ mod tests {
         let fabric = |sources: &[&str]| resolve_fabric_address(&host_with_address(Some("203.0.113.7")), &routed(sources));
         assert_eq!(fabric(&[]), Ok("10.0.0.5".to_owned()), "where it arrived");
         assert_eq!(fabric(&["10.1.0.5", "10.1.0.5"]), Ok("10.1.0.5".to_owned()), "by which it reaches the others");
-        assert!(fabric(&["10.1.0.5", "10.2.0.5"]).is_err_and(|says| says.contains("leave from 10.1.0.5 and from 10.2.0.5")));
+        assert!(fabric(&["10.1.0.5", "10.2.0.5"]).is_err_and(|expected| expected.contains("leave from 10.1.0.5 and from 10.2.0.5")));
         assert_eq!(
             resolve_fabric_address(&host_with_address(Some("10.0.0.5")), &routed(&["10.1.0.5"])),
             Ok("10.0.0.5".to_owned()),

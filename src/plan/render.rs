@@ -7,6 +7,7 @@ use crate::inventory::{EntrypointMode, Job, Mount, PullPolicy};
 use crate::plan::Plan;
 use crate::plan::action::{Action, container, memlock};
 use crate::plan::launcher::{HostLaunchSpec, ManualLaunch};
+use crate::plan::task::HostTask;
 use crate::text::shell_quote::quote;
 
 /// Names of the run that a script by hand has no use for.
@@ -14,7 +15,7 @@ const INTERNAL_VARIABLES: [&str; 3] = ["ORCH_RUN_DIR", "ORCH_WORKDIR", "ORCH_HOS
 
 /// A script for each host, in node-rank order. `ssh`: the words that reach a host by ssh.
 pub(crate) fn render_scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
-    let all = plan.hosts.iter().enumerate().filter_map(|(host, site)| {
+    let all = plan.hosts.iter().enumerate().filter_map(|(host, context)| {
         let of = |wanted: usize| plan.steps.iter().filter(move |step| step.host == wanted).map(|step| &step.action);
         let start = of(host).find_map(|action| match action {
             Action::WriteRunFiles(prepare) => Some(&prepare.launch_spec),
@@ -24,7 +25,9 @@ pub(crate) fn render_scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> Strin
             Action::StartContainer(container) => Some(container),
             _ => None,
         })?;
-        Some((site.host.clone(), HostScript { plan, job, host_index: host, launch_spec: start, container }.render(&ssh(&site.host))))
+        let tasks = of(host).filter_map(|action| if let Action::RunTask(run) = action { Some(&run.task) } else { None }).collect();
+        let script = HostScript { plan, job, host_index: host, launch_spec: start, container, tasks };
+        Some((context.host.clone(), script.render(&ssh(&context.host))))
     });
     all.collect()
 }
@@ -52,6 +55,7 @@ struct HostScript<'a> {
     host_index: usize,
     launch_spec: &'a HostLaunchSpec,
     container: &'a container::StartContainer,
+    tasks: Vec<&'a HostTask>,
 }
 
 /// A path of the host; `~/` is the home of whoever runs the script.
@@ -80,13 +84,13 @@ fn join_flag_lines(argv: &[String], indent: &str) -> String {
 
 impl HostScript<'_> {
     fn run_name(&self) -> &str {
-        self.plan.hosts.get(self.host_index).map_or("", |site| site.name.as_str())
+        self.plan.hosts.get(self.host_index).map_or("", |context| context.name.as_str())
     }
 
     fn render(&self, ssh: &str) -> String {
         let hosts = self.plan.hosts.len();
-        let own = self.plan.hosts.get(self.host_index).map_or("", |site| site.host.as_str());
-        let master = self.plan.hosts.first().map_or("", |site| site.host.as_str());
+        let own = self.plan.hosts.get(self.host_index).map_or("", |context| context.host.as_str());
+        let master = self.plan.hosts.first().map_or("", |context| context.host.as_str());
         let first = if self.host_index == 0 { "the master: start it first" } else { "start the master first" };
         let mut text = format!(
             "#!/bin/sh\n# {} on {own}: node rank {} of {hosts}; {first}{}.\n# Run it: ssh {ssh} sh <{own}.sh\n# shellcheck disable=SC2016\nset -eu\n\nmain() {{\n",
@@ -135,13 +139,32 @@ impl HostScript<'_> {
         text
     }
 
+    /// The tasks of `prepare` on this host, and the values that other hosts register.
+    fn task_script(&self) -> String {
+        let mut text = String::new();
+        for task in &self.job.tasks {
+            match (self.tasks.iter().find(|own| own.number == task.number), &task.register) {
+                (Some(own), _) => text.push_str(&own.manual_script(" || exit 1")),
+                (None, Some(variable)) if task.shares_value => {
+                    let name = task.name.replace(['"', '$', '`', '\\', '}'], " ");
+                    text.push_str(&format!(
+                        ": \"${{{variable}:?the output of task {} on another host, {name}: export it first}}\"\n",
+                        task.number
+                    ));
+                }
+                (None, _) => {}
+            }
+        }
+        text
+    }
+
     /// The shell that `launch.setup` is written for.
     fn rank_shell(&self) -> &'static str {
         if self.launch_spec.files.contains_key("setup") { "bash" } else { "sh" }
     }
 
     fn bare_host_body(&self) -> String {
-        let mut text = String::new();
+        let mut text = self.task_script();
         for (name, value) in self.rank_variables() {
             text.push_str(&format!("export {name}={}\n", quote(value)));
         }
@@ -175,8 +198,8 @@ impl HostScript<'_> {
         let mut flags: Vec<String> = vec!["--rm".to_owned(), format!("--name={}", quote(&self.container.context.container_name()))];
         let ours = ["--name=", "--label=", "--restart=", "--log-", "--mount=", "--env=", "--stop-timeout="];
         let rest = self.container.docker_flags(spec);
-        let theirs = |flag: &&String| *flag != unlimited && !ours.iter().any(|own| flag.starts_with(own));
-        flags.extend(rest.iter().filter(theirs).map(|flag| quote(flag)));
+        let user_flags = |flag: &&String| *flag != unlimited && !ours.iter().any(|own| flag.starts_with(own));
+        flags.extend(rest.iter().filter(user_flags).map(|flag| quote(flag)));
         for Mount { source: from, target: to, read_only, .. } in &spec.mounts {
             let end = if *read_only { ",readonly" } else { "" };
             flags.push(format!("--mount=type=bind,source={},target={}{end}", quote_host_path(from), quote(to)));
@@ -195,7 +218,7 @@ impl HostScript<'_> {
         text.push_str(&format!(
             "exec docker run ${{ib:+\"$ib\"}} ${{lock:+\"$lock\"}} \\\n  {} \\\n  {tail} {}\n",
             flags.join(" \\\n  "),
-            quote(&self.rank_script())
+            quote(&format!("{}{}", self.task_script(), self.rank_script()))
         ));
         text
     }

@@ -54,13 +54,13 @@ impl<'a> ExecRequest<'a> {
 
     /// Where it leads, for people.
     pub(crate) fn describe_target(&self) -> String {
-        let site = &self.context;
-        let who = self.rank.map_or_else(String::new, |rank| format!("rank {rank} on "));
-        let run = if site.run_id.is_empty() { String::new() } else { format!(" of run {}", site.run_id) };
-        match (site.in_container, run.is_empty()) {
-            (true, _) => format!("{who}{}, in the container {}{run}", site.host, site.container_name()),
-            (false, false) => format!("{who}{}, with the environment{run}", site.host),
-            (false, true) => format!("{who}{}, on the host itself", site.host),
+        let context = &self.context;
+        let rank_prefix = self.rank.map_or_else(String::new, |rank| format!("rank {rank} on "));
+        let run = if context.run_id.is_empty() { String::new() } else { format!(" of run {}", context.run_id) };
+        match (context.in_container, run.is_empty()) {
+            (true, _) => format!("{rank_prefix}{}, in the container {}{run}", context.host, context.container_name()),
+            (false, false) => format!("{rank_prefix}{}, with the environment{run}", context.host),
+            (false, true) => format!("{rank_prefix}{}, on the host itself", context.host),
         }
     }
 
@@ -224,9 +224,10 @@ mod tests {
     fn tty_is_passed_to_docker_exec() {
         let facts = parse_facts("docker 20.10\ncontainer abc running 7 0 false sha256:1 /orch-n-gpu01 n gpu01 f00\ncurrent run1\n");
         let words = ["a b".to_owned(), "$c".to_owned()];
-        let way = |term| ExecRequest::new(HostContext { docker_needs_sudo: true, ..test_context() }, &facts, Some(3), &words, term);
-        assert_eq!(way(None).describe_target(), "rank 3 on gpu01, in the container orch-n-gpu01 of run run1");
-        let (with, without) = (way(Some("xterm")).build_command().expect("a way").script, way(None).build_command().expect("a way").script);
+        let request = |term| ExecRequest::new(HostContext { docker_needs_sudo: true, ..test_context() }, &facts, Some(3), &words, term);
+        assert_eq!(request(None).describe_target(), "rank 3 on gpu01, in the container orch-n-gpu01 of run run1");
+        let (with, without) =
+            (request(Some("xterm")).build_command().expect("a way").script, request(None).build_command().expect("a way").script);
         assert!(
             with.contains("sudo -n docker exec -it -e TERM=xterm ")
                 && with.contains("ORCH_SIZE=$size")
@@ -237,12 +238,12 @@ mod tests {
 
     #[test]
     fn tty_without_size_gets_the_host_size() {
-        let shown = |rows, cols, told: &str| {
+        let shown = |rows, cols, output: &str| {
             let size = portable_pty::PtySize { rows, cols, pixel_width: 0, pixel_height: 0 };
             let pair = portable_pty::native_pty_system().openpty(size).expect("a terminal");
             let mut command = portable_pty::CommandBuilder::new("/bin/sh");
             command.args(["-c", &format!("{SET_TTY_SIZE_SH}stty size; echo \"<$ORCH_SIZE>\"")]);
-            command.env("ORCH_SIZE", told);
+            command.env("ORCH_SIZE", output);
             let mut child = pair.slave.spawn_command(command).expect("a shell");
             drop(pair.slave);
             let lines = std::io::BufRead::lines(std::io::BufReader::new(pair.master.try_clone_reader().expect("its end")));

@@ -42,18 +42,23 @@ pub(crate) fn plan_teardown(contexts: Vec<HostContext>, facts: &[Option<HostFact
     let all = spec.scope == TeardownScope::Everything;
     for phase in [Phase::Stop, Phase::Remove, Phase::Fetch, Phase::Clean, Phase::Verify] {
         for (host, facts) in facts.iter().enumerate().filter_map(|(i, f)| f.as_ref().map(|f| (i, f))) {
-            let Some(site) = plan.hosts.get(host).cloned() else { continue };
+            let Some(host_context) = plan.hosts.get(host).cloned() else { continue };
             if all && phase == Phase::Stop {
                 for run in facts.orphaned_runs() {
-                    let site = HostContext { run_id: run, in_container: false, legacy_layout: false, ..site.clone() };
+                    let host_context = HostContext { run_id: run, in_container: false, legacy_layout: false, ..host_context.clone() };
                     plan.push(
                         host,
                         phase,
-                        Action::StopRanks(launch::StopRanks { context: site, grace: spec.grace, by_request: false, restore_scripts: true }),
+                        Action::StopRanks(launch::StopRanks {
+                            context: host_context,
+                            grace: spec.grace,
+                            by_request: false,
+                            restore_scripts: true,
+                        }),
                     );
                 }
             }
-            if let Some(action) = teardown_action(phase, site, facts, (spec, runs)) {
+            if let Some(action) = teardown_action(phase, host_context, facts, (spec, runs)) {
                 plan.push(host, phase, action);
             }
         }

@@ -19,8 +19,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| match &host.facts.docker {
         DockerStatus::NotQueried => CheckResult::skipped("bare host"),
         DockerStatus::Usable(version) => CheckResult::pass(version.clone()),
-        DockerStatus::Unusable(says) => {
-            let trouble = docker_issue(says, "this host", &host.facts.user, host.host.ssh.r#become == Become::Sudo);
+        DockerStatus::Unusable(message) => {
+            let trouble = docker_issue(message, "this host", &host.facts.user, host.host.ssh.r#become == Become::Sudo);
             CheckResult::fail(trouble.message, trouble.hint)
         }
     })

@@ -16,7 +16,7 @@ fn assert_third_host(inventory: &str, name: &str, changes: &[(&str, &str)], expe
 #[test]
 fn bare_host_killing_ranks_at_logout_fails() {
     let bare = TEST_INVENTORY.replace("container:\n  image: x\n  shm_size: 8g\n  mounts: ['/data:/data:ro', '/out:/out']\n", "");
-    for (lines, level, says) in [
+    for (lines, level, expected) in [
         ("", Pass, "not in a systemd-logind session"),
         ("session=yes KillUserProcesses=yes Linger=no", Fail, "ends all processes of li at logout (KillUserProcesses=yes)"),
         ("session=yes KillUserProcesses=yes", Fail, "ends all processes of li"),
@@ -25,13 +25,13 @@ fn bare_host_killing_ranks_at_logout_fails() {
         ("session=yes", Skipped, "does not report"),
     ] {
         let lines: String = lines.split_whitespace().map(|line| format!("\nlogind {line}")).collect();
-        assert_third_host(&bare, "logout-kills", &[("user li", &format!("user li\nuid 1000{lines}"))], (level, says));
+        assert_third_host(&bare, "logout-kills", &[("user li", &format!("user li\nuid 1000{lines}"))], (level, expected));
     }
 }
 
 #[test]
 fn rootless_docker_ending_at_logout_fails() {
-    for (lines, level, says) in [
+    for (lines, level, expected) in [
         ("engine=manager Linger=no", Fail, "rootless docker, and every container with it, ends when li logs out"),
         ("engine=manager Linger=yes", Pass, "lingering is on for li"),
         ("engine=session KillUserProcesses=no", Pass, "keeps running after"),
@@ -41,9 +41,9 @@ fn rootless_docker_ending_at_logout_fails() {
         ("", Skipped, "does not report whether lingering is on"),
     ] {
         let lines: String = lines.split_whitespace().map(|line| format!("\nlogind {line}")).collect();
-        let told = format!("user li{lines}");
-        assert_third_host(TEST_INVENTORY, "logout-kills", &[("name=seccomp", "name=rootless"), ("user li", &told)], (level, says));
-        assert_third_host(TEST_INVENTORY, "logout-kills", &[("user li", &told)], (Pass, "system service"));
+        let reported = format!("user li{lines}");
+        assert_third_host(TEST_INVENTORY, "logout-kills", &[("name=seccomp", "name=rootless"), ("user li", &reported)], (level, expected));
+        assert_third_host(TEST_INVENTORY, "logout-kills", &[("user li", &reported)], (Pass, "system service"));
     }
 }
 

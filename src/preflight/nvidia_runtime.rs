@@ -19,13 +19,13 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::skipped("bare host");
         }
         if host.probe_output.last_value("inside_failed").is_some() {
-            let says = host.probe_output.last_value("inside_error").unwrap_or("docker run failed").to_owned();
-            let hint = if says.contains("could not select device driver") || says.contains("nvidia-container") {
+            let message = host.probe_output.last_value("inside_error").unwrap_or("docker run failed").to_owned();
+            let hint = if message.contains("could not select device driver") || message.contains("nvidia-container") {
                 "install nvidia-container-toolkit on that host and restart docker, or set container.gpus: none"
             } else {
                 "try the image yourself: `docker run --rm --gpus all IMAGE nvidia-smi -L`"
             };
-            return CheckResult::fail(format!("a container of the image does not start: {says}"), hint);
+            return CheckResult::fail(format!("a container of the image does not start: {message}"), hint);
         }
         if !host.wants_gpus() {
             return CheckResult::skipped("no GPUs are used");
@@ -37,16 +37,16 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 false => CheckResult::skipped("no nvidia-smi in the image: GPUs not counted"),
             };
         }
-        let (count, says) = host.probe_output.last_value("inside_gpus").map_or((0, ""), |v| {
-            let (count, says) = v.split_once(' ').unwrap_or((v, ""));
-            (count.parse().unwrap_or(0), says)
+        let (count, message) = host.probe_output.last_value("inside_gpus").map_or((0, ""), |v| {
+            let (count, message) = v.split_once(' ').unwrap_or((v, ""));
+            (count.parse().unwrap_or(0), message)
         });
         match count >= needed {
             true => CheckResult::pass(format!("{count} GPUs inside")),
             false => {
-                let says = if says.is_empty() { String::new() } else { format!(": {says}") };
+                let message = if message.is_empty() { String::new() } else { format!(": {message}") };
                 CheckResult::fail(
-                    format!("{count} of {needed} GPUs are visible inside{says}"),
+                    format!("{count} of {needed} GPUs are visible inside{message}"),
                     "check nvidia-container-toolkit on that host: `nvidia-container-cli info`",
                 )
             }

@@ -172,7 +172,7 @@ pub(crate) struct EnvironmentProbe<'a> {
 
 /// The script that looks from where the ranks will run: a container of the image that is removed at once, or the host itself.
 pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteCommand {
-    let EnvironmentProbe { context: site, job, host, facts, gpus_flag: flag, nonce } = *asked;
+    let EnvironmentProbe { context: host_context, job, host, facts, gpus_flag: flag, nonce } = *asked;
     let part = job.hosts.get(host);
     let spec = part.and_then(|p| p.container.as_ref());
     let asked = format!(
@@ -188,10 +188,10 @@ pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteC
         let dir = part.and_then(|p| p.workdir.as_deref()).map(|dir| launcher::expand_home(dir, Some(facts)));
         let cd = dir.map_or_else(String::new, |dir| format!("cd {} 2>/dev/null\n", quote(&dir)));
         let shell = if setup.is_empty() { format!("{cd}{within}") } else { wrap_in_bash(&format!("{cd}{setup}\n"), &within) };
-        return probe_command("check the container's environment", site, &shell, Duration::from_secs(120));
+        return probe_command("check the container's environment", host_context, &shell, Duration::from_secs(120));
     };
-    let name = format!("orch-check-{}-{}-{nonce}", site.name, site.host.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
-    let mut flags = container::remove_memlock_flag(probe_container_flags(site, spec, facts, &name));
+    let name = format!("orch-check-{}-{}-{nonce}", host_context.name, host_context.host.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
+    let mut flags = container::remove_memlock_flag(probe_container_flags(host_context, spec, facts, &name));
     flags.extend(flag.map(|flag| format!("--gpus={flag}")));
     let dir = part.and_then(|p| p.workdir.as_deref());
     flags.extend(dir.map(|dir| format!("--workdir={dir}")));
@@ -208,14 +208,14 @@ pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteC
          set --\n{created}\
          start() {{ D run $lock {} $ib \"$@\" {} --entrypoint=/bin/sh {} -c {} >&4; }}\n\
          drop() {{ D rm -f {name} >/dev/null 2>&1; }}\n\
-         {attempt}attempt \"$@\"\n[ -z \"$says\" ] || printf '%s\\n' \"$says\" >&2\n[ $rc -eq 0 ] || {{ say inside_failed \"$rc\"; say did inside; }}\n",
+         {attempt}attempt \"$@\"\n[ -z \"$says\" ] || printf '%s\\n' \"$says\" >&2\n[ $rc -eq 0 ] || {{ emit inside_failed \"$rc\"; emit did inside; }}\n",
         join_quoted(&flags),
         join_quoted(&spec.docker_args),
         quote(&spec.image),
         quote(&within),
         attempt = memlock::START_WITH_MEMLOCK_SH,
     );
-    probe_command("inspect the image", site, &body, Duration::from_secs(180))
+    probe_command("inspect the image", host_context, &body, Duration::from_secs(180))
 }
 
 /// Lines that only bash understands, before the questions.

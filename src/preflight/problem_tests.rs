@@ -136,10 +136,10 @@ const PROBLEMS: &[ProblemRow] = &[
 
 #[test]
 fn problem_is_reported_only_for_its_host() {
-    for &(name, changes, level, says) in PROBLEMS {
+    for &(name, changes, level, expected) in PROBLEMS {
         let found = evaluate_with_changes(TEST_INVENTORY, name, changes);
         assert_eq!(found[2].level, level, "{name} {changes:?}: {found:?}");
-        assert!(found[2].message.contains(says), "{name}: {says:?} is not in {:?}", found[2].message);
+        assert!(found[2].message.contains(expected), "{name}: {expected:?} is not in {:?}", found[2].message);
         assert!(level <= Pass || !found[2].hint.is_empty(), "{name}: what to do?");
         assert!(found[..2].iter().all(|c| c.level <= Pass), "{name} {changes:?}: {found:?}");
     }

@@ -26,10 +26,10 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             if host.probe_output.last_value("inside_failed").is_some() {
                 return Err(CheckResult::skipped("could not inspect the image"));
             }
-            let Some(told) = host.probe_output.values_starting_with("same", &n).next() else {
+            let Some(reported) = host.probe_output.values_starting_with("same", &n).next() else {
                 return Err(CheckResult::skipped("not run"));
             };
-            let mut words = told.splitn(3, ' ');
+            let mut words = reported.splitn(3, ' ');
             let (code, digest, text) =
                 (words.next().unwrap_or_default(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
             match code {

@@ -286,10 +286,10 @@ fn speed_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Chec
 
 /// Somebody did not arrive.
 fn missing_rank_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
-    let told: Vec<u32> = ranks.iter().flat_map(|rank| rank.missing_ranks.iter().copied()).collect();
-    let missing = |(number, rank): (u32, &SmokeRankLog)| match told.is_empty() {
+    let reported: Vec<u32> = ranks.iter().flat_map(|rank| rank.missing_ranks.iter().copied()).collect();
+    let missing = |(number, rank): (u32, &SmokeRankLog)| match reported.is_empty() {
         true => rank.stage < SmokeStage::StoreReady || rank.failure.is_some(),
-        false => told.contains(&number),
+        false => reported.contains(&number),
     };
     let absentees: Vec<&SmokeRankLog> = (0_u32..).zip(ranks).filter(|pair| missing(*pair)).map(|(_, rank)| rank).collect();
     let mut names: Vec<&str> = absentees.iter().map(|rank| host_name(context, rank.host)).collect();
@@ -325,14 +325,14 @@ fn missing_rank_result(context: &SmokeContext<'_>, rank: &SmokeRankLog, names: &
 
 /// All arrived, and then something stopped.
 fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
-    let ways = "`orchestrate check --only nic,mtu,infiniband,reach-ephemeral`; env: { NCCL_DEBUG: INFO } shows more";
+    let hint = "`orchestrate check --only nic,mtu,infiniband,reach-ephemeral`; env: { NCCL_DEBUG: INFO } shows more";
     let between: Vec<(usize, usize)> = ranks.iter().filter_map(|rank| rank.testing_pair).collect();
     if !between.is_empty() {
         let texts: Vec<String> =
             between.iter().map(|(one, two)| format!("{} and {}", host_name(context, *one), host_name(context, *two))).collect();
         let what = format!("no data passes between {}", texts.join(", "));
         return result_per_host(context, |host| match between.iter().any(|(one, two)| host == *one || host == *two) {
-            true => CheckResult::fail(what.clone(), ways).with_evidence(rank_on_host(ranks, host).map_or(Vec::new(), last_log_lines)),
+            true => CheckResult::fail(what.clone(), hint).with_evidence(rank_on_host(ranks, host).map_or(Vec::new(), last_log_lines)),
             false => CheckResult::pass("arrived"),
         });
     }
@@ -345,12 +345,12 @@ fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Ch
         let mut own = ranks.iter().filter(|rank| rank.host == host && rank.stage < SmokeStage::Done);
         let Some(rank) = own.clone().find(|rank| speaks(rank)).or_else(|| own.next()) else { return CheckResult::pass("done") };
         match &rank.failure {
-            Some((_, why)) if speaks(&rank) => CheckResult::fail(format!("{what}: {why}"), ways).with_evidence(last_log_lines(rank)),
+            Some((_, why)) if speaks(&rank) => CheckResult::fail(format!("{what}: {why}"), hint).with_evidence(last_log_lines(rank)),
             _ if any => CheckResult::skipped("see the finding of another host"),
-            Some((_, why)) => CheckResult::fail(format!("{what}: {why}"), ways).with_evidence(last_log_lines(rank)),
+            Some((_, why)) => CheckResult::fail(format!("{what}: {why}"), hint).with_evidence(last_log_lines(rank)),
             None => CheckResult::fail(
                 format!("{what}: {}", if context.failure_reason.is_empty() { "its rank exited" } else { context.failure_reason }),
-                ways,
+                hint,
             )
             .with_evidence(last_log_lines(rank)),
         }

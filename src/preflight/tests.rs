@@ -54,7 +54,7 @@ fn healthy_host_output(n: usize) -> (String, String) {
         1 => "way ephemeral>1 yes open\nway ephemeral>2 yes open\n",
         _ => "way given>0 yes open\nway ephemeral>0 yes open\n",
     };
-    let told = format!(
+    let reported = format!(
         "clock 0.1 1.0\ncpus 64\nmemory_MemTotal 1000000000\nmemory_MemAvailable 900000000\n\
          disk /r 4000000000 3000000000 1000000 900000\ndisk /out 4000000000 3000000000 0 0\nrun_dir_system xfs\nnic bond0 9000 up 200000\nport_range 32768 60999\n\
          hostname h{n}\nown_name 10.0.0.{n}\nroute 10.0.0.1 bond0 10.0.0.{n}\nib mlx5_0/1 ACTIVE InfiniBand 400_Gb/sec\n\
@@ -67,7 +67,7 @@ fn healthy_host_output(n: usize) -> (String, String) {
          version python 3.11.9\nversion torch 2.4.0\nversion nccl 2.20.5\ninside_gpus 2\ninside_nofile 1048576\ninside_memlock unlimited\n\
          inside_shm 8388608 8388608\ninside_user 0:0\nwrite 0 yes\nsame 0 0 ff 6.1\n{ways}"
     );
-    (facts, told)
+    (facts, reported)
 }
 
 /// Judges three hosts of which the third answers something else: `old` replaced by `new` in its facts and answers.
@@ -82,13 +82,13 @@ pub(crate) fn evaluate_with_changes(inventory: &str, name: &str, changes: &[(&st
     let job = inventory.job(&known).expect("a job");
     let hosts: Vec<(HostFacts, ProbeOutput)> = (1..4)
         .map(|n| {
-            let (mut facts, mut told) = healthy_host_output(n);
+            let (mut facts, mut reported) = healthy_host_output(n);
             for (old, new) in changes.iter().filter(|_| n == 3) {
-                assert!(facts.contains(old) || told.contains(old), "nobody says {old:?}");
-                (facts, told) = (facts.replace(old, new), told.replace(old, new));
+                assert!(facts.contains(old) || reported.contains(old), "nobody says {old:?}");
+                (facts, reported) = (facts.replace(old, new), reported.replace(old, new));
             }
             let mut answers = ProbeOutput::default();
-            answers.push_text(&told);
+            answers.push_text(&reported);
             for probe in [
                 Probe::Clock,
                 Probe::Host,
@@ -105,12 +105,12 @@ pub(crate) fn evaluate_with_changes(inventory: &str, name: &str, changes: &[(&st
         })
         .collect();
     let addresses: Vec<String> = known.fabric_addresses.iter().flatten().cloned().collect();
-    let places = hosts.iter().enumerate().map(|(index, (facts, told))| CheckedHost {
+    let places = hosts.iter().enumerate().map(|(index, (facts, reported))| CheckedHost {
         index,
         host: &inventory.hosts[index],
         job_host: &job.hosts[index],
         facts,
-        probe_output: told,
+        probe_output: reported,
         fabric_address: addresses.get(index).map(String::as_str),
         has_live_run: false,
     });
@@ -141,7 +141,7 @@ fn inventory_settings_change_check_results() {
     use Level::{Fail, Pass, Warn};
     let cpu = TEST_INVENTORY.replace("  shm_size: 8g", "  shm_size: 64m\n  gpus: none");
     let named = TEST_INVENTORY.replace("name: gpu01, address: 10.0.0.1", "name: gpu01, address: 10.0.0.1, fabric_address: gpu01");
-    for (inventory, name, changes, host, level, says) in [
+    for (inventory, name, changes, host, level, expected) in [
         (&cpu, "hostname", &[("own_name 10.0.0.3", "own_name 127.0.1.1")][..], 2, Warn, "h3 resolves to 127.0.1.1"),
         (&cpu, "gpu-idle", &[], 2, Level::Skipped, "no GPUs are used"),
         (
@@ -173,7 +173,7 @@ fn inventory_settings_change_check_results() {
     ] {
         let found = evaluate_with_changes(inventory, name, changes);
         assert_eq!(found[host].level, level, "{name}: {found:?}");
-        assert!(found[host].message.contains(says), "{name}: {says:?} is not in {:?}", found[host].message);
+        assert!(found[host].message.contains(expected), "{name}: {expected:?} is not in {:?}", found[host].message);
     }
 }
 
@@ -184,29 +184,29 @@ fn master_name_must_resolve_equally_everywhere() {
     let job = inventory.job(&RuntimeValues { gpu_counts: vec![Some(2); 3], ..RuntimeValues::default() }).expect("a job");
     let facts: Vec<HostFacts> = (1..4).map(|n| HostFacts::parse(&healthy_host_output(n).0)).collect();
     let run = |third: &str, first: &str| -> CheckResult {
-        let told: Vec<ProbeOutput> = ["resolves gpu01 10.0.0.1", "resolves gpu01 10.0.0.1", third]
+        let reported: Vec<ProbeOutput> = ["resolves gpu01 10.0.0.1", "resolves gpu01 10.0.0.1", third]
             .iter()
             .map(|line| {
-                let mut told = ProbeOutput::default();
-                told.push_text(&format!("{line}\ndid net"));
-                told
+                let mut reported = ProbeOutput::default();
+                reported.push_text(&format!("{line}\ndid net"));
+                reported
             })
             .collect();
-        let place = |(index, (facts, told))| CheckedHost {
+        let place = |(index, (facts, reported))| CheckedHost {
             index,
             host: &inventory.hosts[index],
             job_host: &job.hosts[index],
             facts,
-            probe_output: told,
+            probe_output: reported,
             fabric_address: Some("x"),
             has_live_run: false,
         };
-        let hosts = facts.iter().zip(&told).enumerate().map(place).collect();
+        let hosts = facts.iter().zip(&reported).enumerate().map(place).collect();
         let addresses = vec![first.to_owned(), "10.0.0.2".to_owned(), "10.0.0.3".to_owned()];
         let scene = CheckContext { inventory: &inventory, job: &job, hosts, fabric_addresses: addresses, before_launch: false };
         evaluate_checks(&scene, &[ALL_CHECKS.iter().find(|c| c.name == "master-address").copied().expect("it")])[0].results[2].1.clone()
     };
-    for (third, first, level, says) in [
+    for (third, first, level, expected) in [
         ("resolves gpu01 10.0.0.1", "gpu01", Level::Pass, "10.0.0.1"),
         ("resolves gpu01 127.0.1.1", "gpu01", Level::Fail, "gpu01 resolves to 127.0.1.1"),
         ("resolves gpu01 10.9.9.9", "gpu01", Level::Fail, "10.9.9.9 instead of gpu01 is 10.0.0.1"),
@@ -215,18 +215,18 @@ fn master_name_must_resolve_equally_everywhere() {
         ("x", "10.0.0.1", Level::Pass, "10.0.0.1"),
     ] {
         let cell = run(third, first);
-        assert!(cell.level == level && cell.message.contains(says), "{third} {first}: {cell:?}");
+        assert!(cell.level == level && cell.message.contains(expected), "{third} {first}: {cell:?}");
     }
 }
 
 #[test]
 fn incomplete_probe_output_is_skipped_and_bounded() {
-    let mut told = ProbeOutput::default();
-    told.set_missing_reason(Probe::Gpus, "no answer within 60s");
-    assert_eq!((told.is_complete(Probe::Gpus), told.missing_reason(Probe::Gpus).as_str()), (false, "no answer within 60s"));
-    told.push_text("gpu_fields index,name\ngpu 0\ngpu 0, a, b\ngpu , ,\n\u{4e2d}\nclock x y\ndisk\n");
-    assert_eq!(told.gpu_rows().len(), 2);
-    told.push_text(&"x ".repeat(100_000));
-    told.push_text(&"k v\n".repeat(100_000));
-    assert!(told.values("k").len() <= 8192);
+    let mut reported = ProbeOutput::default();
+    reported.set_missing_reason(Probe::Gpus, "no answer within 60s");
+    assert_eq!((reported.is_complete(Probe::Gpus), reported.missing_reason(Probe::Gpus).as_str()), (false, "no answer within 60s"));
+    reported.push_text("gpu_fields index,name\ngpu 0\ngpu 0, a, b\ngpu , ,\n\u{4e2d}\nclock x y\ndisk\n");
+    assert_eq!(reported.gpu_rows().len(), 2);
+    reported.push_text(&"x ".repeat(100_000));
+    reported.push_text(&"k v\n".repeat(100_000));
+    assert!(reported.values("k").len() <= 8192);
 }

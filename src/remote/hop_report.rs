@@ -62,8 +62,8 @@ pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopRepo
     tell("ConnectTimeout", hop.connect_timeout.as_secs().to_string(), &origin("ConnectTimeout"));
     let keepalive = hop.keepalive_interval.map_or("none".to_owned(), |every| every.as_secs().to_string());
     tell("ServerAliveInterval", keepalive, &origin("ServerAliveInterval"));
-    let told = ["HostName", "User", "Port", "StrictHostKeyChecking", "ConnectTimeout", "ServerAliveInterval"];
-    for (name, values) in options.iter().filter(|(name, _)| !told.contains(name) && !by_inventory(name)) {
+    let shown = ["HostName", "User", "Port", "StrictHostKeyChecking", "ConnectTimeout", "ServerAliveInterval"];
+    for (name, values) in options.iter().filter(|(name, _)| !shown.contains(name) && !by_inventory(name)) {
         if name == "IdentityFile" && values.iter().all(|v| v.origin == SettingOrigin::Default) {
             tell(name, "~/.ssh/id_*".to_owned(), &SettingOrigin::Default);
             continue;

@@ -38,20 +38,20 @@ mod tests {
     #[test]
     fn unsafe_requests_are_rejected_before_ssh_runs() {
         let ssh = HostSshSettings::default();
-        let asked = |alias, address, user, via: Option<&str>, origin| {
-            let asked =
+        let query = |alias, address, user, via: Option<&str>, origin| {
+            let query =
                 HopTarget { alias, address, user, port: None, forced_jumps: via.map(str::to_owned), origin, ssh: &ssh, is_jump: false };
-            validate_hop_names(&asked).map_err(|e| e.to_string())
+            validate_hop_names(&query).map_err(|e| e.to_string())
         };
-        assert_eq!(asked("gpu01", Some("10.0.0.1"), Some("root"), Some("li@b:22,c"), SettingOrigin::Inventory), Ok(()));
+        assert_eq!(query("gpu01", Some("10.0.0.1"), Some("root"), Some("li@b:22,c"), SettingOrigin::Inventory), Ok(()));
         assert_eq!(
-            asked("li's;host", None, None, None, SettingOrigin::Inventory).unwrap_err(),
+            query("li's;host", None, None, None, SettingOrigin::Inventory).unwrap_err(),
             "inventory: host: `li\\'s;host` holds `\\'`, which a shell would interpret"
         );
-        assert!(asked("a", Some("$(id)"), None, None, SettingOrigin::Inventory).is_err());
-        assert!(asked("a", None, Some("a|b"), None, SettingOrigin::Inventory).is_err());
-        assert!(asked("a", None, Some("li wei"), None, SettingOrigin::Inventory).unwrap_err().contains("is not a valid user"));
-        assert_eq!(asked("a", None, Some("li wei"), None, SettingOrigin::SshG), Ok(()), "as OpenSSH");
-        assert!(asked("a", None, None, Some("b,`id`@c"), SettingOrigin::Inventory).is_err());
+        assert!(query("a", Some("$(id)"), None, None, SettingOrigin::Inventory).is_err());
+        assert!(query("a", None, Some("a|b"), None, SettingOrigin::Inventory).is_err());
+        assert!(query("a", None, Some("li wei"), None, SettingOrigin::Inventory).unwrap_err().contains("is not a valid user"));
+        assert_eq!(query("a", None, Some("li wei"), None, SettingOrigin::SshG), Ok(()), "as OpenSSH");
+        assert!(query("a", None, None, Some("b,`id`@c"), SettingOrigin::Inventory).is_err());
     }
 }

@@ -60,26 +60,26 @@ impl RouteResolver {
 
     /// The route to a host with the origin of every setting.
     pub(super) async fn resolve_hops(&self, host: &InventoryHost) -> Result<Vec<ResolvedHop>, RemoteError> {
-        let asked = HopTarget::for_host(host);
-        let options = self.resolve_options(&asked).await?;
+        let target = HopTarget::for_host(host);
+        let options = self.resolve_options(&target).await?;
         let mut chain = match options.first_value("ProxyJump") {
             Some(jumps) => parse_jump_hosts(&host.name, &jumps.text, &jumps.origin)?,
             None => Vec::new(),
         };
         self.prepend_nested_jumps(host, &mut chain).await?;
-        let mut way: Vec<ResolvedHop> = Vec::new();
-        let before = |way: &[ResolvedHop]| way.last().map(|s| s.hop.name.clone()).unwrap_or_default();
+        let mut route: Vec<ResolvedHop> = Vec::new();
+        let before = |route: &[ResolvedHop]| route.last().map(|s| s.hop.name.clone()).unwrap_or_default();
         for (jump, origin) in &chain {
-            let via = before(&way);
-            let asked = HopTarget {
+            let via = before(&route);
+            let target = HopTarget {
                 forced_jumps: Some(via.clone()).filter(|v| !v.is_empty()),
                 ..HopTarget::for_jump_host(jump, &host.ssh, origin)
             };
-            let options = self.resolve_options(&asked).await?;
-            way.push(ResolvedHop { hop: hop::build_hop(&asked, &options, &self.settings, &via)?, options });
+            let options = self.resolve_options(&target).await?;
+            route.push(ResolvedHop { hop: hop::build_hop(&target, &options, &self.settings, &via)?, options });
         }
-        way.push(ResolvedHop { hop: hop::build_hop(&asked, &options, &self.settings, &before(&way))?, options });
-        Ok(way)
+        route.push(ResolvedHop { hop: hop::build_hop(&target, &options, &self.settings, &before(&route))?, options });
+        Ok(route)
     }
 
     /// Prepends the jump hosts of the first jump host repeatedly: as with ssh, only the first one's own ProxyJump counts.

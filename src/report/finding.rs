@@ -67,11 +67,11 @@ pub(crate) fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, sanit
     let hosts = style::format_hosts(state, sanitizer, &hang.hosts);
     // If every rank of the hosts is concerned, the hosts are named alone.
     let whole_hosts = state.ranks.values().filter(|rank| hang.hosts.contains(&rank.host)).all(|rank| hang.ranks.contains(&rank.rank));
-    let who = if whole_hosts || hang.ranks.is_empty() { hosts } else { format!("{} on {hosts}", style::format_ranks(&hang.ranks)) };
+    let subject = if whole_hosts || hang.ranks.is_empty() { hosts } else { format!("{} on {hosts}", style::format_ranks(&hang.ranks)) };
     let span = diagnose::hang_detector::format_duration(at - hang.since);
     match hang.symptom {
-        HangSymptom::RankMissing => format!("waiting for: {who} (for {span})"),
-        HangSymptom::RankExited => format!("{who} ended, the others have written nothing for {span}"),
+        HangSymptom::RankMissing => format!("waiting for: {subject} (for {span})"),
+        HangSymptom::RankExited => format!("{subject} ended, the others have written nothing for {span}"),
         HangSymptom::Spinning => format!("no rank has written for {span}; the GPUs report load but draw little power"),
         HangSymptom::Silent => format!("no rank has written for {span} (a weak sign by itself)"),
         HangSymptom::NotReady => format!("the run is not ready after {span}"),

@@ -42,7 +42,8 @@ fn all_event_kinds() -> Vec<EventKind> {
         EventKind::StepSatisfied { step: 1, note: text() },
         EventKind::StepDone { step: 1, note: text() },
         EventKind::StepRetrying { step: 1, error: text() },
-        EventKind::StepFailed { step: 1, error: text(), hint: text() },
+        EventKind::StepFailed { step: 1, error: text(), hint: text(), unreachable: true },
+        EventKind::StepSkipped { step: 1, note: text() },
         EventKind::LauncherStarted { host: 0 },
         EventKind::LauncherExited { host: 0, exit: Exit::Code(-3), ended_at: 5, stopped: Some(false) },
         EventKind::RankStarted { host: 0, rank: 0, restart: 2, started_at: 0 },
@@ -151,11 +152,11 @@ fn unknown_kinds_skip_and_unknown_formats_fail() {
     for (text, message) in [
         (
             "{\"format\":\"3.0\",\"orchestrate\":\"9\"}\n",
-            "x has format 3.0; this version reads formats 1.0 to 2.0: install a newer orchestrate",
+            "x has format 3.0; this version reads formats 1.0 to 2.1: install a newer orchestrate",
         ),
         (
             "{\"format\":\"0.9\",\"orchestrate\":\"0\"}\n",
-            "x has format 0.9; this version reads formats 1.0 to 2.0: install a newer orchestrate",
+            "x has format 0.9; this version reads formats 1.0 to 2.1: install a newer orchestrate",
         ),
         ("", "x is not a journal: it is empty"),
         ("hello\n", "x is not a journal: its first line has no format"),
@@ -168,7 +169,7 @@ fn unknown_kinds_skip_and_unknown_formats_fail() {
 fn secrets_are_masked_in_journal() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut journal = Journal::open(dir.path(), Sanitizer::new(&["p\"ss".to_owned()])).expect("opened");
-    let kind = EventKind::StepFailed { step: 0, error: "login p\"ss refused".to_owned(), hint: String::new() };
+    let kind = EventKind::StepFailed { step: 0, error: "login p\"ss refused".to_owned(), hint: String::new(), unreachable: false };
     journal.record_event(&event(1, 1, kind)).expect("written");
     assert!(std::fs::read_to_string(dir.path().join(JOURNAL_FILE)).expect("there").contains("login *** refused"));
     assert_eq!(read_journal(dir.path()).len(), 1);

@@ -10,6 +10,14 @@ pub(crate) trait LineOutput: Send {
     /// When the reader has closed the output.
     fn write_line(&mut self, text: &str) -> io::Result<()>;
 
+    /// A line of a rank's or a launcher's log.
+    ///
+    /// # Errors
+    /// When the reader has closed the output.
+    fn write_log_line(&mut self, text: &str) -> io::Result<()> {
+        self.write_line(text)
+    }
+
     /// # Errors
     /// When the reader has closed the output.
     fn flush(&mut self) -> io::Result<()>;
@@ -37,6 +45,63 @@ impl<W: Write> SanitizedLineWriter<W> {
     }
 }
 
+/// Where log lines go.
+enum LogOutput {
+    WithTalk,
+    Own(Box<dyn LineOutput>),
+    /// Its reader has gone.
+    Closed,
+}
+
+/// Log lines to one output, everything else to another. A reader that closes the log output ends only the log lines.
+pub(crate) struct SplitLineOutput<T> {
+    talk: T,
+    logs: LogOutput,
+}
+
+impl<T: LineOutput> SplitLineOutput<T> {
+    /// `logs`: `None` if log lines go where everything else goes.
+    pub(crate) fn new(talk: T, logs: Option<Box<dyn LineOutput>>) -> Self {
+        SplitLineOutput { talk, logs: logs.map_or(LogOutput::WithTalk, LogOutput::Own) }
+    }
+
+    pub(crate) fn talk(&mut self) -> &mut T {
+        &mut self.talk
+    }
+
+    fn with_logs(&mut self, write: impl FnOnce(&mut dyn LineOutput) -> io::Result<()>) -> io::Result<()> {
+        let LogOutput::Own(logs) = &mut self.logs else { return Ok(()) };
+        match write(logs.as_mut()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.logs = LogOutput::Closed;
+                Ok(())
+            }
+            result => result,
+        }
+    }
+}
+
+impl<T: LineOutput> LineOutput for SplitLineOutput<T> {
+    /// Both outputs may be one terminal, so the order is kept.
+    fn write_line(&mut self, text: &str) -> io::Result<()> {
+        self.with_logs(|logs| logs.flush())?;
+        self.talk.write_line(text)
+    }
+
+    fn write_log_line(&mut self, text: &str) -> io::Result<()> {
+        if matches!(self.logs, LogOutput::WithTalk) {
+            return self.talk.write_line(text);
+        }
+        self.talk.flush()?;
+        self.with_logs(|logs| logs.write_line(text))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.talk.flush()?;
+        self.with_logs(|logs| logs.flush())
+    }
+}
+
 impl SanitizedLineWriter<io::Stdout> {
     pub(crate) fn stdout() -> Self {
         Self::new(io::stdout())
@@ -57,5 +122,47 @@ impl<W: Write + Send> LineOutput for SanitizedLineWriter<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct ClosedPipe;
+
+    impl LineOutput for ClosedPipe {
+        fn write_line(&mut self, _text: &str) -> io::Result<()> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn log_lines_and_talk_are_kept_apart() {
+        let file = tempfile::tempfile().expect("a file");
+        let logs = SanitizedLineWriter::new(file.try_clone().expect("a file"));
+        let mut output = SplitLineOutput::new(Vec::new(), Some(Box::new(logs)));
+        output.write_line("preflight ok").expect("written");
+        output.write_log_line("[rank 0] step 1").expect("written");
+        output.flush().expect("written");
+        let mut text = String::new();
+        std::io::Seek::rewind(&mut &file).and_then(|()| std::io::Read::read_to_string(&mut &file, &mut text)).expect("read");
+        assert_eq!((output.talk.concat(), text), ("preflight ok".into(), "[rank 0] step 1\n".into()));
+        let mut same = SplitLineOutput::new(Vec::new(), None);
+        same.write_log_line("[rank 0] step 1").expect("written");
+        assert_eq!(same.talk.concat(), "[rank 0] step 1");
+    }
+
+    #[test]
+    fn closed_log_output_does_not_end_the_talk() {
+        let mut output = SplitLineOutput::new(Vec::new(), Some(Box::new(ClosedPipe)));
+        output.write_log_line("[rank 0] step 1").expect("no error");
+        output.write_line("FAILED gpu02").expect("written");
+        output.write_log_line("[rank 0] step 2").expect("no error");
+        assert_eq!(output.talk.concat(), "FAILED gpu02");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! All times come from the events. The queue and the error lines of one rank are bounded.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, VecDeque};
 
 use regex::bytes::Regex;
 
@@ -11,10 +11,13 @@ use crate::state::RunState;
 use crate::state::log_lines::LineSplitter;
 
 use super::style::{self, TextStyle, Tone};
+use crate::text::rank_selection::RankFilter;
 use crate::text::sanitize::Sanitizer;
 
 /// How long a line waits for equal lines.
 const MERGE_WINDOW_MS: i64 = 250;
+/// After so long without bytes, the lines of a history are shown although more of it may come.
+const HISTORY_PAUSE_MS: i64 = 10_000;
 /// How many lines wait at most.
 const MAX_PENDING_LINES: usize = 256;
 /// How many error lines of one file are shown beside the main rank's log.
@@ -24,7 +27,7 @@ const PROGRESS_INTERVAL_MS: i64 = 10_000;
 /// Matches error lines.
 const ERROR_PATTERN: &str = r"(?i-u)traceback \(most recent|\werror:|\wexception:|\berror\b|\bfatal\b|\bpanic|segfault|segmentation fault|out of memory|\bkilled\b|\baborted\b|nccl warn|core dumped";
 
-/// The ranks whose lines are shown.
+/// Whose lines are shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum LogSelection {
     None,
@@ -32,7 +35,7 @@ pub(crate) enum LogSelection {
     #[default]
     MainRank,
     All,
-    Ranks(BTreeSet<u32>),
+    Filtered(RankFilter),
 }
 
 /// Which lines of one file are shown.
@@ -49,6 +52,14 @@ struct LogFileState {
     next_offset: u64,
     error_count: u32,
     last_shown: UnixMillis,
+    /// The last lines of what was written before this command; `None` once the log is current.
+    history: Option<LogHistory>,
+}
+
+#[derive(Default)]
+struct LogHistory {
+    last_lines: VecDeque<String>,
+    pushed_at: UnixMillis,
 }
 
 struct PendingLine {
@@ -63,6 +74,9 @@ pub(crate) struct LogLineMerger {
     files: HashMap<(u32, LogFile), LogFileState>,
     pending: Vec<PendingLine>,
     pending_since: UnixMillis,
+    /// Of each log, so many of the lines that were written before this command are shown; `None`: all.
+    history_lines: Option<usize>,
+    has_cut_history: bool,
 }
 
 impl LogLineMerger {
@@ -73,26 +87,68 @@ impl LogLineMerger {
             files: HashMap::new(),
             pending: Vec::new(),
             pending_since: 0,
+            history_lines: None,
+            has_cut_history: false,
         }
     }
 
-    fn detail_for(&self, file: LogFile) -> LogDetail {
+    /// Shows only the last `lines` of what every log already has; `None`: all.
+    pub(crate) fn limit_history(&mut self, lines: Option<usize>) {
+        self.history_lines = lines;
+    }
+
+    /// Whether lines were left out since the last call.
+    pub(crate) fn take_cut_history(&mut self) -> bool {
+        std::mem::take(&mut self.has_cut_history)
+    }
+
+    /// The log's end was reached: its last lines are shown, and from now on every line.
+    pub(crate) fn mark_current(&mut self, key: (u32, LogFile), at: UnixMillis) {
+        let Some(history) = self.files.get_mut(&key).and_then(|file| file.history.take()) else { return };
+        for line in history.last_lines {
+            self.queue_line(key, line, at);
+        }
+    }
+
+    /// Shows histories that have stopped to grow, for example because the connection is lost.
+    fn show_paused_histories(&mut self, now: UnixMillis) {
+        let is_due = |history: &LogHistory| !history.last_lines.is_empty() && now - history.pushed_at >= HISTORY_PAUSE_MS;
+        let mut due: Vec<(u32, LogFile)> =
+            self.files.iter().filter(|(_, file)| file.history.as_ref().is_some_and(is_due)).map(|(key, _)| *key).collect();
+        due.sort();
+        for key in due {
+            let lines =
+                self.files.get_mut(&key).and_then(|file| file.history.as_mut()).map(|history| std::mem::take(&mut history.last_lines));
+            for line in lines.unwrap_or_default() {
+                self.queue_line(key, line, now);
+            }
+        }
+    }
+
+    fn detail_for(&self, (host, file): (u32, LogFile)) -> LogDetail {
         match (&self.selection, file) {
             (LogSelection::None, _) => LogDetail::None,
             (LogSelection::All, _) | (LogSelection::MainRank, LogFile::Rank { rank: 0, .. }) => LogDetail::All,
+            // Nothing else runs meanwhile.
+            (LogSelection::MainRank, LogFile::Task { .. }) => LogDetail::All,
             (LogSelection::MainRank, _) => LogDetail::Errors,
-            (LogSelection::Ranks(ranks), LogFile::Rank { rank, .. }) if ranks.contains(&rank) => LogDetail::All,
-            (LogSelection::Ranks(_), _) => LogDetail::None,
+            (LogSelection::Filtered(filter), LogFile::Rank { rank, .. }) if filter.selects_rank(host, rank) => LogDetail::All,
+            (LogSelection::Filtered(filter), LogFile::Launcher | LogFile::Task { .. }) if filter.selects_launcher(host) => LogDetail::All,
+            (LogSelection::Filtered(_), _) => LogDetail::None,
         }
     }
 
     /// Adds bytes of a log; bytes before the file's last known offset are skipped.
     pub(crate) fn push(&mut self, key: (u32, LogFile), offset: u64, bytes: &[u8], at: UnixMillis) {
-        let detail = self.detail_for(key.1);
+        let detail = self.detail_for(key);
         if detail == LogDetail::None {
             return;
         }
-        let file_state = self.files.entry(key).or_default();
+        let history_lines = self.history_lines;
+        let new_state = || LogFileState { history: history_lines.map(|_| LogHistory::default()), ..LogFileState::default() };
+        let file_state = self.files.entry(key).or_insert_with(new_state);
+        // The beginning of a copy's end, or of what this laptop lacks, is not the log's.
+        self.has_cut_history |= file_state.history.is_some() && file_state.next_offset == 0 && offset > 0;
         let end = offset + bytes.len() as u64;
         let seen = usize::try_from(file_state.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX);
         let Some(bytes) = bytes.get(seen..).filter(|bytes| !bytes.is_empty()) else { return };
@@ -109,14 +165,23 @@ impl LogLineMerger {
         if !lines.is_empty() {
             file_state.last_shown = at;
         }
+        if let (Some(history), Some(limit)) = (&mut file_state.history, history_lines) {
+            history.pushed_at = at;
+            history.last_lines.extend(lines);
+            let surplus = history.last_lines.len().saturating_sub(limit);
+            self.has_cut_history |= surplus > 0;
+            history.last_lines.drain(..surplus);
+            return;
+        }
         for line in lines {
             self.queue_line(key, line, at);
         }
     }
 
-    /// Forgets all files: the next bytes belong to another run.
+    /// Forgets all files: the next bytes belong to another run, which has no history.
     pub(crate) fn start_next_run(&mut self) {
         self.files.clear();
+        self.history_lines = None;
     }
 
     /// The file was truncated and comes again from offset 0.
@@ -126,7 +191,11 @@ impl LogLineMerger {
 
     /// Queues the unfinished last lines, since no more bytes follow.
     pub(crate) fn flush_partial_lines(&mut self, at: UnixMillis) {
-        let shown: Vec<(u32, LogFile)> = self.files.keys().copied().filter(|key| self.detail_for(key.1) == LogDetail::All).collect();
+        let mut with_history: Vec<(u32, LogFile)> =
+            self.files.iter().filter(|(_, file)| file.history.is_some()).map(|(key, _)| *key).collect();
+        with_history.sort();
+        with_history.into_iter().for_each(|key| self.mark_current(key, at));
+        let shown: Vec<(u32, LogFile)> = self.files.keys().copied().filter(|key| self.detail_for(*key) == LogDetail::All).collect();
         for key in shown {
             if let Some(line) = self.files.get_mut(&key).and_then(|file| file.splitter.finish_line()) {
                 self.queue_line(key, line, at);
@@ -148,6 +217,7 @@ impl LogLineMerger {
 
     /// The pending lines if they have waited long enough, formatted.
     pub(crate) fn take_due(&mut self, now: UnixMillis, state: &RunState, sanitizer: &Sanitizer, style: TextStyle) -> Vec<String> {
+        self.show_paused_histories(now);
         // Lines of rank 0 alone have no equals to wait for.
         let main_rank_only = self.selection == LogSelection::MainRank
             && self.pending.iter().all(|line| matches!(line.files[..], [(_, LogFile::Rank { rank: 0, .. })]));
@@ -162,7 +232,11 @@ impl LogLineMerger {
         let pending = std::mem::take(&mut self.pending);
         let format = |line: PendingLine| {
             if line.files != last.0 {
-                let prefix = style.paint(Tone::Dim, &line_prefix(&line.files, state, sanitizer));
+                let prefix = line_prefix(&line.files, state, sanitizer);
+                let prefix = match line.files[..] {
+                    [(_, LogFile::Rank { rank, .. })] => style.paint_rank(rank, &prefix),
+                    _ => style.paint(Tone::Dim, &prefix),
+                };
                 last = (line.files, prefix);
             }
             format!("{} {}", last.1, sanitizer.sanitize_line(&line.text))
@@ -202,7 +276,8 @@ impl LogFileState {
 fn line_prefix(files: &[(u32, LogFile)], state: &RunState, sanitizer: &Sanitizer) -> String {
     let ranks: Vec<u32> =
         files.iter().filter_map(|(_, file)| if let LogFile::Rank { rank, .. } = file { Some(*rank) } else { None }).collect();
-    let nodes: Vec<u32> = files.iter().filter(|(_, file)| *file == LogFile::Launcher).map(|(host, _)| *host).collect();
+    let nodes: Vec<u32> =
+        files.iter().filter(|(_, file)| matches!(file, LogFile::Launcher | LogFile::Task { .. })).map(|(host, _)| *host).collect();
     let mut labels = Vec::new();
     match (&ranks[..], files) {
         ([], _) => {}

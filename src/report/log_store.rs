@@ -57,6 +57,9 @@ pub enum LogStoreError {
     UnknownHost(u32),
 }
 
+/// A longer host name is replaced by its node rank, since file names are bounded.
+const MAX_HOST_IN_FILE_NAME: usize = 200;
+
 type LogKey = (u32, LogFile);
 
 /// The log directory of one run.
@@ -123,7 +126,10 @@ impl LogStore {
 
     /// With a dynamic rendezvous, two hosts may write the same rank: the second host's file name includes its node rank.
     fn file_name(&self, node: u32, file: LogFile) -> String {
-        let stem = file_stem(node, file);
+        let stem = match (file, self.nodes.names().get(node as usize).filter(|host| host.len() <= MAX_HOST_IN_FILE_NAME)) {
+            (LogFile::Task { number }, Some(host)) => format!("task-{number}-{host}"),
+            _ => file_stem(node, file),
+        };
         let name = format!("{stem}.log");
         if self.rank_owners.get(&name).is_some_and(|owner| *owner != node) { format!("{stem}@{node}.log") } else { name }
     }
@@ -219,7 +225,7 @@ impl LogStore {
     /// Records this node as the writer of a rank's log, unless there is one.
     fn claim_rank_log(&mut self, node: u32, file: LogFile) -> io::Result<()> {
         let name = self.file_name(node, file);
-        if file == LogFile::Launcher || self.rank_owners.contains_key(&name) {
+        if !matches!(file, LogFile::Rank { .. }) || self.rank_owners.contains_key(&name) {
             return Ok(());
         }
         let _lock = lock_dir(&self.dir)?;
@@ -424,6 +430,7 @@ impl LogStore {
 fn file_stem(node: u32, file: LogFile) -> String {
     match file {
         LogFile::Launcher => format!("node-{node}"),
+        LogFile::Task { number } => format!("task-{number}-{node}"),
         LogFile::Rank { rank, restart: 0 } => format!("rank-{rank}"),
         LogFile::Rank { rank, restart } => format!("rank-{rank}.{restart}"),
     }
@@ -432,6 +439,9 @@ fn file_stem(node: u32, file: LogFile) -> String {
 /// The log file of a copy's name; `None` for other names and earlier copies.
 fn parse_file_name(name: &str) -> Option<LogFile> {
     let stem = name.strip_suffix(".log")?;
+    if let Some((number, _)) = stem.strip_prefix("task-").and_then(|rest| rest.split_once('-')) {
+        return format!("task-{number}").parse().ok();
+    }
     let stem = stem.split('@').next().unwrap_or(stem);
     if stem.starts_with("node-") {
         return Some(LogFile::Launcher);

@@ -15,6 +15,7 @@ pub(crate) mod plain;
 pub(crate) mod preflight_report;
 mod private_files;
 pub(crate) mod progress_bars;
+pub(crate) mod progress_bars_transfer;
 pub(crate) mod recap;
 pub(crate) mod replay_source;
 pub(crate) mod safe_output;
@@ -303,7 +304,7 @@ impl Reporter {
     /// A disk that takes no more log bytes is told once, and once more when it does again.
     fn warn_disk_state(&mut self, event: &Event, stored: &Result<Option<PathBuf>, LogStoreError>) {
         let log = matches!(event.kind, EventKind::Log { .. });
-        let told = match stored {
+        let warning = match stored {
             Err(LogStoreError::Io { path, source, .. }) if !self.disk_full => {
                 Some((true, format!("{path}: {source}: the copying of logs waits, the run goes on; free space on this laptop")))
             }
@@ -313,7 +314,7 @@ impl Reporter {
             Ok(_) if log && self.disk_full => Some((false, "logs are copied again".to_owned())),
             _ => None,
         };
-        if let Some((full, text)) = told {
+        if let Some((full, text)) = warning {
             self.disk_full = full;
             self.pending_warnings.push(text);
             self.emit_pending_warnings(event.seq, event.at);
@@ -333,12 +334,13 @@ impl Reporter {
         if !self.reported_shrunk.insert((host, file)) {
             return;
         }
-        let whose = match file {
+        let log_owner = match file {
             LogFile::Launcher => "the launcher's log".to_owned(),
             LogFile::Rank { rank, .. } => format!("rank {rank}'s log"),
+            LogFile::Task { number } => format!("the log of task {number}"),
         };
         let text = format!(
-            "{whose} shrank to {size} bytes on the host: it is not complete; what was copied before is kept in {}, and the copy begins again",
+            "{log_owner} shrank to {size} bytes on the host: it is not complete; what was copied before is kept in {}, and the copy begins again",
             kept.display()
         );
         self.emit_warning((event.seq, event.at), Some(host), text);

@@ -52,7 +52,10 @@ struct PhaseTally {
     started_at: UnixMillis,
     done: BTreeSet<u32>,
     satisfied: BTreeSet<u32>,
+    skipped: BTreeSet<u32>,
     failed: BTreeSet<u32>,
+    /// The name of the task, where the phase is one.
+    task: String,
     open_steps: usize,
     started: bool,
 }
@@ -61,8 +64,12 @@ pub(crate) struct PlainSink<O> {
     out: O,
     sanitizer: Sanitizer,
     style: TextStyle,
+    /// For log lines, which may go to another output.
+    log_style: TextStyle,
     advice: CommandFormatter,
     log_filter: LogLineMerger,
+    /// How many of the lines that a log has when this command attaches are shown; `None`: all.
+    history_lines: Option<usize>,
     steps: BTreeMap<u32, (Phase, u32, String)>,
     phases: BTreeMap<Phase, PhaseTally>,
     pending_groups: Vec<EventGroup>,
@@ -82,8 +89,10 @@ impl<O: LineOutput> PlainSink<O> {
             out,
             sanitizer,
             style,
+            log_style: style,
             advice: CommandFormatter::default(),
             log_filter: LogLineMerger::new(logs),
+            history_lines: None,
             steps: BTreeMap::new(),
             phases: BTreeMap::new(),
             pending_groups: Vec::new(),
@@ -102,6 +111,17 @@ impl<O: LineOutput> PlainSink<O> {
         PlainSink { advice, ..self }
     }
 
+    #[must_use]
+    pub(crate) fn with_log_style(self, log_style: TextStyle) -> Self {
+        PlainSink { log_style, ..self }
+    }
+
+    /// Of a run that this command attaches to, shows only the last lines of each log.
+    #[must_use]
+    pub(crate) fn with_history(self, history_lines: Option<usize>) -> Self {
+        PlainSink { history_lines, ..self }
+    }
+
     pub(crate) fn output(&mut self) -> &mut O {
         &mut self.out
     }
@@ -114,7 +134,11 @@ impl<O: LineOutput> PlainSink<O> {
         self.steps = info.steps.iter().map(|step| (step.id, (step.phase, step.host, step.title.clone()))).collect();
         self.phases.clear();
         for step in &info.steps {
-            self.phases.entry(step.phase).or_default().open_steps += 1;
+            let tally = self.phases.entry(step.phase).or_default();
+            tally.open_steps += 1;
+            if matches!(step.phase, Phase::Task(_)) {
+                tally.task = format!("{}: ", self.sanitizer.sanitize_line(&step.title));
+            }
         }
         // The preflight probes begin before there is a plan.
         if let Some(at) = self.checks_started_at
@@ -169,7 +193,7 @@ impl<O: LineOutput> PlainSink<O> {
 
     fn write_phase_line(&mut self, phase: Phase, at: UnixMillis, state: &RunState) -> io::Result<()> {
         let Some(tally) = self.phases.remove(&phase) else { return Ok(()) };
-        if tally.done.is_empty() && tally.satisfied.is_empty() && tally.failed.is_empty() {
+        if [&tally.done, &tally.satisfied, &tally.skipped, &tally.failed].into_iter().all(BTreeSet::is_empty) {
             return Ok(());
         }
         self.flush_pending(state)?;
@@ -179,7 +203,12 @@ impl<O: LineOutput> PlainSink<O> {
         if !phase.changes_host() {
             ok.append(&mut changed);
         }
-        let results = [(Tone::Bad, "FAILED", &tally.failed), (Tone::Warn, "changed", &changed), (Tone::Ok, "ok", &ok)];
+        let results = [
+            (Tone::Bad, "FAILED", &tally.failed),
+            (Tone::Warn, "changed", &changed),
+            (Tone::Ok, "ok", &ok),
+            (Tone::Dim, "skipped", &tally.skipped),
+        ];
         let texts: Vec<String> = results
             .iter()
             .filter(|(_, _, hosts)| !hosts.is_empty())
@@ -188,7 +217,7 @@ impl<O: LineOutput> PlainSink<O> {
             })
             .collect();
         let time = self.style.paint(Tone::Dim, &format!("({})", style::format_duration(at - tally.started_at)));
-        self.out.write_line(&format!("{:<11} {} {time}", phase.name(), texts.join("; ")))
+        self.out.write_line(&format!("{:<11} {}{} {time}", phase.name(), tally.task, texts.join("; ")))
     }
 
     fn queue_event(&mut self, at: UnixMillis, event: GroupableEvent, host: Option<u32>, rank: Option<u32>) {
@@ -204,8 +233,8 @@ impl<O: LineOutput> PlainSink<O> {
     }
 
     fn flush_pending(&mut self, state: &RunState) -> io::Result<()> {
-        for line in self.log_filter.take_all(state, &self.sanitizer, self.style) {
-            self.out.write_line(&line)?;
+        for line in self.log_filter.take_all(state, &self.sanitizer, self.log_style) {
+            self.out.write_log_line(&line)?;
         }
         for group in std::mem::take(&mut self.pending_groups) {
             let hosts = style::format_hosts(state, &self.sanitizer, &group.hosts);
@@ -273,11 +302,15 @@ impl<O: LineOutput> PlainSink<O> {
     fn write_logs(&mut self, all: bool, now: UnixMillis, state: &RunState) -> io::Result<()> {
         let lines = if all {
             self.log_filter.flush_partial_lines(now);
-            self.log_filter.take_all(state, &self.sanitizer, self.style)
+            self.log_filter.take_all(state, &self.sanitizer, self.log_style)
         } else {
-            self.log_filter.take_due(now, state, &self.sanitizer, self.style)
+            self.log_filter.take_due(now, state, &self.sanitizer, self.log_style)
         };
-        lines.iter().try_for_each(|line| self.out.write_line(line))
+        if !lines.is_empty() && self.log_filter.take_cut_history() {
+            let all = self.advice.format_command("logs", "");
+            self.write_line(Tone::Dim, &format!("earlier log lines are not shown: `{all}` prints all, `--tail N` more of them"))?;
+        }
+        lines.iter().try_for_each(|line| self.out.write_log_line(line))
     }
 
     fn write_goal(&mut self, goal: RunGoal, reason: &str) -> io::Result<()> {
@@ -327,7 +360,8 @@ impl<O: LineOutput> PlainSink<O> {
             }
             EventKind::StepSatisfied { step, .. } => self.on_step_ended(*step, |tally| &mut tally.satisfied, event.at, state),
             EventKind::StepDone { step, .. } => self.on_step_ended(*step, |tally| &mut tally.done, event.at, state),
-            EventKind::StepFailed { step, error, hint } => {
+            EventKind::StepSkipped { step, .. } => self.on_step_ended(*step, |tally| &mut tally.skipped, event.at, state),
+            EventKind::StepFailed { step, error, hint, .. } => {
                 self.queue_step_failed(*step, error, hint, event.at);
                 self.on_step_ended(*step, |tally| &mut tally.failed, event.at, state)
             }
@@ -354,6 +388,14 @@ impl<O: LineOutput> PlainSink<O> {
             }
             EventKind::Log { host, file, offset, bytes, .. } => {
                 self.log_filter.push((*host, *file), *offset, bytes, event.at);
+                Ok(())
+            }
+            EventKind::RunEndReported { .. } => {
+                self.log_filter.limit_history(self.history_lines);
+                Ok(())
+            }
+            EventKind::LogCurrent { host, file } => {
+                self.log_filter.mark_current((*host, *file), event.at);
                 Ok(())
             }
             EventKind::LogTruncated { host, file, .. } => {

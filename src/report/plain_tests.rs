@@ -85,7 +85,9 @@ fn other_ranks_show_only_bounded_errors() {
 
 #[test]
 fn reconnect_repeats_no_log_lines() {
-    let mut harness = harness(LogSelection::Ranks(BTreeSet::from([1])));
+    let mut harness = harness(LogSelection::Filtered(
+        crate::text::rank_selection::RankSelection::parse("1").and_then(|one| one.resolve(&[], &[])).expect("a rank"),
+    ));
     harness.emit(0, run_started(2, 1, &[]));
     harness.emit(0, rank_log(1, 1, 0, "one\ntw"));
     let error = "connection reset".to_owned();
@@ -126,7 +128,7 @@ fn unreachable_host_reported_while_others_connect() {
         harness.emit(200, EventKind::HostLost { host, error: "key refused".to_owned(), will_retry: false });
     }
     assert_eq!(harness.sink.output().len(), 1, "the third may say the same");
-    harness.emit(1_500, EventKind::Ready);
+    harness.emit(10_500, EventKind::Ready);
     let expected = ["UNREACHABLE 2 hosts: key refused", "  gpu[01-02]"];
     assert_eq!(&harness.sink.output()[1..3], expected);
 }
@@ -136,7 +138,7 @@ fn host_text_is_sanitized_for_terminal() {
     let mut harness = harness(LogSelection::All);
     harness.emit(0, run_started(1, 1, &[(Phase::Pull, "pull\u{1b}[2J")]));
     let evil = "\u{1b}]0;x\u{7}a\nb\u{9b}31m s3cret".to_owned();
-    harness.emit(0, EventKind::StepFailed { step: 0, error: evil.clone(), hint: evil.clone() });
+    harness.emit(0, EventKind::StepFailed { step: 0, error: evil.clone(), hint: evil.clone(), unreachable: false });
     harness.emit(0, EventKind::Notice { host: Some(0), text: evil.clone(), warn: true });
     harness.emit(0, EventKind::Leftover { host: 0, text: evil.clone() });
     harness.emit(0, EventKind::GoalChanged { goal: RunGoal::Down, reason: evil.clone() });
@@ -170,7 +172,7 @@ fn read_only_phases_report_ok() {
     let mut harness = harness(LogSelection::None);
     harness.emit(0, run_started(3, 1, &[(Phase::Preflight, "look"), (Phase::Remove, "remove")]));
     harness.emit(0, EventKind::StepSatisfied { step: 0, note: String::new() });
-    harness.emit(0, EventKind::StepFailed { step: 1, error: "no docker".to_owned(), hint: "install it".to_owned() });
+    harness.emit(0, EventKind::StepFailed { step: 1, error: "no docker".to_owned(), hint: "install it".to_owned(), unreachable: false });
     harness.emit(0, EventKind::StepStarted { step: 2 });
     harness.emit(0, EventKind::StepDone { step: 2, note: String::new() });
     for step in 3..6 {
@@ -225,4 +227,63 @@ fn preflight_duration_includes_its_checks() {
     harness.finish();
     let lines: Vec<&str> = harness.sink.output().iter().skip(1).map(String::as_str).collect();
     assert_eq!(lines, ["preflight   ok gpu[01-02] (2.4 s)", "pull        ok gpu[01-02] (0.2 s)"]);
+}
+
+/// Another operator's run, which this command attaches to.
+fn attached_harness(tail: usize) -> SinkHarness<PlainSink<Vec<String>>> {
+    let sink = PlainSink::new(Vec::new(), Sanitizer::default(), TextStyle::default(), LogSelection::MainRank).with_history(Some(tail));
+    let mut harness = SinkHarness::new(sink);
+    harness.emit(0, run_started(2, 1, &[]));
+    harness.emit(0, EventKind::RunEndReported { end: crate::event::RunOutcome::Running, ended_at: 0 });
+    harness
+}
+
+fn log_of_rank_0() -> crate::event::LogFile {
+    crate::event::LogFile::Rank { rank: 0, restart: 0 }
+}
+
+#[test]
+fn attached_output_begins_with_the_last_lines() {
+    let mut harness = attached_harness(3);
+    let backlog: String = (1..=200_000).map(|step| format!("step {step:06}\n")).collect();
+    let half = backlog.len() / 2;
+    harness.emit(1, rank_log(0, 0, 0, &backlog[..half]));
+    harness.emit(1, rank_log(0, 0, half as u64, &backlog[half..]));
+    harness.emit(900, rank_log(0, 0, backlog.len() as u64, "step 200001\n"));
+    assert_eq!(harness.sink.output().len(), 1, "the log is not current yet");
+    harness.emit(0, EventKind::LogCurrent { host: 0, file: log_of_rank_0() });
+    harness.emit(1, rank_log(0, 0, backlog.len() as u64 + 12, "step 200002\nstep 200003\nstep 200004\nstep 200005\n"));
+    harness.emit(300, EventKind::Ready);
+    let lines: Vec<String> = harness.sink.output()[1..].to_vec();
+    assert_eq!(lines[0], "earlier log lines are not shown: `orchestrate logs` prints all, `--tail N` more of them");
+    let expected: Vec<String> = (199_999..=200_005).map(|step| format!("[rank 0 gpu01] step {step}")).collect();
+    assert_eq!(lines[1..8], expected, "three of the history, then all");
+}
+
+#[test]
+fn whole_history_is_shown_where_it_is_short_or_paused() {
+    let mut harness = attached_harness(5);
+    harness.emit(1, rank_log(0, 0, 0, "one\ntwo\n"));
+    harness.emit(1, EventKind::LogCurrent { host: 0, file: log_of_rank_0() });
+    harness.emit(300, EventKind::Ready);
+    assert_eq!(harness.sink.output()[1..3], ["[rank 0 gpu01] one", "[rank 0 gpu01] two"]);
+    assert!(!harness.sink.output().concat().contains("not shown"));
+    // A stream that stands still shows what has come.
+    let mut harness = attached_harness(5);
+    harness.emit(1, rank_log(0, 0, 0, "one\n"));
+    harness.emit(10_500, EventKind::Ready);
+    assert!(harness.sink.output().contains(&"[rank 0 gpu01] one".to_owned()));
+}
+
+#[test]
+fn launched_run_is_shown_from_its_first_line() {
+    let mut harness = attached_harness(1);
+    // Restarted by a key: another run, which this command launches.
+    let EventKind::RunStarted(mut info) = run_started(2, 1, &[]) else { return };
+    info.run_id = "20261122-0915-aaaa".to_owned();
+    harness.emit(0, EventKind::RunStarted(info));
+    harness.emit(1, rank_log(0, 0, 0, "one\ntwo\nthree\n"));
+    harness.emit(300, EventKind::Ready);
+    let shown = harness.sink.output().iter().filter(|line| line.starts_with("[rank 0")).count();
+    assert_eq!(shown, 3);
 }

@@ -13,6 +13,7 @@ use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, RunState, StepState};
 
 use super::ReportSink;
+use super::line_writer::{LineOutput, SplitLineOutput};
 use super::log_lines::LogSelection;
 use super::plain::PlainSink;
 use super::style::{self, TextStyle, Tone, truncate_text};
@@ -29,11 +30,14 @@ const RESERVED_LINES: usize = 4;
 /// Returns rows and columns.
 pub(crate) type TerminalSizeFn = Box<dyn Fn() -> (usize, usize) + Send>;
 
+/// The lines above the bars, and log lines where they go elsewhere.
+type BarLines = SplitLineOutput<Vec<String>>;
+
 pub(crate) struct ProgressBars {
     multi: MultiProgress,
     header: ProgressBar,
     rows: Vec<ProgressBar>,
-    plain_sink: PlainSink<Vec<String>>,
+    plain_sink: PlainSink<BarLines>,
     sanitizer: Sanitizer,
     style: TextStyle,
     terminal_size: TerminalSizeFn,
@@ -63,7 +67,7 @@ impl ProgressBars {
             header.set_style(template.tick_chars("|/-\\ "));
         }
         header.enable_steady_tick(Duration::from_millis(200));
-        let plain_sink = PlainSink::new(Vec::new(), sanitizer.clone(), style, logs);
+        let plain_sink = PlainSink::new(SplitLineOutput::new(Vec::new(), None), sanitizer.clone(), style, logs);
         ProgressBars { multi, header, rows: Vec::new(), plain_sink, sanitizer, style, terminal_size: size, last_draw: None, dirty: true }
     }
 
@@ -73,9 +77,22 @@ impl ProgressBars {
         ProgressBars { plain_sink: self.plain_sink.with_advice(advice), ..self }
     }
 
+    /// Of a run that this command attaches to, shows only the last lines of each log.
+    #[must_use]
+    pub(crate) fn with_history(self, history_lines: Option<usize>) -> Self {
+        ProgressBars { plain_sink: self.plain_sink.with_history(history_lines), ..self }
+    }
+
+    /// Writes log lines there instead of above the bars.
+    #[must_use]
+    pub(crate) fn with_log_output(mut self, logs: Box<dyn LineOutput>, log_style: TextStyle) -> Self {
+        *self.plain_sink.output() = SplitLineOutput::new(Vec::new(), Some(logs));
+        ProgressBars { plain_sink: self.plain_sink.with_log_style(log_style), ..self }
+    }
+
     /// Prints the pending plain lines above the bars.
     fn print_lines(&mut self) -> io::Result<()> {
-        let lines = std::mem::take(self.plain_sink.output());
+        let lines = std::mem::take(self.plain_sink.output().talk());
         if lines.is_empty() { Ok(()) } else { self.multi.println(self.sanitizer.to_printable(&lines.join("\n")).as_str()) }
     }
 
@@ -165,7 +182,7 @@ struct HostProgress<'a> {
     running_step: Option<&'a StepState>,
 }
 
-/// At most `max_rows` rows, one per host; the last row sums up the rest. Hosts with problems or running steps take precedence.
+/// At most `max_rows` rows, one per host; the last row sums up the rest. The words are those of the dashboard. Hosts with problems or running steps take precedence.
 fn host_rows(state: &RunState, sanitizer: &Sanitizer, style: TextStyle, max_rows: usize, width: usize, now: UnixMillis) -> Vec<String> {
     let mut progress = vec![HostProgress::default(); state.hosts.len()];
     for step in state.step_tracker.steps() {
@@ -175,15 +192,18 @@ fn host_rows(state: &RunState, sanitizer: &Sanitizer, style: TextStyle, max_rows
         match step.status {
             StepStatus::Failed => host.failed_step = Some(step),
             StepStatus::Running => host.running_step = Some(step),
-            StepStatus::Waiting | StepStatus::Done | StepStatus::Satisfied => {}
+            StepStatus::Waiting | StepStatus::Done | StepStatus::Satisfied | StepStatus::Skipped => {}
         }
     }
     let mut order: Vec<usize> = (0..progress.len()).collect();
     let mut rest = Vec::new();
-    if progress.len() > max_rows.max(1) {
+    if max_rows == 0 {
+        return Vec::new();
+    }
+    if progress.len() > max_rows {
         let priority = |at: &usize| (!has_problem(&state.hosts[*at], &progress[*at]), progress[*at].running_step.is_none(), *at);
         order.sort_by_key(priority);
-        rest = order.split_off(max_rows.max(1) - 1);
+        rest = order.split_off(max_rows - 1);
         order.sort_unstable();
     }
     let name_width = order.iter().map(|at| sanitizer.sanitize_line(&state.hosts[*at].name).chars().count()).max().unwrap_or(0).min(24);
@@ -227,32 +247,33 @@ fn host_row(
 fn host_activity(state: &RunState, at: usize, progress: &HostProgress<'_>, sanitizer: &Sanitizer, now: UnixMillis) -> (Tone, String) {
     let host = &state.hosts[at];
     match host.connection_status {
-        ConnectionStatus::Unreachable => return (Tone::Bad, format!("UNREACHABLE {}", sanitizer.sanitize_line(&host.connection_error))),
+        ConnectionStatus::Unreachable => return (Tone::Bad, format!("? unreachable: {}", sanitizer.sanitize_line(&host.connection_error))),
         ConnectionStatus::Retrying => {
-            return (Tone::Warn, format!("no connection, retrying: {}", sanitizer.sanitize_line(&host.connection_error)));
+            return (Tone::Warn, format!("? no connection, retrying: {}", sanitizer.sanitize_line(&host.connection_error)));
         }
         ConnectionStatus::Unknown | ConnectionStatus::Connecting | ConnectionStatus::Connected => {}
     }
     if let Some(step) = progress.failed_step {
-        return (Tone::Bad, format!("FAILED {}: {}", step.info.phase.name(), sanitizer.sanitize_line(&step.note)));
+        return (Tone::Bad, format!("✗ {}: {}", step.info.phase.name(), sanitizer.sanitize_line(&step.note)));
     }
     if let Some(step) = progress.running_step {
         let attempt = if step.retries > 0 { format!(" (attempt {})", step.retries + 1) } else { String::new() };
-        return (Tone::Plain, format!("{}{attempt}", sanitizer.sanitize_line(&step.info.title)));
+        return (Tone::Plain, format!("● {}{attempt}", sanitizer.sanitize_line(&step.info.title)));
     }
     let ranks = state.ranks.values().filter(|rank| rank.host as usize == at);
     let running = ranks.filter(|rank| rank.started_at.is_some() && rank.exit.is_none()).count();
     match (running, host.launcher_exit, host.connection_status) {
-        (1.., _, _) => (Tone::Ok, format!("{} running{}", style::count_noun(running, "rank"), gpu_utilization(host, now))),
-        (0, Some((exit, _)), _) if exit.is_success() => (Tone::Ok, "succeeded".to_owned()),
-        (0, Some((exit, _)), _) => (Tone::Bad, style::format_exit(exit)),
-        (0, None, ConnectionStatus::Connecting) => (Tone::Dim, "connecting".to_owned()),
-        (0, None, _) if progress.total_steps > 0 && progress.ended_steps == progress.total_steps => (Tone::Ok, "done".to_owned()),
-        (0, None, _) => (Tone::Dim, "waiting".to_owned()),
+        (1.., _, _) => (Tone::Ok, format!("● {} running{}", style::count_noun(running, "rank"), gpu_utilization(host, now))),
+        (0, Some((exit, _)), _) if exit.is_success() => (Tone::Ok, "✓ ended".to_owned()),
+        (0, Some(_), _) if host.launcher_was_stopped => (Tone::Warn, "▲ stopped".to_owned()),
+        (0, Some((exit, _)), _) => (Tone::Bad, format!("✗ launcher: {}", style::format_exit(exit))),
+        (0, None, ConnectionStatus::Connecting) => (Tone::Dim, "● connecting".to_owned()),
+        (0, None, _) if progress.total_steps > 0 && progress.ended_steps == progress.total_steps => (Tone::Ok, "✓ done".to_owned()),
+        (0, None, _) => (Tone::Dim, "· waiting".to_owned()),
     }
 }
 
-/// `  GPUs 87 %` if the values are recent, else empty.
+/// `  GPUs 87%` if the values are recent, else empty.
 fn gpu_utilization(host: &HostState, now: UnixMillis) -> String {
     let known: Vec<f32> = host.gpus.iter().filter_map(|gpu| gpu.utilization).collect();
     if known.is_empty() || now - host.gpus_at > GPU_STALE_MS {
@@ -261,7 +282,7 @@ fn gpu_utilization(host: &HostState, now: UnixMillis) -> String {
 
     #[expect(clippy::cast_precision_loss, reason = "a few hundred at most")]
     let mean = known.iter().sum::<f32>() / known.len() as f32;
-    format!("  GPUs {mean:.0} %")
+    format!("  GPUs {mean:.0}%")
 }
 
 #[cfg(test)]

@@ -76,14 +76,14 @@ fn rows_show_each_host_activity() {
     harness.emit(1, EventKind::Gpus { host: 0, gpus: vec![gpu] });
     harness.emit(1, EventKind::StepStarted { step: 6 });
     harness.emit(1, EventKind::StepRetrying { step: 6, error: "busy".to_owned() });
-    harness.emit(1, EventKind::StepFailed { step: 7, error: "no \u{1b}[1mspace".to_owned(), hint: String::new() });
+    harness.emit(1, EventKind::StepFailed { step: 7, error: "no \u{1b}[1mspace".to_owned(), hint: String::new(), unreachable: false });
     harness.emit(1, EventKind::HostLost { host: 3, error: "no route".to_owned(), will_retry: true });
     let expected = [
-        "  gpu01 [############] 1 rank running  GPUs 87 %",
-        "  gpu02 [------------] start the container (attempt 2)",
-        "  gpu03 [######------] FAILED container: no space",
-        "  gpu04 [------------] no connection, retrying: no route",
-        "  gpu05 [------------] connecting",
+        "  gpu01 [############] ● 1 rank running  GPUs 87%",
+        "  gpu02 [------------] ● start the container (attempt 2)",
+        "  gpu03 [######------] ✗ container: no space",
+        "  gpu04 [------------] ? no connection, retrying: no route",
+        "  gpu05 [------------] ● connecting",
     ];
     assert_eq!(render_rows(&harness.state, 20, 80), expected);
     assert_eq!(header_text(&harness.state, &Sanitizer::default()), "up wan22  1 rank of 5 running");
@@ -92,7 +92,7 @@ fn rows_show_each_host_activity() {
     assert_eq!([second, third, fourth].map(|row| row[..8].trim_start().to_owned()), ["gpu02 ", "gpu03 ", "gpu04 "]);
     assert_eq!(more, "  … 2 more hosts: 1 done");
     harness.emit(GPU_STALE_MS + 1, EventKind::Ready);
-    assert_eq!(render_rows(&harness.state, 20, 80)[0], "  gpu01 [############] 1 rank running", "old values are not shown");
+    assert_eq!(render_rows(&harness.state, 20, 80)[0], "  gpu01 [############] ● 1 rank running", "old values are not shown");
 }
 
 #[test]
@@ -105,9 +105,28 @@ fn rows_fit_any_terminal_size() {
     for width in [0, 1, 20, 40, 80, 200] {
         for room in 0..30 {
             let rows = render_rows(&harness.state, room, width);
-            assert!(rows.len() <= room.max(1));
+            assert!(rows.len() <= room);
             assert!(width < 40 || rows.iter().all(|row| row.chars().count() < width), "{width}: {rows:?}");
         }
+    }
+}
+
+/// The header and the rows never have more lines than the terminal, at any height.
+#[test]
+fn bars_never_exceed_the_terminal() {
+    for height in 1..40_usize {
+        let target = ProgressDrawTarget::term_like(Box::new(FakeTerminal::default()));
+        let size: TerminalSizeFn = Box::new(move || (height, 80));
+        let sink = ProgressBars::new(target, size, Sanitizer::default(), TextStyle::default(), LogSelection::MainRank);
+        let mut harness = SinkHarness::new(sink);
+        harness.emit(0, run_started(64, 8, &[(Phase::Facts, "look around")]));
+        for step in 0..64 {
+            harness.emit(10, EventKind::StepStarted { step });
+        }
+        harness.emit(200, EventKind::HostLost { host: 3, error: "no route".to_owned(), will_retry: true });
+        let rows = harness.sink.rows.len();
+        assert!(rows < height, "{rows} rows and a header in {height} lines");
+        assert!(height < 10 || rows >= height - RESERVED_LINES, "the space is used");
     }
 }
 

@@ -4,9 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use unicode_width::UnicodeWidthStr;
+
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::diagnose::{DiagnosisFinding, Lang};
-use crate::event::{Exit, Level, Outcome, RunOutcome};
+use crate::event::{Exit, Level, Outcome, Phase, RunOutcome};
+use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
 
 use super::finding;
@@ -50,6 +53,7 @@ pub(crate) fn render_recap(state: &RunState, context: &RecapContext) -> Vec<Stri
     let renderer = RecapRenderer { state, context, style: context.style };
     let mut lines = renderer.header_rows();
     lines.extend(renderer.host_rows());
+    lines.extend(renderer.task_rows());
     lines.extend(renderer.failure_rows());
     lines.extend(renderer.first_failure_rows());
     lines.extend(renderer.finding_rows());
@@ -161,7 +165,7 @@ impl RecapRenderer<'_> {
             let failed = format!("{:>7}", counts.failed);
             let failed = self.style.paint(if counts.failed > 0 { Tone::Bad } else { Tone::Dim }, &failed);
             let name = truncate_text(&self.host_names(&hosts), 30);
-            let pad = " ".repeat(30_usize.saturating_sub(unicode_width::UnicodeWidthStr::width(name.as_str())));
+            let pad = " ".repeat(30_usize.saturating_sub(UnicodeWidthStr::width(name.as_str())));
             let ranks = if reachable { truncate_text(&ranks, 25) } else { self.style.paint(Tone::Bad, "UNREACHABLE") };
             lines.push(format!("  {name}{pad} {:>4} {:>8} {failed}  {ranks}", counts.ok, counts.changed).trim_end().to_owned());
         }
@@ -169,6 +173,53 @@ impl RecapRenderer<'_> {
             lines.push(format!("  … and {more} more groups of hosts, see report.json"));
         }
         lines
+    }
+
+    /// One row per task of `prepare`: how many hosts had each result.
+    fn task_rows(&self) -> Vec<String> {
+        let mut tasks: Vec<(Phase, &str, [usize; 5])> = Vec::new();
+        for step in self.state.task_steps() {
+            let result = match step.status {
+                StepStatus::Done => 0,
+                StepStatus::Satisfied => 1,
+                StepStatus::Skipped => 2,
+                StepStatus::Failed => {
+                    if step.unreachable {
+                        4
+                    } else {
+                        3
+                    }
+                }
+                StepStatus::Waiting | StepStatus::Running => continue,
+            };
+            let at = tasks.iter().position(|task| task.0 == step.info.phase).unwrap_or_else(|| {
+                tasks.push((step.info.phase, &step.info.title, [0; 5]));
+                tasks.len() - 1
+            });
+            tasks[at].2[result] += 1;
+        }
+        let total = tasks.iter().fold([0; 5], |sum, task| std::array::from_fn(|at| sum[at] + task.2[at]));
+        let more = tasks.len().saturating_sub(MAX_ROWS);
+        let rows: Vec<(String, [usize; 5])> = tasks.into_iter().skip(more).map(|task| (self.sanitize(task.1), task.2)).collect();
+        let width = rows.iter().map(|(name, _)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0).min(40);
+        let mut lines = Vec::new();
+        for (name, counts) in rows {
+            let name = truncate_text(&name, width);
+            let pad = " ".repeat(width.saturating_sub(UnicodeWidthStr::width(name.as_str())));
+            lines.push(format!("  {:<9} {name}{pad}  {}", "task", self.task_counts(counts)));
+        }
+        if !lines.is_empty() {
+            lines.push(format!("  {:<9} {}", "tasks", self.task_counts(total)));
+        }
+        lines
+    }
+
+    /// `changed 1  ok 3`; changed is always told.
+    fn task_counts(&self, counts: [usize; 5]) -> String {
+        let labels = [("changed", Tone::Warn), ("ok", Tone::Ok), ("skipped", Tone::Dim), ("failed", Tone::Bad), ("unreachable", Tone::Bad)];
+        let texts = labels.iter().zip(counts).filter(|((label, _), count)| *count > 0 || *label == "changed");
+        let paint = |tone: Tone, count: usize, text: &str| self.style.paint(if count > 0 { tone } else { Tone::Plain }, text);
+        texts.map(|((label, tone), count)| paint(*tone, count, &format!("{label} {count}"))).collect::<Vec<_>>().join("  ")
     }
 
     /// `8 ok`, `7 ok, 1 exit 1`.

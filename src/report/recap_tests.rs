@@ -127,7 +127,7 @@ fn recap_bounds_many_different_failures() {
     harness.emit(0, run_started(500, 2, &[(Phase::Pull, "pull")]));
     for step in 0..500_u32 {
         let error = format!("{} trouble number {step} {}", "long ".repeat(step as usize % 40), "x".repeat(step as usize));
-        harness.emit(0, EventKind::StepFailed { step, error, hint: format!("hint {step}") });
+        harness.emit(0, EventKind::StepFailed { step, error, hint: format!("hint {step}"), unreachable: false });
         harness.emit(0, EventKind::Leftover { host: step, text: format!("container {step}") });
         harness.emit(0, rank_exited(step, step / 2, Exit::Code(1 + step as i32 % 90), 1));
     }

@@ -4,7 +4,7 @@ use crate::event::{Exit, Outcome, RunInfo, RunOutcome};
 use crate::state::RunState;
 
 use crate::text::hostlist;
-use crate::text::sanitize::{COLOR_RESET, DIM, GREEN, RED, Sanitizer, YELLOW};
+use crate::text::sanitize::{COLOR_RESET, DIM, GREEN, RANK_COLORS, RED, Sanitizer, YELLOW};
 
 pub(crate) use crate::text::width::{truncate_text, wrap_text};
 
@@ -34,6 +34,16 @@ impl TextStyle {
             Tone::Dim => DIM,
             Tone::Plain => return text.to_owned(),
         };
+        self.mark(mark, text)
+    }
+
+    /// Marks `text` with the colour of a rank.
+    pub(crate) fn paint_rank(self, rank: u32, text: &str) -> String {
+        let mark = RANK_COLORS.get(rank as usize % RANK_COLORS.len()).copied().unwrap_or(DIM);
+        self.mark(mark, text)
+    }
+
+    fn mark(self, mark: char, text: &str) -> String {
         if self.color && !text.is_empty() { format!("{mark}{text}{COLOR_RESET}") } else { text.to_owned() }
     }
 }
@@ -73,6 +83,15 @@ fn signal_name(number: i32) -> &'static str {
 pub(crate) fn count_noun(n: usize, noun: &str) -> String {
     let plural = if ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end)) { "es" } else { "s" };
     format!("{n} {noun}{}", if n == 1 { "" } else { plural })
+}
+
+/// `17 B`, `3.4 KiB`, `12.0 MiB`.
+pub(crate) fn format_bytes(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / (1_u64 << shift) as f64),
+        None => format!("{bytes} B"),
+    }
 }
 
 /// `0.3 s`, `12 s`, `4m05s`, `2h13m`.
@@ -168,5 +187,17 @@ mod tests {
         let painted = TextStyle { color: true }.paint(Tone::Bad, "x");
         assert_eq!(crate::text::sanitize::PrintableText::new(&painted).as_str(), "\u{1b}[31mx\u{1b}[0m");
         assert_eq!(TextStyle::default().paint(Tone::Bad, "x"), "x");
+    }
+
+    #[test]
+    fn neighbouring_ranks_have_different_colours() {
+        let shown = |rank| {
+            let painted = TextStyle { color: true }.paint_rank(rank, "x");
+            crate::text::sanitize::PrintableText::new(&painted).as_str().to_owned()
+        };
+        assert_eq!(shown(0), "\u{1b}[36mx\u{1b}[0m");
+        assert_eq!((0..6).map(shown).collect::<std::collections::BTreeSet<_>>().len(), 6);
+        assert_eq!(shown(6), shown(0));
+        assert_eq!(TextStyle::default().paint_rank(3, "x"), "x");
     }
 }

@@ -57,9 +57,9 @@ fn failing_sink_is_removed_with_a_warning() {
     reporter.handle_event(&event(2, EventKind::Ready)).expect("taken");
     assert_eq!(reporter.finish(), Vec::<String>::new());
     let seen = good.recorded.lock().expect("not poisoned").clone();
-    let [first, told, second, last] = &seen[..] else { panic!("{seen:?}") };
+    let [first, sent, second, last] = &seen[..] else { panic!("{seen:?}") };
     assert_eq!((first.as_str(), second.as_str(), last.as_str()), ("event", "event", "finished"));
-    assert!(told.starts_with("an output was closed"), "{told}");
+    assert!(sent.starts_with("an output was closed"), "{sent}");
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn damaged_runs_listed_and_old_runs_pruned() {
     let broken = RunDir::open(state_dir.path(), "broken").expect("a folder");
     std::fs::write(broken.path().join("report.json"), "{").expect("written");
     let runs = past_runs::list_runs(state_dir.path()).expect("listed");
-    let told: Vec<(&str, bool, bool)> = runs.iter().map(|run| (run.run.as_str(), run.damaged.is_some(), run.outcome.is_some())).collect();
-    assert_eq!(told, [("broken", true, false), ("old", false, true), ("new", false, false), ("newest", false, true)]);
+    let sent: Vec<(&str, bool, bool)> = runs.iter().map(|run| (run.run.as_str(), run.damaged.is_some(), run.outcome.is_some())).collect();
+    assert_eq!(sent, [("broken", true, false), ("old", false, true), ("new", false, false), ("newest", false, true)]);
     assert_eq!(past_runs::prune_runs(state_dir.path(), 25, 1).expect("pruned"), ["broken", "old"], "an unfinished run may be live");
     assert_eq!(past_runs::list_runs(state_dir.path()).expect("listed").len(), 2);
     for bad in ["", "..", "a/b", ".hidden", "a\nb"] {

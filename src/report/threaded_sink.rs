@@ -53,11 +53,11 @@ impl ThreadedSink {
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub(crate) fn new(sink: impl ReportSink + 'static, state: RunState, patience: Duration) -> io::Result<Self> {
+    pub(crate) fn new(sink: impl ReportSink + 'static, state: RunState, timeout: Duration) -> io::Result<Self> {
         let shared = Arc::new((Mutex::new(SinkQueue::default()), Condvar::new()));
-        let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("face".to_owned()).spawn(move || run_sink(&theirs, sink, state))?;
-        Ok(ThreadedSink { queue: shared, thread: Some(thread), finish_timeout: patience })
+        let worker_queue = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("face".to_owned()).spawn(move || run_sink(&worker_queue, sink, state))?;
+        Ok(ThreadedSink { queue: shared, thread: Some(thread), finish_timeout: timeout })
     }
 
     fn lock_queue(&self) -> MutexGuard<'_, SinkQueue> {
@@ -66,11 +66,11 @@ impl ThreadedSink {
 }
 
 fn run_sink(shared: &SharedQueue, mut sink: impl ReportSink, mut state: RunState) {
-    let (queue, bell) = shared;
+    let (queue, condition) = shared;
     loop {
         let mut guard = queue.lock().unwrap_or_else(PoisonError::into_inner);
         while guard.messages.is_empty() && !guard.closed {
-            guard = bell.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            guard = condition.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         let notes = std::mem::take(&mut guard.messages);
         let dropped = std::mem::take(&mut guard.dropped_bytes);
@@ -83,7 +83,7 @@ fn run_sink(shared: &SharedQueue, mut sink: impl ReportSink, mut state: RunState
             guard.error = result.err();
             (guard.closed, guard.ended) = (true, true);
             guard.messages.clear();
-            bell.notify_all();
+            condition.notify_all();
             return;
         }
     }
@@ -242,9 +242,9 @@ mod tests {
         let mut scene = harness(writer, FINISH_TIMEOUT);
         scene.state.apply(&Event { seq: 1, at: 1, kind: EventKind::Ready });
         let note = Event { seq: 2, at: 2, kind: EventKind::Ready };
-        let told = scene.sink.on_event(&note, &scene.state);
+        let sent = scene.sink.on_event(&note, &scene.state);
         let ended = scene.sink.finish(&scene.state);
-        assert!(told.is_err() || ended.is_err());
+        assert!(sent.is_err() || ended.is_err());
         assert!(scene.sink.on_event(&note, &scene.state).is_err(), "it stays closed");
     }
 }

@@ -178,8 +178,8 @@ fn wait_for_workers(mut workers: Vec<Child>) -> ExitCode {
         if let Some(code) = bad {
             for child in &mut workers {
                 let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-                let told = pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok());
-                if !told || child.wait().is_err() {
+                let signalled = pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok());
+                if !signalled || child.wait().is_err() {
                     tracing::debug!("a worker was gone already");
                 }
             }

@@ -365,20 +365,20 @@ mod tests {
 
     #[test]
     fn queries_print_requested_headers_and_units() {
-        let said = run_query("--query-gpu=index,memory.total,utilization.gpu --format=csv", &[]).stdout;
-        assert_eq!(said, "index, memory.total [MiB], utilization.gpu [%]\n0, 81559 MiB, 0 %\n1, 81559 MiB, 0 %\n");
-        let said = run_query("--query-gpu=index,memory.used --format=csv,noheader,nounits", &[]).stdout;
-        assert_eq!(said, "0, 4\n1, 4\n");
+        let output = run_query("--query-gpu=index,memory.total,utilization.gpu --format=csv", &[]).stdout;
+        assert_eq!(output, "index, memory.total [MiB], utilization.gpu [%]\n0, 81559 MiB, 0 %\n1, 81559 MiB, 0 %\n");
+        let output = run_query("--query-gpu=index,memory.used --format=csv,noheader,nounits", &[]).stdout;
+        assert_eq!(output, "0, 4\n1, 4\n");
     }
 
     #[test]
     fn ranks_make_their_gpu_busy() {
         let app = GpuApp { pid: 7, gpu: 1, name: "python3".to_owned() };
-        let said = run_query("--query-gpu=utilization.gpu --format=csv,noheader,nounits", std::slice::from_ref(&app)).stdout;
-        let busy: Vec<u32> = said.lines().map(|line| line.parse().expect("a number")).collect();
-        assert!(busy[0] == 0 && busy[1] > 90, "{said}");
-        let said = run_query("--query-compute-apps=pid,gpu_uuid --format=csv,noheader", &[app]).stdout;
-        assert!(said.starts_with("7, GPU-"), "{said}");
+        let output = run_query("--query-gpu=utilization.gpu --format=csv,noheader,nounits", std::slice::from_ref(&app)).stdout;
+        let busy: Vec<u32> = output.lines().map(|line| line.parse().expect("a number")).collect();
+        assert!(busy[0] == 0 && busy[1] > 90, "{output}");
+        let output = run_query("--query-compute-apps=pid,gpu_uuid --format=csv,noheader", &[app]).stdout;
+        assert!(output.starts_with("7, GPU-"), "{output}");
     }
 
     #[test]
@@ -393,8 +393,8 @@ mod tests {
 
     #[test]
     fn unknown_query_fields_are_named() {
-        let said = run_query("--query-gpu=index,nope --format=csv", &[]);
-        assert!(said.code == 2 && said.stdout.contains("Field \"nope\" is not a valid field to query."), "{said:?}");
+        let output = run_query("--query-gpu=index,nope --format=csv", &[]);
+        assert!(output.code == 2 && output.stdout.contains("Field \"nope\" is not a valid field to query."), "{output:?}");
         assert_eq!(parse_args(&["--frob".to_owned()]).map_err(|e| e.contains("--frob")), Err(true));
     }
 }

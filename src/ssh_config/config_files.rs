@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn include_cycle_reports_its_chain() {
         let home = create_home(&[("config", "\nInclude a\n"), ("a", "Host x\n Include b\n"), ("b", "Include a\n")]);
-        let told = files_and_errors(&read_home(&home).expect("read"));
-        assert_eq!(told.last().map(String::as_str), Some("~/.ssh/b:1: Include forms a cycle: ~/.ssh/a → ~/.ssh/b → ~/.ssh/a"));
+        let reported = files_and_errors(&read_home(&home).expect("read"));
+        assert_eq!(reported.last().map(String::as_str), Some("~/.ssh/b:1: Include forms a cycle: ~/.ssh/a → ~/.ssh/b → ~/.ssh/a"));
     }
 
     #[test]
@@ -238,8 +238,8 @@ mod tests {
             let names: Vec<(String, String)> = (0..=depth).map(|i| (format!("f{i}"), format!("Include f{}\n", i + 1))).collect();
             let mut files: Vec<(&str, &str)> = names.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
             files[0].0 = "config";
-            let told = files_and_errors(&read_home(&create_home(&files)).expect("read"));
-            assert_eq!(told.iter().any(|t| t.contains("nested more than 16 levels deep")), !fine, "{depth}: {told:?}");
+            let reported = files_and_errors(&read_home(&create_home(&files)).expect("read"));
+            assert_eq!(reported.iter().any(|t| t.contains("nested more than 16 levels deep")), !fine, "{depth}: {reported:?}");
         }
     }
 
@@ -249,8 +249,8 @@ mod tests {
         let path = |name: &str| home.path().join(".ssh").join(name);
         let mode = |name: &str, mode| std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).expect("set");
         mode("a", 0o666);
-        let said = files_and_errors(&read_home(&home).expect("read")).join("\n");
-        assert!(said.contains("~/.ssh/config:1: Include: ~/.ssh/a: other users can write it"), "{said}");
+        let output = files_and_errors(&read_home(&home).expect("read")).join("\n");
+        assert!(output.contains("~/.ssh/config:1: Include: ~/.ssh/a: other users can write it"), "{output}");
         mode("a", 0o600);
         mode("config", 0o622);
         assert!(read_home(&home).expect_err("refused").starts_with("~/.ssh/config: other users can write it"));
@@ -261,8 +261,8 @@ mod tests {
         mode("config", 0o600);
         std::fs::remove_file(path("a")).expect("removed");
         symlink(path("a"), path("a")).expect("linked");
-        let said = files_and_errors(&read_home(&home).expect("read")).join("\n");
-        assert!(said.contains("~/.ssh/config:1: Include: ~/.ssh/a: could not be read: "), "{said}");
+        let output = files_and_errors(&read_home(&home).expect("read")).join("\n");
+        assert!(output.contains("~/.ssh/config:1: Include: ~/.ssh/a: could not be read: "), "{output}");
     }
 
     #[test]

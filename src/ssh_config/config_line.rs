@@ -45,7 +45,7 @@ pub(crate) fn parse_config_lines(
 ) -> Vec<SshConfigLine> {
     let lines = text.split('\n').enumerate();
     lines
-        .filter_map(|(at, line)| parse_statement(line, &mut include).map(|says| SshConfigLine { number: at + 1, statement: says }))
+        .filter_map(|(at, line)| parse_statement(line, &mut include).map(|message| SshConfigLine { number: at + 1, statement: message }))
         .collect()
 }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn invalid_lines_report_the_problem() {
-        for (line, says) in [
+        for (line, expected) in [
             ("Port", "! Port needs a value"),
             ("Port =", "! Port needs a value"),
             ("Port # 22", "! Port needs a value"),
@@ -173,7 +173,7 @@ mod tests {
             ("Match # all", "! Match needs a criterion, such as `host` or `all`"),
             ("Include \"\"", "! Include needs a value"),
         ] {
-            assert_eq!(describe_line(line), says);
+            assert_eq!(describe_line(line), expected);
         }
     }
 }

@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn invalid_values_name_valid_ones() {
-        for (keyword, words, says) in [
+        for (keyword, words, expected) in [
             ("Port", vec!["0"], "Port needs a port from 1 to 65535, or a service of /etc/services, not `0`"),
             ("Port", vec!["sssh"], "Port needs a port from 1 to 65535, or a service of /etc/services, not `sssh`"),
             ("Port", vec![], "Port needs a value"),
@@ -312,7 +312,7 @@ mod tests {
             ("UserKnownHostsFile", vec!["a", "none"], "UserKnownHostsFile: `none` must stand alone"),
             ("ProxyJump", vec!["b:0"], "`b:0` is not a jump host ([user@]host[:port])"),
         ] {
-            assert_eq!(normalize(keyword, &words), Err(says.to_owned()));
+            assert_eq!(normalize(keyword, &words), Err(expected.to_owned()));
         }
     }
 }

@@ -200,14 +200,14 @@ mod tests {
 
     #[test]
     fn invalid_criteria_are_reported() {
-        for (text, says) in [
+        for (text, expected) in [
             ("", "Match needs a criterion, such as `host` or `all`"),
             ("host", "Match: `host` needs a value"),
             ("address 10.0.0.1", "Match: unknown criterion `address`"),
             ("host a user b all", "Match: `all` must stand alone"),
             ("all host a", "Match: `all` must stand alone"),
         ] {
-            assert_eq!(parse_condition(text), Err(says.to_owned()), "{text}");
+            assert_eq!(parse_condition(text), Err(expected.to_owned()), "{text}");
         }
     }
 }

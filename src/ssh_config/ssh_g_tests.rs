@@ -380,17 +380,17 @@ fn generated_configs_match_ssh_g() {
         3 => (config_text(24, false), included_text(false), included_text(false)),
         1 => (config_text(10, true), included_text(true), included_text(false)),
     ];
-    let asked = prop::sample::subsequence(ALIASES.to_vec(), 3);
+    let query = prop::sample::subsequence(ALIASES.to_vec(), 3);
     let user = prop::option::weighted(0.3, prop::sample::select(&["root", "li"][..]));
-    let run = TestRunner::new(config).run(&(files, asked, user), |((main, a, b), aliases, user)| {
+    let run = TestRunner::new(config).run(&(files, query, user), |((main, a, b), aliases, user)| {
         let place = dir.path().display().to_string();
         for (name, text) in [("config", &main), ("a.conf", &a), ("b.conf", &b)] {
             std::fs::write(dir.path().join(name), text.replace("@DIR@", &place)).expect("written");
         }
         for alias in aliases {
-            let asked = SshQuery { config: &dir.path().join("config"), alias, user };
-            let compared = compare_with_ssh(&me, &asked, &unset[alias]).map_err(TestCaseError::fail)?;
-            let wrong = matches!(our_result(&me, &asked), MatchResult::Invalid(_));
+            let query = SshQuery { config: &dir.path().join("config"), alias, user };
+            let compared = compare_with_ssh(&me, &query, &unset[alias]).map_err(TestCaseError::fail)?;
+            let wrong = matches!(our_result(&me, &query), MatchResult::Invalid(_));
             assert!(compared, "nothing in these files is ssh's alone to decide");
             let (refused, equal) = counted.get();
             counted.set(if wrong { (refused + 1, equal) } else { (refused, equal + 1) });
@@ -444,11 +444,11 @@ fn sample_configs_match_expected_and_ssh_g() {
         let mut found = String::new();
         for host in expected.lines().filter(|line| !line.starts_with(' ')) {
             let (user, alias) = host.rsplit_once('@').map_or((None, host), |(user, alias)| (Some(user), alias));
-            let asked = SshQuery { config: &config, alias, user };
-            let MatchResult::Resolved(options) = our_result(&me, &asked) else { panic!("{file} {host}: {:?}", our_result(&me, &asked)) };
+            let query = SshQuery { config: &config, alias, user };
+            let MatchResult::Resolved(options) = our_result(&me, &query) else { panic!("{file} {host}: {:?}", our_result(&me, &query)) };
             found.push_str(&format!("{host}\n{}", values_with_origins(&options, dir.path())));
             if with_ssh {
-                assert_eq!(compare_with_ssh(&me, &asked, &ssh_defaults(&me, alias)), Ok(true), "{file} {host}");
+                assert_eq!(compare_with_ssh(&me, &query, &ssh_defaults(&me, alias)), Ok(true), "{file} {host}");
                 compared += 1;
             }
         }

@@ -34,6 +34,8 @@ pub struct StepCounts {
     /// Steps that changed something on the host.
     pub changed: u32,
     pub failed: u32,
+    /// Tasks of `prepare` that need not run.
+    pub skipped: u32,
 }
 
 /// Ranks counted by how they stand.
@@ -136,6 +138,8 @@ pub struct HostState {
     pub last_signal: Option<(String, UnixMillis)>,
     /// The launcher's last lines.
     pub launcher_recent_lines: RecentLines,
+    /// The number of the last task of `prepare` that wrote, and its last lines.
+    pub task_recent_lines: (u32, RecentLines),
     /// Steps of earlier plans of this operation.
     pub(super) earlier_step_counts: StepCounts,
 }
@@ -200,7 +204,7 @@ impl RankState {
     /// Takes the `len` log bytes at `offset`; returns the metric values in their lines.
     pub(super) fn record_log(&mut self, scanner: &MetricScanner, (offset, len): (u64, u64), bytes: &[u8], at: UnixMillis) -> MetricValues {
         let (mut line_values, mut values) = (MetricValues::new(), MetricValues::new());
-        let RankState { recent_lines, progress, line_sampler, .. } = self;
+        let RankState { recent_lines, progress, line_sampler, started_at, .. } = self;
         self.last_output_at = at;
         recent_lines.push_range(offset, bytes, len, |line| {
             if !line_sampler.should_scan(at) {
@@ -212,7 +216,7 @@ impl RankState {
             // A bar that loads or evaluates does not hide how far the training is.
             let new = training_metrics::parse_step_of_total(line.as_bytes(), at)
                 .or_else(|| bar().filter(|_| !progress.is_some_and(|known| known.is_step)));
-            *progress = new.map(|new| new.after(progress.as_ref())).or(*progress);
+            *progress = new.map(|new| new.after(progress.as_ref(), *started_at)).or(*progress);
         });
         values
     }

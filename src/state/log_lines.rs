@@ -134,6 +134,11 @@ impl RecentLines {
         }
     }
 
+    /// The progress bar under way: the line without an end, where it is drawn again and again.
+    pub fn progress_line(&self) -> Option<String> {
+        self.splitter.partial_line().filter(|_| self.splitter.is_redrawn())
+    }
+
     /// The file begins again at its first byte; the lines stay.
     pub fn restart_file(&mut self) {
         self.splitter.clear_line();

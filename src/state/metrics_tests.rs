@@ -66,11 +66,18 @@ fn progress_bars_are_parsed() {
             .map(|line| step(line, 7).and_then(|step| step.done_of_total)),
         [Some((1180, 4000)), Some((12, 100)), None, None, None]
     );
-    let later = |line: &str, at, before: &TrainingProgress| step(line, at).expect("a step").after(Some(before));
-    let first = step("step 100/400", 1_000).expect("a step").after(None);
+    let later = |line: &str, at, before: &TrainingProgress| step(line, at).expect("a step").after(Some(before), None);
+    let first = step("step 100/400", 1_000).expect("a step").after(None, None);
     let second = later("step 110/400", 21_000, &first);
     assert_eq!((first.seconds_left, second.seconds_left), (None, Some(580)), "ten steps took 20 s, 290 are left");
     assert_eq!(later("step 1/400", 22_000, &second).seconds_left, None, "it began again");
+    // An attach to a run that started long ago: the lines of before come at once.
+    let started = Some(-600_000);
+    let attached = |line: &str, at, before: Option<&TrainingProgress>| step(line, at).expect("a step").after(before, started);
+    let old = attached("step 100/400", 1_000, None);
+    let tail = attached("step 190/400", 1_200, Some(&old));
+    let live = attached("step 191/400", 9_000, Some(&tail));
+    assert_eq!((tail.seconds_left, live.seconds_left), (None, Some(1630)), "90 steps in 0.2 s are no speed");
     let bar = |line: &str| parse_progress(line.as_bytes(), 7).map(|p| (p.percent, p.done_of_total, p.seconds_left));
     assert_eq!(bar(" 37%|####      | 371/1000 [00:11<00:19, 32.9it/s]"), Some((37.0, Some((371, 1000)), Some(19))));
     assert_eq!(bar("eval: 12%|# | 12/100 [1:00:00<07:20:00,  4.0s/it]"), Some((12.0, Some((12, 100)), Some(26_400))));

@@ -80,6 +80,8 @@ pub struct RunState {
     pub step_tracker: StepTracker,
     /// The steps that failed in earlier plans of this attempt.
     earlier_failed_steps: Vec<StepState>,
+    /// The steps of tasks in earlier plans of this attempt.
+    earlier_task_steps: Vec<StepState>,
     /// The phases as they began, with their time.
     pub phases: Vec<(Phase, UnixMillis)>,
     /// What should be the case, and why.
@@ -125,6 +127,7 @@ impl Default for RunState {
             ranks: BTreeMap::new(),
             step_tracker: StepTracker::default(),
             earlier_failed_steps: Vec::new(),
+            earlier_task_steps: Vec::new(),
             phases: Vec::new(),
             goal: (RunGoal::Up, String::new()),
             stopping_since: None,
@@ -165,6 +168,7 @@ impl RunState {
             | EventKind::StepStarted { .. }
             | EventKind::StepSatisfied { .. }
             | EventKind::StepDone { .. }
+            | EventKind::StepSkipped { .. }
             | EventKind::StepRetrying { .. }
             | EventKind::StepFailed { .. } => self.apply_step_event(&event.kind, at),
             EventKind::HostConnecting { .. }
@@ -191,8 +195,8 @@ impl RunState {
             | EventKind::RunEndReported { .. }
             | EventKind::GoalChanged { .. }
             | EventKind::RunFinished { .. } => self.apply_run_event(&event.kind, at),
-            // Only `diagnose` reads it.
-            EventKind::Postmortem { .. } => {}
+            // Only `diagnose` reads the one, and outputs the other.
+            EventKind::Postmortem { .. } | EventKind::LogCurrent { .. } => {}
         }
     }
 
@@ -243,7 +247,11 @@ impl RunState {
                 steps.set_status(*step, StepStatus::Satisfied, at).map(|step| step.note = truncate_text(note))
             }
             EventKind::StepDone { step, note } => steps.set_status(*step, StepStatus::Done, at).map(|step| step.note = truncate_text(note)),
-            EventKind::StepFailed { step, error, hint } => steps.set_status(*step, StepStatus::Failed, at).map(|step| {
+            EventKind::StepSkipped { step, note } => {
+                steps.set_status(*step, StepStatus::Skipped, at).map(|step| step.note = truncate_text(note))
+            }
+            EventKind::StepFailed { step, error, hint, unreachable } => steps.set_status(*step, StepStatus::Failed, at).map(|step| {
+                step.unreachable = *unreachable;
                 step.note = truncate_text(error);
                 step.hint = truncate_text(hint);
             }),

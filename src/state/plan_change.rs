@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use super::log_lines::RecentLines;
 use super::training_metrics::MetricScanner;
+use crate::event::Phase;
+
 use super::{HostState, OutputActivity, RankState, RunInfo, RunState, StepState, StepTracker};
 
 /// How many failed steps are kept.
 const MAX_FAILED_STEPS: usize = 1000;
+/// How many steps of tasks are kept.
+const MAX_TASK_STEPS: usize = 50_000;
 
 impl RunState {
     pub(super) fn start_plan(&mut self, info: &RunInfo) {
@@ -17,6 +21,7 @@ impl RunState {
             self.ranks.clear();
             self.metrics.clear();
             self.earlier_failed_steps.clear();
+            self.earlier_task_steps.clear();
             self.culprit = None;
             self.hang = None;
             self.output_activity = OutputActivity::default();
@@ -28,6 +33,7 @@ impl RunState {
                 (host.launcher_started, host.launcher_exit, host.last_signal) = (None, None, None);
                 host.launcher_was_stopped = false;
                 host.launcher_recent_lines = RecentLines::default();
+                host.task_recent_lines = (0, RecentLines::default());
             }
         }
         if !info.hosts.is_empty() {
@@ -57,6 +63,10 @@ impl RunState {
         let failed: Vec<StepState> =
             self.failed_steps_of_plan().take(MAX_FAILED_STEPS.saturating_sub(self.earlier_failed_steps.len())).cloned().collect();
         self.earlier_failed_steps.extend(failed);
+        let is_task = |step: &&StepState| matches!(step.info.phase, Phase::Task(_));
+        let room = MAX_TASK_STEPS.saturating_sub(self.earlier_task_steps.len());
+        let tasks: Vec<StepState> = self.step_tracker.steps().iter().filter(is_task).take(room).cloned().collect();
+        self.earlier_task_steps.extend(tasks);
         self.step_tracker = StepTracker::default();
     }
 
@@ -65,8 +75,11 @@ impl RunState {
         let mut old = std::mem::take(&mut self.hosts);
         let new_index = |name: &str| names.iter().position(|n| n == name).and_then(|index| u32::try_from(index).ok());
         let moved: Vec<Option<u32>> = old.iter().map(|host| new_index(&host.name)).collect();
-        let references =
-            self.ranks.values_mut().map(|rank| &mut rank.host).chain(self.earlier_failed_steps.iter_mut().map(|step| &mut step.info.host));
+        let references = self
+            .ranks
+            .values_mut()
+            .map(|rank| &mut rank.host)
+            .chain(self.earlier_failed_steps.iter_mut().chain(&mut self.earlier_task_steps).map(|step| &mut step.info.host));
         for host in references {
             if let Some(Some(new)) = moved.get(*host as usize) {
                 *host = *new;

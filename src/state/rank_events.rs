@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::event::{EventKind, LogFile, UnixMillis};
 
+use super::log_lines::RecentLines;
 use super::training_metrics::{self, MetricValues};
 use super::{MAX_RANKS, RankState, RunState};
 
@@ -65,6 +66,13 @@ impl RunState {
                 let values = state.record_log(&scanner, (*offset, *len), bytes, at);
                 self.record_metrics(*rank, &values, at);
             }
+            EventKind::Log { host, file: LogFile::Task { number }, offset, bytes, len } => {
+                let Some(host) = self.hosts.get_mut(*host as usize) else { return };
+                if host.task_recent_lines.0 != *number {
+                    host.task_recent_lines = (*number, RecentLines::default());
+                }
+                host.task_recent_lines.1.push_range(*offset, bytes, *len, |_| {});
+            }
             EventKind::LogTruncated { host, file, .. } => self.restart_log_file(*host, *file),
             _ => {}
         }
@@ -82,6 +90,11 @@ impl RunState {
     fn restart_log_file(&mut self, host: u32, file: LogFile) {
         let lines = match file {
             LogFile::Launcher => self.hosts.get_mut(host as usize).map(|host| &mut host.launcher_recent_lines),
+            LogFile::Task { number } => self
+                .hosts
+                .get_mut(host as usize)
+                .filter(|host| host.task_recent_lines.0 == number)
+                .map(|host| &mut host.task_recent_lines.1),
             LogFile::Rank { rank, restart } => self
                 .ranks
                 .get_mut(&rank)

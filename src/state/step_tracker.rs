@@ -23,6 +23,8 @@ pub struct StepState {
     pub note: String,
     /// What to do next, after a failure.
     pub hint: String,
+    /// Whether it failed because its host could not be reached.
+    pub unreachable: bool,
     /// How many times it was retried.
     pub retries: u32,
     pub started_at: Option<UnixMillis>,
@@ -44,6 +46,7 @@ impl StepTracker {
             status: StepStatus::Waiting,
             note: String::new(),
             hint: String::new(),
+            unreachable: false,
             retries: 0,
             started_at: None,
             ended_at: None,

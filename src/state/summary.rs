@@ -1,8 +1,9 @@
 //! Figures and lists that are computed from the state on request.
 
-use crate::event::{Phase, UnixMillis};
+use crate::event::{LogFile, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 
+use super::log_lines::RecentLines;
 use super::{RankCounts, RankState, RunState, StepCounts, StepState, training_metrics};
 
 impl RunState {
@@ -43,6 +44,22 @@ impl RunState {
         self.earlier_failed_steps.iter().chain(self.failed_steps_of_plan())
     }
 
+    /// The steps of all tasks of `prepare`, over all plans of this attempt.
+    pub(crate) fn task_steps(&self) -> impl Iterator<Item = &StepState> {
+        let current = self.step_tracker.steps().iter().filter(|step| matches!(step.info.phase, Phase::Task(_)));
+        self.earlier_task_steps.iter().chain(current)
+    }
+
+    /// The last lines of a log.
+    pub(crate) fn recent_lines(&self, host: u32, file: LogFile) -> Option<&RecentLines> {
+        let state = self.hosts.get(host as usize);
+        match file {
+            LogFile::Launcher => state.map(|host| &host.launcher_recent_lines),
+            LogFile::Task { number } => state.map(|host| &host.task_recent_lines).filter(|lines| lines.0 == number).map(|lines| &lines.1),
+            LogFile::Rank { rank, .. } => self.ranks.get(&rank).map(|rank| &rank.recent_lines),
+        }
+    }
+
     pub(super) fn failed_steps_of_plan(&self) -> impl Iterator<Item = &StepState> {
         self.step_tracker.steps().iter().filter(|step| step.status == StepStatus::Failed)
     }
@@ -73,6 +90,7 @@ impl RunState {
                     tally.ok += 1;
                     tally.changed += u32::from(step.info.phase.changes_host());
                 }
+                StepStatus::Skipped => tally.skipped += 1,
                 StepStatus::Failed => tally.failed += 1,
             }
         }

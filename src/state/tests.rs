@@ -46,13 +46,13 @@ fn step_counts_cover_all_plans() {
         done(0),
         EventKind::StepStarted { step: 1 },
         done(1),
-        EventKind::StepFailed { step: 2, error: "no".to_owned(), hint: String::new() },
+        EventKind::StepFailed { step: 2, error: "no".to_owned(), hint: String::new(), unreachable: false },
         run_started(&["b", "a"], 1),
         EventKind::StepSatisfied { step: 0, note: "there".to_owned() },
         done(1),
     ]);
-    assert_eq!(state.step_counts(1), StepCounts { ok: 2, changed: 1, failed: 0 }, "a is the second host now");
-    assert_eq!(state.step_counts(0), StepCounts { ok: 1, changed: 0, failed: 1 });
+    assert_eq!(state.step_counts(1), StepCounts { ok: 2, changed: 1, failed: 0, skipped: 0 }, "a is the second host now");
+    assert_eq!(state.step_counts(0), StepCounts { ok: 1, changed: 0, failed: 1, skipped: 0 });
     assert_eq!(state.rejected_events, 1, "a step that never began is not done");
     let failed: Vec<(u32, &str)> = state.failed_steps().map(|step| (step.info.host, step.note.as_str())).collect();
     assert_eq!(failed, [(0, "no")], "a new plan does not hide it, and b is the first host now");
@@ -135,7 +135,7 @@ fn long_texts_are_truncated() {
     let long = || "é".repeat(1 << 20);
     let state = state_after_events(vec![
         run_started(&["a", "b"], 1),
-        EventKind::StepFailed { step: 0, error: long(), hint: long() },
+        EventKind::StepFailed { step: 0, error: long(), hint: long(), unreachable: false },
         EventKind::Notice { host: None, text: long(), warn: false },
         EventKind::HostLost { host: 0, error: long(), will_retry: false },
         EventKind::Leftover { host: 0, text: long() },

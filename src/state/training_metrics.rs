@@ -32,6 +32,8 @@ const MAX_RANK_POINTS: usize = 64;
 const MAX_RUN_POINTS: usize = 240;
 /// The run's values are taken at most so often, milliseconds.
 const RUN_SAMPLE_INTERVAL_MS: i64 = 1_000;
+/// The lines that an attach brings of before come within this time, milliseconds.
+const CATCH_UP_MS: i64 = 5_000;
 /// A rank that was silent for longer says nothing about the run, milliseconds.
 const RANK_FRESHNESS_MS: i64 = 120_000;
 /// The most bytes between a name and its value.
@@ -104,14 +106,24 @@ pub struct TrainingProgress {
     pub is_step: bool,
     /// The first step of this total that was seen, and when.
     pub first_seen: Option<(u64, UnixMillis)>,
+    /// When the first line of this total came.
+    pub attached_at: Option<UnixMillis>,
 }
 
 impl TrainingProgress {
     /// The same after what was known before: steps of the same total go on, and give an estimate where the line itself gives none.
-    pub(super) fn after(mut self, before: Option<&TrainingProgress>) -> TrainingProgress {
+    ///
+    /// An attach brings the lines of before at once, so that its first seconds tell nothing about how long a step takes: the estimate begins
+    /// after them. `started_at` is when the rank started.
+    pub(super) fn after(mut self, before: Option<&TrainingProgress>, started_at: Option<UnixMillis>) -> TrainingProgress {
         let Some((done, total)) = self.done_of_total else { return self };
         let same = before.filter(|before| before.done_of_total.is_some_and(|(earlier, all)| all == total && earlier <= done));
-        let (first, began) = same.and_then(|before| before.first_seen).unwrap_or((done, self.drawn_at));
+        let attached_at = same.and_then(|before| before.attached_at).unwrap_or(self.drawn_at);
+        self.attached_at = Some(attached_at);
+        let ran_before = started_at.is_some_and(|started| attached_at - started > CATCH_UP_MS);
+        let is_catching_up = ran_before && self.drawn_at - attached_at < CATCH_UP_MS;
+        let known = same.and_then(|before| before.first_seen).filter(|_| !is_catching_up);
+        let (first, began) = known.unwrap_or((done, self.drawn_at));
         self.first_seen = Some((first, began));
         if self.seconds_left.is_none() && done > first && self.drawn_at > began {
             let left = i128::from(total.saturating_sub(done)) * i128::from(self.drawn_at - began) / i128::from(done - first) / 1000;
@@ -187,8 +199,8 @@ impl MetricScanner {
     pub(crate) fn scan_line(&self, line: &[u8], values: &mut MetricValues) {
         values.clear();
         for (metric, regex, _) in &self.custom_patterns {
-            let told = regex.captures(line).and_then(|hit| hit.get(1)).and_then(|hit| parse_number(hit.as_bytes(), true));
-            if let Some((value, _)) = told {
+            let reported = regex.captures(line).and_then(|hit| hit.get(1)).and_then(|hit| parse_number(hit.as_bytes(), true));
+            if let Some((value, _)) = reported {
                 push_if_absent(values, *metric, value);
             }
         }
@@ -204,8 +216,8 @@ impl MetricScanner {
             let after = || parse_value_after_name(&line[hit.end()..], scaled).map(|(value, len)| (value, hit.end() + len));
             let before = || parse_value_before_unit(&line[used..hit.start()], scaled).map(|value| (value, hit.end()));
             let slashed = hit.as_bytes().contains(&b'/');
-            let told = if slashed { before().or_else(after) } else { after() };
-            let Some((value, end)) = told else { continue };
+            let reported = if slashed { before().or_else(after) } else { after() };
+            let Some((value, end)) = reported else { continue };
             used = end;
             let inverse = hit.as_bytes().eq_ignore_ascii_case(b"s/it");
             push_if_absent(values, metric, if inverse && value > 0.0 { 1.0 / value } else { value });
@@ -344,11 +356,19 @@ pub(crate) fn parse_progress(line: &[u8], at: UnixMillis) -> Option<TrainingProg
     };
     #[expect(clippy::cast_possible_truncation, reason = "0 to 100")]
     let percent = percent.clamp(0.0, 100.0) as f32;
-    Some(TrainingProgress { percent, done_of_total: count, seconds_left: left, drawn_at: at, is_step: false, first_seen: None })
+    Some(TrainingProgress {
+        percent,
+        done_of_total: count,
+        seconds_left: left,
+        drawn_at: at,
+        is_step: false,
+        first_seen: None,
+        attached_at: None,
+    })
 }
 
 /// How far a line says that the training is: `step 1180/4000`, `iteration 12/ 100 |`.
-pub(super) fn parse_step_of_total(line: &[u8], at: UnixMillis) -> Option<TrainingProgress> {
+pub(crate) fn parse_step_of_total(line: &[u8], at: UnixMillis) -> Option<TrainingProgress> {
     memchr::memchr(b'/', line)?;
     let names = METRIC_NAME_REGEX.as_ref()?;
     let step = |hit: regex::bytes::Match<'_>| {
@@ -371,6 +391,7 @@ pub(super) fn parse_step_of_total(line: &[u8], at: UnixMillis) -> Option<Trainin
         drawn_at: at,
         is_step: true,
         first_seen: None,
+        attached_at: None,
     })
 }
 
@@ -414,10 +435,10 @@ pub(super) fn record_values(metrics: &mut TrainingMetrics, values: &MetricValues
 
 /// What the ranks that speak come to together: the furthest step, the mean of the others; and when the last of them spoke.
 pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> Option<(f64, UnixMillis)> {
-    let told = ranks.filter_map(|rank| rank.get(&metric));
-    let now = told.clone().map(|series| series.last_at).max()?;
+    let reported = ranks.filter_map(|rank| rank.get(&metric));
+    let now = reported.clone().map(|series| series.last_at).max()?;
     let (mut sum, mut count, mut most) = (0.0, 0.0, f64::MIN);
-    for series in told.filter(|series| now - series.last_at < RANK_FRESHNESS_MS) {
+    for series in reported.filter(|series| now - series.last_at < RANK_FRESHNESS_MS) {
         sum += series.last;
         count += 1.0;
         most = most.max(series.last);

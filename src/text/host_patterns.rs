@@ -151,8 +151,8 @@ pub(crate) fn select_hosts(pattern: &str, names: &[String]) -> Result<Vec<bool>,
     let mut kept = vec![parts.iter().all(|part| part.starts_with('!')); names.len()];
     for part in parts {
         let (keep, part) = part.strip_prefix('!').map_or((true, part), |part| (false, part));
-        let says = |why: &str| (format!("`{part}`: {why}"), format!("the hosts are {}", compress_to_pattern(names)));
-        let wanted = expand_pattern(part).map_err(|why| says(&why))?;
+        let error_texts = |why: &str| (format!("`{part}`: {why}"), format!("the hosts are {}", compress_to_pattern(names)));
+        let wanted = expand_pattern(part).map_err(|why| error_texts(&why))?;
         for want in wanted {
             let mut hit = false;
             for (name, kept) in names.iter().zip(&mut kept) {

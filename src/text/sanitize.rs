@@ -26,6 +26,9 @@ pub(crate) const GREEN: char = '\u{fdd1}';
 pub(crate) const YELLOW: char = '\u{fdd2}';
 pub(crate) const RED: char = '\u{fdd3}';
 pub(crate) const DIM: char = '\u{fdd4}';
+/// Tell ranks apart; they mean nothing.
+pub(crate) const RANK_COLORS: [char; 6] = ['\u{fdd5}', '\u{fdd6}', '\u{fdd7}', '\u{fdd8}', '\u{fdd9}', '\u{fdda}'];
+const LAST_MARK: char = '\u{fdda}';
 
 /// What a mark is on a terminal: a parameter of SGR (ECMA-48, 8.3.117).
 fn sgr_code(mark: char) -> Option<&'static str> {
@@ -34,6 +37,12 @@ fn sgr_code(mark: char) -> Option<&'static str> {
         YELLOW => "33",
         RED => "31",
         DIM => "2",
+        '\u{fdd5}' => "36",
+        '\u{fdd6}' => "35",
+        '\u{fdd7}' => "34",
+        '\u{fdd8}' => "96",
+        '\u{fdd9}' => "95",
+        LAST_MARK => "94",
         _ => return None,
     })
 }
@@ -130,7 +139,7 @@ fn sanitize_with_colors(text: &str, colours: bool) -> String {
                 (marks, returned) = (0, false);
             }
             '\t' => apply_carriage_return(&mut out, &mut returned).push('\t'),
-            COLOR_RESET..=DIM if colours => apply_carriage_return(&mut out, &mut returned).push(c),
+            COLOR_RESET..=LAST_MARK if colours => apply_carriage_return(&mut out, &mut returned).push(c),
             c if c.is_control() || is_invisible(c) => {}
             '\u{2028}' | '\u{2029}' => apply_carriage_return(&mut out, &mut returned).push(' '),
             c if is_bidi_control(c) => apply_carriage_return(&mut out, &mut returned).push_str(&format!("‹U+{:04X}›", u32::from(c))),
@@ -309,7 +318,7 @@ mod tests {
             (format!("{RED}open\nnext"), "\u{1b}[31mopen\u{1b}[0m\nnext"),
             (format!("{RED}a\u{9b}{COLOR_RESET}b"), "\u{1b}[31mab\u{1b}[0m"),
             (format!("{}x", sanitize_text(&red)), "wrong: x"),
-            (format!("lone {COLOR_RESET}\u{fdd7}end"), "lone end"),
+            (format!("lone {COLOR_RESET}\u{fddf}end"), "lone end"),
             ("10%\r20%\u{2028}\u{7f}".to_owned(), "20% "),
         ] {
             let shown = shown.replace("\u{1b}[31mab\u{1b}[0m", "\u{1b}[31ma\u{1b}[0mb");

@@ -23,7 +23,7 @@ impl App {
             _ if self.model.readonly => return,
             UiCommand::Shell => return self.request_shell(),
             UiCommand::Start => match &capabilities.start_summary {
-                Some(what) => Dialog::confirm_start(&self.model.sanitize(&self.model.state.info.name), what),
+                Some(what) => Dialog::confirm_start(&self.model, what),
                 None => return self.show_toast("no launch is waiting to be started"),
             },
             UiCommand::TearDown if capabilities.can_control || capabilities.can_tear_down => Dialog::confirm_teardown(&self.model),
@@ -64,8 +64,8 @@ impl App {
             Some(PaneAction::ShowLogAt(log, when)) => {
                 self.ui.logs.show_log(log);
                 self.ui.screen = Screen::Logs;
-                if let Some(place) = self.model.log_times.offset_at(log, when) {
-                    let failed = logs::go_to_offset(&mut self.ui.logs, &self.model, place);
+                if let Some(location) = self.model.log_times.offset_at(log, when) {
+                    let failed = logs::go_to_offset(&mut self.ui.logs, &self.model, location);
                     self.perform(failed);
                 }
             }
@@ -178,7 +178,7 @@ impl App {
 mod tests {
     use super::super::fixtures;
     use super::super::tests::draw;
-    use super::super::view::problems;
+    use super::super::view::run_problems;
     use super::*;
 
     /// Every item of the Events and Problems screens that concerns a host leads to its log.
@@ -194,7 +194,7 @@ mod tests {
                 draw(&mut app, 120, 40);
                 let about = match screen {
                     Screen::Events => app.model.timeline.items().get(line).map(|item| item.hosts.first().copied()),
-                    _ => problems::collect_problems(&app.model).get(line).map(|problem| problem.hosts.first().copied()),
+                    _ => run_problems::collect_problems(&app.model).get(line).map(|problem| problem.hosts.first().copied()),
                 };
                 let Some(about) = about else { break };
                 app.update(UiCommand::Shell);

@@ -227,6 +227,13 @@ impl App {
         true
     }
 
+    /// The wheel scrolls what is under it.
+    pub(crate) fn focus_under_wheel(&mut self, x: u16, y: u16) {
+        if self.ui.overlay.is_none() {
+            view::focus_under_wheel(&mut self.ui, x, y);
+        }
+    }
+
     fn request_quit(&mut self) {
         let harmless = self.model.capabilities.role == DashboardRole::Replay
             || self.model.capabilities.start_summary.is_some()

@@ -109,17 +109,17 @@ fn group_by_style(cells: &mut [PlacedCell<'_>]) {
 /// Encodes these cells in this order. Output starts and ends with the default style; the final cursor position is undefined.
 fn encode_cells(cells: &[PlacedCell<'_>]) -> Vec<u8> {
     let mut out = Vec::with_capacity(cells.len() * 4);
-    let mut look = CellStyle::default();
+    let mut view = CellStyle::default();
     // The expected cursor position, and whether it is certain: terminals disagree about the width of some characters.
     let mut cursor: Option<(u16, u16, bool)> = None;
     for (x, y, cell) in cells {
         move_cursor(cursor, (*x, *y), &mut out);
-        change_style(look, CellStyle::from_cell(cell), &mut out);
-        look = CellStyle::from_cell(cell);
+        change_style(view, CellStyle::from_cell(cell), &mut out);
+        view = CellStyle::from_cell(cell);
         out.extend_from_slice(cell.symbol().as_bytes());
         cursor = Some((x + 1, *y, cell.symbol().len() == 1));
     }
-    change_style(look, CellStyle::default(), &mut out);
+    change_style(view, CellStyle::default(), &mut out);
     out
 }
 
@@ -232,10 +232,10 @@ mod tests {
 
     fn style_change(from: &str, to: &str) -> String {
         let looks = |words: &str| {
-            words.split_whitespace().fold(CellStyle::default(), |look, word| match word {
-                "bold" => CellStyle { modifier: look.modifier | Modifier::BOLD, ..look },
-                "dim" => CellStyle { modifier: look.modifier | Modifier::DIM, ..look },
-                number => CellStyle { fg: Color::Indexed(number.parse().expect("a number")), ..look },
+            words.split_whitespace().fold(CellStyle::default(), |view, word| match word {
+                "bold" => CellStyle { modifier: view.modifier | Modifier::BOLD, ..view },
+                "dim" => CellStyle { modifier: view.modifier | Modifier::DIM, ..view },
+                number => CellStyle { fg: Color::Indexed(number.parse().expect("a number")), ..view },
             })
         };
         let mut out = Vec::new();

@@ -68,9 +68,14 @@ impl Dialog {
         Dialog { title: title.to_owned(), text, choices, focus: 0, confirmation: None, opened_at: since }
     }
 
-    pub fn confirm_start(name: &str, what: &str) -> Dialog {
+    /// `existing`: the run that is there, and what happens to it.
+    pub fn confirm_start(model: &Model, existing: &str) -> Dialog {
         let choices = vec![("esc", "Cancel".to_owned(), DialogChoice::Cancel), ("U", "Start".to_owned(), DialogChoice::Start)];
-        Dialog { focus: 1, ..Dialog::new(&format!("START {name}"), vec![what.to_owned()], choices, 0) }
+        let ranks = count_noun(model.state.ranks.len(), "rank");
+        let names: Vec<String> = model.state.hosts.iter().map(|host| model.sanitize(&host.name)).collect();
+        let hosts = compress_to_pattern(&names);
+        let text = vec![format!("{ranks} on {hosts}"), model.sanitize(existing)];
+        Dialog { focus: 1, ..Dialog::new(&format!("START {}", model.sanitize(&model.state.info.name)), text, choices, 0) }
     }
 
     /// The ways to leave, with their effect on the run.
@@ -229,7 +234,7 @@ mod tests {
 
     #[test]
     fn keys_select_the_labelled_choice() {
-        let mut dialog = Dialog::confirm_start("wan22", "4 hosts");
+        let mut dialog = Dialog::confirm_start(&fixtures::healthy().app.model, "no run exists");
         assert_eq!(dialog.handle_key("U", 0), Some(DialogChoice::Start));
         assert_eq!(dialog.handle_key("enter", 0), Some(DialogChoice::Start));
         assert_eq!(dialog.handle_key("x", 0), None);

@@ -206,8 +206,8 @@ impl EventLoop {
                 frame.buffer_mut().clone_from(held);
             }
             let width = u16::try_from(badge.width()).unwrap_or(0).min(area.width);
-            let place = Rect { x: area.right() - width, width, height: area.height.min(1), ..area };
-            frame.render_widget(badge, place);
+            let location = Rect { x: area.right() - width, width, height: area.height.min(1), ..area };
+            frame.render_widget(badge, location);
         })?;
         Ok(())
     }
@@ -331,9 +331,9 @@ impl EventLoop {
             MouseEventKind::ScrollUp => UiCommand::Up,
             MouseEventKind::ScrollDown => UiCommand::Down,
             MouseEventKind::Down(MouseButton::Left) => {
-                let place = (mouse.column, mouse.row);
-                let before = self.last_click.replace((place, Instant::now()));
-                let twice = before.is_some_and(|(known, at)| known == place && at.elapsed() < DOUBLE_CLICK);
+                let location = (mouse.column, mouse.row);
+                let before = self.last_click.replace((location, Instant::now()));
+                let twice = before.is_some_and(|(known, at)| known == location && at.elapsed() < DOUBLE_CLICK);
                 if twice {
                     self.last_click = None;
                 }
@@ -343,6 +343,7 @@ impl EventLoop {
             _ => return false,
         };
         self.app.ui.frozen_since = None;
+        self.app.focus_under_wheel(mouse.column, mouse.row);
         (0..WHEEL_ROWS).for_each(|_| self.app.update(cmd));
         true
     }

@@ -127,15 +127,12 @@ impl DashboardFixture {
     }
 
     fn emit_log(&mut self, host: u32, file: LogFile, text: &str) {
-        let offset = match file {
-            LogFile::Launcher => self.app.model.state.hosts[host as usize].launcher_recent_lines.next_offset,
-            LogFile::Rank { rank, .. } => self.app.model.state.ranks[&rank].recent_lines.next_offset,
-        };
+        let offset = self.app.model.state.recent_lines(host, file).expect("a known log").next_offset;
         let bytes = Bytes::copy_from_slice(text.as_bytes());
         self.emit(1, EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes });
     }
 
-    fn emit_rank_log(&mut self, rank: u32, text: &str) {
+    pub(super) fn emit_rank_log(&mut self, rank: u32, text: &str) {
         let host = self.app.model.state.ranks[&rank].host;
         self.emit_log(host, LogFile::Rank { rank, restart: 0 }, text);
     }
@@ -228,14 +225,14 @@ impl DashboardFixture {
             received_bytes_per_sec: bytes,
             sent_bytes_per_sec: bytes * 0.9,
         };
-        let vitals = HostMetrics {
+        let metrics = HostMetrics {
             load_average: Some(31.4),
             cpu_percent: Some(28.0),
             memory_total: 2_014 << 30,
             memory_available: 1_500 << 30,
             networks: vec![net("bond0", "", 3.1e6), net("mlx5_0", "1", 21.7e9)],
         };
-        self.emit(5, EventKind::HostMetrics { host, metrics: vitals });
+        self.emit(5, EventKind::HostMetrics { host, metrics });
         self.emit(5, EventKind::DiskSpace { host, free: 700 << 30, total: 1_800 << 30 });
         let process = |n: u32| GpuProcess {
             pid: 41_000 + n,
@@ -284,7 +281,8 @@ pub(super) fn training_hosts(hosts: u32) -> DashboardFixture {
     let mut scene = DashboardFixture::new(hosts, hosts * 8);
     scene.connect_hosts(hosts);
     scene.start_ranks(hosts, 8);
-    for step in 1..=80 {
+    // Many hosts need fewer rounds to show the same.
+    for step in if hosts > 16 { 78..=80 } else { 1..=80 } {
         for rank in 0..hosts * 8 {
             scene.emit_rank_log(rank, &format!("step {step}/400 loss 2.{:03}\n", 900 - step * 7));
         }
@@ -292,6 +290,17 @@ pub(super) fn training_hosts(hosts: u32) -> DashboardFixture {
     }
     (0..hosts).for_each(|host| scene.emit_gpus(host, 8, 96.0));
     scene
+}
+
+impl DashboardFixture {
+    /// Rank 3 dies of an exception and the gang is stopped.
+    pub(super) fn fail_rank(&mut self) {
+        self.emit_rank_log(3, "Traceback (most recent call last):\n  File \"train.py\", line 88\nValueError: the batch is empty\n");
+        let ended_at = self.now;
+        self.emit(90, EventKind::RankExited { host: 0, rank: 3, restart: 0, exit: Exit::Code(1), ended_at, uncertainty: 8, stopped: None });
+        self.emit(1, EventKind::Culprit { ranks: vec![3], hosts: vec![0] });
+        self.emit(5, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 3 on gpu00 failed: exit 1".to_owned() });
+    }
 }
 
 fn build_healthy() -> DashboardFixture {

@@ -84,10 +84,10 @@ mod tests {
 
     const HOST_COUNT: u32 = 64;
 
-    /// Samples of all hosts at work for one second; every value differs from the second before.
-    fn send_gpu_samples(dashboard: &mut HeadlessDashboard, second: u32) {
+    /// Samples of these hosts at work for one second; every value differs from the second before.
+    fn send_gpu_samples(dashboard: &mut HeadlessDashboard, hosts: u32, second: u32) {
         let at = 1_795_262_400_000 + i64::from(second) * 1000;
-        for host in 0..HOST_COUNT {
+        for host in 0..hosts {
             let gpu = |index: u32| {
                 let wave = ((host * 7 + index * 13 + second * 5) % 40) as f32;
                 GpuSample {
@@ -107,20 +107,48 @@ mod tests {
         dashboard.handle_message(FeedMessage::Tick(at));
     }
 
+    /// The bytes of each frame in which every GPU of these hosts has changed.
+    fn frame_bytes(hosts: u32, screen: Screen) -> Vec<usize> {
+        let mut dry = HeadlessDashboard::new(200, 60).expect("a dashboard");
+        let names = (0..hosts).map(|host| format!("gpu{host:02}")).collect();
+        let info = RunInfo { name: "many".to_owned(), hosts: names, ..RunInfo::default() };
+        dry.handle_message(FeedMessage::Event(Event { seq: 1, at: 1_795_262_400_000, kind: EventKind::RunStarted(info) }));
+        for host in 0..hosts {
+            let kind = EventKind::HostConnected { host, clock_offset: 0, uncertainty: 1 };
+            dry.handle_message(FeedMessage::Event(Event { seq: 2, at: 1_795_262_400_000, kind }));
+        }
+        dry.show_screen(screen);
+        for second in 0..60 {
+            send_gpu_samples(&mut dry, hosts, second);
+        }
+        dry.draw_frame().expect("drawn");
+        (60..64)
+            .map(|second| {
+                send_gpu_samples(&mut dry, hosts, second);
+                dry.draw_frame().expect("drawn")
+            })
+            .collect()
+    }
+
     #[test]
     fn frame_with_512_changed_gpus_is_small() {
-        let mut dry = HeadlessDashboard::new(200, 60).expect("a dashboard");
-        let hosts = (0..HOST_COUNT).map(|host| format!("gpu{host:02}")).collect();
-        let info = RunInfo { name: "many".to_owned(), hosts, ..RunInfo::default() };
-        dry.handle_message(FeedMessage::Event(Event { seq: 1, at: 1_795_262_400_000, kind: EventKind::RunStarted(info) }));
-        dry.show_screen(Screen::Gpus);
-        send_gpu_samples(&mut dry, 0);
-        dry.draw_frame().expect("drawn");
-        for second in 1..5 {
-            send_gpu_samples(&mut dry, second);
-            let bytes = dry.draw_frame().expect("drawn");
+        for bytes in frame_bytes(HOST_COUNT, Screen::Gpus) {
             assert!(bytes > 2_000, "everything changed");
             assert!(bytes <= 6 << 10, "{bytes} bytes");
+        }
+        for bytes in frame_bytes(HOST_COUNT, Screen::Overview) {
+            assert!(bytes <= 6 << 10, "rows: {bytes} bytes");
+        }
+    }
+
+    /// Full panes and the heat map scroll their histories.
+    #[test]
+    fn frame_of_full_panes_is_bounded() {
+        for (hosts, screen) in [(4, Screen::Overview), (8, Screen::Overview), (16, Screen::Overview), (4, Screen::Gpus), (8, Screen::Gpus)]
+        {
+            for bytes in frame_bytes(hosts, screen) {
+                assert!(bytes <= 16 << 10, "{hosts} hosts, {screen:?}: {bytes} bytes");
+            }
         }
     }
 }

@@ -253,7 +253,7 @@ pub(crate) fn format_writers(logs: &[(u32, LogFile)], hosts: impl Fn(&[u32]) -> 
             LogFile::Rank { rank, .. } => {
                 ranks.insert(*rank, ());
             }
-            LogFile::Launcher => nodes.push(*host),
+            LogFile::Launcher | LogFile::Task { .. } => nodes.push(*host),
         }
     }
     let ranks: Vec<u32> = ranks.into_keys().collect();

@@ -63,9 +63,9 @@ impl LogArrivalTimes {
     }
 
     /// When the byte at this offset arrived, if known.
-    pub fn received_at(&self, log: (u32, LogFile), place: u64) -> Option<UnixMillis> {
+    pub fn received_at(&self, log: (u32, LogFile), location: u64) -> Option<UnixMillis> {
         let places = &self.logs.get(&log)?.points;
-        let after = places.partition_point(|(offset, _)| *offset <= place);
+        let after = places.partition_point(|(offset, _)| *offset <= location);
         places.get(after.checked_sub(1)?).map(|(_, at)| *at)
     }
 
@@ -93,7 +93,10 @@ mod tests {
         for (offset, at) in [(0, 1_000), (100, 2_000), (200, 5_000)] {
             times.record_growth(LOG, offset, at);
         }
-        assert_eq!([0, 99, 100, 9_999].map(|place| times.received_at(LOG, place)), [Some(1_000), Some(1_000), Some(2_000), Some(5_000)]);
+        assert_eq!(
+            [0, 99, 100, 9_999].map(|location| times.received_at(LOG, location)),
+            [Some(1_000), Some(1_000), Some(2_000), Some(5_000)]
+        );
         assert_eq!([0, 2_000, 2_001, 9_000].map(|at| times.offset_at(LOG, at)), [Some(0), Some(100), Some(200), Some(200)]);
         assert_eq!((times.received_at((1, LogFile::Launcher), 0), times.last_output(LOG)), (None, Some(5_000)));
     }
@@ -106,7 +109,7 @@ mod tests {
         }
         let places = &times.logs[&LOG].points;
         assert!(places.len() <= MAX_POINTS && places.is_sorted());
-        let told = times.received_at(LOG, 5_000_000).expect("known");
-        assert!((498_000..=500_000).contains(&told), "{told}: within a second or two of 500000");
+        let output = times.received_at(LOG, 5_000_000).expect("known");
+        assert!((498_000..=500_000).contains(&output), "{output}: within a second or two of 500000");
     }
 }

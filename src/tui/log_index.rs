@@ -224,8 +224,8 @@ mod tests {
         while !scan.scan_more(&log_source(&text), wanted, 1).expect("read") {}
         assert_eq!((scan.filtered.offsets().len(), scan.errors.offsets().len(), scan.percent_scanned(text.0.len() as u64)), (9990, 0, 100));
         assert!(scan.filtered.offsets().iter().is_sorted());
-        let place = text.0.windows(10).position(|w| w == b"line 5000 ").expect("there") as u64;
-        assert_eq!(scan.line_number(&log_source(&text), place).expect("read"), Some(5001));
+        let location = text.0.windows(10).position(|w| w == b"line 5000 ").expect("there") as u64;
+        assert_eq!(scan.line_number(&log_source(&text), location).expect("read"), Some(5001));
         assert_eq!(scan.line_number(&log_source(&text), 0).expect("read"), Some(1));
     }
 

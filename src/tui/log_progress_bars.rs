@@ -2,10 +2,14 @@
 //!
 //! A carriage return restarts the row, `CSI n A` moves up to four rows up; earlier content of a row is counted and dropped.
 
+use crate::state::training_metrics::{parse_progress, parse_step_of_total};
+
 use super::log_source::StoredLine;
 
 /// Maximum number of rows a bar may move up.
 const MAX_ROWS_UP: usize = 4;
+/// Maximum number of rows between a bar and where it is drawn again.
+const MAX_ROWS_DISPLACED: usize = 64;
 /// Maximum bytes of a row.
 const MAX_ROW_BYTES: usize = 16 << 10;
 
@@ -18,6 +22,14 @@ pub(crate) struct TerminalLogRow {
     pub bytes: Vec<u8>,
     /// Number of draws, at least 1.
     pub draw_count: u32,
+    /// A bar over which a line was written: where it is drawn again it goes on below that line.
+    is_displaced: bool,
+}
+
+impl TerminalLogRow {
+    fn new(offset: u64, next_offset: u64, bytes: &[u8], draw_count: u32) -> TerminalLogRow {
+        TerminalLogRow { offset, next_offset, bytes: bytes.to_vec(), draw_count, is_displaced: false }
+    }
 }
 
 /// Consecutive rows in their final state.
@@ -28,28 +40,33 @@ pub(crate) fn collapse_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
     let mut open = false;
     for line in lines {
         if !open && memchr::memchr2(b'\r', 0x1b, &line.bytes).is_none() && cursor == rows.len() {
-            rows.push(TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes: line.bytes.clone(), draw_count: 1 });
+            rows.push(TerminalLogRow::new(line.offset, line.next_offset, &line.bytes, 1));
         } else {
-            for (up, part) in split_at_cursor_up(&line.bytes) {
+            for (up, start, part) in split_at_cursor_up(&line.bytes) {
                 cursor -= up.min(MAX_ROWS_UP).min(cursor);
-                write_row(&mut rows, cursor, line, part);
+                cursor = write_row(&mut rows, cursor, line, (start, part));
             }
             if cursor >= rows.len() {
-                rows.push(TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes: Vec::new(), draw_count: 1 });
+                rows.push(TerminalLogRow::new(line.offset, line.next_offset, b"", 1));
             }
         }
         // The continuation of a line stays on its row.
-        open = line.next_offset - line.offset == line.bytes.len() as u64;
+        open = is_continued(line);
         cursor += usize::from(!open);
     }
     rows
+}
+
+/// Whether the line has no end yet.
+fn is_continued(line: &StoredLine) -> bool {
+    line.next_offset - line.offset == line.bytes.len() as u64
 }
 
 /// Every redraw as a row of its own.
 pub(crate) fn expand_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
     let mut rows = Vec::new();
     for line in lines {
-        let row = |part: &[u8]| TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes: part.to_vec(), draw_count: 1 };
+        let row = |part: &[u8]| TerminalLogRow::new(line.offset, line.next_offset, part, 1);
         let before = rows.len();
         let drawn = line.bytes.split(|byte| *byte == b'\r').filter(|part| has_visible_text(part));
         rows.extend(drawn.map(row));
@@ -60,43 +77,80 @@ pub(crate) fn expand_progress(lines: &[StoredLine]) -> Vec<TerminalLogRow> {
     rows
 }
 
-/// Texts between upward movements, each with its distance from the previous one.
-fn split_at_cursor_up(bytes: &[u8]) -> Vec<(usize, &[u8])> {
+/// Texts between upward movements, each with its distance from the previous one and its place in the line.
+fn split_at_cursor_up(bytes: &[u8]) -> Vec<(usize, usize, &[u8])> {
     let (mut parts, mut start, mut up, mut at) = (Vec::new(), 0, 0, 0);
     while let Some(found) = memchr::memmem::find(&bytes[at..], b"\x1b[") {
         let digits = bytes[at + found + 2..].iter().take_while(|byte| byte.is_ascii_digit()).take(4).count();
         let end = at + found + 2 + digits;
         if bytes.get(end) == Some(&b'A') {
-            parts.push((up, &bytes[start..at + found]));
+            parts.push((up, start, &bytes[start..at + found]));
             let number = std::str::from_utf8(&bytes[at + found + 2..end]).ok().and_then(|text| text.parse().ok());
             up = number.unwrap_or(1);
             start = end + 1;
         }
         at = end.min(bytes.len());
     }
-    parts.push((up, &bytes[start..]));
+    parts.push((up, start, &bytes[start..]));
     parts
 }
 
-/// Writes text to a row: the part after its last carriage return overwrites the content.
-fn write_row(rows: &mut Vec<TerminalLogRow>, cursor: usize, line: &StoredLine, part: &[u8]) {
-    let mut drawn: u32 = 0;
-    let mut last: &[u8] = b"";
-    for text in part.split(|byte| *byte == b'\r').filter(|text| has_visible_text(text)) {
-        drawn = drawn.saturating_add(1);
-        last = text;
-    }
-    if drawn == 0 {
-        return;
-    }
-    let bytes = last[..last.len().min(MAX_ROW_BYTES)].to_vec();
-    match rows.get_mut(cursor) {
-        Some(row) => {
-            row.draw_count = row.draw_count.saturating_add(drawn);
-            (row.bytes, row.next_offset) = (bytes, row.next_offset.max(line.next_offset));
+/// Writes text to the row of the cursor: each carriage return starts the row again. A line that is written over a progress bar is a row of its
+/// own, and a bar that is drawn again after that goes on below it. Gives the row of the cursor afterwards.
+fn write_row(rows: &mut Vec<TerminalLogRow>, mut cursor: usize, line: &StoredLine, (start, part): (usize, &[u8])) -> usize {
+    let is_open = is_continued(line);
+    let mut at = start;
+    for text in part.split(|byte| *byte == b'\r') {
+        let offset = line.offset + at as u64;
+        at += text.len() + 1;
+        if !has_visible_text(text) {
+            continue;
         }
-        None => rows.push(TerminalLogRow { offset: line.offset, next_offset: line.next_offset, bytes, draw_count: drawn }),
+        let bytes = &text[..text.len().min(MAX_ROW_BYTES)];
+        // The end of a line that goes on may be the beginning of a bar.
+        let is_cut = is_open && at > line.bytes.len();
+        let is_other = !is_cut && !is_progress_bar(bytes);
+        let is_last = cursor + 1 == rows.len();
+        match rows.get_mut(cursor) {
+            Some(bar) if is_last && is_other && is_progress_bar(&bar.bytes) => {
+                (bar.is_displaced, bar.next_offset) = (true, offset);
+                rows.push(TerminalLogRow::new(offset, line.next_offset, bytes, 1));
+                cursor += 1;
+            }
+            Some(row) if is_other && is_progress_bar(&row.bytes) => {
+                (row.bytes, row.draw_count, row.next_offset) = (bytes.to_vec(), 1, row.next_offset.max(line.next_offset));
+            }
+            Some(row) => {
+                row.draw_count = row.draw_count.saturating_add(1);
+                (row.bytes, row.next_offset) = (bytes.to_vec(), row.next_offset.max(line.next_offset));
+            }
+            None => {
+                let drawn = take_displaced_bar(rows, bytes).unwrap_or(0);
+                cursor = rows.len();
+                rows.push(TerminalLogRow::new(line.offset, line.next_offset, bytes, drawn.saturating_add(1)));
+            }
+        }
     }
+    cursor
+}
+
+/// Removes the row of a bar over which lines were written and that is drawn again with this text. Gives how often it was drawn.
+fn take_displaced_bar(rows: &mut Vec<TerminalLogRow>, text: &[u8]) -> Option<u32> {
+    let shape = is_progress_bar(text).then(|| bar_shape(text))?;
+    let first = rows.len().saturating_sub(MAX_ROWS_DISPLACED);
+    let at = rows.iter().skip(first).position(|row| row.is_displaced && bar_shape(&row.bytes) == shape)?;
+    Some(rows.remove(first + at).draw_count)
+}
+
+/// Whether a text is a progress bar: a percentage, or counted things with a time.
+fn is_progress_bar(text: &[u8]) -> bool {
+    let has_percent = memchr::memchr_iter(b'%', text).any(|at| at > 0 && text[at - 1].is_ascii_digit());
+    has_percent && parse_step_of_total(text, 0).is_none() || parse_progress(text, 0).is_some()
+}
+
+/// What stays the same while a bar is drawn again: its letters up to the first digit.
+fn bar_shape(text: &[u8]) -> Vec<u8> {
+    text.iter().copied().take_while(|byte| !byte.is_ascii_digit()).filter(u8::is_ascii_alphabetic).collect()
 }
 
 /// Whether a text has anything but movements and spaces.
@@ -147,6 +201,28 @@ mod tests {
         assert_eq!(collapsed_rows("10%\r\x1b[K\n"), [("10%".into(), 1)]);
     }
 
+    /// A line that comes after a bar is a row of its own that came once; the bar stays one row, below what was written over it.
+    #[test]
+    fn line_after_a_bar_is_another_row() {
+        let bar = |n: u32| format!("\rtrain: {n:3}%|##  | {n}/100 [00:01<00:09, 9.1it/s]");
+        let output = |n: u32| format!("\r{}\rstep {n} loss 2.3\n", " ".repeat(40));
+        let text: String = (1..4).map(|n| bar(n * 2) + &bar(n * 2 + 1) + &output(n)).collect::<String>() + &bar(8);
+        let steps = [1, 2, 3].map(|n| (format!("step {n} loss 2.3"), 1));
+        let shown = collapsed_rows(&text);
+        assert_eq!(shown[..3], steps);
+        assert_eq!(shown[3..], [(bar(8)[1..].to_owned(), 7)]);
+        // Without another draw it stays where it was.
+        assert_eq!(
+            collapsed_rows(&format!("{}\rdone\nend\n", bar(5))),
+            [(bar(5)[1..].to_owned(), 1), ("done".into(), 1), ("end".into(), 1)]
+        );
+        // Reading from the second row on gives the same row.
+        let lines = stored_lines(&format!("{}\rdone\n", bar(5)));
+        let rows = collapse_progress(&lines);
+        assert_eq!((rows[0].next_offset, rows[1].next_offset), (rows[1].offset, lines[0].next_offset));
+        assert_eq!(&lines[0].bytes[usize::try_from(rows[1].offset).expect("small")..], b"done");
+    }
+
     #[test]
     fn nested_bars_keep_their_rows() {
         let nested: String = (1..5).map(|n| format!("\router {n}\n\rinner {n}\x1b[A")).collect();
@@ -183,7 +259,7 @@ mod tests {
         fn rows_never_exceed_lines(text in "[ab\r\n\x1b\\[A2K ]{0,120}") {
             let lines = stored_lines(&text);
             let rows = collapse_progress(&lines);
-            prop_assert!(rows.len() <= lines.len());
+            prop_assert!(rows.len() <= lines.len(), "no bar is in this text");
             prop_assert!(rows.iter().map(|row| row.offset).is_sorted());
             expand_progress(&lines);
         }

@@ -175,7 +175,7 @@ mod tests {
         ring.push_chunk(A, 104, b"", 50, 2);
         push_text(&mut ring, A, 154, "on\n");
         let expected = [(0, "one", 0), (1, "b", 0), (0, "two", 4), (0, "far", 100), (0, "on", 154)];
-        assert_eq!(line_texts(&ring), expected.map(|(host, text, place)| (host, text.to_owned(), place)));
+        assert_eq!(line_texts(&ring), expected.map(|(host, text, location)| (host, text.to_owned(), location)));
         assert_eq!((ring.seq_range(), ring.get(2).map(|entry| entry.offset), ring.get(9)), ((0, 5), Some(4), None));
     }
 

@@ -147,7 +147,7 @@ fn progress_bars_collapse_and_expand() {
     let bar: String = (0..300).map(|n| format!("\r{n:3}%|##  | {n}/300")).collect();
     let mut scene = fixture_with_log(&format!("begin\n{bar}\nend\n"));
     let seen = screen_text(&mut scene.app);
-    assert!(seen.contains(" 299%|##  | 299/300 (x300)") && seen.contains(" begin"), "{seen}");
+    assert!(seen.contains(" 299%|##  | 299/300 (300 updates)") && seen.contains(" begin"), "{seen}");
     press_keys(&mut scene.app, "c");
     assert!(screen_text(&mut scene.app).contains(" 298%|##  | 298/300"));
     press_keys(&mut scene.app, "c a");

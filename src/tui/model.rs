@@ -128,7 +128,7 @@ impl Model {
     pub fn has_open_steps(&self) -> bool {
         let open = |status: StepStatus| matches!(status, StepStatus::Waiting | StepStatus::Running);
         self.state.outcome.is_none() && self.state.step_tracker.steps().iter().any(|step| open(step.status))
-            || self.capabilities.start_summary.is_some() && !self.state.step_tracker.steps().is_empty()
+            || self.capabilities.start_summary.is_some() && self.state.outcome.is_none() && !self.state.step_tracker.steps().is_empty()
     }
 
     pub fn is_tearing_down(&self) -> bool {

@@ -24,14 +24,14 @@ pub(super) fn render_svg(buffer: &Buffer, title: &str) -> String {
     for y in 0..area.height {
         let mut x = 0;
         while x < area.width {
-            let look = |x: u16| (buffer[(x, y)].fg, buffer[(x, y)].modifier);
+            let view = |x: u16| (buffer[(x, y)].fg, buffer[(x, y)].modifier);
             let from = x;
             let mut text = String::new();
-            while x < area.width && look(x) == look(from) {
+            while x < area.width && view(x) == view(from) {
                 text.push_str(buffer[(x, y)].symbol());
                 x += 1;
             }
-            write_text_run(&mut out, (from, y), x - from, &text, look(from));
+            write_text_run(&mut out, (from, y), x - from, &text, view(from));
         }
     }
     out.push_str("</g>\n</svg>\n");

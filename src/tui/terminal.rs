@@ -114,8 +114,8 @@ fn print_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let payload = panic.payload();
     let what = payload.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| payload.downcast_ref::<String>().cloned());
     let what = what.unwrap_or_else(|| "a panic".to_owned());
-    let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
-    let mut lines = vec![format!("orchestrate crashed: {what}{place}")];
+    let location = panic.location().map_or_else(String::new, |location| format!(" ({}:{})", location.file(), location.line()));
+    let mut lines = vec![format!("orchestrate crashed: {what}{location}")];
     lines.extend(PANIC_ADVICE.get().into_iter().flatten().cloned());
     lines.push("    help: this is a bug of orchestrate; please report it with this text".to_owned());
     let backtrace = std::backtrace::Backtrace::capture();

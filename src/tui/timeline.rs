@@ -64,22 +64,22 @@ impl Timeline {
 
     /// Adds an event that `state` has already applied.
     pub fn record(&mut self, event: &Event, state: &RunState) {
-        let Some((status, text, who)) = describe_event(&event.kind, state) else {
+        let Some((status, text, owner)) = describe_event(&event.kind, state) else {
             if let EventKind::Gpus { host, .. } = &event.kind {
                 self.record_gpu_change(*host, event.at, state);
             }
             return;
         };
-        self.push_item(event.at, status, &text, &who);
+        self.push_item(event.at, status, &text, &owner);
     }
 
     /// Adds a mark of the user.
     pub fn add_mark(&mut self, at: UnixMillis, text: &str, log: (u32, LogFile)) {
-        let who = match log.1 {
+        let owner = match log.1 {
             LogFile::Rank { rank, restart } => EventSubject::Rank(log.0, rank, restart),
-            LogFile::Launcher => EventSubject::Host(log.0),
+            LogFile::Launcher | LogFile::Task { .. } => EventSubject::Host(log.0),
         };
-        self.push_item(at, DisplayStatus::Pending, &format!("mark: {text}"), &who);
+        self.push_item(at, DisplayStatus::Pending, &format!("mark: {text}"), &owner);
     }
 
     fn record_gpu_change(&mut self, host: u32, at: UnixMillis, state: &RunState) {
@@ -168,7 +168,9 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
         | EventKind::StepStarted { .. }
         | EventKind::StepSatisfied { .. }
         | EventKind::StepDone { .. }
+        | EventKind::StepSkipped { .. }
         | EventKind::Log { .. }
+        | EventKind::LogCurrent { .. }
         | EventKind::LogTruncated { .. }
         | EventKind::Gpus { .. }
         | EventKind::GpuProcesses { .. }
@@ -199,8 +201,8 @@ fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
         EventKind::CheckFinished { level, .. } if *level <= Level::Pass => return None,
         EventKind::CheckFinished { check, level, hosts, message: what, .. } => {
             let status = if *level == Level::Fail { DisplayStatus::Error } else { DisplayStatus::Warn };
-            let who = if let [host] = hosts.as_slice() { EventSubject::Host(*host) } else { EventSubject::Run };
-            (status, format!("{check}: {what}"), who)
+            let owner = if let [host] = hosts.as_slice() { EventSubject::Host(*host) } else { EventSubject::Run };
+            (status, format!("{check}: {what}"), owner)
         }
         _ => return None,
     })
@@ -251,11 +253,11 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
             (DisplayStatus::Error, "a launcher failed first".to_owned(), EventSubject::Run)
         }
         EventKind::Culprit { ranks, hosts } => {
-            let who = match (ranks.first(), hosts.first()) {
+            let owner = match (ranks.first(), hosts.first()) {
                 (Some(rank), Some(host)) => EventSubject::Rank(*host, *rank, state.ranks.get(rank).map_or(0, |rank| rank.restart)),
                 _ => EventSubject::Run,
             };
-            (DisplayStatus::Error, "failed first".to_owned(), who)
+            (DisplayStatus::Error, "failed first".to_owned(), owner)
         }
         _ => return None,
     })

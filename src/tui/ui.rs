@@ -120,7 +120,7 @@ impl Ui {
         let own = |host| Some((host, None));
         let of = |(host, file): (u32, LogFile)| match file {
             LogFile::Rank { rank, .. } => (host, Some(rank)),
-            LogFile::Launcher => (host, None),
+            LogFile::Launcher | LogFile::Task { .. } => (host, None),
         };
         match self.screen {
             Screen::Overview => overview::host_at_cursor(&self.overview).and_then(own),

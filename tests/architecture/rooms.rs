@@ -6,7 +6,7 @@ use crate::name_resolution::{Crate, NamedPath, ResolvedTarget};
 use crate::syntax::ReferenceKind;
 
 /// Ground to roof: a room may use those before it.
-pub(crate) const ROOM_ORDER: [&str; 16] = [
+pub(crate) const ROOM_ORDER: [&str; 17] = [
     "text",
     "model",
     "inventory",
@@ -17,6 +17,7 @@ pub(crate) const ROOM_ORDER: [&str; 16] = [
     "diagnose",
     "ssh_config",
     "remote",
+    "transfer",
     "sandbox",
     "engine",
     "report",
@@ -36,7 +37,7 @@ const FORBIDDEN_USES: [(&str, &str); 8] = [
     ("lifecycle", "tui"),
 ];
 /// Foreign crates and the files that may name them, by the beginning of their path.
-const CRATE_OWNERS: [(&str, &[&str]); 11] = [
+const CRATE_OWNERS: [(&str, &[&str]); 12] = [
     ("russh", &["remote/", "sandbox/server"]),
     ("ratatui", &["tui/"]),
     ("crossterm", &["tui/"]),
@@ -45,6 +46,7 @@ const CRATE_OWNERS: [(&str, &[&str]); 11] = [
     ("saphyr_parser", &["inventory/yaml_parser", "sandbox/scenario"]),
     ("minijinja", &["inventory/"]),
     ("toml", &["cli/dashboard_config"]),
+    ("ignore", &["transfer/local_tree"]),
     ("clap", &["cli/"]),
     ("clap_complete", &["cli/"]),
     ("rpassword", &["cli/", "remote/auth"]),

@@ -315,15 +315,15 @@ fn list_must_match_each_number_exactly() {
     let say = |found: &[Violation]| exceptions::compare_with_list(&listed, found);
     assert_eq!(say(&[Violation::new(ArchitectureRule::FunctionLines, "src/a.rs f", 90)]), Vec::<String>::new());
     for (number, expected) in [(91, "91, listed 90 (lines of a function"), (89, "89, listed 90 (lines of a function")] {
-        let said = say(&[Violation::new(ArchitectureRule::FunctionLines, "src/a.rs f", number)]);
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].starts_with(&format!("[functions] src/a.rs f: {expected}")), "{said:?}");
-        assert!(said[0].contains(&format!("\n    \"src/a.rs f\" = {number}\n")), "the line for the list: {said:?}");
-        assert_eq!(said[0].contains(": worse."), number > 90, "{said:?}");
-        assert_eq!(said[0].contains(": better. Put the new number into the list"), number < 90, "{said:?}");
+        let output = say(&[Violation::new(ArchitectureRule::FunctionLines, "src/a.rs f", number)]);
+        assert_eq!(output.len(), 1, "{output:?}");
+        assert!(output[0].starts_with(&format!("[functions] src/a.rs f: {expected}")), "{output:?}");
+        assert!(output[0].contains(&format!("\n    \"src/a.rs f\" = {number}\n")), "the line for the list: {output:?}");
+        assert_eq!(output[0].contains(": worse."), number > 90, "{output:?}");
+        assert_eq!(output[0].contains(": better. Put the new number into the list"), number < 90, "{output:?}");
     }
-    let said = say(&[]);
-    assert_eq!(said, ["[functions] src/a.rs f, listed 90: no longer a violation. Delete from the list\n    \"src/a.rs f\" = 90\n"]);
+    let output = say(&[]);
+    assert_eq!(output, ["[functions] src/a.rs f, listed 90: no longer a violation. Delete from the list\n    \"src/a.rs f\" = 90\n"]);
     let new = say(&[
         Violation::new(ArchitectureRule::FunctionLines, "src/a.rs f", 90),
         Violation::new(ArchitectureRule::ParameterCount, "src/a.rs f", 6),
@@ -341,17 +341,17 @@ fn changed_cycle_explains_the_difference() {
     assert!(edges.len() == 1 && edges[0].contains("3, listed 4") && edges[0].contains("edges = 3\n"), "{edges:?}");
     let changed =
         Violation { locations: vec!["src/a.rs uses src/d.rs: D (line 3)".to_owned()], ..cycle_violation(&["src/a.rs", "src/d.rs"], 2) };
-    let said = exceptions::compare_with_list(&listed, &[changed]);
-    assert_eq!(said.len(), 2, "{said:?}");
+    let output = exceptions::compare_with_list(&listed, &[changed]);
+    assert_eq!(output.len(), 2, "{output:?}");
     for part in [
         "[circles] src/a.rs and 1 more: 2, not listed",
         "    src/a.rs uses src/d.rs: D (line 3)\n",
         "Listed is one of 3 files: new in it [src/d.rs], gone from it [src/b.rs src/c.rs].",
         "    [[circles]]\n    size = 2\n    edges = 2\n    files = [\n        \"src/a.rs\",\n        \"src/d.rs\",\n    ]\n",
     ] {
-        assert!(said[0].contains(part), "{part}: {}", said[0]);
+        assert!(output[0].contains(part), "{part}: {}", output[0]);
     }
-    assert!(said[1].starts_with("[circles] src/a.rs and 2 more, listed 4: no longer a violation. Delete"), "{}", said[1]);
+    assert!(output[1].starts_with("[circles] src/a.rs and 2 more, listed 4: no longer a violation. Delete"), "{}", output[1]);
 }
 
 #[test]

@@ -25,8 +25,8 @@ impl JsonCheckResults {
             assert!(text.contains(words), "{name} does not say {words:?}: {text}");
         }
         // For the table of docs/checks.md.
-        for told in results.as_array().expect("results").iter().filter(|told| told["level"] == level) {
-            println!("{level} | `{name}` | {}: {} | {}", told["hosts"], told["message"], told["hint"]);
+        for output in results.as_array().expect("results").iter().filter(|output| output["level"] == level) {
+            println!("{level} | `{name}` | {}: {} | {}", output["hosts"], output["message"], output["hint"]);
         }
         self
     }

@@ -63,9 +63,9 @@ impl FailedRun {
 #[ignore = "needs the test hosts: tests/run says how"]
 fn traceback_is_the_cause_not_lost_peers() {
     let cluster = Cluster::acquire();
-    let told = run_failing_job(&cluster, "value-error", PATIENT_ENV);
-    told.assert_cause("python-exception", &[2], &["gpu02"], "rank 2 on gpu02: ValueError: expected 4 channels, got 3");
-    told.assert_affected(&[0, 1, 3], "ranks 0-1,3");
+    let output = run_failing_job(&cluster, "value-error", PATIENT_ENV);
+    output.assert_cause("python-exception", &[2], &["gpu02"], "rank 2 on gpu02: ValueError: expected 4 channels, got 3");
+    output.assert_affected(&[0, 1, 3], "ranks 0-1,3");
     cluster.assert_hosts_unchanged();
 }
 
@@ -73,9 +73,9 @@ fn traceback_is_the_cause_not_lost_peers() {
 #[ignore = "needs the test hosts: tests/run says how"]
 fn killed_rank_is_the_cause() {
     let cluster = Cluster::acquire();
-    let told = run_failing_job(&cluster, "killed", PATIENT_ENV);
-    told.assert_cause("killed", &[2], &["gpu02"], "rank 2 on gpu02: it was killed (signal 9)").assert_affected(&[0, 1, 3], "ranks 0-1,3");
-    let exit = &told.report["ranks"][2]["exit"];
+    let output = run_failing_job(&cluster, "killed", PATIENT_ENV);
+    output.assert_cause("killed", &[2], &["gpu02"], "rank 2 on gpu02: it was killed (signal 9)").assert_affected(&[0, 1, 3], "ranks 0-1,3");
+    let exit = &output.report["ranks"][2]["exit"];
     assert_eq!(exit["signal"], 9, "{exit}");
     cluster.assert_hosts_unchanged();
 }
@@ -88,8 +88,9 @@ mod whole {
     #[ignore = "needs the test hosts: tests/run says how"]
     fn missing_module_is_the_cause() {
         let cluster = Cluster::acquire();
-        let told = run_failing_job(&cluster, "missing-module", "");
-        told.assert_cause("py-module", &[2], &["gpu02"], "rank 2 on gpu02: Python cannot import flash_attn_that_is_not_there")
+        let output = run_failing_job(&cluster, "missing-module", "");
+        output
+            .assert_cause("py-module", &[2], &["gpu02"], "rank 2 on gpu02: Python cannot import flash_attn_that_is_not_there")
             .assert_first_exit("rank 2 on gpu02: exit 1");
         cluster.assert_hosts_unchanged();
     }
@@ -98,8 +99,9 @@ mod whole {
     #[ignore = "needs the test hosts: tests/run says how"]
     fn taken_port_is_the_cause() {
         let cluster = Cluster::acquire();
-        let told = run_failing_job(&cluster, "port-taken", "");
-        told.assert_cause("addr-in-use", &[2], &["gpu02"], "rank 2 on gpu02: a port is taken already: 29655")
+        let output = run_failing_job(&cluster, "port-taken", "");
+        output
+            .assert_cause("addr-in-use", &[2], &["gpu02"], "rank 2 on gpu02: a port is taken already: 29655")
             .assert_first_exit("rank 2 on gpu02: exit 1");
         cluster.assert_hosts_unchanged();
     }
@@ -110,9 +112,9 @@ mod whole {
         let cluster = Cluster::acquire();
         let nowhere = cluster.network_address(250);
         // The job's own: every rank fails alike.
-        let told = run_failing_job(&cluster, "wrong-address", &format!("{PATIENT_ENV}NOWHERE: {nowhere}\n"));
+        let output = run_failing_job(&cluster, "wrong-address", &format!("{PATIENT_ENV}NOWHERE: {nowhere}\n"));
         let all = "ranks 0-3 on gpu[01-02]: another host is unreachable from this";
-        told.assert_cause("no-route", &[0, 1, 2, 3], &["gpu01", "gpu02"], all).up.assert_contains(&format!("one: {nowhere}"));
+        output.assert_cause("no-route", &[0, 1, 2, 3], &["gpu01", "gpu02"], all).up.assert_contains(&format!("one: {nowhere}"));
         // The inventory's: nothing begins.
         let laptop = Laptop::new();
         let job = JobSpec::torch("wrong").with_hosts(&[format!("{{ name: gpu01, fabric_address: {nowhere} }}").as_str(), "gpu02"]);

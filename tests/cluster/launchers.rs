@@ -83,8 +83,8 @@ fn jax_sums_over_four_processes() {
     let laptop = Laptop::new();
     let file = cluster.write_inventory(&laptop, &launcher_job("jax", "processes", &["/mnt/psum.py"], "gpu_visibility: own\n"));
     laptop.run(&["up", path_str(&file)]).assert_exit_code(0).assert_recap("OK");
-    for (rank, place) in EXPECTED_RANK_MAP.split(' ').enumerate() {
-        assert_eq!(parse_world_line(&laptop.read_log_text(&format!("rank-{rank}.log")), rank), (4, 4, place.to_owned()));
+    for (rank, location) in EXPECTED_RANK_MAP.split(' ').enumerate() {
+        assert_eq!(parse_world_line(&laptop.read_log_text(&format!("rank-{rank}.log")), rank), (4, 4, location.to_owned()));
     }
     cluster.assert_hosts_unchanged();
 }

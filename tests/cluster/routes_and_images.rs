@@ -71,7 +71,7 @@ fn changed_host_key_is_refused_with_its_line() {
         .map(|(i, _)| format!("{}:{}", known.display(), i + 1))
         .collect();
     up.assert_exit_code(4).assert_recap("UNREACHABLE");
-    assert!(places.iter().any(|place| up.stderr.contains(place)), "none of {places:?} is named\n{}", up.transcript());
+    assert!(places.iter().any(|location| up.stderr.contains(location)), "none of {places:?} is named\n{}", up.transcript());
     assert_eq!(std::fs::read_to_string(&known).expect("known hosts"), lines, "the file is as it was");
     // Neither is it accepted where new keys are.
     job.ssh.push_str("\nhost_keys: accept-new");

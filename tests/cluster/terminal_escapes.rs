@@ -115,8 +115,8 @@ fn commands_filter_escapes_from_hostile_hosts() {
         let mut terminal = person.start(words);
         let code = terminal.wait_for_exit();
         assert_ne!(code, 0, "{words:?}: {}", terminal.raw_text());
-        let said = assert_no_escapes(&terminal, words);
-        assert!(said.contains("gpu03"), "{words:?}: {said}");
+        let output = assert_no_escapes(&terminal, words);
+        assert!(output.contains("gpu03"), "{words:?}: {output}");
     }
     drop(broken);
 

@@ -58,7 +58,7 @@ fn dashboard_lists_killed_rank_first() {
     // The first problem, and beneath it what the rank said last.
     let screen = terminal.wait_until("the killed rank first", |screen| {
         let first = screen.lines().nth(2).unwrap_or("");
-        first.contains("rank 3 on gpu02") && first.contains("killed") && screen.contains("rank 3 signal 9")
+        first.contains("rank 3 on gpu02") && first.contains("signal 9") && screen.contains("killed")
     });
     assert!(screen.contains("rank 3 step "), "its last lines are the evidence:\n{screen}");
     terminal.wait_for_text("FAILED");

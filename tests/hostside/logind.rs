@@ -31,16 +31,16 @@ fn read_logind_facts(host: &TestHost, own: &str, engine: Option<&str>) -> Logind
 #[test]
 fn facts_report_what_logind_kills_at_logout() {
     let host = TestHost::new();
-    let said = host.path("asked");
+    let reported = host.path("asked");
     write_executable(
         &host.path("bin/loginctl"),
         &format!(
             "#!/bin/sh\necho \"$*\" >>'{}'\ncase $1 in\nshow-session) printf 'KillUserProcesses=yes\\nKillExcludeUsers=root\\n' ;;\nshow-user) echo Linger=no ;;\nesac\n",
-            said.display()
+            reported.display()
         ),
     );
     let root = || vec!["root".to_owned()];
-    let told = LogindSettings {
+    let output = LogindSettings {
         in_session: true,
         kill_user_processes: Some(true),
         kill_exclude_users: root(),
@@ -49,13 +49,17 @@ fn facts_report_what_logind_kills_at_logout() {
     };
     // A container, a session of sshd without PAM.
     for own in ["0::/\n", "12:pids:/docker/ab\n1:name=systemd:/docker/ab\n", "0::/system.slice/ssh.service\n", ""] {
-        assert_eq!((read_logind_facts(&host, own, None), said.exists()), (LogindSettings::default(), false), "{own:?}: nobody is asked");
+        assert_eq!(
+            (read_logind_facts(&host, own, None), reported.exists()),
+            (LogindSettings::default(), false),
+            "{own:?}: nobody is asked"
+        );
     }
     for own in [
         "0::/user.slice/user-1000.slice/session-4.scope\n",
         "9:pids:/\n1:name=systemd:/user.slice/user-1000.slice/session-c1.scope\n0::/\n",
     ] {
-        assert_eq!(read_logind_facts(&host, own, None), told, "{own:?}");
+        assert_eq!(read_logind_facts(&host, own, None), output, "{own:?}");
     }
     let manager = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/docker.service\n";
     for (engine, unit) in [
@@ -64,7 +68,7 @@ fn facts_report_what_logind_kills_at_logout() {
         ("0::/system.slice/engine.service\n", SystemdUnitKind::Other),
     ] {
         let found = read_logind_facts(&host, "0::/\n", Some(engine));
-        assert_eq!(found, LogindSettings { in_session: false, dockerd_unit: Some(unit), ..told.clone() }, "{engine:?}");
+        assert_eq!(found, LogindSettings { in_session: false, dockerd_unit: Some(unit), ..output.clone() }, "{engine:?}");
     }
     // Who cannot be asked has said nothing.
     write_executable(&host.path("bin/loginctl"), "#!/bin/sh\necho 'Failed to connect to bus: Host is down' >&2\nexit 1\n");
@@ -124,20 +128,21 @@ fn keeper_action(host: &TestHost, scope: SystemdScope) -> Action {
 #[test]
 fn bare_host_launch_runs_in_its_scope() {
     let runtime = format!("--user --scope /run/user/{}", rustix::process::getuid().as_raw());
-    for (scope, says) in
+    for (scope, expected) in
         [(SystemdScope::Inherited, "none"), (SystemdScope::System, "--scope --slice=system.slice"), (SystemdScope::User, runtime.as_str())]
     {
         let host = prepare_bare_host();
-        let launch = Action::StartLauncher(StartLauncher { context: host.host_context(), secrets: Vec::new(), scope });
+        let launch =
+            Action::StartLauncher(StartLauncher { context: host.host_context(), secrets: Vec::new(), scope, registered: Vec::new() });
         let output = run_action(&host, &launch);
         assert_eq!((output.exit_code, output.error_line()), (0, "exit status 0".to_owned()));
         let log = || std::fs::read_to_string(host.path("h.out/run1.node.log")).unwrap_or_default();
-        wait_until("the launcher tells where it runs", || log().contains(&format!("in {says}")).then_some(()));
+        wait_until("the launcher tells where it runs", || log().contains(&format!("in {expected}")).then_some(()));
         // What is noted as the keeper is the keeper, and not what started it.
         let output = run_action(&host, &keeper_action(&host, scope));
         let kept = wait_until("the keeper tells where it runs", || std::fs::read_to_string(host.path("h.in/kept")).ok());
-        let (pid, place) = kept.trim().split_once(' ').expect("two words");
-        assert_eq!((place.trim(), output.stdout_text().split(' ').next()), (says, Some(pid)));
+        let (pid, location) = kept.trim().split_once(' ').expect("two words");
+        assert_eq!((location.trim(), output.stdout_text().split(' ').next()), (expected, Some(pid)));
         let pid = rustix::process::Pid::from_raw(pid.parse().expect("a pid")).expect("a pid");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("ended");
     }
@@ -149,7 +154,12 @@ fn failed_systemd_scope_starts_nothing() {
     write_executable(&host.path("bin/systemd-run"), "#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n");
     for action in [
         keeper_action(&host, SystemdScope::User),
-        Action::StartLauncher(StartLauncher { context: host.host_context(), secrets: Vec::new(), scope: SystemdScope::User }),
+        Action::StartLauncher(StartLauncher {
+            context: host.host_context(),
+            secrets: Vec::new(),
+            scope: SystemdScope::User,
+            registered: Vec::new(),
+        }),
     ] {
         let output = run_action(&host, &action);
         let ActionResult::Failed(trouble) = action.judge(&output) else { panic!("it failed: {output:?}") };

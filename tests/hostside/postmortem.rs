@@ -20,15 +20,15 @@ fn oom_kill_of_another_container_is_not_reported() {
     let known = |container: &str| {
         let set = format!("F='{}/h.out/run1.' container={container} init=; {docker}; {}", host.path("").display(), read_asset("read.sh"));
         // The host has run for as long as it takes that these lines are of the run.
-        let script = format!("{set}\n{}", read_asset("aftermath.sh").replace("</proc/uptime", "<uptime"));
+        let script = format!("{set}\n{}", read_asset("postmortem.sh").replace("</proc/uptime", "<uptime"));
         host.write_file("uptime", "1000.00 1.00\n");
-        let said = host.shell_command().arg("-c").arg(script).stdout(Stdio::piped()).output().expect("a shell");
-        String::from_utf8(said.stdout).expect("text")
+        let output = host.shell_command().arg("-c").arg(script).stdout(Stdio::piped()).output().expect("a shell");
+        String::from_utf8(output.stdout).expect("text")
     };
-    let said = known("of-ours");
-    assert!(said.contains("docker: status=exited exit=137 oom-killed=true error=\n"), "{said}");
-    assert!(said.contains("Killed process 41") && said.contains("Xid"), "{said}");
-    assert!(!said.contains("pid=42") && !said.contains("process 42") && !said.contains("\nid="), "{said}");
+    let output = known("of-ours");
+    assert!(output.contains("docker: status=exited exit=137 oom-killed=true error=\n"), "{output}");
+    assert!(output.contains("Killed process 41") && output.contains("Xid"), "{output}");
+    assert!(!output.contains("pid=42") && !output.contains("process 42") && !output.contains("\nid="), "{output}");
     // On a bare host the kernel does not say whose it was.
     assert!(known("").contains("Killed process 42"));
 }

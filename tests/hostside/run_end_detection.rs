@@ -48,8 +48,8 @@ struct FollowerProcess<'a> {
 
 impl TestHost {
     /// Docker as it stands in the file `says`: the first line its exit status or `hangs`, the rest its answer. Its calls are noted.
-    fn set_docker_answer(&self, says: &str) {
-        self.write_file("says", says);
+    fn set_docker_answer(&self, expected: &str) {
+        self.write_file("says", expected);
         let dir = self.path("").display().to_string();
         let script = format!(
             "#!/bin/sh\necho \"$*\" >>'{dir}/asked'\n{{ read -r code; [ \"$code\" != hangs ] || exec /bin/sleep 1000; cat; }} <'{dir}/says'\nexit \"$code\"\n"
@@ -73,8 +73,9 @@ impl TestHost {
 
     fn start_run_follower(&self, contained: bool) -> FollowerProcess<'_> {
         let script = log_frames::log_stream_command(&host_context_for(self, contained), &[], 1, LogStreamPurpose::Supervise, true).script;
-        let said = std::fs::File::create(self.path("said")).expect("a file");
-        let mut child = ChildGuard(self.shell_command().args(["-c", &script]).stdin(Stdio::piped()).stdout(said).spawn().expect("a shell"));
+        let output = std::fs::File::create(self.path("said")).expect("a file");
+        let mut child =
+            ChildGuard(self.shell_command().args(["-c", &script]).stdin(Stdio::piped()).stdout(output).spawn().expect("a shell"));
         // A laptop that has taken everything that will ever come.
         child.0.stdin.as_mut().expect("its input").write_all(b"100000000 100000000\n").expect("acknowledged");
         FollowerProcess { host: self, child }
@@ -287,8 +288,8 @@ fn paused_container_is_unpaused_to_be_stopped() {
     let run = || host.shell_command().args(["-c", &stop.script]).stderr(Stdio::null()).status().expect("a shell").code();
     host.set_docker_answer("0\ntrue true\n");
     assert_eq!(run(), Some(0));
-    let asked = host.docker_calls();
-    let verbs: Vec<&str> = asked.lines().filter_map(|l| l.split(' ').next()).collect();
+    let query = host.docker_calls();
+    let verbs: Vec<&str> = query.lines().filter_map(|l| l.split(' ').next()).collect();
     assert_eq!(verbs, ["inspect", "unpause", "exec"]);
     host.set_docker_answer("1\nfailed to connect: dial unix /var/run/docker.sock: connect: no such file or directory\n");
     assert_eq!(run(), Some(78), "whether it runs is not known");

@@ -55,9 +55,9 @@ fn program_faults(list: &[(&str, &str)]) -> Faults {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn healthy_sandbox_gives_no_warning() {
-    let bench = one_gpu_fixture(3).await;
-    let laptop = bench.new_laptop("laptop");
-    let file = bench.write_inventory("healthy", &job_with_top_level(SKIP_LOCAL_CAPACITY_CHECKS));
+    let fixture = one_gpu_fixture(3).await;
+    let laptop = fixture.new_laptop("laptop");
+    let file = fixture.write_inventory("healthy", &job_with_top_level(SKIP_LOCAL_CAPACITY_CHECKS));
     let all = run_check(&laptop, &file, 0, &[]).await;
     let of = |level: &str| all.values().filter(|(is, _)| is == level).count();
     assert_eq!((of("warn"), of("fail")), (0, 0), "{all:#?}");
@@ -100,15 +100,15 @@ async fn healthy_sandbox_gives_no_warning() {
     let page = laptop.run(&["check", path_str(&file)]).await;
     page.assert_exit_code(0).assert_contains("CHECK  healthy  3 hosts").assert_contains("gpu[01-03]").assert_contains("reach-ephemeral");
     assert!(page.stdout.lines().all(|line| line.chars().count() <= 80), "{}", page.stdout);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faulty_host_is_named_with_evidence() {
-    let bench = one_gpu_fixture(3).await;
-    let laptop = bench.new_laptop("laptop");
+    let fixture = one_gpu_fixture(3).await;
+    let laptop = fixture.new_laptop("laptop");
     let same = "checks: { skip: [disk, docker-disk, inodes, memory, cpus], same: ['hostname'] }\n";
-    let file = bench.write_inventory("faulty", &job_with_top_level(same));
+    let file = fixture.write_inventory("faulty", &job_with_top_level(same));
     // The fake nvidia-smi reports what a real one would.
     let smi = r#"out=$("$SANDBOX_HOST/bin/nvidia-smi" "$@"); rc=$?
 case "$*" in
@@ -124,7 +124,7 @@ out=$("$SANDBOX_HOST/bin/docker" "$@"); rc=$?; case "$*" in *info*) out=$(printf
 [ -z "$out" ] || printf '%s\n' "$out"; exit $rc"#;
     let mut faults = program_faults(&[("nvidia-smi", smi), ("dmesg", dmesg), ("docker", docker)]);
     faults.clock_skew = 5.0;
-    bench.set_faults("gpu03", &faults);
+    fixture.set_faults("gpu03", &faults);
     let all = run_check(&laptop, &file, 3, &[]).await;
     assert_check(&all, "clock", "warn", &["gpu03", " s ± ", "from gpu01"]);
     assert!(is_clock_ahead(&all["clock"].1, 5.0), "{}", all["clock"].1);
@@ -146,26 +146,26 @@ out=$("$SANDBOX_HOST/bin/docker" "$@"); rc=$?; case "$*" in *info*) out=$(printf
     // Skipped checks, by flag or by inventory, are not reported.
     let all = run_check(&laptop, &file, 0, &["--skip", "gpu,image,same,clock"]).await;
     assert!(!all.contains_key("driver") && !all.contains_key("disk") && !all.contains_key("clock") && all.contains_key("mtu"));
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_link_raises_no_false_alarm() {
-    let bench = one_gpu_fixture(2).await;
-    let laptop = bench.new_laptop("laptop");
-    let file = bench.write_inventory("words", &job_with_top_level("checks: { max_clock_skew: 150ms }\n"));
+    let fixture = one_gpu_fixture(2).await;
+    let laptop = fixture.new_laptop("laptop");
+    let file = fixture.write_inventory("words", &job_with_top_level("checks: { max_clock_skew: 150ms }\n"));
     // 0.2 s apart behind 0.4 s of round trip: within the uncertainty, so not reported.
-    bench.set_faults("gpu02", &Faults { clock_skew: 0.2, round_trip: 0.4, ..Faults::default() });
+    fixture.set_faults("gpu02", &Faults { clock_skew: 0.2, round_trip: 0.4, ..Faults::default() });
     let all = run_check(&laptop, &file, 0, &["--only", "clock"]).await;
     assert_check(&all, "clock", "pass", &[" s ± "]);
     // A difference beyond the uncertainty fails, since the inventory sets the limit.
-    bench.set_faults("gpu02", &Faults { clock_skew: 20.5, ..Faults::default() });
+    fixture.set_faults("gpu02", &Faults { clock_skew: 20.5, ..Faults::default() });
     let all = run_check(&laptop, &file, 3, &["--only", "clock"]).await;
     assert_check(&all, "clock", "fail", &["gpu02", " s ± ", "from gpu01"]);
     assert!(is_clock_ahead(&all["clock"].1, 20.5), "{}", all["clock"].1);
     // A `date` without fractions, like busybox's.
     let mut faults = program_faults(&[("date", "case $* in *%N*) echo \"$(/bin/date +%s).%N\" ;; *) exec /bin/date \"$@\" ;; esac")]);
-    bench.set_faults("gpu02", &faults);
+    fixture.set_faults("gpu02", &faults);
     let all = run_check(&laptop, &file, 0, &["--only", "clock"]).await;
     assert_check(&all, "clock", "pass", &[]);
     // An nvidia-smi that prints garbage, and one that fails.
@@ -173,7 +173,7 @@ async fn slow_link_raises_no_false_alarm() {
         "nvidia-smi".to_owned(),
         "echo 'Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost.'; exit 15".to_owned(),
     );
-    bench.set_faults("gpu02", &faults);
+    fixture.set_faults("gpu02", &faults);
     let all = run_check(&laptop, &file, 3, &["--only", "gpu"]).await;
     assert_check(&all, "gpu-count", "fail", &["0 of 1 GPUs found", "GPU is lost"]);
     assert_check(&all, "driver", "pass", &["GPU is lost"]);
@@ -187,10 +187,10 @@ async fn slow_link_raises_no_false_alarm() {
     laptop.run(&["check", path_str(&file), "--skip", "nonsense"]).await.assert_exit_code(2).assert_contains("check --list");
     laptop.run(&["check", "--list"]).await.assert_exit_code(0).assert_contains("reach-ephemeral").assert_contains("NVSwitch");
     // An unreachable host is reported beside the results of the others.
-    bench.set_faults("gpu02", &Faults { refuse_key: true, ..Faults::default() });
+    fixture.set_faults("gpu02", &Faults { refuse_key: true, ..Faults::default() });
     let away = laptop.run(&["check", path_str(&file), "--only", "docker"]).await;
     away.assert_exit_code(4).assert_contains("1 unreachable").assert_contains("UNREACHABLE gpu02").assert_contains("7 passed");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 /// The kinds of event of a finished command's only run.
@@ -206,25 +206,28 @@ fn journal_checks(laptop: &Laptop) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn up_runs_preflight_before_launch() {
-    let bench = one_gpu_fixture(2).await;
-    let laptop = bench.new_laptop("first");
-    let file = bench.write_inventory("looks", &job_with_top_level(SKIP_LOCAL_CAPACITY_CHECKS));
-    bench.set_faults("gpu02", &program_faults(&[("nvidia-smi", "\"$SANDBOX_HOST/bin/nvidia-smi\" \"$@\" | sed 's/550.127.05/535.129/'")]));
-    bench.end_ranks(None, 0);
+    let fixture = one_gpu_fixture(2).await;
+    let laptop = fixture.new_laptop("first");
+    let file = fixture.write_inventory("looks", &job_with_top_level(SKIP_LOCAL_CAPACITY_CHECKS));
+    fixture
+        .set_faults("gpu02", &program_faults(&[("nvidia-smi", "\"$SANDBOX_HOST/bin/nvidia-smi\" \"$@\" | sed 's/550.127.05/535.129/'")]));
+    fixture.end_ranks(None, 0);
     let up: CliOutput = laptop.run(&["up", path_str(&file), "--preflight", "fast", "--progress", "plain"]).await;
     up.assert_exit_code(0).assert_recap("OK").assert_contains("driver: 535.129 instead of 550.127.05").assert_contains("1 warning");
-    let told = journal_checks(&laptop);
-    assert!(told.contains(&("driver".to_owned(), "warn".to_owned())) && told.contains(&("reach-ephemeral".to_owned(), "pass".to_owned())));
-    assert!(!told.iter().any(|(name, _)| name == "nvidia-runtime"), "that is not a fast one");
-    bench.assert_no_leftovers().await;
+    let output = journal_checks(&laptop);
+    assert!(
+        output.contains(&("driver".to_owned(), "warn".to_owned())) && output.contains(&("reach-ephemeral".to_owned(), "pass".to_owned()))
+    );
+    assert!(!output.iter().any(|(name, _)| name == "nvidia-runtime"), "that is not a fast one");
+    fixture.assert_no_leftovers().await;
     // A failed check refuses the launch, and nothing is started.
     let dmesg = "echo 'NVRM: Xid (PCI:0000:18:00): 79, pid=0, GPU has fallen off the bus.'";
-    bench.set_faults("gpu02", &program_faults(&[("dmesg", dmesg)]));
-    let second = bench.new_laptop("second");
+    fixture.set_faults("gpu02", &program_faults(&[("dmesg", dmesg)]));
+    let second = fixture.new_laptop("second");
     let up = second.run(&["up", path_str(&file), "--preflight", "full"]).await;
     up.assert_exit_code(3).assert_contains("gpu02").assert_contains("Xid 79: the GPU fell off the bus").assert_contains("reboot the host");
-    bench.assert_no_leftovers().await;
+    fixture.assert_no_leftovers().await;
     // `--preflight off` launches anyway.
-    bench.new_laptop("third").run(&["up", path_str(&file), "--preflight", "off"]).await.assert_exit_code(0).assert_recap("OK");
-    bench.assert_clean_and_stop().await;
+    fixture.new_laptop("third").run(&["up", path_str(&file), "--preflight", "off"]).await.assert_exit_code(0).assert_recap("OK");
+    fixture.assert_clean_and_stop().await;
 }

@@ -17,13 +17,13 @@ trap 'echo "RuntimeError: [./gloo/transport/tcp/pair.cc:534] Connection closed b
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn custom_rule_names_cause_and_affected_ranks() {
-    let bench = SandboxFixture::with_hosts(2).await;
-    bench.set_payload_setup(FAILING_PAYLOAD);
-    let file = bench.write_inventory("why", &JobSpec { nproc_per_node: 2, ..JobSpec::default() });
+    let fixture = SandboxFixture::with_hosts(2).await;
+    fixture.set_payload_setup(FAILING_PAYLOAD);
+    let file = fixture.write_inventory("why", &JobSpec { nproc_per_node: 2, ..JobSpec::default() });
     std::fs::write(file.with_file_name("rules.yaml"), CUSTOM_RULES).expect("written");
     let text = std::fs::read_to_string(&file).expect("the inventory");
     std::fs::write(&file, format!("{text}diagnosis: ./rules.yaml\n")).expect("written");
-    let laptop = bench.new_laptop("laptop");
+    let laptop = fixture.new_laptop("laptop");
     let ended = laptop.run(&["up", path_str(&file)]).await;
     ended
         .assert_exit_code(1)
@@ -37,28 +37,28 @@ async fn custom_rule_names_cause_and_affected_ranks() {
     let found = &report["findings"][0];
     assert_eq!((&found["rule"], &found["ranks"], &found["hosts"]), (&"quota".into(), &vec![3].into(), &vec!["gpu02"].into()));
     assert_eq!(found["what"]["zh"], "li 的配额已满");
-    bench.assert_no_leftovers().await;
+    fixture.assert_no_leftovers().await;
 
-    let ended = bench.new_laptop("chinese").run(&["up", path_str(&file), "--lang", "zh"]).await;
+    let ended = fixture.new_laptop("chinese").run(&["up", path_str(&file), "--lang", "zh"]).await;
     ended.assert_exit_code(1).assert_contains("rank 3 on gpu02: li 的配额已满");
 
-    let ended = bench.new_laptop("program").run(&["up", path_str(&file), "--progress", "json"]).await;
+    let ended = fixture.new_laptop("program").run(&["up", path_str(&file), "--progress", "json"]).await;
     let lines: Vec<serde_json::Value> =
         ended.assert_exit_code(1).stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let at = lines.iter().position(|line| line["kind"] == "finding").expect("a finding");
     assert_eq!(lines[at]["rule"], "quota");
     assert_eq!(lines[at + 1]["kind"], "run-finished", "just before the last event: {}", lines[at + 1]);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_rule_is_reported_but_down_works() {
-    let bench = SandboxFixture::with_hosts(1).await;
-    let file = bench.write_inventory("broken", &JobSpec::default());
+    let fixture = SandboxFixture::with_hosts(1).await;
+    let file = fixture.write_inventory("broken", &JobSpec::default());
     std::fs::write(file.with_file_name("rules.yaml"), "- id: quota\n  re: 'quota ('\n  what: full\n").expect("written");
     let text = std::fs::read_to_string(&file).expect("the inventory");
     std::fs::write(&file, format!("{text}diagnosis: ./rules.yaml\n")).expect("written");
-    let laptop = bench.new_laptop("laptop");
+    let laptop = fixture.new_laptop("laptop");
     laptop.run(&["up", path_str(&file)]).await.assert_exit_code(2).assert_contains("./rules.yaml:2:7: [0].re: unclosed group");
     laptop.run(&["down", path_str(&file), "--yes"]).await.assert_exit_code(0);
     std::fs::write(&file, format!("{text}diagnosis: ./no-such.yaml\n")).expect("written");
@@ -68,5 +68,5 @@ async fn broken_rule_is_reported_but_down_works() {
         .assert_exit_code(2)
         .assert_contains("./no-such.yaml: cannot be read")
         .assert_contains("relative to the inventory");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }

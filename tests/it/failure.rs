@@ -10,13 +10,14 @@ use crate::support::{JobSpec, SandboxFixture, path_str};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_rank_is_named_and_others_stopped() {
-    let bench = SandboxFixture::with_hosts(2).await;
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("fails", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) =
+        (fixture.new_laptop("laptop"), fixture.write_inventory("fails", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
     let mut up = laptop.start(&["up", path_str(&file)]);
-    bench.wait_for_ranks(4).await;
+    fixture.wait_for_ranks(4).await;
     // While no follower is attached, the host's keeper stops its ranks.
     up.wait_for_output("ready").await;
-    bench.end_ranks(Some(3), 7);
+    fixture.end_ranks(Some(3), 7);
     let ended = up.wait_for_exit().await;
     ended
         .assert_exit_code(1)
@@ -24,12 +25,12 @@ async fn failed_rank_is_named_and_others_stopped() {
         .assert_contains("rank 3 on gpu02 failed: exit 7")
         .assert_contains("FIRST     rank 3 on gpu02: exit 7")
         .assert_contains("| rank 3 ends with 7");
-    bench.assert_no_leftovers().await;
+    fixture.assert_no_leftovers().await;
     let events = laptop.read_journal();
-    let told = |k: &EventKind| matches!(k, EventKind::RankExited { rank: 3, exit: Exit::Code(7), .. });
-    assert!(events.iter().any(|e| told(&e.kind)), "its end is in the journal");
+    let output = |k: &EventKind| matches!(k, EventKind::RankExited { rank: 3, exit: Exit::Code(7), .. });
+    assert!(events.iter().any(|e| output(&e.kind)), "its end is in the journal");
     // By the rank's own note, not by our event.
-    let (died, soon) = (bench.rank_ended_at_ms(3), two_seconds_under_load());
+    let (died, soon) = (fixture.rank_ended_at_ms(3), two_seconds_under_load());
     for host in 0..2 {
         let signalled = events.iter().find_map(|e| match &e.kind {
             EventKind::RanksSignaled { host: h, signal } if *h == host && signal == "TERM" => Some(e.at),
@@ -39,35 +40,35 @@ async fn failed_rank_is_named_and_others_stopped() {
         assert!(after <= soon, "host {host} was signalled {after} ms after the death, {soon} allowed");
     }
     for rank in 0..3 {
-        let after = i128::try_from(bench.term_received_at(rank).expect("TERM arrived")).expect("small") / 1_000_000 - i128::from(died);
+        let after = i128::try_from(fixture.term_received_at(rank).expect("TERM arrived")).expect("small") / 1_000_000 - i128::from(died);
         assert!(after <= i128::from(soon), "rank {rank} saw TERM {after} ms after the death, {soon} allowed");
         assert!(String::from_utf8_lossy(&laptop.read_log(&format!("rank-{rank}.log"))).contains("saw TERM and saved"));
     }
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rank_ignoring_term_is_killed_after_grace() {
     for contained in [true, false] {
-        let bench = SandboxFixture::with_hosts(2).await;
+        let fixture = SandboxFixture::with_hosts(2).await;
         let job = JobSpec { stop_grace: "3s", in_container: contained, env: "DEAF: \"0\"".to_owned(), ..JobSpec::default() };
-        let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("deaf", &job));
+        let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("deaf", &job));
         let mut up = laptop.start(&["up", path_str(&file)]);
-        bench.wait_for_ranks(2).await;
+        fixture.wait_for_ranks(2).await;
         up.wait_for_output("ready").await;
-        bench.end_ranks(Some(1), 9);
+        fixture.end_ranks(Some(1), 9);
         up.wait_for_exit().await.assert_exit_code(1).assert_recap("FAILED").assert_contains("FIRST     rank 1 on gpu02: exit 9");
-        assert!(bench.term_received_at(0).is_some(), "it was asked first");
+        assert!(fixture.term_received_at(0).is_some(), "it was asked first");
         let log = String::from_utf8(laptop.read_log("rank-0.log")).expect("text");
         assert!(log.contains("rank 0 is deaf"), "{log}");
-        bench.assert_no_leftovers().await;
+        fixture.assert_no_leftovers().await;
         let events = laptop.read_journal();
         let at = |f: &dyn Fn(&EventKind) -> bool| events.iter().find(|e| f(&e.kind)).map(|e| e.at);
         let term = at(&|k| matches!(k, EventKind::RanksSignaled { host: 0, signal } if signal == "TERM")).expect("TERM");
         let over = at(&|k| matches!(k, EventKind::LauncherExited { host: 0, .. } | EventKind::PhaseStarted { phase: Phase::Remove }))
             .expect("over");
         assert!((3000..30_000).contains(&(over - term)), "killed after its three seconds, and not much later: {} ms", over - term);
-        bench.assert_clean_and_stop().await;
+        fixture.assert_clean_and_stop().await;
     }
 }
 
@@ -80,26 +81,26 @@ async fn failed_launch_is_rolled_back() {
         ("dies", script("echo the first words; exit 5", ""), (1, "FAILED"), vec!["the master's launcher has ended", "the first words"]),
         ("silent", script("sleep 1000", "master_timeout: 1s\n"), (1, "FAILED"), vec!["did not listen within 1 s", "launch.master_timeout"]),
     ];
-    let bench = SandboxFixture::with_hosts(2).await;
+    let fixture = SandboxFixture::with_hosts(2).await;
     for (name, launch, (code, recap), words) in cases {
         let job = JobSpec { launch, stop_grace: "1s", ..JobSpec::default() };
-        let (laptop, file) = (bench.new_laptop(name), bench.write_inventory(name, &job));
+        let (laptop, file) = (fixture.new_laptop(name), fixture.write_inventory(name, &job));
         let ended = laptop.run(&["up", path_str(&file)]).await;
         ended.assert_exit_code(code).assert_recap(recap);
         for text in words {
             ended.assert_contains(text);
         }
-        bench.assert_no_leftovers().await;
+        fixture.assert_no_leftovers().await;
     }
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_program_fails_its_rank() {
-    let bench = SandboxFixture::with_hosts(2).await;
+    let fixture = SandboxFixture::with_hosts(2).await;
     // No preflight check finds this: only the rank's shell looks the program up.
     let job = JobSpec { launch: "command: [--no_python, /bin/sh, -c, 'exec no-such-trainer']\n".to_owned(), ..JobSpec::default() };
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("missing", &job));
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("missing", &job));
     laptop
         .run(&["up", path_str(&file)])
         .await
@@ -107,42 +108,42 @@ async fn missing_program_fails_its_rank() {
         .assert_recap("FAILED")
         .assert_contains("exit 127")
         .assert_contains("no-such-trainer: not found");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oom_killed_rank_is_the_cause() {
-    let bench = SandboxFixture::with_hosts(2).await;
+    let fixture = SandboxFixture::with_hosts(2).await;
     let starve = OomKill { rank: 1, after: 0.3, matching: "bench/payload".to_owned() };
-    bench.set_faults("gpu02", &Faults { oom_kill: Some(starve), ..Faults::default() });
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("memory", &JobSpec::default()));
+    fixture.set_faults("gpu02", &Faults { oom_kill: Some(starve), ..Faults::default() });
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("memory", &JobSpec::default()));
     let ended = laptop.run(&["up", path_str(&file)]).await;
     ended
         .assert_exit_code(1)
         .assert_recap("FAILED")
         .assert_contains("FIRST     rank 1 on gpu02: signal 9 (KILL)")
         .assert_contains("CAUSE     rank 1 on gpu02: the kernel killed a process of the container for");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_launcher_stops_the_gang() {
     for contained in [true, false] {
-        let bench = SandboxFixture::with_hosts(2).await;
+        let fixture = SandboxFixture::with_hosts(2).await;
         let job = JobSpec { in_container: contained, ..JobSpec::default() };
-        let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("agent", &job));
+        let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("agent", &job));
         let up = laptop.start(&["up", path_str(&file)]);
-        let pids = bench.wait_for_ranks(2).await;
+        let pids = fixture.wait_for_ranks(2).await;
         // torchrun itself, by its pid: a child of the recorded wrapper.
-        let node = std::fs::read_to_string(bench.run_file("agent", 1, "node.pid")).expect("a pid");
+        let node = std::fs::read_to_string(fixture.run_file("agent", 1, "node.pid")).expect("a pid");
         let node: i32 = node.split(' ').next().expect("a pid").parse().expect("a number");
-        let agent = find_child_pid(node, &bench.sandbox.processes());
+        let agent = find_child_pid(node, &fixture.sandbox.processes());
         rustix::process::kill_process(rustix::process::Pid::from_raw(agent).expect("a pid"), rustix::process::Signal::KILL)
             .expect("killed");
         up.wait_for_exit().await.assert_exit_code(1).assert_recap("FAILED").assert_contains("launcher on gpu02");
-        bench.assert_no_leftovers().await;
+        fixture.assert_no_leftovers().await;
         assert!(pids.iter().all(|pid| !is_alive(*pid)), "its workers have ended too");
-        bench.assert_clean_and_stop().await;
+        fixture.assert_clean_and_stop().await;
     }
 }
 
@@ -157,7 +158,7 @@ fn find_child_pid(parent: i32, among: &[i32]) -> i32 {
 /// The demo of a failure tells the cause and what to do, and ends like a failed `up`.
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_demo_reports_cause_and_advice() {
-    let bench = SandboxFixture::with_hosts(1).await;
-    let demo = bench.new_laptop("laptop").run(&["demo", "--fail", "--progress", "plain"]).await;
+    let fixture = SandboxFixture::with_hosts(1).await;
+    let demo = fixture.new_laptop("laptop").run(&["demo", "--fail", "--progress", "plain"]).await;
     demo.assert_exit_code(1).assert_contains("rank 13").assert_contains("CUDA out of memory").assert_contains("two-hosts.yaml");
 }

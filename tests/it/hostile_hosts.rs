@@ -41,11 +41,11 @@ fn hostile_answer_faults() -> Faults {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dying_host_output_cannot_reach_the_terminal() {
-    let bench = SandboxFixture::with_hosts(2).await;
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("evil", &JobSpec::default()));
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("evil", &JobSpec::default()));
     let file = path_str(&file);
     for host in ["gpu01", "gpu02"] {
-        bench.set_faults(host, &dying_shell_faults());
+        fixture.set_faults(host, &dying_shell_faults());
     }
     for words in [
         &["ps", file][..],
@@ -72,27 +72,28 @@ async fn dying_host_output_cannot_reach_the_terminal() {
         .await;
     assert_harmless(&exec).assert_contains("last words");
     for host in ["gpu01", "gpu02"] {
-        bench.set_faults(host, &Faults::default());
+        fixture.set_faults(host, &Faults::default());
     }
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_and_logs_are_sanitized_and_secrets_hidden() {
-    let bench = SandboxFixture::with_hosts(2).await;
+    let fixture = SandboxFixture::with_hosts(2).await;
     let job = JobSpec { top_level: "secrets: [TOKEN]\nteardown: never\n".to_owned(), ..JobSpec::default() };
-    let (mut laptop, mut other, file) = (bench.new_laptop("laptop"), bench.new_laptop("other"), bench.write_inventory("evil", &job));
+    let (mut laptop, mut other, file) = (fixture.new_laptop("laptop"), fixture.new_laptop("other"), fixture.write_inventory("evil", &job));
     let file = path_str(&file);
     for laptop in [&mut laptop, &mut other] {
         laptop.env_vars.insert("TOKEN".to_owned(), "open-sesame".to_owned());
     }
-    bench.set_payload_setup(&format!("printf '{HOSTILE_OUTPUT} the word is open-sesame\\n'; printf '{HOSTILE_OUTPUT} open-sesame\\n' >&2"));
+    fixture
+        .set_payload_setup(&format!("printf '{HOSTILE_OUTPUT} the word is open-sesame\\n'; printf '{HOSTILE_OUTPUT} open-sesame\\n' >&2"));
     assert_harmless(&laptop.run(&["up", "-d", file]).await).assert_exit_code(0);
-    bench.wait_for_ranks(2).await;
+    fixture.wait_for_ranks(2).await;
     for host in ["gpu01", "gpu02"] {
-        bench.set_faults(host, &hostile_answer_faults());
+        fixture.set_faults(host, &hostile_answer_faults());
     }
-    bench.end_ranks(None, 3);
+    fixture.end_ranks(None, 3);
     for words in [
         &["logs", file][..],
         &["attach", file],
@@ -118,8 +119,8 @@ async fn answers_and_logs_are_sanitized_and_secrets_hidden() {
     }
     other.run(&["logs", file]).await.assert_exit_code(0).assert_contains("the word is ***");
     for host in ["gpu01", "gpu02"] {
-        bench.set_faults(host, &Faults::default());
+        fixture.set_faults(host, &Faults::default());
     }
     assert_harmless(&other.run(&["down", file]).await).assert_exit_code(0).assert_not_contains("open-sesame");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }

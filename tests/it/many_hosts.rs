@@ -4,10 +4,10 @@ use crate::support::{JobSpec, SandboxFixture, path_str};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_kept_containers_are_reused() {
-    let bench = SandboxFixture::with_hosts(16).await;
+    let fixture = SandboxFixture::with_hosts(16).await;
     let script = "with: script\ngate: none\nshell: \"true\"\n".to_owned();
     let job = JobSpec { launch: script, top_level: "teardown: never\n".to_owned(), ..JobSpec::default() };
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("ready", &job));
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("ready", &job));
     laptop
         .run(&["up", path_str(&file)])
         .await
@@ -15,12 +15,12 @@ async fn sixteen_kept_containers_are_reused() {
         .assert_recap("OK")
         .assert_contains("16 ok  0 failed of 16")
         .assert_contains("gpu[01-16]");
-    let ids = |bench: &SandboxFixture| (0..16).map(|host| bench.containers(host)[0].1.clone()).collect::<Vec<_>>();
-    let before = ids(&bench);
+    let ids = |fixture: &SandboxFixture| (0..16).map(|host| fixture.containers(host)[0].1.clone()).collect::<Vec<_>>();
+    let before = ids(&fixture);
     laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0).assert_recap("OK").assert_contains("16 ok  0 failed of 16");
-    assert_eq!(ids(&bench), before, "the same containers");
+    assert_eq!(ids(&fixture), before, "the same containers");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 /// Tier 2.
@@ -33,42 +33,42 @@ mod whole {
     /// Shows anything that grows faster than the number of hosts. Takes minutes: the shells of all hosts share one machine's processors.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn two_hundred_fifty_six_hosts_launch_and_tear_down() {
-        let bench = SandboxFixture::with_hosts(256).await;
+        let fixture = SandboxFixture::with_hosts(256).await;
         let script = "with: script\ngate: none\nshell: \"echo here\"\n".to_owned();
         let job = JobSpec { in_container: false, launch: script, top_level: "teardown: never\n".to_owned(), ..JobSpec::default() };
-        let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("vast", &job));
+        let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("vast", &job));
         let mut started = std::time::Instant::now();
-        for (words, says) in [
+        for (words, expected) in [
             // Without following: 256 log streams are more than one machine's processors can serve.
             (&["up", path_str(&file), "--preflight", "off", "-d"][..], "256 ranks on 256 hosts"),
             (&["ps", path_str(&file)], "gpu256"),
             (&["down", path_str(&file)], "nothing is left"),
         ] {
-            laptop.run(words).await.assert_exit_code(0).assert_contains(says);
+            laptop.run(words).await.assert_exit_code(0).assert_contains(expected);
             println!("{} of 256 hosts: {:?}", words[0], started.elapsed());
             started = std::time::Instant::now();
         }
-        bench.assert_clean_and_stop().await;
+        fixture.assert_clean_and_stop().await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn one_dead_rank_stops_sixty_four_hosts_quickly() {
-        let bench = SandboxFixture::with_hosts(64).await;
+        let fixture = SandboxFixture::with_hosts(64).await;
         // Cheap ranks: one script per host, blocked in a read until a signal.
         let script = "with: script\ngate: none\nshell: |\n  mkfifo \"$BENCH/fifo.$RANK\" 2>/dev/null; trap 'exit 143' TERM\n  echo $$ >\"$BENCH/up.$RANK.new\"; mv \"$BENCH/up.$RANK.new\" \"$BENCH/up.$RANK\"\n  \
                       read -r code <\"$BENCH/fifo.$RANK\"; exit $code\n";
         let job = JobSpec { in_container: false, launch: script.to_owned(), stop_grace: "20s", ..JobSpec::default() };
-        let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("many", &job));
+        let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("many", &job));
         let mut up = laptop.start(&["up", path_str(&file)]);
-        bench.wait_for_ranks(64).await;
+        fixture.wait_for_ranks(64).await;
         up.wait_for_output("ready").await;
         let died = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_millis();
         let died = i64::try_from(died).expect("a time");
-        std::fs::write(bench.control_dir().join("fifo.40"), "7\n").expect("written");
+        std::fs::write(fixture.control_dir().join("fifo.40"), "7\n").expect("written");
         up.wait_for_exit().await.assert_exit_code(1).assert_recap("FAILED").assert_contains("FIRST     rank 40 on gpu41: exit 7");
         let events = laptop.read_journal();
-        let told = |k: &EventKind| matches!(k, EventKind::RankExited { rank: 40, exit: Exit::Code(7), .. });
-        assert!(events.iter().any(|e| told(&e.kind)), "its end is in the journal");
+        let output = |k: &EventKind| matches!(k, EventKind::RankExited { rank: 40, exit: Exit::Code(7), .. });
+        assert!(events.iter().any(|e| output(&e.kind)), "its end is in the journal");
         let mut signalled = std::collections::BTreeMap::new();
         for event in &events {
             if let EventKind::RanksSignaled { host, .. } = &event.kind {
@@ -79,6 +79,6 @@ mod whole {
         let slowest = signalled.values().max().copied().unwrap_or_default();
         let soon = two_seconds_under_load();
         assert!(slowest <= soon, "the last host was signalled {slowest} ms after the death, {soon} allowed");
-        bench.assert_clean_and_stop().await;
+        fixture.assert_clean_and_stop().await;
     }
 }

@@ -26,8 +26,8 @@ impl SmallDisk {
     }
 
     fn free_bytes(&self) -> u64 {
-        let told = rustix::fs::statvfs(&self.0).expect("a file system");
-        told.f_bavail * told.f_frsize
+        let output = rustix::fs::statvfs(&self.0).expect("a file system");
+        output.f_bavail * output.f_frsize
     }
 }
 
@@ -39,93 +39,93 @@ impl Drop for SmallDisk {
 }
 
 /// The second of the follower's last sign of life.
-fn last_attached_second(bench: &SandboxFixture, name: &str) -> u64 {
-    let text = std::fs::read_to_string(bench.run_dir(name, 0).join("attached")).unwrap_or_default();
+fn last_attached_second(fixture: &SandboxFixture, name: &str) -> u64 {
+    let text = std::fs::read_to_string(fixture.run_dir(name, 0).join("attached")).unwrap_or_default();
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 /// Two hosts; rank 0 floods its log once it runs.
 async fn flooding_fixture(name: &str) -> (SandboxFixture, Laptop, PathBuf, SmallDisk) {
-    let bench = SandboxFixture::with_hosts(2).await;
-    bench.set_payload_setup(&format!("[ \"$RANK\" != 0 ] || yes 0123456789 | head -c {FLOOD_BYTES}"));
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory(name, &JobSpec::default()));
+    let fixture = SandboxFixture::with_hosts(2).await;
+    fixture.set_payload_setup(&format!("[ \"$RANK\" != 0 ] || yes 0123456789 | head -c {FLOOD_BYTES}"));
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory(name, &JobSpec::default()));
     let disk = SmallDisk::mount(&laptop);
-    (bench, laptop, file, disk)
+    (fixture, laptop, file, disk)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root: mounts a small file system"]
 async fn full_local_disk_pauses_only_log_copies() {
-    let (bench, laptop, file, disk) = flooding_fixture("full").await;
+    let (fixture, laptop, file, disk) = flooding_fixture("full").await;
     let mut up = laptop.start(&["up", path_str(&file), "--keep"]);
     up.wait_for_output("the copying of logs waits").await;
     assert!(disk.free_bytes() >= 10 << 10, "{} bytes are free", disk.free_bytes());
-    bench.wait_for_ranks(2).await;
+    fixture.wait_for_ranks(2).await;
     // Longer than a host waits for a silent follower.
-    let first = last_attached_second(&bench, "full");
-    wait_until("the host hears of the follower", async || (last_attached_second(&bench, "full") > first + 31).then_some(())).await;
-    assert!(bench.term_received_at(0).is_none(), "the run goes on");
-    bench.end_ranks(Some(1), 7);
+    let first = last_attached_second(&fixture, "full");
+    wait_until("the host hears of the follower", async || (last_attached_second(&fixture, "full") > first + 31).then_some(())).await;
+    assert!(fixture.term_received_at(0).is_none(), "the run goes on");
+    fixture.end_ranks(Some(1), 7);
     let ended = up.wait_for_exit().await;
     ended.assert_contains("rank 1 on gpu02 failed: exit 7");
     assert_ne!(ended.exit_code, Some(0), "{}", ended.stderr);
-    assert!(bench.term_received_at(0).is_some(), "the other rank was stopped");
-    let whole = std::fs::read(bench.run_file("full", 0, "rank-0.0.log")).expect("the host's log");
+    assert!(fixture.term_received_at(0).is_some(), "the other rank was stopped");
+    let whole = std::fs::read(fixture.run_file("full", 0, "rank-0.0.log")).expect("the host's log");
     assert!(whole.len() >= FLOOD_BYTES);
 
     // Logs that could not be copied are not deleted.
     let down = laptop.run(&["down", path_str(&file)]).await;
     down.assert_exit_code(5).assert_contains("free");
-    assert_eq!(sha256_hex(&std::fs::read(bench.run_file("full", 0, "rank-0.0.log")).expect("still there")), sha256_hex(&whole));
+    assert_eq!(sha256_hex(&std::fs::read(fixture.run_file("full", 0, "rank-0.0.log")).expect("still there")), sha256_hex(&whole));
     disk.grow();
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     assert_eq!(sha256_hex(&laptop.read_log("rank-0.log")), sha256_hex(&whole));
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root: mounts a small file system"]
 async fn log_copies_resume_when_disk_has_room() {
-    let (bench, laptop, file, disk) = flooding_fixture("room").await;
+    let (fixture, laptop, file, disk) = flooding_fixture("room").await;
     let mut up = laptop.start(&["up", path_str(&file), "--keep"]);
     up.wait_for_output("the copying of logs waits").await;
-    bench.wait_for_ranks(2).await;
+    fixture.wait_for_ranks(2).await;
     disk.grow();
     up.wait_for_output("logs are copied again").await;
-    let host = std::fs::read(bench.run_file("room", 0, "rank-0.0.log")).expect("the host's log");
+    let host = std::fs::read(fixture.run_file("room", 0, "rank-0.0.log")).expect("the host's log");
     wait_until("the copy is whole", async || (laptop.read_log("rank-0.log").len() >= host.len()).then_some(())).await;
     assert_eq!(sha256_hex(&laptop.read_log("rank-0.log")), sha256_hex(&host), "{} bytes", host.len());
-    bench.end_ranks(None, 0);
+    fixture.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0);
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn host_with_changed_key_is_given_up() {
-    let bench = SandboxFixture::with_hosts(2).await;
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("rekeyed", &JobSpec::default()));
-    let good = std::fs::read_to_string(bench.sandbox.known_hosts_path()).expect("keys");
-    let known = bench.root().join("known");
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("rekeyed", &JobSpec::default()));
+    let good = std::fs::read_to_string(fixture.sandbox.known_hosts_path()).expect("keys");
+    let known = fixture.root().join("known");
     std::fs::write(&known, &good).expect("written");
     let set = format!("ssh.known_hosts={}", known.display());
     let mut up = laptop.start(&["up", path_str(&file), "--keep", "--set", &set, "--set", "ssh.give_up=3s"]);
-    bench.wait_for_ranks(2).await;
+    fixture.wait_for_ranks(2).await;
     up.wait_for_output("ready ").await;
     let lines: Vec<&str> = good.lines().collect();
-    let (place, key) = (lines[1].split_once(' ').expect("a line").0, lines[0].split_once(' ').expect("a line").1);
-    replace_file_atomically(&known, &format!("{}\n{place} {key}\n", lines[0]));
-    bench.sandbox.drop_connections("gpu02").expect("a host");
+    let (location, key) = (lines[1].split_once(' ').expect("a line").0, lines[0].split_once(' ').expect("a line").1);
+    replace_file_atomically(&known, &format!("{}\n{location} {key}\n", lines[0]));
+    fixture.sandbox.drop_connections("gpu02").expect("a host");
     let ended = up.wait_for_exit().await;
     ended
         .assert_contains("it is tried again for 3 s, then the host is given up")
         .assert_contains("gpu02 was given up")
         .assert_contains("changed");
     assert!(matches!(ended.exit_code, Some(1 | 4 | 5)), "{:?}: {}", ended.exit_code, ended.stderr);
-    assert!(bench.term_received_at(0).is_some(), "the other hosts do not wait for it");
+    assert!(fixture.term_received_at(0).is_some(), "the other hosts do not wait for it");
     replace_file_atomically(&known, &good);
     laptop.run(&["down", path_str(&file), "--set", &set]).await.assert_exit_code(0);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 /// Writes a file atomically.
@@ -137,13 +137,13 @@ fn replace_file_atomically(path: &Path, text: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn single_session_server_supports_a_full_run() {
-    let bench = SandboxFixture::start("{hosts: 2, gpus: 2, faults: {max_sessions: 1}}").await;
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("single", &JobSpec::default()));
+    let fixture = SandboxFixture::start("{hosts: 2, gpus: 2, faults: {max_sessions: 1}}").await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("single", &JobSpec::default()));
     let mut up = laptop.start(&["up", path_str(&file)]);
-    bench.wait_for_ranks(2).await;
+    fixture.wait_for_ranks(2).await;
     up.wait_for_output("ready ").await;
     laptop.run(&["ps", path_str(&file)]).await.assert_exit_code(0).assert_contains("1 running");
-    bench.end_ranks(None, 0);
+    fixture.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }

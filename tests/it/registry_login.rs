@@ -15,8 +15,8 @@ fn registry_job() -> JobSpec {
     JobSpec { container: "registry: { server: \"reg.lan:5000\", username: li, password: REG_PASSWORD }\n".to_owned(), ..JobSpec::default() }
 }
 
-fn laptop_with_password(bench: &SandboxFixture, name: &str, password: &str) -> Laptop {
-    let mut laptop = bench.new_laptop(name);
+fn laptop_with_password(fixture: &SandboxFixture, name: &str, password: &str) -> Laptop {
+    let mut laptop = fixture.new_laptop(name);
     laptop.env_vars.insert("REG_PASSWORD".to_owned(), password.to_owned());
     laptop
 }
@@ -47,50 +47,50 @@ fn files_containing(dir: &Path, texts: &[&str]) -> Vec<String> {
     found
 }
 
-fn set_pull_delay(bench: &SandboxFixture, seconds: f64) {
+fn set_pull_delay(fixture: &SandboxFixture, seconds: f64) {
     for host in ["gpu01", "gpu02"] {
-        bench.set_faults(host, &orchestrate::sandbox::Faults { pull_delay: seconds, ..Default::default() });
+        fixture.set_faults(host, &orchestrate::sandbox::Faults { pull_delay: seconds, ..Default::default() });
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_password_leaves_no_trace() {
-    let bench = SandboxFixture::start(SCENARIO).await;
+    let fixture = SandboxFixture::start(SCENARIO).await;
     // The registry's list of logins is a file of the sandbox.
     let texts = ["s3cr3t", DOCKER_AUTH_BASE64];
-    let ours = |bench: &SandboxFixture| {
-        let mut found = files_containing(bench.sandbox.dir(), &texts);
+    let ours = |fixture: &SandboxFixture| {
+        let mut found = files_containing(fixture.sandbox.dir(), &texts);
         found.retain(|file| !file.ends_with("/host.json"));
         found
     };
-    set_pull_delay(&bench, 6.0);
-    let (person, file) = (laptop_with_password(&bench, "laptop", PASSWORD), bench.write_inventory("registry", &registry_job()));
+    set_pull_delay(&fixture, 6.0);
+    let (person, file) = (laptop_with_password(&fixture, "laptop", PASSWORD), fixture.write_inventory("registry", &registry_job()));
     person
         .run(&["plan", path_str(&file), "--set", IMAGE_SETTING, "-v"])
         .await
         .assert_exit_code(0)
         .assert_not_contains("s3cr3t")
         .assert_contains("***");
-    bench.end_ranks(None, 0);
+    fixture.end_ranks(None, 0);
     let up = person.start(&["up", path_str(&file), "--set", IMAGE_SETTING, "--progress", "plain", "-vv"]);
     wait_for_logged_in_pulls("registry").await;
-    for pid in bench.sandbox.processes() {
+    for pid in fixture.sandbox.processes() {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line);
         assert!(!texts.iter().any(|text| line.contains(text)), "in an argument vector: {line}");
     }
-    assert_eq!(ours(&bench), Vec::<String>::new(), "on a host's disk");
+    assert_eq!(ours(&fixture), Vec::<String>::new(), "on a host's disk");
     up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_not_contains("s3cr3t").assert_not_contains(DOCKER_AUTH_BASE64);
     assert_eq!(login_dirs("registry"), Vec::<PathBuf>::new(), "in memory");
-    assert_eq!(ours(&bench), Vec::<String>::new(), "on a host's disk");
+    assert_eq!(ours(&fixture), Vec::<String>::new(), "on a host's disk");
     assert_eq!(files_containing(&person.home, &texts), Vec::<String>::new(), "on the laptop");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_registry_password_is_reported() {
-    let bench = SandboxFixture::start(SCENARIO).await;
-    let (person, file) = (laptop_with_password(&bench, "laptop", "wr0ng"), bench.write_inventory("refuses", &registry_job()));
+    let fixture = SandboxFixture::start(SCENARIO).await;
+    let (person, file) = (laptop_with_password(&fixture, "laptop", "wr0ng"), fixture.write_inventory("refuses", &registry_job()));
     let up = person.run(&["up", path_str(&file), "--set", IMAGE_SETTING]).await;
     up.assert_exit_code(3)
         .assert_contains("reg.lan:5000 refused the password of li")
@@ -98,24 +98,24 @@ async fn wrong_registry_password_is_reported() {
         .assert_not_contains("wr0ng");
     assert_eq!(login_dirs("refuses"), Vec::<PathBuf>::new());
     assert_eq!(files_containing(&person.home, &["wr0ng"]), Vec::<String>::new(), "on the laptop");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 /// KILL leaves a script no chance to remove its directory: the next command does it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leftovers_of_killed_login_are_removed() {
-    let bench = SandboxFixture::start(SCENARIO).await;
-    let (person, file) = (laptop_with_password(&bench, "laptop", PASSWORD), bench.write_inventory("killed", &registry_job()));
+    let fixture = SandboxFixture::start(SCENARIO).await;
+    let (person, file) = (laptop_with_password(&fixture, "laptop", PASSWORD), fixture.write_inventory("killed", &registry_job()));
     let words = ["up", path_str(&file), "--set", IMAGE_SETTING];
     let kill = async || {
-        set_pull_delay(&bench, 3600.0);
+        set_pull_delay(&fixture, 3600.0);
         let up = person.start(&words);
         wait_for_logged_in_pulls("killed").await;
         up.send_signal("KILL");
         drop(up.wait_for_exit().await);
         // A shell may start another process between the listing and the KILL.
         wait_until("all of it is killed", async || {
-            let there = bench.sandbox.processes();
+            let there = fixture.sandbox.processes();
             for pid in &there {
                 let pid = rustix::process::Pid::from_raw(*pid).expect("a pid");
                 // It may have ended with its parent.
@@ -126,17 +126,17 @@ async fn leftovers_of_killed_login_are_removed() {
         })
         .await;
         assert_eq!(login_dirs("killed").len(), 2, "a KILL leaves it");
-        set_pull_delay(&bench, 0.0);
+        set_pull_delay(&fixture, 0.0);
     };
     kill().await;
     person.run(&["down", "--yes", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing is left");
     assert_eq!(login_dirs("killed"), Vec::<PathBuf>::new(), "down");
-    bench.assert_no_leftovers().await;
+    fixture.assert_no_leftovers().await;
     kill().await;
-    bench.end_ranks(None, 0);
+    fixture.end_ranks(None, 0);
     person.run(&words).await.assert_exit_code(0);
     assert_eq!(login_dirs("killed"), Vec::<PathBuf>::new(), "the next up");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 /// The files in memory of this run name, whoever may read them.
@@ -147,29 +147,29 @@ fn shm_files(name: &str) -> Vec<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ctrl_c_during_first_pull_leaves_no_password() {
-    let bench = SandboxFixture::start(SCENARIO).await;
-    let (person, file) = (laptop_with_password(&bench, "laptop", PASSWORD), bench.write_inventory("stopped", &registry_job()));
-    set_pull_delay(&bench, 3600.0);
+    let fixture = SandboxFixture::start(SCENARIO).await;
+    let (person, file) = (laptop_with_password(&fixture, "laptop", PASSWORD), fixture.write_inventory("stopped", &registry_job()));
+    set_pull_delay(&fixture, 3600.0);
     let up = person.start(&["up", path_str(&file), "--set", IMAGE_SETTING]);
     wait_for_logged_in_pulls("stopped").await;
     up.send_signal("INT");
     up.wait_for_exit().await.assert_exit_code(130);
     assert_eq!(shm_files("stopped"), Vec::<PathBuf>::new());
-    set_pull_delay(&bench, 0.0);
-    bench.assert_clean_and_stop().await;
+    set_pull_delay(&fixture, 0.0);
+    fixture.assert_clean_and_stop().await;
 }
 
 /// Ctrl-C while command `call` of gpu01 is held; `false` if the launch has fewer commands.
 async fn interrupt_at_call(call: u32, answer: bool) -> bool {
     use orchestrate::sandbox::{CommandHold, Faults};
-    let bench = SandboxFixture::start(SCENARIO).await;
+    let fixture = SandboxFixture::start(SCENARIO).await;
     let name = format!("at-{}-{call}", if answer { "after" } else { "before" });
     let secret = JobSpec { top_level: "secrets: [REG_PASSWORD]\n".to_owned(), ..registry_job() };
-    let (person, file) = (laptop_with_password(&bench, "laptop", PASSWORD), bench.write_inventory(&name, &secret));
-    bench.end_ranks(None, 0);
-    bench.set_faults("gpu01", &Faults { hold: Some(CommandHold { call, answer }), ..Faults::default() });
+    let (person, file) = (laptop_with_password(&fixture, "laptop", PASSWORD), fixture.write_inventory(&name, &secret));
+    fixture.end_ranks(None, 0);
+    fixture.set_faults("gpu01", &Faults { hold: Some(CommandHold { call, answer }), ..Faults::default() });
     let mut up = person.start(&["up", path_str(&file), "--set", IMAGE_SETTING]);
-    let held = bench.sandbox.host_root(0).expect("a host").join("held");
+    let held = fixture.sandbox.host_root(0).expect("a host").join("held");
     let struck =
         wait_until(
             "the command is held, or there is none",
@@ -180,13 +180,13 @@ async fn interrupt_at_call(call: u32, answer: bool) -> bool {
         up.send_signal("INT");
         up.wait_for_output("stopping the ranks").await;
     }
-    bench.set_faults("gpu01", &Faults::default());
+    fixture.set_faults("gpu01", &Faults::default());
     let ended = up.wait_for_exit().await;
     assert!(matches!(ended.exit_code, Some(0 | 130)), "at call {call}: {:?}\n{}", ended.exit_code, ended.stderr);
     // A script that received TERM may take a moment to exit.
     wait_until(&format!("nothing is in memory after call {call}"), async || shm_files(&name).is_empty().then_some(())).await;
     assert_eq!(files_containing(&person.home, &["s3cr3t", DOCKER_AUTH_BASE64]), Vec::<String>::new(), "on the laptop, at call {call}");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
     struck
 }
 

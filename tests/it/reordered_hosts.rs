@@ -5,38 +5,38 @@ use std::path::{Path, PathBuf};
 use crate::support::{JobSpec, Laptop, SandboxFixture, path_str, wait_until};
 
 /// The inventory with only these hosts, in this order.
-fn inventory_with_hosts(bench: &SandboxFixture, file: &Path, name: &str, hosts: &[&str]) -> PathBuf {
+fn inventory_with_hosts(fixture: &SandboxFixture, file: &Path, name: &str, hosts: &[&str]) -> PathBuf {
     let text = std::fs::read_to_string(file).expect("an inventory");
     let (known, rest): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("  - { name: gpu"));
     let line = |host: &&str| *known.iter().find(|line| line.contains(&format!("name: {host},"))).expect("a host");
     let lines: Vec<&str> = hosts.iter().map(line).collect();
     let text = rest.join("\n").replacen("\nhosts:\n", &format!("\nhosts:\n{}\n", lines.join("\n")), 1) + "\n";
-    bench.write_yaml(name, &text)
+    fixture.write_yaml(name, &text)
 }
 
 /// A run of one rank on each of three hosts: launched, detached, ended. The launcher logs have different lengths.
-async fn launch_three_hosts(bench: &SandboxFixture, name: &str) -> (Laptop, PathBuf) {
-    bench.set_payload_setup("n=0; while [ $n -lt $((RANK * 40 + 3)) ]; do echo \"line $n of rank $RANK\"; n=$((n + 1)); done");
+async fn launch_three_hosts(fixture: &SandboxFixture, name: &str) -> (Laptop, PathBuf) {
+    fixture.set_payload_setup("n=0; while [ $n -lt $((RANK * 40 + 3)) ]; do echo \"line $n of rank $RANK\"; n=$((n + 1)); done");
     let (laptop, file) = (
-        bench.new_laptop("laptop"),
-        bench.write_inventory(name, &JobSpec { top_level: "teardown: never\n".to_owned(), ..JobSpec::default() }),
+        fixture.new_laptop("laptop"),
+        fixture.write_inventory(name, &JobSpec { top_level: "teardown: never\n".to_owned(), ..JobSpec::default() }),
     );
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
-    bench.wait_for_ranks(3).await;
+    fixture.wait_for_ranks(3).await;
     (laptop, file)
 }
 
-async fn end_run_and_read_launcher_logs(bench: &SandboxFixture, name: &str) -> Vec<Vec<u8>> {
-    bench.end_ranks(None, 0);
-    let over = |host: usize| bench.run_file(name, host, "node.rc").exists();
+async fn end_run_and_read_launcher_logs(fixture: &SandboxFixture, name: &str) -> Vec<Vec<u8>> {
+    fixture.end_ranks(None, 0);
+    let over = |host: usize| fixture.run_file(name, host, "node.rc").exists();
     wait_until("every launcher has ended", async || (0..3).all(over).then_some(())).await;
-    (0..3).map(|host| std::fs::read(bench.run_file(name, host, "node.log")).expect("a launcher's log")).collect()
+    (0..3).map(|host| std::fs::read(fixture.run_file(name, host, "node.log")).expect("a launcher's log")).collect()
 }
 
 /// Lines that each launcher writes, so that the launcher logs differ in length.
-fn append_launcher_lines(bench: &SandboxFixture, name: &str) {
+fn append_launcher_lines(fixture: &SandboxFixture, name: &str) {
     for host in 0..3 {
-        let log = bench.run_file(name, host, "node.log");
+        let log = fixture.run_file(name, host, "node.log");
         let text = std::fs::read_to_string(&log).expect("a log") + &format!("launcher {host}\n").repeat(50 - host * 20);
         std::fs::write(log, text).expect("written");
     }
@@ -65,13 +65,13 @@ fn assert_logs_complete(laptop: &Laptop, launchers: &[Vec<u8>]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reversed_hosts_fetch_every_byte_once() {
-    let bench = SandboxFixture::with_hosts(3).await;
-    let (laptop, file) = launch_three_hosts(&bench, "turned").await;
-    let turned = inventory_with_hosts(&bench, &file, "turned-round", &["gpu03", "gpu02", "gpu01"]);
-    append_launcher_lines(&bench, "turned");
+    let fixture = SandboxFixture::with_hosts(3).await;
+    let (laptop, file) = launch_three_hosts(&fixture, "turned").await;
+    let turned = inventory_with_hosts(&fixture, &file, "turned-round", &["gpu03", "gpu02", "gpu01"]);
+    append_launcher_lines(&fixture, "turned");
     // The first bytes arrive in one order, the rest in the other.
     laptop.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
-    let launchers = end_run_and_read_launcher_logs(&bench, "turned").await;
+    let launchers = end_run_and_read_launcher_logs(&fixture, "turned").await;
     laptop
         .run(&["logs", path_str(&turned)])
         .await
@@ -83,51 +83,51 @@ async fn reversed_hosts_fetch_every_byte_once() {
     assert_logs_complete(&laptop, &launchers);
     laptop.run(&["down", path_str(&turned)]).await.assert_exit_code(0).assert_contains("nothing is left");
     assert_logs_complete(&laptop, &launchers);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn removed_host_logs_are_fetched_by_record() {
-    let bench = SandboxFixture::with_hosts(3).await;
-    let (laptop, file) = launch_three_hosts(&bench, "shrunk").await;
-    append_launcher_lines(&bench, "shrunk");
+    let fixture = SandboxFixture::with_hosts(3).await;
+    let (laptop, file) = launch_three_hosts(&fixture, "shrunk").await;
+    append_launcher_lines(&fixture, "shrunk");
     laptop.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
-    let launchers = end_run_and_read_launcher_logs(&bench, "shrunk").await;
-    let fewer = inventory_with_hosts(&bench, &file, "fewer", &["gpu03", "gpu02"]);
+    let launchers = end_run_and_read_launcher_logs(&fixture, "shrunk").await;
+    let fewer = inventory_with_hosts(&fixture, &file, "fewer", &["gpu03", "gpu02"]);
     laptop.run(&["logs", path_str(&fewer)]).await.assert_exit_code(0);
     laptop.run(&["down", path_str(&fewer), "--yes"]).await.assert_exit_code(0).assert_contains("nothing is left");
     assert_logs_complete(&laptop, &launchers);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_hosts_are_reached_only_on_request() {
-    let bench = SandboxFixture::with_hosts(3).await;
-    let (laptop, file) = launch_three_hosts(&bench, "named").await;
-    append_launcher_lines(&bench, "named");
-    end_run_and_read_launcher_logs(&bench, "named").await;
-    let fewer = inventory_with_hosts(&bench, &file, "fewer", &["gpu03", "gpu02"]);
-    let before = bench.containers(0);
+    let fixture = SandboxFixture::with_hosts(3).await;
+    let (laptop, file) = launch_three_hosts(&fixture, "named").await;
+    append_launcher_lines(&fixture, "named");
+    end_run_and_read_launcher_logs(&fixture, "named").await;
+    let fewer = inventory_with_hosts(&fixture, &file, "fewer", &["gpu03", "gpu02"]);
+    let before = fixture.containers(0);
     let up = laptop.run(&["up", path_str(&fewer)]).await;
     up.assert_exit_code(3).assert_contains("hosts that are not in the inventory: gpu01 (").assert_contains("--yes");
-    assert_eq!(bench.containers(0), before, "nothing was changed");
+    assert_eq!(fixture.containers(0), before, "nothing was changed");
     let down = laptop.run(&["down", path_str(&fewer)]).await;
     down.assert_exit_code(5)
         .assert_recap("LEFTOVERS")
         .assert_contains("only the run's record named them: gpu01 (")
         .assert_contains("add them to the inventory");
-    assert_eq!(bench.containers(0), before, "it was not reached");
+    assert_eq!(fixture.containers(0), before, "it was not reached");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing is left");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limit_keeps_each_hosts_number() {
-    let bench = SandboxFixture::with_hosts(3).await;
-    let (laptop, file) = launch_three_hosts(&bench, "limited").await;
-    append_launcher_lines(&bench, "limited");
+    let fixture = SandboxFixture::with_hosts(3).await;
+    let (laptop, file) = launch_three_hosts(&fixture, "limited").await;
+    append_launcher_lines(&fixture, "limited");
     laptop.run(&["logs", path_str(&file), "--limit", "gpu02"]).await.assert_exit_code(0);
-    let launchers = end_run_and_read_launcher_logs(&bench, "limited").await;
+    let launchers = end_run_and_read_launcher_logs(&fixture, "limited").await;
     laptop
         .run(&["logs", path_str(&file), "--limit", "gpu03"])
         .await
@@ -136,34 +136,34 @@ async fn limit_keeps_each_hosts_number() {
     laptop.run(&["down", path_str(&file), "--limit", "gpu03"]).await.assert_exit_code(0);
     laptop.run(&["down", path_str(&file), "--limit", "gpu01,gpu02"]).await.assert_exit_code(0);
     assert_logs_complete(&laptop, &launchers);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_master_or_laptop_keeps_log_names() {
-    let bench = SandboxFixture::with_hosts(3).await;
-    let (laptop, file) = launch_three_hosts(&bench, "master").await;
-    let other = bench.new_laptop("other");
-    append_launcher_lines(&bench, "master");
+    let fixture = SandboxFixture::with_hosts(3).await;
+    let (laptop, file) = launch_three_hosts(&fixture, "master").await;
+    let other = fixture.new_laptop("other");
+    append_launcher_lines(&fixture, "master");
     let text = std::fs::read_to_string(&file).expect("an inventory").replacen("\nhosts:\n", "\nmaster: gpu02\nhosts:\n", 1);
-    let file = bench.write_yaml("other-master", &text);
+    let file = fixture.write_yaml("other-master", &text);
     other.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
     laptop.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
-    let launchers = end_run_and_read_launcher_logs(&bench, "master").await;
+    let launchers = end_run_and_read_launcher_logs(&fixture, "master").await;
     other.run(&["attach", path_str(&file)]).await.assert_exit_code(0);
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing is left");
     assert_logs_complete(&laptop, &launchers);
     assert_logs_complete(&other, &launchers);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unsynced_logs_are_not_deleted() {
-    let bench = SandboxFixture::with_hosts(3).await;
-    let (laptop, file) = launch_three_hosts(&bench, "unsynced").await;
-    append_launcher_lines(&bench, "unsynced");
+    let fixture = SandboxFixture::with_hosts(3).await;
+    let (laptop, file) = launch_three_hosts(&fixture, "unsynced").await;
+    append_launcher_lines(&fixture, "unsynced");
     laptop.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
-    let launchers = end_run_and_read_launcher_logs(&bench, "unsynced").await;
+    let launchers = end_run_and_read_launcher_logs(&fixture, "unsynced").await;
     // A copy that cannot be synced: a dangling symbolic link has its name.
     let copy = laptop.only_run_dir().join("logs/rank-9.log");
     std::os::unix::fs::symlink("/nowhere/at/all", &copy).expect("linked");
@@ -174,10 +174,10 @@ async fn unsynced_logs_are_not_deleted() {
         .assert_contains("rank-9.log")
         .assert_contains("the host keeps them");
     for (host, launcher) in launchers.iter().enumerate() {
-        assert_eq!(&std::fs::read(bench.run_file("unsynced", host, "node.log")).expect("still there"), launcher);
+        assert_eq!(&std::fs::read(fixture.run_file("unsynced", host, "node.log")).expect("still there"), launcher);
     }
     std::fs::remove_file(copy).expect("removed");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing is left");
     assert_logs_complete(&laptop, &launchers);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }

@@ -28,22 +28,22 @@ async fn assert_listed_outcomes(laptop: &Laptop, way: &str, words: &[&str]) {
 
 /// Hosts with one rank each. One host is enough: the run's end is the same for all of its hosts.
 async fn start_fixture(hosts: usize, name: &str, job: &JobSpec) -> (SandboxFixture, Laptop, std::path::PathBuf) {
-    let bench = SandboxFixture::with_hosts(hosts).await;
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory(name, job));
-    (bench, laptop, file)
+    let fixture = SandboxFixture::with_hosts(hosts).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory(name, job));
+    (fixture, laptop, file)
 }
 
 /// A launched run that nobody follows.
 async fn start_detached_run(name: &str, job: &JobSpec) -> (SandboxFixture, Laptop, std::path::PathBuf) {
-    let (bench, laptop, file) = start_fixture(1, name, job).await;
+    let (fixture, laptop, file) = start_fixture(1, name, job).await;
     assert_exit_and_recap(name, &laptop.run(&["up", "-d", path_str(&file)]).await, 0, "DETACHED");
-    bench.wait_for_ranks(1).await;
-    (bench, laptop, file)
+    fixture.wait_for_ranks(1).await;
+    (fixture, laptop, file)
 }
 
 /// The launcher has ended while no follower was attached.
-async fn wait_for_launcher_exit(bench: &SandboxFixture, name: &str) {
-    wait_until("the launcher has ended", async || bench.run_file(name, 0, "node.rc").exists().then_some(())).await;
+async fn wait_for_launcher_exit(fixture: &SandboxFixture, name: &str) {
+    wait_until("the launcher has ended", async || fixture.run_file(name, 0, "node.rc").exists().then_some(())).await;
 }
 
 /// Name, job, the signals to `up` or the ranks' exit code, the expected exit code, the expected outcome.
@@ -62,19 +62,19 @@ async fn followed_run_ends_or_is_stopped() {
         ("bare", JobSpec { in_container: false, ..JobSpec::default() }, &["INT"], None, 130, "STOPPED"),
     ];
     for (way, job, signals, end, code, recap) in ways {
-        let (bench, laptop, file) = start_fixture(1, way, &job).await;
+        let (fixture, laptop, file) = start_fixture(1, way, &job).await;
         let up = laptop.start(&["up", path_str(&file)]);
-        bench.wait_for_ranks(1).await;
+        fixture.wait_for_ranks(1).await;
         for signal in signals {
             up.send_signal(signal);
-            wait_until("it was told", async || bench.term_received_at(0)).await;
+            wait_until("it was told", async || fixture.term_received_at(0)).await;
         }
         if let Some(code) = end {
-            bench.end_ranks(None, code);
+            fixture.end_ranks(None, code);
         }
         assert_exit_and_recap(way, &up.wait_for_exit().await, code, recap);
         assert_listed_outcomes(&laptop, way, &[recap]).await;
-        bench.assert_clean_and_stop().await;
+        fixture.assert_clean_and_stop().await;
     }
 }
 
@@ -82,9 +82,9 @@ async fn followed_run_ends_or_is_stopped() {
 async fn detached_run_outcome_is_listed_later() {
     // The terminal is closed; the program is killed.
     for (signal, recap, list) in [("HUP", "DETACHED", "DETACHED"), ("KILL", "", "end not seen from this laptop")] {
-        let (bench, laptop, file) = start_fixture(1, "gone", &JobSpec::default()).await;
+        let (fixture, laptop, file) = start_fixture(1, "gone", &JobSpec::default()).await;
         let mut up = laptop.start(&["up", path_str(&file), "--progress", "plain"]);
-        bench.wait_for_ranks(1).await;
+        fixture.wait_for_ranks(1).await;
         up.wait_for_output("ready").await;
         up.send_signal(signal);
         let ended = up.wait_for_exit().await;
@@ -96,21 +96,21 @@ async fn detached_run_outcome_is_listed_later() {
         assert_listed_outcomes(&laptop, signal, &[list]).await;
         assert_exit_and_recap(signal, &laptop.run(&["down", path_str(&file)]).await, 0, "OK");
         assert_listed_outcomes(&laptop, signal, &["STOPPED"]).await;
-        bench.assert_clean_and_stop().await;
+        fixture.assert_clean_and_stop().await;
     }
     // The run ends while detached: every command reads its end from the hosts.
     for (code, list) in [(0, "OK"), (5, "FAILED")] {
         for command in ["down", "attach", "logs", "up"] {
             let way = format!("{command} after {code}");
-            let (bench, laptop, file) = start_detached_run("unseen", &JobSpec::default()).await;
+            let (fixture, laptop, file) = start_detached_run("unseen", &JobSpec::default()).await;
             laptop.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
             assert_listed_outcomes(&laptop, &way, &["DETACHED"]).await;
-            bench.end_ranks(None, code);
-            wait_for_launcher_exit(&bench, "unseen").await;
+            fixture.end_ranks(None, code);
+            wait_for_launcher_exit(&fixture, "unseen").await;
             match command {
                 "up" => {
-                    bench.clear_control_files();
-                    bench.end_ranks(None, 0);
+                    fixture.clear_control_files();
+                    fixture.end_ranks(None, 0);
                     assert_exit_and_recap(&way, &laptop.run(&["up", path_str(&file)]).await, 0, "OK");
                     assert_listed_outcomes(&laptop, &way, &[list, "OK"]).await;
                 }
@@ -126,14 +126,14 @@ async fn detached_run_outcome_is_listed_later() {
             let before = list_runs(&laptop).await;
             laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
             assert_eq!(list_runs(&laptop).await, before, "{way}: what is known stays, and the run took no longer");
-            bench.assert_clean_and_stop().await;
+            fixture.assert_clean_and_stop().await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupting_attach_detaches() {
-    let (bench, laptop, file) = start_detached_run("looker", &JobSpec::default()).await;
+    let (fixture, laptop, file) = start_detached_run("looker", &JobSpec::default()).await;
     for words in [["attach", path_str(&file)], ["up", path_str(&file)]] {
         let mut looker = laptop.start(&[words[0], words[1], "--progress", "plain"]);
         looker.wait_for_output("rank 0 of 1").await;
@@ -143,79 +143,79 @@ async fn interrupting_attach_detaches() {
     }
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     assert_listed_outcomes(&laptop, "down", &["STOPPED"]).await;
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_stopped_elsewhere_is_listed_as_stopped() {
     // Stopped by the same laptop, by another one, and by another one's next run.
     for (way, words) in [("laptop", &["down"][..]), ("other", &["down"]), ("other", &["up", "--recreate"])] {
-        let (bench, laptop, file) = start_fixture(1, "elsewhere", &JobSpec::default()).await;
-        let other = bench.new_laptop(way);
+        let (fixture, laptop, file) = start_fixture(1, "elsewhere", &JobSpec::default()).await;
+        let other = fixture.new_laptop(way);
         let mut up = laptop.start(&["up", path_str(&file), "--progress", "plain", "--lock-wait", "50s"]);
-        bench.wait_for_ranks(1).await;
+        fixture.wait_for_ranks(1).await;
         up.wait_for_output("ready").await;
-        bench.clear_control_files();
+        fixture.clear_control_files();
         let second = other.start(&[words, &[path_str(&file)]].concat());
         if words[0] == "up" {
-            bench.wait_for_ranks(1).await;
+            fixture.wait_for_ranks(1).await;
         }
         let ended = up.wait_for_exit().await;
         assert_exit_and_recap(way, &ended, 1, "STOPPED");
         ended.assert_contains("stopped from elsewhere").assert_not_contains("FIRST").assert_not_contains("1 failed");
         assert_listed_outcomes(&laptop, way, &["STOPPED"]).await;
-        bench.end_ranks(None, 0);
+        fixture.end_ranks(None, 0);
         assert_exit_and_recap(way, &second.wait_for_exit().await, 0, "OK");
-        bench.assert_clean_and_stop().await;
+        fixture.assert_clean_and_stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recreated_run_is_listed_as_stopped() {
-    let (bench, laptop, file) = start_detached_run("replaced", &JobSpec::default()).await;
-    bench.clear_control_files();
+    let (fixture, laptop, file) = start_detached_run("replaced", &JobSpec::default()).await;
+    fixture.clear_control_files();
     let up = laptop.start(&["up", path_str(&file), "--recreate"]);
-    bench.wait_for_ranks(1).await;
-    bench.end_ranks(None, 0);
+    fixture.wait_for_ranks(1).await;
+    fixture.end_ranks(None, 0);
     assert_exit_and_recap("recreate", &up.wait_for_exit().await, 0, "OK");
     assert_listed_outcomes(&laptop, "recreate", &["STOPPED", "OK"]).await;
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_launch_and_partial_teardown_are_listed() {
     // All ranks exit immediately.
     let job = JobSpec { launch: "with: script\ngate: none\nshell: \"exit 3\"\n".to_owned(), ..JobSpec::default() };
-    let (bench, laptop, file) = start_fixture(1, "typo", &job).await;
+    let (fixture, laptop, file) = start_fixture(1, "typo", &job).await;
     assert_exit_and_recap("typo", &laptop.run(&["up", "-d", path_str(&file)]).await, 1, "FAILED");
     assert_listed_outcomes(&laptop, "typo", &["FAILED"]).await;
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
     // A host is lost while the run is being stopped.
-    let (bench, laptop, file) = start_fixture(2, "lost", &JobSpec::default()).await;
+    let (fixture, laptop, file) = start_fixture(2, "lost", &JobSpec::default()).await;
     let mut up = laptop.start(&["up", path_str(&file), "--progress", "plain"]);
-    bench.wait_for_ranks(2).await;
+    fixture.wait_for_ranks(2).await;
     up.wait_for_output("ready").await;
     let away = orchestrate::sandbox::Faults { refuse_key: true, ..orchestrate::sandbox::Faults::default() };
-    bench.set_faults("gpu02", &away);
-    bench.sandbox.drop_connections("gpu02").expect("a host");
+    fixture.set_faults("gpu02", &away);
+    fixture.sandbox.drop_connections("gpu02").expect("a host");
     up.wait_for_output("gpu02: ").await;
     up.send_signal("INT");
     let ended = up.wait_for_exit().await;
     assert_exit_and_recap("lost", &ended, 5, "LEFTOVERS");
     assert_listed_outcomes(&laptop, "lost", &["STOPPED"]).await;
     ended.assert_contains("STOPPED");
-    bench.set_faults("gpu02", &orchestrate::sandbox::Faults::default());
+    fixture.set_faults("gpu02", &orchestrate::sandbox::Faults::default());
     laptop.run(&["down", path_str(&file), "--yes"]).await.assert_exit_code(0);
     assert_listed_outcomes(&laptop, "lost, then down", &["STOPPED"]).await;
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_ended_from_dashboard_is_listed() {
     // By key: stopped, restarted and then torn down, torn down directly.
     for (way, code) in [("stop", 130), ("restart", 1), ("tear", 1)] {
-        let (bench, laptop, file) = start_detached_run(way, &JobSpec::default()).await;
-        let mut pids = bench.wait_for_ranks(1).await;
+        let (fixture, laptop, file) = start_detached_run(way, &JobSpec::default()).await;
+        let mut pids = fixture.wait_for_ranks(1).await;
         let mut terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
         terminal.wait_for_text("RUNNING");
         let press = |terminal: &mut crate::terminal::PtyTerminal, title: &str, key: &str| {
@@ -224,7 +224,7 @@ async fn run_ended_from_dashboard_is_listed() {
             }
         };
         if way == "restart" {
-            bench.clear_control_files();
+            fixture.clear_control_files();
             terminal.press("R");
             terminal.wait_for_text("RESTART THE RUN");
             wait_until("it was stopped", async || {
@@ -232,7 +232,7 @@ async fn run_ended_from_dashboard_is_listed() {
                 (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
             })
             .await;
-            pids = bench.wait_for_ranks(1).await;
+            pids = fixture.wait_for_ranks(1).await;
             terminal.wait_for_text("RUNNING");
         }
         if way == "stop" {
@@ -252,7 +252,7 @@ async fn run_ended_from_dashboard_is_listed() {
         .await;
         terminal.wait_for_text("U start");
         terminal.wait_for_text("STOPPED");
-        bench.assert_no_leftovers().await;
+        fixture.assert_no_leftovers().await;
         // A key that was pressed twice has opened another view.
         terminal.press("1");
         terminal.wait_for_text("1-[Overview]");
@@ -262,6 +262,6 @@ async fn run_ended_from_dashboard_is_listed() {
         assert!(text.lines().any(|line| line.starts_with("RECAP") && line.contains("  STOPPED  ")), "{way}: {text}");
         let expected: &[&str] = if way == "restart" { &["STOPPED", "STOPPED"] } else { &["STOPPED"] };
         assert_listed_outcomes(&laptop, way, expected).await;
-        bench.assert_clean_and_stop().await;
+        fixture.assert_clean_and_stop().await;
     }
 }

@@ -11,11 +11,11 @@ use crate::tui::{alive, assert_ranks_alive_then_down, open_terminal, start_attac
 
 /// Two ranks on two hosts that run until they are ended.
 async fn start_two_rank_run(name: &str) -> (SandboxFixture, Laptop, std::path::PathBuf, Vec<i32>) {
-    let bench = SandboxFixture::with_hosts(2).await;
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory(name, &JobSpec::default()));
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory(name, &JobSpec::default()));
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
-    let pids = bench.wait_for_ranks(2).await;
-    (bench, laptop, file, pids)
+    let pids = fixture.wait_for_ranks(2).await;
+    (fixture, laptop, file, pids)
 }
 
 /// Types a line repeatedly until its result is on the screen.
@@ -35,8 +35,8 @@ async fn type_until(terminal: &mut PtyTerminal, line: &str, wanted: &str) {
 }
 
 /// The pid of the shell in the terminal, which the shell writes to a file.
-async fn shell_pid(bench: &SandboxFixture, terminal: &mut PtyTerminal) -> i32 {
-    let file = bench.control_dir().join("shell");
+async fn shell_pid(fixture: &SandboxFixture, terminal: &mut PtyTerminal) -> i32 {
+    let file = fixture.control_dir().join("shell");
     terminal.press("echo $$ >$BENCH/shell.new; mv $BENCH/shell.new $BENCH/shell\r");
     let pid = wait_until("the shell's number", async || std::fs::read_to_string(&file).ok()?.trim().parse().ok()).await;
     std::fs::remove_file(&file).expect("removed");
@@ -45,7 +45,7 @@ async fn shell_pid(bench: &SandboxFixture, terminal: &mut PtyTerminal) -> i32 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interactive_shell_runs_beside_a_rank() {
-    let (bench, laptop, file, pids) = start_two_rank_run("talk").await;
+    let (fixture, laptop, file, pids) = start_two_rank_run("talk").await;
     let mut terminal = open_terminal(&laptop, &["shell", "-i", path_str(&file), "1"]);
     terminal.wait_for_text("rank 1 on gpu02, in the container orch-talk-gpu02 of run 20");
     terminal.press("echo \"<$RANK of $WORLD_SIZE at $LOCAL_RANK on $ORCH_HOST, ${MASTER_PORT:+port}, mark=$ORCH_RUN_ID>\"\r");
@@ -65,12 +65,12 @@ async fn interactive_shell_runs_beside_a_rank() {
     terminal.press("exit 7\r");
     assert_eq!(terminal.wait_for_exit(), 7, "{}", terminal.screen_text());
     terminal.assert_restored();
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terminal_is_restored_however_shell_ends() {
-    let (bench, laptop, file, pids) = start_two_rank_run("leave").await;
+    let (fixture, laptop, file, pids) = start_two_rank_run("leave").await;
     let words = ["shell", "-i", path_str(&file), "gpu01"];
     let begin = || {
         let terminal = open_terminal(&laptop, &words);
@@ -80,7 +80,7 @@ async fn terminal_is_restored_however_shell_ends() {
     let gone = async |pid: i32| wait_until("the shell is gone", async || (!alive(pid)).then_some(())).await;
     // As with ssh, only at the beginning of a line.
     let mut terminal = begin();
-    let pid = shell_pid(&bench, &mut terminal).await;
+    let pid = shell_pid(&fixture, &mut terminal).await;
     terminal.press("echo at ~.\r");
     terminal.wait_for_text("at ~.");
     terminal.press("~.");
@@ -89,7 +89,7 @@ async fn terminal_is_restored_however_shell_ends() {
     gone(pid).await;
     // Ended by a signal; changes that the program made to the screen are undone.
     let mut terminal = begin();
-    let pid = shell_pid(&bench, &mut terminal).await;
+    let pid = shell_pid(&fixture, &mut terminal).await;
     terminal.press("printf '\\033[?1049h\\033[?25l\\033[?1000h'; echo drawn-$((6 * 7))\r");
     terminal.wait_for_text("drawn-42");
     terminal.send_signal("TERM");
@@ -98,25 +98,25 @@ async fn terminal_is_restored_however_shell_ends() {
     gone(pid).await;
     // Ended by a lost connection.
     let mut terminal = begin();
-    let pid = shell_pid(&bench, &mut terminal).await;
-    bench.sandbox.drop_connections("gpu01").expect("a host");
+    let pid = shell_pid(&fixture, &mut terminal).await;
+    fixture.sandbox.drop_connections("gpu01").expect("a host");
     assert_eq!(terminal.wait_for_exit(), 4, "{}", terminal.screen_text());
     terminal.assert_restored();
     terminal.wait_for_text("the connection was lost");
     gone(pid).await;
     // Ended by closing the terminal.
     let mut terminal = begin();
-    let pid = shell_pid(&bench, &mut terminal).await;
+    let pid = shell_pid(&fixture, &mut terminal).await;
     terminal.hang_up();
     assert_eq!(terminal.wait_for_exit(), 129);
     gone(pid).await;
     // An sshd that refuses terminals.
-    bench.set_faults("gpu01", &Faults { no_terminal: true, ..Faults::default() });
+    fixture.set_faults("gpu01", &Faults { no_terminal: true, ..Faults::default() });
     let mut terminal = open_terminal(&laptop, &words);
     assert_eq!(terminal.wait_for_exit(), 3, "{}", terminal.screen_text());
     terminal.assert_restored();
     terminal.wait_for_text("sshd refused to allocate a terminal");
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }
 
 /// Runs a command with this input; returns its exit code and both outputs.
@@ -142,7 +142,7 @@ async fn run_with_input(laptop: &Laptop, words: &[&str], input: &str) -> (Option
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shell_without_terminal_passes_input_and_status() {
-    let (bench, laptop, file, pids) = start_two_rank_run("pipe").await;
+    let (fixture, laptop, file, pids) = start_two_rank_run("pipe").await;
     let shell = |rest: &[&'static str]| -> Vec<String> {
         ["shell", "-i", path_str(&file)].iter().chain(rest).map(|word| (*word).to_owned()).collect()
     };
@@ -164,14 +164,14 @@ async fn shell_without_terminal_passes_input_and_status() {
     assert_eq!((code, out.trim()), (Some(0), "3000000"));
     assert_eq!(run(&["gpu01", "--", "no-such-program"], "").await.0, Some(127));
     assert_eq!(run(&["gpu01", "--", "kill -9 $$"], "").await.0, Some(137));
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_container_names_the_next_command() {
-    let bench = SandboxFixture::with_hosts(2).await;
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("none", &JobSpec::default()));
-    let words = |place: &'static str| ["shell", "-i", path_str(&file), place];
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("none", &JobSpec::default()));
+    let words = |location: &'static str| ["shell", "-i", path_str(&file), location];
     laptop
         .run(&words("gpu01"))
         .await
@@ -186,21 +186,21 @@ async fn missing_container_names_the_next_command() {
         .assert_contains("`gpu9` is neither a host of this inventory nor a rank")
         .assert_contains("the hosts are gpu01, gpu02");
     // A bare host can be entered at any time.
-    let bare = bench.write_inventory("bare", &JobSpec { in_container: false, ..JobSpec::default() });
-    let home = bench.host_home(0).canonicalize().expect("there").display().to_string();
+    let bare = fixture.write_inventory("bare", &JobSpec { in_container: false, ..JobSpec::default() });
+    let home = fixture.host_home(0).canonicalize().expect("there").display().to_string();
     laptop.run(&["shell", "-i", path_str(&bare), "gpu01", "--", "pwd -P"]).await.assert_exit_code(0).assert_contains(&home);
     laptop.run(&["up", "-d", path_str(&bare)]).await.assert_exit_code(0);
-    bench.wait_for_ranks(2).await;
+    fixture.wait_for_ranks(2).await;
     let line = "echo \"<$RANK $WORLD_SIZE $ORCH_HOST $ORCH_RUN_ID>\"";
     laptop.run(&["shell", "-i", path_str(&bare), "r1", "--", line]).await.assert_exit_code(0).assert_contains("<1 2 gpu02 >");
     laptop.run(&["shell", "-i", path_str(&bare), "9"]).await.assert_exit_code(3).assert_contains("has no rank 9: it has 2");
     laptop.run(&["down", path_str(&bare)]).await.assert_exit_code(0).assert_contains("nothing is left");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dashboard_opens_shell_and_returns() {
-    let (bench, laptop, file, mut terminal, pids) = start_attached_dashboard("visit").await;
+    let (fixture, laptop, file, mut terminal, pids) = start_attached_dashboard("visit").await;
     terminal.press("3");
     terminal.wait_for_text("3-[Ranks]");
     terminal.press("S");
@@ -237,10 +237,10 @@ async fn dashboard_opens_shell_and_returns() {
     terminal.wait_for_text("RUNNING");
     terminal.press("S");
     terminal.wait_for_text("returns to the dashboard");
-    let pid = shell_pid(&bench, &mut terminal).await;
+    let pid = shell_pid(&fixture, &mut terminal).await;
     terminal.send_signal("TERM");
     assert_eq!(terminal.wait_for_exit(), 143, "{}", terminal.screen_text());
     terminal.assert_restored();
     wait_until("the shell is gone", async || (!alive(pid)).then_some(())).await;
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }

@@ -28,13 +28,13 @@ fn fake_python(lines: &[&str], then: &str) -> String {
 }
 
 /// Replaces python on a host from now on.
-fn set_fake_python(bench: &SandboxFixture, host: &str, script: &str) {
-    std::fs::write(bench.control_dir().join(format!("does.{host}")), script).expect("written");
+fn set_fake_python(fixture: &SandboxFixture, host: &str, script: &str) {
+    std::fs::write(fixture.control_dir().join(format!("does.{host}")), script).expect("written");
 }
 
 /// `check` with this python and a port of its own.
-async fn run_check(bench: &SandboxFixture, laptop: &Laptop, file: &Path, more: &[&str]) -> CliOutput {
-    let program = bench.control_dir().join("python");
+async fn run_check(fixture: &SandboxFixture, laptop: &Laptop, file: &Path, more: &[&str]) -> CliOutput {
+    let program = fixture.control_dir().join("python");
     if !program.exists() {
         std::fs::write(&program, "#!/bin/sh\n. \"$BENCH/does.$ORCH_HOST\"\n").expect("written");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made a program");
@@ -56,66 +56,66 @@ fn smoke_row(ended: &CliOutput) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn smoke_reports_bandwidth_and_slow_pairs() {
-    let bench = SandboxFixture::start("{hosts: 3, gpus: 1}").await;
-    let laptop = bench.new_laptop("laptop");
-    let file = bench.write_inventory("sound", &JobSpec::default());
+    let fixture = SandboxFixture::start("{hosts: 3, gpus: 1}").await;
+    let laptop = fixture.new_laptop("laptop");
+    let file = fixture.write_inventory("sound", &JobSpec::default());
     let pair = |one: u32, two: u32, gbps: f64| format!("\"pair\", \"pair\": [{one}, {two}], \"gbps\": {gbps}");
-    set_fake_python(&bench, "gpu01", &successful_smoke_output(&[&pair(0, 1, 21.0), &pair(0, 2, 22.0)]));
-    set_fake_python(&bench, "gpu02", &successful_smoke_output(&[&pair(1, 2, 20.25)]));
-    set_fake_python(&bench, "gpu03", &successful_smoke_output(&[]));
-    let page = run_check(&bench, &laptop, &file, &["--only", "docker,smoke"]).await;
+    set_fake_python(&fixture, "gpu01", &successful_smoke_output(&[&pair(0, 1, 21.0), &pair(0, 2, 22.0)]));
+    set_fake_python(&fixture, "gpu02", &successful_smoke_output(&[&pair(1, 2, 20.25)]));
+    set_fake_python(&fixture, "gpu03", &successful_smoke_output(&[]));
+    let page = run_check(&fixture, &laptop, &file, &["--only", "docker,smoke"]).await;
     page.assert_exit_code(0)
         .assert_contains("ok    smoke: gpu[01-03]: nccl, 3 ranks, all-reduce 180 GB/s, slowest pair\n      gpu02-gpu03 20.2 GB/s (12.3 s)");
     assert!(page.stdout.lines().all(|line| line.chars().count() <= 80), "{}", page.stdout);
-    bench.assert_no_leftovers().await;
+    fixture.assert_no_leftovers().await;
     // A slow pair is a warning for both hosts.
-    set_fake_python(&bench, "gpu02", &successful_smoke_output(&[&pair(1, 2, 1.5)]));
-    let page = run_check(&bench, &laptop, &file, &["--only", "smoke", "--json"]).await;
+    set_fake_python(&fixture, "gpu02", &successful_smoke_output(&[&pair(1, 2, 1.5)]));
+    let page = run_check(&fixture, &laptop, &file, &["--only", "smoke", "--json"]).await;
     page.assert_exit_code(0);
     let (level, text) = smoke_row(&page);
     assert_eq!(level, "warn", "{text}");
     assert!(text.contains("slow: gpu02-gpu03 1.5 GB/s") && text.contains(r#"["gpu02","gpu03"]"#), "{text}");
     // The smoke test runs only on request, and not after a failed check.
     let failed =
-        run_check(&bench, &laptop, &file, &["--smoke", "--json", "--only", "shm", "--set", "checks.paths=[/nowhere]", "--only", "paths"])
+        run_check(&fixture, &laptop, &file, &["--smoke", "--json", "--only", "shm", "--set", "checks.paths=[/nowhere]", "--only", "paths"])
             .await;
     failed.assert_exit_code(3);
     let (level, text) = smoke_row(&failed);
     assert!(level == "skipped" && text.contains("a check failed"), "{text}");
-    let without = run_check(&bench, &laptop, &file, &["--only", "docker", "--json"]).await;
+    let without = run_check(&fixture, &laptop, &file, &["--only", "docker", "--json"]).await;
     assert!(!without.stdout.contains("smoke"), "{}", without.stdout);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_smoke_names_missing_hosts() {
-    let bench = SandboxFixture::start("{hosts: 3, gpus: 1}").await;
-    let laptop = bench.new_laptop("laptop");
-    let file = bench.write_inventory("held", &JobSpec::default());
+    let fixture = SandboxFixture::start("{hosts: 3, gpus: 1}").await;
+    let laptop = fixture.new_laptop("laptop");
+    let file = fixture.write_inventory("held", &JobSpec::default());
     // The others wait until they are ended.
     let waits = fake_python(&[r#""imported", "torch": "2.6.0", "gpus": 1"#, r#""store""#], "exec sleep 300");
     for host in ["gpu01", "gpu02"] {
-        set_fake_python(&bench, host, &waits);
+        set_fake_python(&fixture, host, &waits);
     }
     let blocked = r#""failed", "phase": "store", "why": "no answer from 127.0.0.1:4711 in 30 s""#;
-    set_fake_python(&bench, "gpu03", &fake_python(&[r#""imported", "torch": "2.6.0", "gpus": 1"#, blocked], "exit 1"));
-    let page = run_check(&bench, &laptop, &file, &["--only", "smoke"]).await;
+    set_fake_python(&fixture, "gpu03", &fake_python(&[r#""imported", "torch": "2.6.0", "gpus": 1"#, blocked], "exit 1"));
+    let page = run_check(&fixture, &laptop, &file, &["--only", "smoke"]).await;
     page.assert_exit_code(3)
         .assert_contains("FAIL  smoke: gpu03: did not arrive: no answer from 127.0.0.1:4711")
         .assert_contains("waiting for: gpu03")
         .assert_contains("ranks' logs are in");
-    bench.assert_no_leftovers().await;
+    fixture.assert_no_leftovers().await;
     // An image without torch.
     for host in ["gpu01", "gpu02", "gpu03"] {
-        set_fake_python(&bench, host, &fake_python(&[r#""skip", "why": "torch""#], "exit 0"));
+        set_fake_python(&fixture, host, &fake_python(&[r#""skip", "why": "torch""#], "exit 0"));
     }
-    let page = run_check(&bench, &laptop, &file, &["--only", "smoke"]).await;
+    let page = run_check(&fixture, &laptop, &file, &["--only", "smoke"]).await;
     page.assert_exit_code(0).assert_contains("skip  smoke: the image has no torch");
-    bench.assert_no_leftovers().await;
+    fixture.assert_no_leftovers().await;
     // A live run of the same name is not disturbed.
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
-    let page = run_check(&bench, &laptop, &file, &["--only", "smoke"]).await;
+    let page = run_check(&fixture, &laptop, &file, &["--only", "smoke"]).await;
     page.assert_exit_code(3).assert_contains("is live and needs the hosts").assert_contains("`orchestrate attach`");
     laptop.run(&["down", "--yes", path_str(&file)]).await.assert_exit_code(0);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }

@@ -18,24 +18,24 @@ pub(crate) use crate::signals::is_alive as alive;
 
 /// A run of two ranks on two hosts that runs until it is ended, and an attached dashboard.
 pub(crate) async fn start_attached_dashboard(name: &str) -> (SandboxFixture, Laptop, std::path::PathBuf, PtyTerminal, Vec<i32>) {
-    let bench = SandboxFixture::with_hosts(2).await;
-    let (mut laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory(name, &JobSpec::default()));
-    laptop.env_vars.insert("ORCHESTRATE_REHEARSAL".to_owned(), bench.root().join("rehearsal").display().to_string());
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (mut laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory(name, &JobSpec::default()));
+    laptop.env_vars.insert("ORCHESTRATE_REHEARSAL".to_owned(), fixture.root().join("rehearsal").display().to_string());
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
-    let pids = bench.wait_for_ranks(2).await;
+    let pids = fixture.wait_for_ranks(2).await;
     let terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
     terminal.wait_for_text("RUNNING");
     terminal.wait_for_text("2 hosts  2 ranks");
-    (bench, laptop, file, terminal, pids)
+    (fixture, laptop, file, terminal, pids)
 }
 
 /// The ranks still run, and `down` ends them.
-pub(crate) async fn assert_ranks_alive_then_down(bench: SandboxFixture, laptop: &Laptop, file: &Path, pids: &[i32]) {
+pub(crate) async fn assert_ranks_alive_then_down(fixture: SandboxFixture, laptop: &Laptop, file: &Path, pids: &[i32]) {
     for pid in pids {
         assert!(alive(*pid), "rank with pid {pid} goes on");
     }
     laptop.run(&["down", path_str(file)]).await.assert_exit_code(0).assert_contains("nothing is left");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 /// What every rank prints after its first line.
@@ -108,8 +108,8 @@ fn clipboard_texts(terminal: &PtyTerminal) -> Vec<String> {
 }
 
 /// From another laptop.
-async fn reattach_and_tear_down(bench: &SandboxFixture, file: &Path, pids: &[i32]) {
-    let other = bench.new_laptop("other");
+async fn reattach_and_tear_down(fixture: &SandboxFixture, file: &Path, pids: &[i32]) {
+    let other = fixture.new_laptop("other");
     let mut terminal = open_terminal(&other, &["tui", path_str(file)]);
     terminal.wait_until("both ranks run", |text| text.contains("RUNNING") && text.matches(" 1/1 ").count() == 2);
     terminal.press("X");
@@ -132,7 +132,7 @@ async fn reattach_and_tear_down(bench: &SandboxFixture, file: &Path, pids: &[i32
     })
     .await;
     terminal.wait_for_text("torn down");
-    bench.assert_no_leftovers().await;
+    fixture.assert_no_leftovers().await;
     // A key that was pressed twice has opened another view.
     terminal.press("1");
     terminal.wait_for_text("1-[Overview]");
@@ -144,20 +144,20 @@ async fn reattach_and_tear_down(bench: &SandboxFixture, file: &Path, pids: &[i32
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dashboard_session_from_start_to_tear_down() {
-    let bench = SandboxFixture::with_hosts(2).await;
+    let fixture = SandboxFixture::with_hosts(2).await;
     // A limit that suffices and that every machine allows, so there is no warning.
     let job = JobSpec { container: "shm_size: 2g\n".to_owned(), ..JobSpec::default() };
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("drive", &job));
-    std::fs::write(bench.control_dir().join("job"), CHATTY_PAYLOAD).expect("written");
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("drive", &job));
+    std::fs::write(fixture.control_dir().join("job"), CHATTY_PAYLOAD).expect("written");
     let mut terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
     // The plan is shown, and nothing starts until the user confirms it.
     terminal.wait_for_text("PLAN");
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    assert!(fixture.leftovers().is_empty(), "{:?}", fixture.leftovers());
     terminal.press("U");
     terminal.wait_for_text("START drive");
     terminal.press("\r");
     terminal.wait_for_text("RUNNING");
-    let pids = bench.wait_for_ranks(2).await;
+    let pids = fixture.wait_for_ranks(2).await;
     visit_every_pane(&mut terminal);
     search_and_copy_log(&mut terminal, &laptop);
     // The palette accepts the beginning of a name.
@@ -175,17 +175,17 @@ async fn dashboard_session_from_start_to_tear_down() {
     terminal.wait_for_text("DETACHED");
     assert!(terminal.screen_text().contains("orchestrate down"), "{}", terminal.screen_text());
     assert!(pids.iter().all(|pid| alive(*pid)));
-    reattach_and_tear_down(&bench, &file, &pids).await;
-    bench.assert_clean_and_stop().await;
+    reattach_and_tear_down(&fixture, &file, &pids).await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dashboard_restarts_stops_and_relaunches() {
-    let (bench, _, _, mut terminal, pids) = start_attached_dashboard("again").await;
+    let (fixture, _, _, mut terminal, pids) = start_attached_dashboard("again").await;
     let run = |text: &str| text.split_whitespace().find(|word| word.starts_with("20")).map(str::to_owned);
     let first = run(&terminal.screen_text());
     assert!(first.is_some(), "{}", terminal.screen_text());
-    bench.clear_control_files();
+    fixture.clear_control_files();
     terminal.press("R");
     terminal.wait_for_text("RESTART THE RUN");
     wait_until("the gang was stopped", async || {
@@ -196,7 +196,7 @@ async fn dashboard_restarts_stops_and_relaunches() {
     })
     .await;
     terminal.wait_until("a run of its own", |text| text.contains("RUNNING") && run(text) != first);
-    let pids = bench.wait_for_ranks(2).await;
+    let pids = fixture.wait_for_ranks(2).await;
     terminal.press("H");
     terminal.wait_for_text("STOP THE RUN");
     wait_until("the gang was stopped", async || {
@@ -208,23 +208,42 @@ async fn dashboard_restarts_stops_and_relaunches() {
     .await;
     // The ended run stays on the screen; then it is launched again.
     terminal.wait_for_text("U start");
-    bench.clear_control_files();
+    fixture.clear_control_files();
     terminal.press("U");
     terminal.wait_for_text("START again");
     terminal.press("\r");
-    bench.wait_for_ranks(2).await;
+    fixture.wait_for_ranks(2).await;
     terminal.wait_for_text("RUNNING");
-    bench.end_ranks(None, 0);
+    fixture.end_ranks(None, 0);
     terminal.wait_for_text("U start");
     terminal.press("q");
     assert_eq!(terminal.wait_for_exit(), 0, "{}", terminal.screen_text());
     terminal.assert_restored();
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
+}
+
+/// `up` with the dashboard stays open after a failure: the cause has the screen, and leaving gives the run's exit code.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failure_of_up_stays_on_the_dashboard() {
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("stays", &JobSpec::default()));
+    let mut terminal = open_terminal(&laptop, &["up", "--progress", "tui", path_str(&file)]);
+    fixture.wait_for_ranks(2).await;
+    terminal.wait_for_text("RUNNING");
+    fixture.end_ranks(Some(1), 3);
+    terminal.wait_for_text("FAILED");
+    terminal.wait_for_text("rank 1 on");
+    terminal.wait_for_text("U start");
+    terminal.wait_for_no_text("HOST  stop");
+    terminal.press("q");
+    assert_eq!(terminal.wait_for_exit(), 1, "{}", terminal.screen_text());
+    terminal.assert_restored();
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn signals_restore_terminal_and_keep_run() {
-    let (bench, laptop, file, terminal, pids) = start_attached_dashboard("signal").await;
+    let (fixture, laptop, file, terminal, pids) = start_attached_dashboard("signal").await;
     let mut first = terminal;
     first.send_signal("TERM");
     assert_eq!(first.wait_for_exit(), 143, "{}", first.screen_text());
@@ -240,29 +259,29 @@ async fn signals_restore_terminal_and_keep_run() {
     third.press("\x03");
     assert_eq!(third.wait_for_exit(), 130, "{}", third.screen_text());
     third.assert_restored();
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_terminal_ends_dashboard_not_run() {
-    let (bench, laptop, file, mut terminal, pids) = start_attached_dashboard("gone").await;
+    let (fixture, laptop, file, mut terminal, pids) = start_attached_dashboard("gone").await;
     terminal.hang_up();
     assert_eq!(terminal.wait_for_exit(), 129);
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panic_restores_terminal_and_gives_advice() {
-    let (bench, laptop, file, terminal, pids) = start_attached_dashboard("panic").await;
-    let order = bench.root().join("rehearsal");
+    let (fixture, laptop, file, terminal, pids) = start_attached_dashboard("panic").await;
+    let order = fixture.root().join("rehearsal");
     let mut terminal = terminal;
-    for place in ["task", "screen"] {
-        std::fs::write(&order, place).expect("written");
+    for location in ["task", "screen"] {
+        std::fs::write(&order, location).expect("written");
         assert_eq!(terminal.wait_for_exit(), 70, "{}", terminal.screen_text());
         terminal.assert_restored();
         let text = terminal.screen_text();
         let flat = text.replace('\n', " ");
-        assert!(text.contains(&format!("orchestrate crashed: rehearsed in the {place}")), "{text}");
+        assert!(text.contains(&format!("orchestrate crashed: rehearsed in the {location}")), "{text}");
         assert!(text.contains("the ranks keep running") && flat.contains("orchestrate down"), "{text}");
         std::fs::remove_file(&order).expect("removed");
         terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
@@ -270,12 +289,12 @@ async fn panic_restores_terminal_and_gives_advice() {
     }
     terminal.press("Q");
     assert_eq!(terminal.wait_for_exit(), 0);
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dashboard_draws_at_any_size() {
-    let (bench, laptop, file, mut terminal, pids) = start_attached_dashboard("sizes").await;
+    let (fixture, laptop, file, mut terminal, pids) = start_attached_dashboard("sizes").await;
     // Many resizes; the last frame fits the last size.
     for (columns, rows) in [(200, 60), (3, 1), (80, 24), (20, 3), (1, 1), (120, 40), (30, 6), (20, 3)] {
         terminal.resize(columns, rows);
@@ -313,12 +332,12 @@ async fn dashboard_draws_at_any_size() {
     wait_until("it is drawn as if on 80 by 24", async || unknown.raw_text().contains("1-[Overview]").then_some(())).await;
     unknown.press("Q");
     assert_eq!(unknown.wait_for_exit(), 0);
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn suspended_dashboard_resumes() {
-    let (bench, laptop, file, mut terminal, pids) = start_attached_dashboard("stop").await;
+    let (fixture, laptop, file, mut terminal, pids) = start_attached_dashboard("stop").await;
     terminal.press("Q");
     assert_eq!(terminal.wait_for_exit(), 0);
     // An interactive shell with job control.
@@ -339,12 +358,12 @@ async fn suspended_dashboard_resumes() {
     assert_eq!(shell.wait_for_exit(), 0);
     assert!(shell.screen_text().contains("ended with 0"), "{}", shell.screen_text());
     shell.assert_restored();
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readonly_dashboard_offers_no_mutating_keys() {
-    let (bench, laptop, file, mut terminal, pids) = start_attached_dashboard("look").await;
+    let (fixture, laptop, file, mut terminal, pids) = start_attached_dashboard("look").await;
     terminal.press("Q");
     assert_eq!(terminal.wait_for_exit(), 0);
     let mut terminal = open_terminal(&laptop, &["tui", path_str(&file), "--readonly", "--ascii", "--theme", "mono"]);
@@ -366,12 +385,12 @@ async fn readonly_dashboard_offers_no_mutating_keys() {
     assert!(!text.contains("Stop:") && !text.contains("Kill:"), "{text}");
     terminal.press("d");
     assert_eq!(terminal.wait_for_exit(), 0);
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_terminal_reply_is_no_key() {
-    let (bench, mut laptop, file, mut terminal, pids) = start_attached_dashboard("ask").await;
+    let (fixture, mut laptop, file, mut terminal, pids) = start_attached_dashboard("ask").await;
     // The reply arrives after the first frame; a slash in it must not open the search.
     assert!(terminal.raw_text().contains("\x1b]11;?"));
     terminal.press("4");
@@ -400,5 +419,5 @@ async fn late_terminal_reply_is_no_key() {
     let flat = terminal.screen_text().replace('\n', "");
     assert!(flat.contains("config.toml:3:8: `T` is already bound to `theme`"), "{flat}");
     terminal.assert_restored();
-    assert_ranks_alive_then_down(bench, &laptop, &file, &pids).await;
+    assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;
 }

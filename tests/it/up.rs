@@ -9,15 +9,16 @@ use crate::support::{JobSpec, SandboxFixture, path_str, sha256_hex, wait_until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn successful_run_leaves_nothing() {
-    let bench = SandboxFixture::with_hosts(2).await;
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("well", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) =
+        (fixture.new_laptop("laptop"), fixture.write_inventory("well", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
     let up = laptop.start(&["up", path_str(&file)]);
-    bench.wait_for_ranks(4).await;
-    assert_eq!(bench.containers(0).len(), 1, "a container while it runs");
-    bench.end_ranks(None, 0);
+    fixture.wait_for_ranks(4).await;
+    assert_eq!(fixture.containers(0).len(), 1, "a container while it runs");
+    fixture.end_ranks(None, 0);
     let ended = up.wait_for_exit().await;
     ended.assert_exit_code(0).assert_recap("OK").assert_contains("4 ok  0 failed of 4");
-    bench.assert_no_leftovers().await;
+    fixture.assert_no_leftovers().await;
     for rank in 0..4 {
         let expected = format!("rank {rank} of 4 on gpu0{}\nrank {rank} ends with 0\n", rank / 2 + 1);
         assert_eq!(String::from_utf8_lossy(&laptop.read_log(&format!("rank-{rank}.log"))), expected);
@@ -31,41 +32,42 @@ async fn successful_run_leaves_nothing() {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = |name: &str| std::fs::metadata(laptop.only_run_dir().join(name)).expect("a file").permissions().mode() & 0o777;
     assert_eq!([mode("journal.jsonl"), mode("logs/rank-0.log"), mode("report.json")], [0o600; 3]);
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_match_to_the_last_byte() {
-    let bench = SandboxFixture::with_hosts(1).await;
+    let fixture = SandboxFixture::with_hosts(1).await;
     // Every byte value, an unfinished last line, terminal escapes, half a character, and much of it.
-    bench.set_payload_setup(
+    fixture.set_payload_setup(
         "{ i=0; while [ $i -lt 256 ]; do printf \"\\\\$(printf %03o $i)\"; i=$((i + 1)); done; head -c 3000000 /dev/urandom\n\
          printf '\\033[2Jclear\\r\\n\\344\\270'; } >\"$BENCH/bytes.$RANK\"; cat \"$BENCH/bytes.$RANK\"; echo more >&2; printf 'no end of line'",
     );
     let job = JobSpec { nproc_per_node: 2, top_level: "teardown: always\n".to_owned(), ..JobSpec::default() };
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("bytes", &job));
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("bytes", &job));
     let up = laptop.start(&["up", path_str(&file), "--progress", "plain"]);
-    bench.wait_for_ranks(2).await;
-    bench.end_ranks(None, 0);
+    fixture.wait_for_ranks(2).await;
+    fixture.end_ranks(None, 0);
     let ended = up.wait_for_exit().await;
     ended.assert_exit_code(0);
     assert!(!ended.stderr.contains('\u{1b}'), "no escape of a rank reaches a terminal");
     for rank in 0..2 {
-        let said = std::fs::read(bench.control_dir().join(format!("bytes.{rank}"))).expect("what the rank said");
+        let output = std::fs::read(fixture.control_dir().join(format!("bytes.{rank}"))).expect("what the rank said");
         let (first, last) = (format!("rank {rank} of 2 on gpu01\n"), format!("more\nno end of linerank {rank} ends with 0\n"));
-        let log = [first.as_bytes(), &said, last.as_bytes()].concat();
+        let log = [first.as_bytes(), &output, last.as_bytes()].concat();
         assert!(log.len() > 3_000_000);
         assert_eq!(sha256_hex(&laptop.read_log(&format!("rank-{rank}.log"))), sha256_hex(&log), "rank {rank}");
     }
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gpu_metrics_and_processes_are_sampled() {
-    let bench = SandboxFixture::with_hosts(2).await;
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("gpus", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) =
+        (fixture.new_laptop("laptop"), fixture.write_inventory("gpus", &JobSpec { nproc_per_node: 2, ..JobSpec::default() }));
     let up = laptop.start(&["up", path_str(&file)]);
-    bench.wait_for_ranks(4).await;
+    fixture.wait_for_ranks(4).await;
     let samples = || -> Vec<EventKind> {
         let text = std::fs::read_to_string(laptop.only_run_dir().join("gpus.jsonl")).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok()).map(|event| event.kind).collect()
@@ -83,39 +85,39 @@ async fn gpu_metrics_and_processes_are_sampled() {
         (of(0) && of(1)).then_some(())
     })
     .await;
-    bench.end_ranks(None, 0);
+    fixture.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK");
     // No reader is left, so the command stops asking the hosts.
-    bench.assert_no_leftovers().await;
-    bench.assert_clean_and_stop().await;
+    fixture.assert_no_leftovers().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_without_final_newline_is_complete() {
-    let bench = SandboxFixture::with_hosts(1).await;
-    bench.set_payload_setup("printf 'the last words'; exit 0");
-    let (laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("words", &JobSpec::default()));
+    let fixture = SandboxFixture::with_hosts(1).await;
+    fixture.set_payload_setup("printf 'the last words'; exit 0");
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("words", &JobSpec::default()));
     laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0).assert_contains("the last words");
     assert_eq!(laptop.read_log("rank-0.log"), b"rank 0 of 1 on gpu01\nthe last words");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn script_runs_once_per_host() {
-    let bench = SandboxFixture::with_hosts(2).await;
+    let fixture = SandboxFixture::with_hosts(2).await;
     let shell = "with: script\nshell: |\n  set -e\n  echo \"node $NODE_RANK of $NNODES, master $MASTER_ADDR:$MASTER_PORT, $NPROC_PER_NODE each\"\n  \
                  echo 'a \"quoted\" $word' && test \"$RANK\" = \"$ORCH_NODE_RANK\"\n  exit 0\n";
     for (name, contained) in [("script", true), ("bare", false)] {
         let job = JobSpec { launch: shell.to_owned(), in_container: contained, ..JobSpec::default() };
-        let (laptop, file) = (bench.new_laptop(name), bench.write_inventory(name, &job));
+        let (laptop, file) = (fixture.new_laptop(name), fixture.write_inventory(name, &job));
         laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0).assert_recap("OK").assert_contains("2 ok  0 failed of 2");
         for rank in 0..2 {
             let log = String::from_utf8(laptop.read_log(&format!("rank-{rank}.log"))).expect("text");
-            assert_eq!(log, format!("node {rank} of 2, master 127.0.0.1:{}, 1 each\na \"quoted\" $word\n", bench.master_port), "{name}");
+            assert_eq!(log, format!("node {rank} of 2, master 127.0.0.1:{}, 1 each\na \"quoted\" $word\n", fixture.master_port), "{name}");
         }
-        bench.assert_no_leftovers().await;
+        fixture.assert_no_leftovers().await;
     }
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 /// Text that some layer between here and the rank might change.
@@ -138,7 +140,7 @@ fn to_yaml_string(text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn container_arguments_arrive_byte_for_byte() {
-    let bench = SandboxFixture::with_hosts(1).await;
+    let fixture = SandboxFixture::with_hosts(1).await;
     let mut runner = TestRunner::deterministic();
     let mut next = || tricky_text().new_tree(&mut runner).expect("a text").current();
     let arguments: Vec<String> = ["", "'", "$", "\n", "\\", "a cat's \"song\" $5", "拍摄一只猫\n第二行"]
@@ -148,7 +150,7 @@ async fn container_arguments_arrive_byte_for_byte() {
         .collect();
     let ours: Vec<String> = std::iter::repeat_with(&mut next).take(40).collect();
     let theirs: Vec<String> = std::iter::repeat_with(&mut next).take(40).collect();
-    let dump = bench.control_dir().join("dump");
+    let dump = fixture.control_dir().join("dump");
     std::fs::write(
         &dump,
         "printf '%s\\000' \"$@\" >\"$BENCH/argv.$1\"\nshift\ni=0\nwhile [ $i -lt 40 ]; do eval \"printf '%s\\\\000' \\\"\\$E$i\\\" \\\"\\$C$i\\\"\"; i=$((i + 1)); done >\"$BENCH/env\"\n",
@@ -167,18 +169,18 @@ async fn container_arguments_arrive_byte_for_byte() {
             container.clear();
         }
         let job = JobSpec { in_container: contained, env, container, launch: command, ..JobSpec::default() };
-        let (laptop, file) = (bench.new_laptop(name), bench.write_inventory(name, &job));
+        let (laptop, file) = (fixture.new_laptop(name), fixture.write_inventory(name, &job));
         laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0);
         let read = |name: &str| {
-            let text = String::from_utf8(std::fs::read(bench.control_dir().join(name)).expect("dumped")).expect("UTF-8");
+            let text = String::from_utf8(std::fs::read(fixture.control_dir().join(name)).expect("dumped")).expect("UTF-8");
             text.strip_suffix('\0').expect("an end").split('\0').map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(read(&format!("argv.{name}"))[1..], arguments, "{name}");
         let variables: Vec<String> = ours.iter().zip(&theirs).flat_map(|(e, c)| [e.clone(), c.clone()]).collect();
         assert_eq!(read("env"), variables, "{name}");
-        bench.assert_no_leftovers().await;
+        fixture.assert_no_leftovers().await;
     }
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }
 
 /// The files below a directory that contain these bytes.
@@ -202,37 +204,37 @@ async fn secret_reaches_only_the_rank() {
     const SECRET_VALUE: &str = "hf_s3cr3t'\"$HOME\\ 猫";
     let core = b"hf_s3cr3t";
     for contained in [true, false] {
-        let bench = SandboxFixture::with_hosts(2).await;
-        bench.set_payload_setup("printf %s \"$TOKEN\" | sha256sum");
+        let fixture = SandboxFixture::with_hosts(2).await;
+        fixture.set_payload_setup("printf %s \"$TOKEN\" | sha256sum");
         let job = JobSpec { in_container: contained, top_level: "secrets: [TOKEN]\n".to_owned(), ..JobSpec::default() };
-        let (mut laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("secret", &job));
+        let (mut laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("secret", &job));
         laptop.env_vars.insert("TOKEN".to_owned(), SECRET_VALUE.to_owned());
         let up = laptop.start(&["up", path_str(&file), "--progress", "plain", "-vv"]);
-        bench.wait_for_ranks(2).await;
-        for pid in bench.sandbox.processes() {
+        fixture.wait_for_ranks(2).await;
+        for pid in fixture.sandbox.processes() {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             assert!(!line.windows(core.len()).any(|w| w == core), "in an argument vector: {}", String::from_utf8_lossy(&line));
         }
-        assert_eq!(files_containing(bench.sandbox.dir(), core), Vec::<String>::new(), "on a host's disk");
+        assert_eq!(files_containing(fixture.sandbox.dir(), core), Vec::<String>::new(), "on a host's disk");
         let run = laptop.only_run_dir().file_name().expect("an id").to_string_lossy().into_owned();
         assert!(!std::path::Path::new(&format!("/dev/shm/.orch-{run}")).exists(), "the file in memory is gone once read");
-        bench.end_ranks(None, 0);
+        fixture.end_ranks(None, 0);
         up.wait_for_exit().await.assert_exit_code(0).assert_not_contains("hf_s3cr3t");
         assert_eq!(files_containing(&laptop.home, core), Vec::<String>::new(), "on the laptop");
         for rank in 0..2 {
             let log = String::from_utf8(laptop.read_log(&format!("rank-{rank}.log"))).expect("text");
             assert!(log.contains(&sha256_hex(SECRET_VALUE.as_bytes())), "{log}");
         }
-        bench.assert_clean_and_stop().await;
+        fixture.assert_clean_and_stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn printed_secret_is_masked_on_terminal() {
-    let bench = SandboxFixture::with_hosts(1).await;
-    bench.set_payload_setup("echo \"the token is $TOKEN.\"; exit 3");
+    let fixture = SandboxFixture::with_hosts(1).await;
+    fixture.set_payload_setup("echo \"the token is $TOKEN.\"; exit 3");
     let job = JobSpec { top_level: "secrets: [TOKEN]\n".to_owned(), ..JobSpec::default() };
-    let (mut laptop, file) = (bench.new_laptop("laptop"), bench.write_inventory("printed", &job));
+    let (mut laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("printed", &job));
     laptop
         .run(&["up", path_str(&file)])
         .await
@@ -245,5 +247,5 @@ async fn printed_secret_is_masked_on_terminal() {
     assert!(String::from_utf8_lossy(&laptop.read_log("rank-0.log")).contains("open-sesame-42"), "the file keeps what was written");
     let found = files_containing(&laptop.only_run_dir(), b"open-sesame-42");
     assert!(found.len() == 1 && found[0].ends_with("rank-0.log"), "{found:?}");
-    bench.assert_clean_and_stop().await;
+    fixture.assert_clean_and_stop().await;
 }

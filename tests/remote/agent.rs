@@ -138,13 +138,13 @@ async fn malformed_agent_reply_is_reported() {
         (&[0, 0, 0, 1, 5], "refuses to list its keys"),
         (&[0, 0], "did not answer within 2s"),
     ];
-    for (bytes, says) in answers {
+    for (bytes, expected) in answers {
         let name = format!("says{}", bytes.len());
         serve_agent(&sshd.path(&name), move |_| Some(bytes.to_vec()));
         let settings = settings_with_agent(&sshd, sshd.path(&name));
         SshFleet::new(vec![sshd.host("gpu01")], settings.clone()).connect(0).await.expect("the key file opens");
         let (what, _) = expect_refusal(SshFleet::new(vec![host_without_keys(&sshd)], settings).connect(0).await);
-        assert!(what.ends_with(&format!("the agent at ~/{name} {says}")), "{what}");
+        assert!(what.ends_with(&format!("the agent at ~/{name} {expected}")), "{what}");
     }
 }
 
@@ -228,13 +228,13 @@ async fn untouched_security_key_is_reported() {
     let mut host = host_without_keys(&sshd);
     host.ssh.connect_timeout = Some(Duration::from_secs(2));
     let fleet = SshFleet::new(vec![host], settings);
-    let told = async {
+    let output = async {
         crate::sshd::wait_until("the person is told", || !person.notices().is_empty()).await;
         person.notices()
     };
     tokio::select! {
         result = fleet.connect(0) => panic!("it did not wait for the touch: {:?}", result.err()),
-        told = told => assert!(told[0].contains("waiting for the ssh-agent"), "{told:?}"),
+        output = output => assert!(output[0].contains("waiting for the ssh-agent"), "{output:?}"),
     }
 }
 

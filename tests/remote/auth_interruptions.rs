@@ -89,7 +89,7 @@ async fn interrupted_authentication_is_not_a_refusal() {
     let _quiet = MACHINE_LOCK.read().await;
     let files = Sshd::start();
     crate::sshd::generate_key(&files.path("second"), "ed25519", "");
-    for (odd, says, again) in [
+    for (odd, expected, again) in [
         (AuthFault::Close, "closed by the server during authentication", true),
         (AuthFault::RefuseThenClose, "closed by the server during authentication", false),
         (AuthFault::Silent, "no answer during authentication within 10s", true),
@@ -97,7 +97,7 @@ async fn interrupted_authentication_is_not_a_refusal() {
         let (host, came) = start_faulty_auth_server(&files, odd).await;
         let started = Instant::now();
         let error = files.fleet(vec![host]).connect(0).await.err().expect("not in");
-        assert!(matches!(error, RemoteError::Lost { .. }) && error.to_string() == says, "{odd:?}: {error}");
+        assert!(matches!(error, RemoteError::Lost { .. }) && error.to_string() == expected, "{odd:?}: {error}");
         assert_eq!(error.is_retryable(), again, "{odd:?}: after a refusal nothing is tried again");
         assert!(started.elapsed() < Duration::from_secs(30), "{odd:?}");
         assert_eq!(came.load(Ordering::SeqCst), 1, "{odd:?}");

@@ -43,7 +43,7 @@ async fn non_ssh_server_is_quoted_and_leaves_nothing() {
     let _quiet = MACHINE_LOCK.read().await;
     let sshd = Sshd::start();
     sshd.connect().await.close().await;
-    for (odd, says) in [
+    for (odd, expected) in [
         (ServerFault::Silent, "it accepted the connection but sent nothing within 6s"),
         (ServerFault::Banner(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()), "it did not finish the key exchange within 6s"),
         (ServerFault::Banner(b"220 mail ESMTP\r\n".to_vec()), "it sent “220 mail ESMTP” but no SSH greeting within 6s"),
@@ -62,8 +62,8 @@ async fn non_ssh_server_is_quoted_and_leaves_nothing() {
     ] {
         let text = odd.description();
         let server = odd.start_server();
-        let said = connect_error_text(&sshd, host_at_port(&sshd, server.port)).await;
-        assert!(said.contains(says), "{text}: {said}");
+        let output = connect_error_text(&sshd, host_at_port(&sshd, server.port)).await;
+        assert!(output.contains(expected), "{text}: {output}");
         assert_nothing_left(&text, &[server.port]).await;
     }
 }
@@ -79,25 +79,25 @@ fn disconnect_packet(message: &str) -> Vec<u8> {
 }
 
 /// A real server whose bytes stop at every place of the greeting, the key exchange and the authentication.
-async fn test_fault_at_every_offset(cut: impl Fn(usize) -> ProxyFault, says: &[&str]) {
+async fn test_fault_at_every_offset(cut: impl Fn(usize) -> ProxyFault, expected: &[&str]) {
     let sshd = Sshd::start();
     sshd.connect().await.close().await;
     let places: Vec<usize> = (0..).step_by(157).take(12).collect();
     let (mut stopped, mut texts) = (0, Vec::new());
     for some in places.chunks(4) {
-        let doors: Vec<FaultyServer> = some.iter().map(|place| cut(*place).start_proxy(sshd.port)).collect();
-        let fleet = sshd.fleet(doors.iter().map(|door| host_at_port(&sshd, door.port)).collect());
+        let listeners: Vec<FaultyServer> = some.iter().map(|location| cut(*location).start_proxy(sshd.port)).collect();
+        let fleet = sshd.fleet(listeners.iter().map(|listener| host_at_port(&sshd, listener.port)).collect());
         let began = Instant::now();
-        for (door, answer) in doors.iter().zip(join_all((0..some.len()).map(|n| fleet.connect(n))).await) {
+        for (listener, answer) in listeners.iter().zip(join_all((0..some.len()).map(|n| fleet.connect(n))).await) {
             let Err(error) = answer else { continue };
             let text = error.to_string();
-            assert!(text.contains("authentication") || text.contains(&format!("port {}: ", door.port)), "{text}");
-            assert!(says.iter().any(|s| text.contains(s)), "{text}");
+            assert!(text.contains("authentication") || text.contains(&format!("port {}: ", listener.port)), "{text}");
+            assert!(expected.iter().any(|s| text.contains(s)), "{text}");
             stopped += 1;
             texts.push(text);
         }
         assert!(began.elapsed() < 2 * CONNECT_TIMEOUT + Duration::from_secs(6), "{:?}", began.elapsed());
-        let ports: Vec<u16> = doors.iter().map(|door| door.port).collect();
+        let ports: Vec<u16> = listeners.iter().map(|listener| listener.port).collect();
         assert_nothing_left("a server that stops", &ports).await;
     }
     assert!(stopped >= 9, "{stopped} of {places:?}: {texts:?}");
@@ -109,16 +109,16 @@ async fn test_fault_at_every_offset(cut: impl Fn(usize) -> ProxyFault, says: &[&
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn server_closing_reports_the_stage() {
     let _quiet = MACHINE_LOCK.read().await;
-    let says = ["closed", "reset", "broken pipe"];
-    test_fault_at_every_offset(ProxyFault::Close, &says).await;
+    let expected = ["closed", "reset", "broken pipe"];
+    test_fault_at_every_offset(ProxyFault::Close, &expected).await;
 }
 
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn silent_server_reports_the_stage() {
     let _quiet = MACHINE_LOCK.read().await;
-    let says = ["sent nothing within 6s", "did not finish the key exchange within 6s", "no answer during authentication within 6s"];
-    test_fault_at_every_offset(ProxyFault::Stall, &says).await;
+    let expected = ["sent nothing within 6s", "did not finish the key exchange within 6s", "no answer during authentication within 6s"];
+    test_fault_at_every_offset(ProxyFault::Stall, &expected).await;
 }
 
 #[tokio::test]
@@ -127,8 +127,8 @@ async fn server_that_stops_reading_is_lost() {
     let _quiet = MACHINE_LOCK.read().await;
     let sshd = Sshd::start();
     sshd.connect().await.close().await;
-    let door = ProxyFault::StopReading(100_000).start_proxy(sshd.port);
-    let mut host = host_at_port(&sshd, door.port);
+    let listener = ProxyFault::StopReading(100_000).start_proxy(sshd.port);
+    let mut host = host_at_port(&sshd, listener.port);
     host.ssh.keepalive_interval = Some(Duration::from_secs(1));
     let host = sshd.fleet(vec![host]).connect(0).await.expect("it listens at first");
     let began = Instant::now();
@@ -137,7 +137,7 @@ async fn server_that_stops_reading_is_lost() {
     assert!(matches!(&error, RemoteError::Lost { retry: true, .. }), "{error:?}");
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     drop(host);
-    assert_nothing_left("a deaf server", &[door.port]).await;
+    assert_nothing_left("a deaf server", &[listener.port]).await;
 }
 
 #[tokio::test]
@@ -147,13 +147,13 @@ async fn dying_jump_host_is_named_in_error() {
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
     sshd.connect().await.close().await;
     let mut texts = Vec::new();
-    for place in [0, 1200, 2600, 3400, 4200, 5000] {
-        let door = ProxyFault::Close(place).start_proxy(bastion.port);
+    for location in [0, 1200, 2600, 3400, 4200, 5000] {
+        let listener = ProxyFault::Close(location).start_proxy(bastion.port);
         sshd.write(
             "ssh_config",
-            &crate::routes::jump_host_config(&bastion).replace(&format!("Port {}", bastion.port), &format!("Port {}", door.port)),
+            &crate::routes::jump_host_config(&bastion).replace(&format!("Port {}", bastion.port), &format!("Port {}", listener.port)),
         );
-        let known = format!("[127.0.0.1]:{} {}", door.port, bastion.known_hosts_line("ed25519").split_once(' ').expect("a key").1);
+        let known = format!("[127.0.0.1]:{} {}", listener.port, bastion.known_hosts_line("ed25519").split_once(' ').expect("a key").1);
         bastion.write("known", &known);
         let mut host = sshd.host("gpu07");
         host.ssh.known_hosts_file = Some(sshd.write("both", &(sshd.known_hosts_line("ed25519") + &known)));
@@ -161,16 +161,16 @@ async fn dying_jump_host_is_named_in_error() {
         host.ssh.connect_timeout = Some(CONNECT_TIMEOUT);
         match sshd.fleet(vec![host]).connect(0).await {
             Err(error) => {
-                assert!(error.to_string().contains("outer") && error.is_retryable(), "{place}: {error}");
+                assert!(error.to_string().contains("outer") && error.is_retryable(), "{location}: {error}");
                 texts.push(error.to_string());
             }
             // It got through before the jump host died: then the call dies with it.
             Ok(host) => {
                 let error = host.exec(&shell_command_within("head -c 100000 /dev/zero", CONNECT_TIMEOUT)).await.expect_err("cut");
-                assert!(matches!(error, RemoteError::Lost { .. }), "{place}: {error:?}");
+                assert!(matches!(error, RemoteError::Lost { .. }), "{location}: {error:?}");
             }
         }
-        assert_nothing_left("a jump host that died", &[door.port]).await;
+        assert_nothing_left("a jump host that died", &[listener.port]).await;
     }
     assert!(texts.len() >= 4 && texts.iter().any(|t| t.contains("through outer")), "{texts:?}");
     wait_until("nobody is served", || sshd.session_pids().is_empty() && bastion.session_pids().is_empty()).await;

@@ -123,12 +123,12 @@ async fn ended_connections_leave_no_resources() {
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn immediately_closing_server_gets_four_attempts() {
     let sshd = Sshd::start();
-    let door = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = door.local_addr().expect("bound").port();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
     let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let seen = count.clone();
     std::thread::spawn(move || {
-        for mut stream in door.incoming().flatten() {
+        for mut stream in listener.incoming().flatten() {
             seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             stream.write_all(b"Not allowed at this time\r\n").ok();
         }

@@ -65,8 +65,8 @@ impl SecurityKeyAgent {
         let blob = [encode_string(KEY_TYPE), encode_string(pair.public.as_ref()), encode_string(APPLICATION)].concat();
         let public = format!("sk-ssh-ed25519@openssh.com {} token\n", base64::engine::general_purpose::STANDARD.encode(&blob));
         let key = PrivateKey::new(KeypairData::Ed25519(pair), "token").expect("a key");
-        let asked = Arc::new(AtomicU32::new(0));
-        let count = asked.clone();
+        let query = Arc::new(AtomicU32::new(0));
+        let count = query.clone();
         serve_agent(&socket, move |request| match request.split_first() {
             Some((&REQUEST_IDENTITIES, _)) => {
                 Some(encode_string(&[&[12, 0, 0, 0, 1][..], &encode_string(&blob), &encode_string(b"a token")].concat()))
@@ -80,7 +80,7 @@ impl SecurityKeyAgent {
             }
             _ => Some(FAILURE_REPLY.to_vec()),
         });
-        SecurityKeyAgent { socket, public_key_line: public, sign_requests: asked }
+        SecurityKeyAgent { socket, public_key_line: public, sign_requests: query }
     }
 }
 

@@ -63,7 +63,7 @@ async fn cert_authority_covers_only_its_hosts() {
     let mut signed = CertifiedServer::start();
     let known = signed.cert_authority_line();
     signed.assert_connects(&known).await;
-    for (ca, names, more, says) in [
+    for (ca, names, more, expected) in [
         ("ca", "elsewhere,*.example", &[][..], "it is not for 127.0.0.1: it names elsewhere, *.example"),
         ("ca", "127.0.0.1", &["-V", "20200101000000Z:20210101000000Z"][..], "it expired on 2021-01-01 00:00 UTC"),
         ("ca", "127.0.0.1", &["-V", "20990101000000Z:20991231000000Z"][..], "it is not valid before 2099-01-01 00:00 UTC"),
@@ -75,7 +75,7 @@ async fn cert_authority_covers_only_its_hosts() {
         signed.sshd.restart();
         let (what, _) = signed.refusal(&known).await;
         assert!(what.contains("is not known") && what.contains("certificate “box” (number 42, signed by SHA256:"), "{what}");
-        assert!(what.contains(says), "{what}");
+        assert!(what.contains(expected), "{what}");
         // As with OpenSSH, its plain key is good enough where it is known.
         signed.assert_connects(&format!("{known}{}", signed.sshd.known_hosts_line("ed25519"))).await;
     }
@@ -108,12 +108,12 @@ async fn revoked_key_is_refused_despite_certificate() {
     sshd.write("ssh_config", &format!("Host *\n RevokedHostKeys {}\n", sshd.path_string("list")));
     sshd.write("list", "# nothing\n");
     signed.assert_connects(&both).await;
-    for (text, says) in [(&key, "it revokes this key ("), (&signed.ca_public_key, "it revokes the authority SHA256:")] {
+    for (text, expected) in [(&key, "it revokes this key ("), (&signed.ca_public_key, "it revokes the authority SHA256:")] {
         sshd.write("list", &format!("# gone\n{text}"));
         let (what, _) = signed.refusal(&both).await;
-        assert!(what.contains(&format!("{}: {says}", sshd.path_string("list"))), "{what}");
+        assert!(what.contains(&format!("{}: {expected}", sshd.path_string("list"))), "{what}");
     }
-    for (spec, says) in [
+    for (spec, expected) in [
         (key.clone(), Some("it revokes this key (")),
         (format!("sha256: {key}"), Some("it revokes this key by its fingerprint")),
         ("serial: 40-50\n".to_owned(), Some("it revokes the certificate number 42 of the authority SHA256:")),
@@ -121,18 +121,18 @@ async fn revoked_key_is_refused_despite_certificate() {
         ("serial: 43\nid: other\n".to_owned(), None),
     ] {
         keygen(&spec);
-        match says {
-            Some(says) => {
+        match expected {
+            Some(expected) => {
                 let (what, _) = signed.refusal(&both).await;
-                assert!(what.contains(says), "{spec}: {what}");
+                assert!(what.contains(expected), "{spec}: {what}");
             }
             None => signed.assert_connects(&both).await,
         }
     }
-    for (bytes, says) in [("garbage\n", "line 1 is not a public key"), ("SSHKRL\n\0\0", "damaged")] {
+    for (bytes, expected) in [("garbage\n", "line 1 is not a public key"), ("SSHKRL\n\0\0", "damaged")] {
         sshd.write("list", bytes);
         let error = sshd.fleet(vec![signed.host(&both)]).connect(0).await.err().expect("unreadable");
-        assert!(matches!(&error, RemoteError::InvalidConfig { what, .. } if what.contains(says)), "{error}");
+        assert!(matches!(&error, RemoteError::InvalidConfig { what, .. } if what.contains(expected)), "{error}");
     }
     std::fs::remove_file(sshd.path("list")).expect("removed");
     let error = sshd.fleet(vec![signed.host(&both)]).connect(0).await.err().expect("missing");
@@ -161,20 +161,20 @@ async fn certificate_is_requested_only_with_known_authority() {
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn known_hosts_command_supplies_key() {
     let sshd = Sshd::start();
-    let asked = sshd.path_string("asked");
-    let program = sshd.write("keys", &format!("#!/bin/sh\necho \"$@\" >>{asked}\ncat {}\n", sshd.path_string("printed")));
+    let query = sshd.path_string("asked");
+    let program = sshd.write("keys", &format!("#!/bin/sh\necho \"$@\" >>{query}\ncat {}\n", sshd.path_string("printed")));
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a program");
     sshd.write("printed", &sshd.known_hosts_line("ed25519"));
     let mut host = sshd.host("gpu01");
     host.ssh.known_hosts_file = Some(sshd.write("empty", ""));
-    let lines = || std::fs::read_to_string(&asked).expect("asked").lines().map(str::to_owned).collect::<Vec<_>>();
+    let lines = || std::fs::read_to_string(&query).expect("asked").lines().map(str::to_owned).collect::<Vec<_>>();
 
     sshd.write("ssh_config", &format!("Host *\n KnownHostsCommand {program} %H %p %n\n"));
     sshd.fleet(vec![host.clone()]).connect(0).await.expect("the command knows it").close().await;
     let port = sshd.port;
     assert_eq!(lines(), [format!("[127.0.0.1]:{port} {port} gpu01")], "asked once, as nothing depends on the key");
 
-    std::fs::remove_file(&asked).expect("removed");
+    std::fs::remove_file(&query).expect("removed");
     sshd.write("ssh_config", &format!("Host *\n KnownHostsCommand {program} %I %t %f %K %%\n"));
     sshd.fleet(vec![host.clone()]).connect(0).await.expect("the command knows it").close().await;
     let key = std::fs::read_to_string(sshd.path("host_ed25519.pub")).expect("a key");
@@ -188,8 +188,8 @@ async fn known_hosts_command_supplies_key() {
     let (what, hint) = expect_refusal(sshd.fleet(vec![host.clone()]).connect(0).await);
     assert!(what.contains("KnownHostsCommand:1 has ssh-ed25519") && hint.contains("must print the new key"), "{what} {hint}");
 
-    let place = "~/ssh_config:2";
-    for (program, says) in [
+    let location = "~/ssh_config:2";
+    for (program, expected) in [
         ("/bin/sh -c \"echo sorry >&2; exit 3\"", "status 3; it printed “sorry”"),
         ("/no/such/program", "could not be started"),
         ("keys", "absolute path"),
@@ -197,7 +197,7 @@ async fn known_hosts_command_supplies_key() {
         sshd.write("ssh_config", &format!("Host *\n KnownHostsCommand {program}\n"));
         let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("it fails");
         let what = error.to_string();
-        assert!(matches!(error, RemoteError::InvalidConfig { .. }) && what.contains(says) && what.contains(place), "{what}");
+        assert!(matches!(error, RemoteError::InvalidConfig { .. }) && what.contains(expected) && what.contains(location), "{what}");
     }
 }
 
@@ -218,8 +218,8 @@ async fn concurrent_new_keys_are_recorded_or_write_error_shown() {
     host.ssh.known_hosts_file = Some(sshd.path_string("file/known_hosts"));
     let fleet = orchestrate::remote::SshFleet::new(vec![host], sshd.settings(&person));
     fleet.connect(0).await.expect("accepted").close().await;
-    let told = person.notices();
-    assert!(told.len() == 1 && told[0].contains("cannot write") && told[0].contains("file/known_hosts"), "{told:?}");
+    let output = person.notices();
+    assert!(output.len() == 1 && output[0].contains("cannot write") && output[0].contains("file/known_hosts"), "{output:?}");
     // While the program runs, the host has to show the same key again.
     fleet.connect(0).await.expect("the same key").close().await;
     std::fs::remove_file(sshd.path("host_ed25519")).expect("removed");

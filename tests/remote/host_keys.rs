@@ -35,8 +35,8 @@ async fn accept_new_records_key_once() {
     assert!(hosts.iter().all(Result::is_ok));
     let text = std::fs::read_to_string(sshd.path("new/known_hosts")).expect("written");
     assert_eq!(text, sshd.known_hosts_line("ed25519"));
-    let told = person.notices();
-    assert!(told.len() == 1 && told[0].contains("SHA256:") && told[0].contains("new/known_hosts"), "{told:?}");
+    let output = person.notices();
+    assert!(output.len() == 1 && output[0].contains("SHA256:") && output[0].contains("new/known_hosts"), "{output:?}");
     host.ssh.host_key_checking = Some(HostKeyChecking::Strict);
     sshd.fleet(vec![host]).connect(0).await.expect("known now");
 }

@@ -124,10 +124,11 @@ pub(crate) async fn start_auth_server(files: &Sshd, factors: &'static [AuthFacto
     let quick = std::time::Duration::from_millis(10);
     let config = Arc::new(Config { keys: vec![key], methods, auth_rejection_time: quick, ..Config::default() });
     let seen = Arc::<Mutex<ServerLog>>::default();
-    let doors = seen.clone();
+    let listeners = seen.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let door = AuthServer { auth_rules: AuthRules { factors, single_use_codes: once }, factor_index: 0, server_log: doors.clone() };
+            let door =
+                AuthServer { auth_rules: AuthRules { factors, single_use_codes: once }, factor_index: 0, server_log: listeners.clone() };
             if let Ok(session) = russh::server::run_stream(config.clone(), stream, door).await {
                 tokio::spawn(session);
             }
@@ -266,8 +267,8 @@ async fn one_code_serves_all_hosts() {
         let fleet = SshFleet::new(vec![host.clone(); 3], files.settings(&person));
         assert_eq!(connect_all_failures(&fleet, 3).await, Vec::<String>::new(), "{factors:?}");
         assert_eq!(attempted_answers(&seen), [CODES[0], CODES[0], CODES[0], SECRET, SECRET, SECRET], "{factors:?}");
-        let asked = person.questions();
-        assert!(asked.len() == 2 && asked[1].starts_with("[2JVerification code (") && !asked[1].contains('\u{1b}'), "{asked:?}");
+        let query = person.questions();
+        assert!(query.len() == 2 && query[1].starts_with("[2JVerification code (") && !query[1].contains('\u{1b}'), "{query:?}");
         assert!(person.notices().iter().any(|t| t == "gpu01: Your token is wanted"), "{:?}", person.notices());
     }
 }
@@ -283,8 +284,8 @@ async fn single_use_code_is_prompted_per_host() {
     fleet.connect(1).await.expect("the second is asked for when the first was refused");
     fleet.connect(2).await.expect("the third is asked for at once");
     fleet.connect(3).await.expect("the fourth, too");
-    let asked = person.questions();
-    assert_eq!(asked.len(), 5, "one password, four codes: {asked:?}");
+    let query = person.questions();
+    assert_eq!(query.len(), 5, "one password, four codes: {query:?}");
     let codes: Vec<String> = attempted_answers(&seen).into_iter().filter(|t| t != SECRET).collect();
     assert_eq!(codes, [CODES[0], CODES[0], CODES[1], CODES[2], CODES[3]], "one is refused, and no more");
 }
@@ -299,8 +300,8 @@ async fn echo_prompts_are_asked_visibly() {
     let mut settings = files.settings(&person);
     settings.env = Arc::new(|name| (name == "RIGHT").then(|| SECRET.to_owned()));
     SshFleet::new(vec![host], settings).connect(0).await.expect("variable and person together");
-    let asked = person.questions();
-    assert!(asked.len() == 1 && asked[0].starts_with("in the open: Token (") && asked[0].contains("@gpu01"), "{asked:?}");
+    let query = person.questions();
+    assert!(query.len() == 1 && query[0].starts_with("in the open: Token (") && query[0].contains("@gpu01"), "{query:?}");
 }
 
 #[tokio::test]

@@ -33,10 +33,10 @@ async fn gang_runs_on_ipv6_only_hosts() {
         port = sshd.port
     );
     let file = sshd.write("inventory.yaml", &text);
-    for (command, says) in [("up", "met at ::1"), ("ps", "ended: exit 0"), ("down", "a")] {
+    for (command, expected) in [("up", "met at ::1"), ("ps", "ended: exit 0"), ("down", "a")] {
         let out = run_orchestrate(&sshd, &[command, &file]);
         let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-        assert!(out.status.success() && text.contains(says), "{command}: {:?}\n{text}", out.status);
+        assert!(out.status.success() && text.contains(expected), "{command}: {:?}\n{text}", out.status);
     }
     assert!(!sshd.path("run/six").exists(), "nothing is left");
 }

@@ -37,24 +37,24 @@ async fn exec_stream_pty_work_with_any_login_shell() {
             host.open_stream(&shell_command("while read -r line; do printf '<%s>\\n' \"$line\"; done; echo over")).await.expect("a stream");
         stream.input.send("it's !x\n".into()).await.expect("it reads");
         drop(stream.input);
-        let mut said = String::new();
+        let mut output = String::new();
         while let Some(bytes) = stream.output.recv().await {
-            said.push_str(&String::from_utf8_lossy(&bytes.expect("no error")));
+            output.push_str(&String::from_utf8_lossy(&bytes.expect("no error")));
         }
-        assert_eq!(said, "<it's !x>\nover\n", "{shell}");
+        assert_eq!(output, "<it's !x>\nover\n", "{shell}");
 
         // A person's program, with a terminal and without one.
         for terminal in [None, Some(PtySpec { term: "xterm".to_owned(), columns: 80, rows: 24 })] {
             let script = "printf '%s|' 'it'\\''s !x' '{a,b}'; read -r word; echo \"<$word>\"; exit 5";
             let mut talk = host.open_interactive(&shell_command(script), terminal.clone()).await.expect("it starts");
             talk.input.send(ChannelInput::Bytes("typed\n".into())).await.expect("it reads");
-            let mut said = String::new();
+            let mut output = String::new();
             while let Some(piece) = talk.output.recv().await {
                 if let OutputChunk::Stdout(bytes) = piece {
-                    said.push_str(&String::from_utf8_lossy(&bytes));
+                    output.push_str(&String::from_utf8_lossy(&bytes));
                 }
             }
-            assert!(said.contains("it's !x|{a,b}|") && said.contains("<typed>"), "{shell} {terminal:?}: {said:?}");
+            assert!(output.contains("it's !x|{a,b}|") && output.contains("<typed>"), "{shell} {terminal:?}: {output:?}");
             assert_eq!(talk.exit.await.expect("its end").expect("a status"), 5, "{shell} {terminal:?}");
         }
         host.close().await;
@@ -88,11 +88,11 @@ async fn run_works_with_any_login_shell() {
     for shell in SHELLS {
         let sshd = sshd_with_shell(shell);
         let file = write_inventory(&sshd);
-        for (command, says) in [("up", "it's me"), ("ps", "ended: exit 0"), ("exec", "it's !x {a,b}"), ("down", "gpu01")] {
+        for (command, expected) in [("up", "it's me"), ("ps", "ended: exit 0"), ("exec", "it's !x {a,b}"), ("down", "gpu01")] {
             let words: &[&str] = if command == "exec" { &["exec", &file, "--", "echo", "it's !x {a,b}"] } else { &[command, &file] };
             let out = run_orchestrate(&sshd, words);
             let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-            assert!(out.status.success() && text.contains(says), "{shell}: {command}: {:?}\n{text}", out.status);
+            assert!(out.status.success() && text.contains(expected), "{shell}: {command}: {:?}\n{text}", out.status);
         }
         assert!(!sshd.path("run/shells").exists(), "{shell}: nothing is left");
     }

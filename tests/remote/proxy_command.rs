@@ -106,7 +106,7 @@ async fn ssh_proxy_command_works_also_for_jump_hosts() {
 async fn proxy_command_failure_reports_origin_status_stderr() {
     let _quiet = MACHINE_LOCK.read().await;
     let sshd = Sshd::start();
-    for (command, says) in [
+    for (command, expected) in [
         ("echo no route to the bastion >&2; exit 7", &["status 7", "no route to the bastion"][..]),
         ("kill -9 $$", &["killed by signal 9"]),
         ("echo what is this; echo; cat >/dev/null; exit 3", &["what is this"]),
@@ -124,9 +124,9 @@ async fn proxy_command_failure_reports_origin_status_stderr() {
         let error = sshd.fleet(vec![host]).connect(0).await.err().expect("no way");
         let what = error.to_string();
         assert!(matches!(error, RemoteError::Lost { .. }), "{command}: {error:?}");
-        let place = "~/ssh_config:3";
-        assert!(what.contains("ProxyCommand `sh -c") && what.contains(place), "{command}: {what}");
-        assert!(says.iter().all(|s| what.contains(s)), "{command}: {what}");
+        let location = "~/ssh_config:3";
+        assert!(what.contains("ProxyCommand `sh -c") && what.contains(location), "{command}: {what}");
+        assert!(expected.iter().all(|s| what.contains(s)), "{command}: {what}");
         assert!(error.hint().contains("by hand"), "{command}: {}", error.hint());
         assert!(started.elapsed() < Duration::from_secs(30), "{command}: {:?}", started.elapsed());
         wait_until_proxies_end(&sshd).await;

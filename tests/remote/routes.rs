@@ -37,7 +37,7 @@ async fn ssh_config_can_supply_every_setting() {
 async fn invalid_ssh_config_is_reported_with_line() {
     let sshd = Sshd::start();
     let host = sshd.host("gpu01");
-    for (config, says) in [
+    for (config, expected) in [
         ("Host *\n NoSuchWord yes\n", "ssh_config:2: unknown keyword `nosuchword`"),
         (
             "Host *\n Port 0\n Compression perhaps\n",
@@ -63,7 +63,7 @@ async fn invalid_ssh_config_is_reported_with_line() {
     ] {
         sshd.write("ssh_config", config);
         let error = sshd.fleet(vec![host.clone()]).connect(0).await.err().expect("not followed");
-        assert!(matches!(error, RemoteError::InvalidConfig { .. }) && error.to_string().contains(says), "{config}: {error}");
+        assert!(matches!(error, RemoteError::InvalidConfig { .. }) && error.to_string().contains(expected), "{config}: {error}");
         assert!(!error.hint().is_empty());
     }
     let mut settings = sshd.settings(&Arc::new(ScriptedPrompt::without_answers()));
@@ -72,8 +72,8 @@ async fn invalid_ssh_config_is_reported_with_line() {
     SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.expect("whatever the command says, the user is another");
     sshd.write("ssh_config", "Host *\nMatch exec true\n Port 1\n");
     let error = SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.err().expect("no ssh");
-    let says = "ssh_config:2: `Match exec` needs `ssh` to evaluate it, and there is no `ssh` on PATH";
-    assert!(error.to_string().contains(says) && error.hint().contains("openssh-client"), "{error}");
+    let expected = "ssh_config:2: `Match exec` needs `ssh` to evaluate it, and there is no `ssh` on PATH";
+    assert!(error.to_string().contains(expected) && error.hint().contains("openssh-client"), "{error}");
     let mut without = host.clone();
     without.ssh.config_file = Some("none".to_owned());
     settings.config_file = None;
@@ -104,11 +104,11 @@ async fn ssh_g_runs_only_when_needed() {
         let mut settings = sshd.settings(&Arc::new(ScriptedPrompt::without_answers()));
         settings.search_path = Some(sshd.path("bin").into());
         let fleet = SshFleet::new(hosts.clone(), settings);
-        let asked = sshd.path("asked");
+        let query = sshd.path("asked");
         async move {
             let all = futures_util::future::join_all((0..4).map(|i| fleet.connect(i))).await;
             let in_: Vec<bool> = all.iter().map(Result::is_ok).collect();
-            (in_, std::fs::read_to_string(asked).expect("written").lines().count())
+            (in_, std::fs::read_to_string(query).expect("written").lines().count())
         }
     };
     let key = format!("IdentityFile {}\n", sshd.path_string("id"));

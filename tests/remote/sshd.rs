@@ -219,11 +219,11 @@ impl Drop for Sshd {
 /// A port on loopback where connecting hangs: its queue is full and nobody takes from it.
 pub(crate) fn full_backlog_port() -> (Vec<socket2::Socket>, u16) {
     let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
-    let door = new();
-    door.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
-    door.listen(0).expect("listens");
-    let address = door.local_addr().expect("bound");
-    let mut sockets = vec![door];
+    let listener = new();
+    listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
+    listener.listen(0).expect("listens");
+    let address = listener.local_addr().expect("bound");
+    let mut sockets = vec![listener];
     for _ in 0..4 {
         let socket = new();
         socket.set_nonblocking(true).expect("set");

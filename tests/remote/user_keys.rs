@@ -74,7 +74,7 @@ async fn unaccepted_key_prompts_no_passphrase() {
 async fn unusable_key_file_is_reported_with_fix() {
     let sshd = Sshd::start();
     let mut host = sshd.host("gpu01");
-    let mut said = |identity: String| {
+    let mut output = |identity: String| {
         host.ssh.identity_files = vec![identity];
         let fleet = sshd.fleet(vec![host.clone()]);
         async move {
@@ -83,15 +83,15 @@ async fn unusable_key_file_is_reported_with_fix() {
             format!("{error}\n{}", error.hint())
         }
     };
-    let text = said("~/nowhere".to_owned()).await;
+    let text = output("~/nowhere".to_owned()).await;
     assert!(text.contains(&sshd.path_string("nowhere")) && text.contains("no such file"), "{text}");
     run_command("cp", &[&sshd.path_string("id"), &sshd.path_string("open")]);
     run_command("chmod", &["644", &sshd.path_string("open")]);
-    let text = said("open".to_owned()).await;
+    let text = output("open".to_owned()).await;
     assert!(text.contains("0644") && text.contains("chmod 600"), "{text}");
     sshd.write("junk", "hello");
     run_command("chmod", &["600", &sshd.path_string("junk")]);
-    let text = said("junk".to_owned()).await;
+    let text = output("junk".to_owned()).await;
     assert!(text.contains("not a usable private key"), "{text}");
 }
 
@@ -105,9 +105,9 @@ async fn world_readable_key_is_reported_with_line_and_fix() {
     run_command("chmod", &["640", &sshd.path_string("wide")]);
     sshd.write("ssh_config", "# mine\nHost *\n  IdentityFile ~/wide\n  IdentityFile ~/gone\n");
     let (what, hint) = expect_refusal(sshd.fleet(vec![host.clone()]).connect(0).await);
-    let says =
+    let expected =
         "the server accepts publickey; ~/ssh_config:3: ~/wide can be read by others (mode 0640); ~/ssh_config:4: could not read ~/gone:";
-    assert!(what.contains(says), "{what}");
+    assert!(what.contains(expected), "{what}");
     assert_eq!(hint, format!("chmod 600 {}", sshd.path_string("wide")));
     run_command("sh", &["-c", &hint]);
     sshd.fleet(vec![host]).connect(0).await.expect("the command mends it");
@@ -168,13 +168,13 @@ async fn unusable_user_certificate_is_reported() {
     sshd.write("ssh_config", &format!("Host *\n{files}"));
     let (what, _) = expect_refusal(sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await);
     assert!(what.starts_with("key refused (tried ~/id-cert.pub (not valid now), ~/id)"), "{what}");
-    for says in [
+    for expected in [
         "~/other-cert.pub: its key is neither in a file nor in the agent",
         "~/stranger-cert.pub is a host certificate, not a user certificate",
         "~/junk is not a certificate",
         "could not read ~/missing: no such file",
     ] {
-        assert!(what.contains(says), "{says}: {what}");
+        assert!(what.contains(expected), "{expected}: {what}");
     }
 }
 

@@ -7,11 +7,11 @@ use crate::inventory::yaml_tree::YamlKind;
 impl Evaluator<'_> {
     /// Worker processes a host, where they are known.
     pub(in crate::inventory) fn nproc_per_node(&self) -> Option<u32> {
-        let place = self.inputs.tree.get_path(&["launch", "nproc_per_node"]).map_or(&self.inputs.tree.location, |node| &node.location);
+        let location = self.inputs.tree.get_path(&["launch", "nproc_per_node"]).map_or(&self.inputs.tree.location, |node| &node.location);
         if self.unequal_gpu_counts().is_some() {
             return None;
         }
-        match self.memoize("nproc_per_node", place, |scope| scope.nproc_value(place)) {
+        match self.memoize("nproc_per_node", location, |scope| scope.nproc_value(location)) {
             TemplateValue::Known(value) => u32::try_from(value).ok(),
             TemplateValue::Unknown(_) | TemplateValue::Invalid => None,
         }
@@ -68,7 +68,7 @@ impl Evaluator<'_> {
         if let Some(all) = self.unequal_gpu_counts() {
             return NprocValue::PerHost(all);
         }
-        let place = self.inputs.tree.get("launch").unwrap_or(self.inputs.tree).location.child("nproc_per_node");
+        let location = self.inputs.tree.get("launch").unwrap_or(self.inputs.tree).location.child("nproc_per_node");
         let mut all = Vec::new();
         for host in 0..self.inputs.host_names.len() {
             match self.gpu_count(host) {
@@ -79,17 +79,17 @@ impl Evaluator<'_> {
         let least = all.iter().copied().min().unwrap_or(0);
         if let Some(other) = all.iter().position(|gpus| *gpus != all.first().copied().unwrap_or(0)) {
             let (first, name) = (self.host_name(0), self.host_name(other));
-            let says = format!(
+            let message = format!(
                 "{first} gives {} GPUs and {name} gives {}, and `with: {}` needs one number for all hosts: there is no default",
                 all.first().unwrap_or(&0),
                 all.get(other).unwrap_or(&0),
                 self.launcher_name()
             );
-            self.report(&place, says, format!("set launch.nproc_per_node, at most {least}, or make the hosts' gpus equal"));
+            self.report(&location, message, format!("set launch.nproc_per_node, at most {least}, or make the hosts' gpus equal"));
             return NprocValue::Invalid;
         }
         if least == 0 {
-            self.report(&place, "the hosts have no GPUs: there is no default", "set launch.nproc_per_node");
+            self.report(&location, "the hosts have no GPUs: there is no default", "set launch.nproc_per_node");
             return NprocValue::Invalid;
         }
         NprocValue::Known(least)

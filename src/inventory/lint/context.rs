@@ -12,13 +12,15 @@ pub(super) struct LintContext<'a> {
     pub(super) host_nodes: &'a [YamlNode],
     pub(super) launcher: String,
     pub(super) host_count: usize,
+    /// GPUs that a node of the SLURM job has; `None`: no such job.
+    pub(super) slurm_gpus: Option<u32>,
     pub(super) findings: Vec<(&'static str, InventoryProblem)>,
 }
 
 impl LintContext<'_> {
-    pub(super) fn report(&mut self, lint: &'static str, place: &SourceLocation, says: impl Into<String>, hint: impl Into<String>) {
-        let says = format!("{} [{lint}]", says.into());
-        self.findings.push((lint, place.problem(says, hint)));
+    pub(super) fn report(&mut self, lint: &'static str, location: &SourceLocation, message: impl Into<String>, hint: impl Into<String>) {
+        let message = format!("{} [{lint}]", message.into());
+        self.findings.push((lint, location.problem(message, hint)));
     }
 
     /// Whether several launchers of torch's kind wait for each other.

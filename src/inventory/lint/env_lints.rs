@@ -49,46 +49,46 @@ pub(super) fn lint_env(context: &mut LintContext<'_>) {
     let all = collect_variables(context);
     let value = |name: &str| all.iter().find(|v| v.name == name).map(|v| v.text.as_str());
     for variable in &all {
-        let EnvVariable { name, text, location: place, .. } = variable;
+        let EnvVariable { name, text, location: source, .. } = variable;
         if name == "CUDA_VISIBLE_DEVICES" {
             lint_visible_devices(context, variable);
         }
         if name == "TORCH_CUDA_ARCH_LIST" && lacks_hopper(text) {
-            context.report("cuda-arch-list", place, ARCH_MESSAGE, ARCH_HINT);
+            context.report("cuda-arch-list", source, ARCH_MESSAGE, ARCH_HINT);
         }
         if let Some((_, new)) = RENAMED_VARIABLES.iter().find(|(old, _)| old == name) {
-            context.report("renamed-variable", place, format!("`{name}` was renamed: newer versions ignore it"), format!("write {new}"));
+            context.report("renamed-variable", source, format!("`{name}` was renamed: newer versions ignore it"), format!("write {new}"));
         }
         if DEBUG_VARIABLES.iter().any(|(key, on)| key == name && on == text) {
-            let says = format!("`{name}={text}` is a debugging aid: it slows every run");
-            context.report("nccl-diagnosis-left", place, says, "remove it after debugging");
+            let message = format!("`{name}={text}` is a debugging aid: it slows every run");
+            context.report("nccl-diagnosis-left", source, message, "remove it after debugging");
         }
         if name == "GLOO_SOCKET_IFNAME" && text.contains(['^', '=']) {
-            let says = "gloo expects the name of one interface: ^ and = work only for NCCL";
-            context.report("gloo-ifname-syntax", place, says, "write the name only, or remove it: orchestrate detects it on each host");
+            let message = "gloo expects the name of one interface: ^ and = work only for NCCL";
+            context.report("gloo-ifname-syntax", source, message, "write the name only, or remove it: orchestrate detects it on each host");
         }
         if name == "NCCL_DEBUG" && matches!(text.as_str(), "INFO" | "TRACE") && value("NCCL_DEBUG_FILE").is_none() {
-            let says = format!("NCCL_DEBUG={text} writes hundreds of lines per rank into its log");
-            context.report("nccl-debug-stdout", place, says, "set NCCL_DEBUG_FILE: /tmp/nccl.%h.%p as well, or NCCL_DEBUG: WARN");
+            let message = format!("NCCL_DEBUG={text} writes hundreds of lines per rank into its log");
+            context.report("nccl-debug-stdout", source, message, "set NCCL_DEBUG_FILE: /tmp/nccl.%h.%p as well, or NCCL_DEBUG: WARN");
         }
         if name == "TORCH_NCCL_BLOCKING_WAIT" && text == "1" {
-            let says = "blocking waits make the CPU wait for every collective";
-            context.report("blocking-wait", place, says, "remove it: TORCH_NCCL_ASYNC_ERROR_HANDLING ends a rank that waits too long");
+            let message = "blocking waits make the CPU wait for every collective";
+            context.report("blocking-wait", source, message, "remove it: TORCH_NCCL_ASYNC_ERROR_HANDLING ends a rank that waits too long");
         }
         if name == "XLA_PYTHON_CLIENT_MEM_FRACTION" && value("XLA_PYTHON_CLIENT_PREALLOCATE").is_some_and(|v| v == "false") {
-            let says = "the fraction applies to preallocated memory, but preallocation is off";
-            context.report("xla-mem-fraction", place, says, "remove one of the two");
+            let message = "the fraction applies to preallocated memory, but preallocation is off";
+            context.report("xla-mem-fraction", source, message, "remove one of the two");
         }
         if name.starts_with("SLURM_") {
-            let says = format!("`{name}` makes programs detect SLURM");
-            context.report("slurm-env", place, says, "remove it");
+            let message = format!("`{name}` makes programs detect SLURM");
+            context.report("slurm-env", source, message, "remove it");
         }
         if matches!(name.as_str(), "http_proxy" | "https_proxy" | "all_proxy" | "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY")
             && value("no_proxy").or_else(|| value("NO_PROXY")).is_none()
             && context.host_count > 1
         {
-            let says = "without an exception for the hosts, gRPC (JAX's coordinator) uses the proxy and hangs";
-            context.report("proxy-without-no-proxy", place, says, "set no_proxy to the hosts' addresses as well");
+            let message = "without an exception for the hosts, gRPC (JAX's coordinator) uses the proxy and hangs";
+            context.report("proxy-without-no-proxy", source, message, "set no_proxy to the hosts' addresses as well");
         }
     }
 }
@@ -108,26 +108,26 @@ pub(super) fn lacks_hopper(list: &str) -> bool {
 
 /// CUDA_VISIBLE_DEVICES by hand: GPUs that are not there, fewer than processes, or a list where `gpus` belongs.
 fn lint_visible_devices(context: &mut LintContext<'_>, variable: &EnvVariable) {
-    let EnvVariable { text, location: place, host, .. } = variable;
+    let EnvVariable { text, location: source, host, .. } = variable;
     let list: Option<Vec<u32>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
     let hosts: Vec<usize> = host.map_or_else(|| (0..context.host_count).collect(), |host| vec![host]);
     let given = hosts.iter().filter_map(|host| context.evaluator.gpu_count(*host)).filter(|gpus| *gpus > 0).min();
     if let (Some(list), Some(given)) = (&list, given)
         && let Some(beyond) = list.iter().find(|index| **index >= given)
     {
-        let says = format!("GPU {beyond} does not exist: hosts have {given}, numbered from 0 (CUDA error: invalid device ordinal)");
-        return context.report("device-ordinal", place, says, "remove it: CUDA numbers the GPUs of each host from 0");
+        let message = format!("GPU {beyond} does not exist: hosts have {given}, numbered from 0 (CUDA error: invalid device ordinal)");
+        return context.report("device-ordinal", source, message, "remove it: CUDA numbers the GPUs of each host from 0");
     }
     let nproc = context.job.nproc_per_node.unwrap_or(0) as usize;
     if let Some(list) = list.filter(|list| list.len() < nproc && context.launcher != "script") {
-        let says = format!("{} GPUs are visible to {nproc} processes", list.len());
-        return context.report("device-ordinal", place, says, "remove it, or lower launch.nproc_per_node");
+        let message = format!("{} GPUs are visible to {nproc} processes", list.len());
+        return context.report("device-ordinal", source, message, "remove it, or lower launch.nproc_per_node");
     }
-    let says = "every process sees these GPUs, and preflight does not check them";
+    let message = "every process sees these GPUs, and preflight does not check them";
     context.report(
         "cuda-visible-devices",
-        place,
-        says,
+        source,
+        message,
         "select GPUs with hosts[].gpus or container.gpus; `with: processes`, gpu_visibility: own gives each process its own",
     );
 }

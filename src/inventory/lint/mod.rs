@@ -1,12 +1,14 @@
 //! Lints: what is no error, but has cost people runs. Each has a name, a severity that the inventory and `--deny` change, a reason and a fix.
 //!
-//! The table is the only list of names; what each looks for stands in `text` (scripts), `env` (variables) and `shape` (the rest). Where a
+//! The table is the only list of names; what each looks for stands in `shell_lints` (scripts), `env_lints` (variables), `slurm_lints` and `settings_lints` (the rest). Where a
 //! trap of the guides is impossible here (flags typed twice, ids made on each host, waiting by the clock) there is no lint.
 
 mod context;
 mod env_lints;
 mod settings_lints;
 mod shell_lints;
+mod slurm_lints;
+mod task_lints;
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +33,7 @@ pub enum LintSeverity {
 use LintSeverity::{Allow, Deny, Warn};
 
 /// Every lint with the severity that it has where nobody changed it, in the order of its name.
-pub(crate) const LINTS: [(&str, LintSeverity); 42] = [
+pub(crate) const LINTS: [(&str, LintSeverity); 49] = [
     ("background-command", Warn),
     ("blocking-wait", Warn),
     ("c10d-node-rank", Warn),
@@ -44,6 +46,7 @@ pub(crate) const LINTS: [(&str, LintSeverity); 42] = [
     ("gloo-ifname-syntax", Deny),
     ("hard-coded-rank", Warn),
     ("host-access", Warn),
+    ("hostname-ip", Warn),
     ("idle-command", Warn),
     ("ipc-host", Warn),
     ("jax-devices-by-hand", Warn),
@@ -55,14 +58,20 @@ pub(crate) const LINTS: [(&str, LintSeverity); 42] = [
     ("network-not-host", Warn),
     ("no-errexit", Warn),
     ("no-gate", Warn),
+    ("pip-without-unless", Warn),
     ("processes-by-hand", Warn),
     ("proxy-without-no-proxy", Warn),
     ("rdzv-id-date", Warn),
     ("redirected-output", Warn),
+    ("relative-path", Warn),
     ("renamed-variable", Warn),
     ("sbatch-in-script", Warn),
     ("short-grace", Allow),
     ("slurm-env", Warn),
+    ("slurm-export-list", Warn),
+    ("slurm-gpus-total", Warn),
+    ("slurm-nproc", Warn),
+    ("slurm-ntasks", Deny),
     ("small-shm", Warn),
     ("tail-many", Warn),
     ("torch-distributed-launch", Warn),
@@ -141,6 +150,10 @@ impl Inventory {
     }
 
     fn run_all_lints(&self, runtime: &RuntimeValues) -> Result<Vec<(&'static str, InventoryProblem)>, Vec<InventoryProblem>> {
+        if self.hosts.is_empty() && self.slurm.is_some() {
+            let view = self.slurm_view();
+            return view.run_all_lints(&view.slurm_values());
+        }
         let job = self.job(runtime)?;
         let facts = EvalInputs {
             tree: &self.merged.tree,
@@ -159,11 +172,14 @@ impl Inventory {
             host_nodes: &self.merged.host_nodes,
             launcher: scope.launcher_name(),
             host_count: self.hosts.len(),
+            slurm_gpus: self.slurm.as_ref().map(|slurm| slurm.gpus_per_node),
             findings: Vec::new(),
         };
         shell_lints::lint_launch_text(&mut look);
         env_lints::lint_env(&mut look);
         settings_lints::lint_settings(&mut look);
+        task_lints::lint_tasks(&mut look);
+        slurm_lints::lint_slurm(&mut look);
         Ok(look.findings)
     }
 }

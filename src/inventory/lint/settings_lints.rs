@@ -22,17 +22,17 @@ fn lint_addresses(context: &mut LintContext<'_>) {
         return;
     };
     let YamlKind::Scalar { text, .. } = &context.evaluator.evaluate(node, Some(0)).kind else { return };
-    let (text, place) = (text.clone(), node.location.clone());
+    let (text, location) = (text.clone(), node.location.clone());
     match text.parse::<IpAddr>() {
         Err(_) => {
-            let says = format!("`{text}` is a name: each host resolves it, some to 127.0.1.1");
-            context.report("master-name", &place, says, "write the IP address, or remove it: orchestrate detects it");
+            let message = format!("`{text}` is a name: each host resolves it, some to 127.0.1.1");
+            context.report("master-name", &location, message, "write the IP address, or remove it: orchestrate detects it");
         }
         Ok(address) if address.is_loopback() => {
             let own = |host: usize| context.evaluator.inputs().fabric_addresses.get(host).copied().flatten();
             if (1..context.host_count).any(|host| own(host) != own(0)) {
-                let says = format!("on the other hosts {text} is the host itself, not the master");
-                context.report("master-loopback", &place, says, "write the address at which the other hosts reach the master");
+                let message = format!("on the other hosts {text} is the host itself, not the master");
+                context.report("master-loopback", &location, message, "write the address at which the other hosts reach the master");
             }
         }
         Ok(_) => {}
@@ -48,28 +48,29 @@ fn lint_container(context: &mut LintContext<'_>) {
         _ => "~/.orchestrate".to_owned(),
     };
     for setting in container.host_exposures(&run_dir) {
-        let says = format!("with {} a rank can become root on its host, or forge what the host reports about the run", shorten(&setting));
-        context.report("host-access", &block, says, "remove it or mount less; otherwise the ranks must be as trusted as the ssh user");
+        let message =
+            format!("with {} a rank can become root on its host, or forge what the host reports about the run", shorten(&setting));
+        context.report("host-access", &block, message, "remove it or mount less; otherwise the ranks must be as trusted as the ssh user");
     }
     let nproc = context.job.nproc_per_node.unwrap_or(2);
     if let Some(size) = parse_size(&container.shm_size).filter(|size| *size < 1 << 30 && nproc > 1)
         && container.gpus != crate::inventory::ContainerGpus::None
     {
-        let says = format!("{} MiB of /dev/shm for {nproc} processes: NCCL and data loaders die with bus errors", size >> 20);
-        context.report("small-shm", &at(context, "shm_size"), says, "remove it: the default of 32g is only used as far as needed");
+        let message = format!("{} MiB of /dev/shm for {nproc} processes: NCCL and data loaders die with bus errors", size >> 20);
+        context.report("small-shm", &at(context, "shm_size"), message, "remove it: the default of 32g is only used as far as needed");
     }
     if container.docker_args.iter().any(|arg| arg == "--ipc=host") {
-        let says = "with ipc: host shm_size has no effect, and files of a killed rank stay in the host's /dev/shm";
-        context.report("ipc-host", &at(context, "args"), says, "remove it: the container then has its own /dev/shm of shm_size");
+        let message = "with ipc: host shm_size has no effect, and files of a killed rank stay in the host's /dev/shm";
+        context.report("ipc-host", &at(context, "args"), message, "remove it: the container then has its own /dev/shm of shm_size");
     }
     if container.network != "host" && context.host_count > 1 {
-        let says = format!("ranks of other hosts cannot reach a container on the network `{}`", container.network);
-        context.report("network-not-host", &at(context, "network"), says, "remove it: host is the default");
+        let message = format!("ranks of other hosts cannot reach a container on the network `{}`", container.network);
+        context.report("network-not-host", &at(context, "network"), message, "remove it: host is the default");
     }
     let tag = container.image.rsplit('/').next().unwrap_or_default();
     if context.host_count > 1 && !tag.contains('@') && (!tag.contains(':') || tag.ends_with(":latest")) {
-        let says = format!("`{}` differs by when each host pulled it", container.image);
-        context.report("unpinned-image", &at(context, "image"), says, "use a tag or a digest, so that all hosts run the same image");
+        let message = format!("`{}` differs by when each host pulled it", container.image);
+        context.report("unpinned-image", &at(context, "image"), message, "use a tag or a digest, so that all hosts run the same image");
     }
 }
 
@@ -79,17 +80,17 @@ fn lint_start(context: &mut LintContext<'_>) {
     if context.needs_rendezvous() && (launch.start == StartOrder::Together || launch.gate == StartGate::None) {
         let key = if launch.start == StartOrder::Together { "start" } else { "gate" };
         let at = key_location(context, &["launch", key]).unwrap_or_else(|| block.clone());
-        let says = "workers do not wait for the master's port: a worker that starts early gives up after a minute";
-        context.report("no-gate", &at, says, "remove it: workers then start when the master's port listens");
+        let message = "workers do not wait for the master's port: a worker that starts early gives up after a minute";
+        context.report("no-gate", &at, message, "remove it: workers then start when the master's port listens");
     }
     let seconds = launch.stop_grace.as_secs();
     if seconds < 30 && matches!(context.launcher.as_str(), "torchrun" | "accelerate" | "deepspeed") {
         let at = key_location(context, &["launch", "stop_grace"]).unwrap_or_else(|| block.clone());
-        let says = format!("after {seconds} s every rank is killed; torchrun itself gives its workers 30 s to save their work");
-        context.report("short-grace", &at, says, "use at least 30s, more if a checkpoint takes longer");
+        let message = format!("after {seconds} s every rank is killed; torchrun itself gives its workers 30 s to save their work");
+        context.report("short-grace", &at, message, "use at least 30s, more if a checkpoint takes longer");
     }
     if context.tree.get_path(&["launch", "master_port"]).is_none() && context.needs_rendezvous() {
-        let says = "every run without its own port uses 29500: two on one host collide (preflight reports it)";
-        context.report("undefined-port", &block, says, "set launch.master_port, or `auto`");
+        let message = "every run without its own port uses 29500: two on one host collide (preflight reports it)";
+        context.report("undefined-port", &block, message, "set launch.master_port, or `auto`");
     }
 }

@@ -16,7 +16,7 @@ struct ShellLint {
     hint: &'static str,
 }
 
-const SHELL_LINTS: [ShellLint; 17] = [
+const SHELL_LINTS: [ShellLint; 18] = [
     ShellLint {
         lint: "rdzv-id-date",
         pattern: r"--rdzv[-_]id[= ]\S*(\$\(|`)",
@@ -109,6 +109,13 @@ const SHELL_LINTS: [ShellLint; 17] = [
         hint: "remove the line: orchestrate sets these variables on every host",
     },
     ShellLint {
+        lint: "hostname-ip",
+        pattern: r"\bhostname\s+(--ip-address|--all-ip-addresses|-[iI])\b",
+        unless: "",
+        message: "hostname may answer 127.0.1.1, or an address that the other hosts do not reach",
+        hint: "use MASTER_ADDR or ORCH_MASTER_ADDR, which orchestrate sets on every host",
+    },
+    ShellLint {
         lint: "unquoted-glob",
         pattern: r#"(?m)\s--\S+[= ][^\s"']*\*[^\s"']*(\s|$)"#,
         unless: "",
@@ -195,7 +202,7 @@ fn lint_world_size_meaning(context: &mut LintContext<'_>, text: &str, location: 
 }
 
 /// A line of assignments that reaches no process: `A=1 B=2` alone.
-fn lint_unexported(context: &mut LintContext<'_>, text: &str, location: &SourceLocation) {
+pub(super) fn lint_unexported(context: &mut LintContext<'_>, text: &str, location: &SourceLocation) {
     let Ok(line) = Regex::new(r#"(?m)^[ \t]*((?:[A-Z][A-Z0-9_]*=(?:"[^"\n]*"|'[^'\n]*'|[^\s"'`]*)[ \t]*)+)$"#) else { return };
     let Ok(name) = Regex::new(r"([A-Z][A-Z0-9_]*)=") else { return };
     const EXPORTED_PREFIXES: [&str; 9] = ["TORCH_", "DS_", "NCCL_", "CUDA_", "HF_", "XLA_", "JAX_", "GLOO_", "OMP_"];
@@ -205,8 +212,8 @@ fn lint_unexported(context: &mut LintContext<'_>, text: &str, location: &SourceL
         let used = |name: &&str| is_match(text, &format!(r"\$\{{?{name}\b|export\s[^\n]*\b{name}\b"));
         let lost: Vec<&str> = names.iter().filter(|name| !used(name)).copied().collect();
         if meant && !lost.is_empty() && !is_match(text, r"(?m)^\s*set\s+-\w*a") {
-            let says = format!("{} set but not exported: programs do not see it", lost.join(", "));
-            context.report("unexported-assignment", location, says, "add `export`, or set it under env");
+            let message = format!("{} set but not exported: programs do not see it", lost.join(", "));
+            context.report("unexported-assignment", location, message, "add `export`, or set it under env");
         }
     }
 }
@@ -232,15 +239,15 @@ fn lint_command_words(context: &mut LintContext<'_>, command: &YamlNode) {
     }
     let shell_at = all.iter().position(|w| matches!(w.rsplit('/').next(), Some("bash" | "sh"))).filter(|_| all.len() > 2);
     let script_at = shell_at.and_then(|at| all.iter().skip(at).position(|w| w.starts_with('-') && w.ends_with('c')).map(|c| at + c + 1));
-    for (index, (text, place)) in items.iter().enumerate() {
+    for (index, (text, location)) in items.iter().enumerate() {
         if Some(index) == script_at {
-            lint_script(context, text, place, true);
+            lint_script(context, text, location, true);
         } else if is_match(text, r"\$\(|`[^`]+`|\$\{?[A-Z_][A-Z0-9_]*\}?") {
-            let says = format!("`{}` is passed on literally: no shell reads the command", shorten(text));
+            let message = format!("`{}` is passed on literally: no shell reads the command", shorten(text));
             context.report(
                 "unexpanded-word",
-                place,
-                says,
+                location,
+                message,
                 "use a template, for example {{ run.stamp }} or {{ host.rank }}, or launch.shell with `with: script`",
             );
         }

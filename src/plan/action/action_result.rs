@@ -60,6 +60,8 @@ pub enum ActionResult {
         /// What a person should know before it is too late; may be empty.
         warning: String,
     },
+    /// A task that need not run here, and why.
+    Skipped(String),
     Failed(Issue),
     /// Another operator took the lock.
     LockLost,

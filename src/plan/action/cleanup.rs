@@ -103,20 +103,20 @@ const REMOVE_DIR_SH: &str =
 
 /// Counts what ranks left in the open directory beside logs, pids and statuses: it was not fetched.
 const COUNT_UNKNOWN_FILES_SH: &str = "odd() { count=0; for f in \"$OUT\"/$1.*; do b=${f#\"$OUT\"/*.}\n\
-                   case $b in times | keeper.log | oom | probe | torchelastic) continue ;; *.log | *.pid | *.rc | *.end | *.lost | *.note | *.pipe) b=${b%.*} ;; *.rc.new | *.pid.new) b=${b%.*.new} ;; esac\n\
+                   case $b in times | keeper.log | oom | probe | torchelastic) continue ;; *.log | *.pid | *.rc | *.end | *.lost | *.note | *.pipe | *.value) b=${b%.*} ;; *.rc.new | *.pid.new) b=${b%.*.new} ;; esac\n\
                    [ -e \"$f\" ] || [ -L \"$f\" ] || continue; wrapper \"$b\" || count=$((count + 1)); done\n\
                    [ $count = 0 ] || echo \"unknown $count\"; }\n";
 
 impl RemoveFiles {
     pub(super) fn command(&self) -> RemoteCommand {
-        let site = &self.context;
-        let mut script = site.lock_check();
+        let context = &self.context;
+        let mut script = context.lock_check();
         for part in [SAFE_READ_SH, WAIT_FOR_FOLLOWERS_SH, REMOVE_DIR_SH, COUNT_UNKNOWN_FILES_SH] {
             script.push_str(part);
         }
         match &self.target {
-            CleanupTarget::Login => script.push_str(&site.remove_logins_script()),
-            CleanupTarget::Run(run) if !site.legacy_layout => script.push_str(&self.single_run_script(&quote(run))),
+            CleanupTarget::Login => script.push_str(&context.remove_logins_script()),
+            CleanupTarget::Run(run) if !context.legacy_layout => script.push_str(&self.single_run_script(&quote(run))),
             // The only run of an earlier version is all there is of it: its container does not fit this one.
             CleanupTarget::Run(_) => script.push_str("away \"$OLD\"\n"),
             CleanupTarget::Everything => script.push_str(&self.full_script()),
@@ -144,11 +144,11 @@ impl RemoveFiles {
     }
 
     fn full_script(&self) -> String {
-        let site = &self.context;
-        let aside = if site.in_container {
+        let context = &self.context;
+        let aside = if context.in_container {
             format!(
                 "if [ -d \"$OUT\" ]; then {}; rm -rf \"$OUT\" || failed=1; fi\n",
-                site.run_as_root_script("rm -rf \"$0\"/* \"$0\"/.[!.]* \"$0\"/..?*", "")
+                context.run_as_root_script("rm -rf \"$0\"/* \"$0\"/.[!.]* \"$0\"/..?*", "")
             )
         } else {
             "[ ! -d \"$OUT\" ] || failed=1\n".to_owned()
@@ -160,7 +160,7 @@ impl RemoveFiles {
              away \"$IN\" || failed=1\n\
              [ -n \"$failed\" ] || for e in \"$P\"/* \"$P\"/.[!.]*; do case $e in */lock | */lock.beat) ;; *) rm -rf \"$e\" || failed=1 ;; esac; done\n\
              [ -z \"$failed\" ]\n",
-            site.remove_logins_script() + &site.for_each_secret_script("rm -f \"$l\" 2>/dev/null")
+            context.remove_logins_script() + &context.for_each_secret_script("rm -f \"$l\" 2>/dev/null")
         )
     }
 
@@ -191,18 +191,18 @@ pub struct VerifyRemoved {
 
 impl VerifyRemoved {
     pub(super) fn command(&self) -> RemoteCommand {
-        let site = &self.context;
-        let mut script = site.script_preamble();
-        if site.in_container {
+        let context = &self.context;
+        let mut script = context.script_preamble();
+        if context.in_container {
             script.push_str(&format!(
                 "found=$({}) || echo 'left container: docker does not respond'\n\
                  while IFS='|' read -r r i n; do\n[ -n \"$i\" ] || continue\ncase $r in '' | {}) echo \"left container $n\" ;; esac\ndone <<FOUND\n$found\nFOUND\n",
-                site.list_containers_script(),
-                quote(&site.run_dir_root),
+                context.list_containers_script(),
+                quote(&context.run_dir_root),
             ));
         }
         // By their run, or by their directory where that is not known any more.
-        let marks = self.run_ids.iter().map(|run| format!("ORCH_RUN_ID={run}")).chain([format!("ORCH_RUN_DIR={}/", site.input_dir())]);
+        let marks = self.run_ids.iter().map(|run| format!("ORCH_RUN_ID={run}")).chain([format!("ORCH_RUN_DIR={}/", context.input_dir())]);
         let marks: Vec<String> = marks.flat_map(|mark| ["-e".to_owned(), mark]).collect();
         script.push_str(&format!(
             "for e in $(grep -lsF {} /proc/[0-9]*/environ 2>/dev/null); do p=${{e#/proc/}}; p=${{p%/environ}}; grep -qsF ORCH_RUN_ID= \"$e\" || continue; \
@@ -216,8 +216,8 @@ impl VerifyRemoved {
         script.push_str(&format!(
             "for m in {}; do for l in \"$m\"/{}.??????; do [ -O \"$l\" ] && echo \"left login $l\"; done; done\n{}echo looked\n",
             HostContext::MEMORY_DIRS,
-            site.login_dir_prefix(),
-            site.for_each_secret_script("echo \"left secrets $l\"")
+            context.login_dir_prefix(),
+            context.for_each_secret_script("echo \"left secrets $l\"")
         ));
         RemoteCommand::from_script("verify that nothing is left", script, Duration::from_secs(60))
     }

@@ -67,8 +67,8 @@ impl StartContainer {
                 format!("inspect it with `docker inspect {name}`; rename or remove it, or change `name`"),
             )]);
         }
-        if let DockerStatus::Unusable(says) = &facts.docker {
-            return Observation::Impossible(vec![Issue::new(format!("docker is not usable: {says}"), "")]);
+        if let DockerStatus::Unusable(message) = &facts.docker {
+            return Observation::Impossible(vec![Issue::new(format!("docker is not usable: {message}"), "")]);
         }
         match facts.container() {
             // What a pull brings is only known after it: then the script compares.
@@ -83,14 +83,14 @@ impl StartContainer {
 
     pub(super) fn command(&self) -> RemoteCommand {
         let Some(spec) = &self.spec else { return self.keeper_command() };
-        let site = &self.context;
-        let container = quote(&site.container_name());
-        let mut script = site.lock_check();
+        let context = &self.context;
+        let container = quote(&context.container_name());
+        let mut script = context.lock_check();
         if self.has_leftover_checks {
             script.push_str(&format!(
                 "for i in $(D ps -a -q --no-trunc --filter label=orchestrate.check --filter label=orchestrate.name={} --filter label=orchestrate.host={}); do D rm -f \"$i\" >/dev/null; done\n",
-                quote(&site.name),
-                quote(&site.host)
+                quote(&context.name),
+                quote(&context.host)
             ));
         }
         for mount in spec.mounts.iter().filter(|m| m.create_source) {
@@ -106,8 +106,8 @@ impl StartContainer {
              *) echo 'the name is taken by a container that orchestrate did not create' >&2; exit 78 ;;\n\
              esac\n",
             image = quote(&spec.image),
-            fits = quote(&format!("{}/{} {}", site.name, site.host, self.container_hash)),
-            ours = quote(&format!("{}/{}", site.name, site.host)),
+            fits = quote(&format!("{}/{} {}", context.name, context.host, self.container_hash)),
+            ours = quote(&format!("{}/{}", context.name, context.host)),
             keep = if self.recreate {
                 format!("D rm -f {container} >/dev/null || exit 78")
             } else {
@@ -132,8 +132,8 @@ impl StartContainer {
              cat \"$P/container.pid\"; [ -z \"$most\" ] || echo \"memlock $most $ib\"\n",
             attempt = memlock::START_WITH_MEMLOCK_SH,
             lib = include_str!("../../../assets/lib.sh"),
-            name = site.container_name(),
-            host = quote(&site.host),
+            name = context.container_name(),
+            host = quote(&context.host),
             flags = join_quoted(&remove_memlock_flag(self.docker_flags(spec))),
             rest = join_quoted(&self.image_args(spec)),
         ));
@@ -167,9 +167,9 @@ impl StartContainer {
     }
 
     pub(crate) fn docker_flags(&self, spec: &inventory::ContainerSettings) -> Vec<String> {
-        let site = &self.context;
+        let context = &self.context;
         let mut flags: Vec<String> = vec![
-            format!("--name={}", site.container_name()),
+            format!("--name={}", context.container_name()),
             format!("--label=orchestrate.container_hash={}", self.container_hash),
             format!("--label=orchestrate.owner={}", self.owner),
             "--init".to_owned(),
@@ -184,10 +184,10 @@ impl StartContainer {
             "--log-driver=json-file".to_owned(),
             "--log-opt=max-size=20m".to_owned(),
             "--log-opt=max-file=2".to_owned(),
-            format!("--mount=type=bind,source={dir},target={dir},readonly", dir = site.input_dir()),
-            format!("--mount=type=bind,source={dir},target={dir}", dir = site.output_dir()),
+            format!("--mount=type=bind,source={dir},target={dir},readonly", dir = context.input_dir()),
+            format!("--mount=type=bind,source={dir},target={dir}", dir = context.output_dir()),
         ];
-        flags.splice(1..1, site.label_flags());
+        flags.splice(1..1, context.label_flags());
         if let Some(gpus) = &self.gpus_flag {
             flags.push(format!("--gpus={gpus}"));
         }
@@ -238,28 +238,28 @@ impl StartContainer {
         if output.is_success() {
             return self.parse_started(&output.stdout_text());
         }
-        let says = output.error_line();
+        let message = output.error_line();
         let hint = if output.exit_code == EXIT_NO_SCOPE {
             self.scope.hint(&self.context.host)
-        } else if says.contains("could not select device driver") || says.contains("nvidia-container") {
+        } else if message.contains("could not select device driver") || message.contains("nvidia-container") {
             format!("install nvidia-container-toolkit on {} and restart docker, or set container.gpus: none", self.context.host)
-        } else if says.contains(&self.context.dir_prefix()) {
+        } else if message.contains(&self.context.dir_prefix()) {
             // The ssh user made both directories in this same script's run, so that only the daemon cannot see them.
             format!(
                 "docker cannot mount {}.in and {}.out: the NFS server squashes root (root_squash); set run_dir to a directory on a disk of the host, for example /var/tmp/orchestrate",
                 self.context.dir_prefix(),
                 self.context.dir_prefix()
             )
-        } else if says.contains("bind source path does not exist") || says.contains("invalid mount config") {
+        } else if message.contains("bind source path does not exist") || message.contains("invalid mount config") {
             "create the directory on the host, or set `create: true` on the mount".to_owned()
-        } else if says.contains("no space left") {
+        } else if message.contains("no space left") {
             format!("free space on {}: `docker system df` shows what docker uses", self.context.host)
-        } else if says.contains("orchestrate did not create") {
+        } else if message.contains("orchestrate did not create") {
             format!("inspect it with `docker inspect {}`; rename or remove it, or change `name`", self.context.container_name())
         } else {
             String::new()
         };
-        ActionResult::failed(format!("could not {}: {says}", self.title()), hint)
+        ActionResult::failed(format!("could not {}: {message}", self.title()), hint)
     }
 }
 
@@ -330,8 +330,8 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(judged("77 abc\n"), ("pid 77".to_owned(), String::new()));
-        let told = "pid 77; locked memory: at most 8 MiB, docker refused to lift the limit";
-        assert_eq!(judged("77 abc\nmemlock 8388608 \n"), (told.to_owned(), String::new()));
+        let output = "pid 77; locked memory: at most 8 MiB, docker refused to lift the limit";
+        assert_eq!(judged("77 abc\nmemlock 8388608 \n"), (output.to_owned(), String::new()));
         let (note, warning) = judged("77 abc\nmemlock default --device=/dev/infiniband\n");
         assert!(note.contains("docker's default limit"), "{note}");
         assert!(warning.contains("InfiniBand needs more; help: give dockerd on gpu01 CAP_SYS_RESOURCE"), "{warning}");

@@ -125,9 +125,10 @@ impl CheckEnvironment {
             let lines: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("config ")).collect();
             let found = config.find_contradictions(&yaml_pairs::read_yaml_pairs(&lines.join("\n")));
             if !found.is_empty() {
-                let said: Vec<String> = found.iter().map(|(key, theirs, ours)| format!("{key}: {theirs} (here: {ours})")).collect();
+                let described: Vec<String> =
+                    found.iter().map(|(key, user_flags, ours)| format!("{key}: {user_flags} (here: {ours})")).collect();
                 return Some(ActionResult::failed(
-                    format!("{} contradicts the inventory: {}", config.path, said.join(", ")),
+                    format!("{} contradicts the inventory: {}", config.path, described.join(", ")),
                     "correct the file, or remove these keys from it: the inventory sets them on the command line",
                 ));
             }

@@ -4,25 +4,10 @@ use std::time::Duration;
 
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::ActionResult;
-use crate::plan::action::container::DETACH_SH;
+use crate::plan::action::detached_start::DetachedStart;
 use crate::plan::host_context::HostContext;
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
 use crate::text::shell_quote::quote;
-
-/// Whoever makes the file starts the launcher: a try whose connection was lost may still be under way when the next one comes. A claim whose
-/// shell is gone is free after three seconds in which nothing was started.
-const CLAIM_SH: &str = "claim() {
-  i=0
-  until (set -C; echo $$ >claimed) 2>/dev/null; do
-    if [ -e \"$1\" ]; then return 1; fi
-    i=$((i + 1)); [ $i -le 150 ] || { echo 'another try to start the launcher does not end' >&2; exit 74; }
-    c=; { read -r c <claimed; } 2>/dev/null
-    [ $i -le 30 ] || kill -0 \"$c\" 2>/dev/null || rm -f claimed
-    sleep 0.1
-  done
-  [ ! -e \"$1\" ]
-}
-";
 
 /// Starts the node wrapper of the current run. Doing it twice starts it once.
 #[derive(Debug, Clone)]
@@ -32,38 +17,22 @@ pub struct StartLauncher {
     pub secrets: Vec<(String, String)>,
     /// Where the ranks of a bare host start.
     pub scope: SystemdScope,
+    /// Variables that tasks of `prepare` have registered; known once they have ended.
+    pub registered: Vec<(String, String)>,
 }
 
 impl StartLauncher {
     pub(super) fn command(&self) -> RemoteCommand {
-        let site = &self.context;
-        let (run_dir, pid) = (quote(&site.run_dir()), quote(&format!("{}node.pid", site.run_file_prefix())));
-        let exports: String = self.secrets.iter().map(|(name, value)| format!("export {name}={}\n", quote(value))).collect();
-        let node = quote(&format!("{}/node", site.run_dir()));
-        let start = if !site.in_container {
-            // The ranks begin in the home, unless workdir says otherwise.
-            let (tried, words) = (self.scope.probe_script(), self.scope.command_prefix());
-            format!("{DETACH_SH}\n{tried}{exports}cd; detach {words}/bin/sh {node}\ncd {run_dir}\n")
-        } else if self.secrets.is_empty() {
-            format!("D exec -d {} /bin/sh {node} || {{ rm -f claimed; exit 79; }}\n", quote(&site.container_name()))
-        } else {
-            let secret = format!("{}.{}", site.secret_file_prefix(), site.run_id);
-            format!(
-                "over() {{ D exec {container} rm -f {secret} >/dev/null 2>&1; rm -f claimed; exit 79; }}\n\
-                 printf %s {} | D exec -i {container} /bin/sh -c {} || over\nD exec -d {container} /bin/sh {node} {secret} || over\n",
-                quote(&exports),
-                quote(&format!("umask 077; cat >{secret}")),
-                container = quote(&site.container_name()),
-            )
+        let start = DetachedStart {
+            context: &self.context,
+            subject: "the launcher",
+            wrapper: quote(&format!("{}/node", self.context.run_dir())),
+            base: "node".to_owned(),
+            secrets: &self.secrets,
+            scope: &self.scope,
+            registered: &self.registered,
         };
-        let script = format!(
-            "{guard}cd {run_dir} || exit 72\n\
-             {CLAIM_SH}\
-             if [ ! -e {pid} ] && claim {pid}; then\n{start}fi\n\
-             i=0; while [ ! -e {pid} ]; do i=$((i + 1)); [ $i -gt 150 ] && {{ echo 'the launcher did not start' >&2; exit 74; }}; sleep 0.1; done\n\
-             exit 0\n",
-            guard = site.lock_check(),
-        );
+        let script = format!("{}exit 0\n", start.script());
         RemoteCommand::from_script("start the launcher", script, Duration::from_secs(60))
             .with_secrets(self.secrets.iter().map(|(_, value)| value.clone()))
     }
@@ -140,34 +109,34 @@ pub struct StopRanks {
 
 impl StopRanks {
     pub(super) fn command(&self) -> RemoteCommand {
-        let site = &self.context;
-        let run_dir = site.run_dir();
+        let context = &self.context;
+        let run_dir = context.run_dir();
         let reap = quote(&format!("{run_dir}/reap"));
-        let run = quote(&site.run_id);
+        let run = quote(&context.run_id);
         let words = match self.grace {
             Some(grace) => format!("{reap} stop {run} {}", grace.as_secs()),
             None => format!("{reap} kill {run}"),
         };
-        let mark = if self.by_request && !site.legacy_layout {
-            format!("[ ! -d \"$P\" ] || true >{} || exit 73\n", quote(&site.stop_marker()))
-        } else {
-            String::new()
-        };
+        // The second mark is for wrappers of tasks that are about to start.
+        let mut mark = format!("[ ! -d {run} ] || true >{run}/stopped\n", run = quote(&run_dir));
+        if self.by_request && !context.legacy_layout {
+            mark.push_str(&format!("[ ! -d \"$P\" ] || true >{} || exit 73\n", quote(&context.stop_marker())));
+        }
         let script = if self.restore_scripts {
             self.restore_and_stop_script(&reap, &words)
-        } else if site.in_container {
+        } else if context.in_container {
             format!(
                 "{preamble}[ -e {reap} ] || exit 0\n\
                  runs=$(D inspect --type container --format '{{{{.State.Running}}}} {{{{.State.Paused}}}}' {container} 2>&1) || \
                  case $runs in *[Nn]'o such container'* | *[Nn]'o such object'*) exit 0 ;; *) printf '%s\\n' \"$runs\" >&2; exit 78 ;; esac\n\
                  case $runs in *'true true') D unpause {container} >/dev/null || exit 79 ;; *'true false') ;; *) exit 0 ;; esac\n\
                  {mark}{inside}\n",
-                preamble = site.script_preamble(),
-                container = quote(&site.container_name()),
-                inside = site.exec_script(&words),
+                preamble = context.script_preamble(),
+                container = quote(&context.container_name()),
+                inside = context.exec_script(&words),
             )
         } else {
-            format!("{}[ -e {reap} ] || exit 0\n{mark}{}\n", site.script_preamble(), site.exec_script(&words))
+            format!("{}[ -e {reap} ] || exit 0\n{mark}{}\n", context.script_preamble(), context.exec_script(&words))
         };
         RemoteCommand::from_script("stop the ranks", script, self.grace.unwrap_or_default() + Duration::from_secs(30))
     }
@@ -214,18 +183,55 @@ mod tests {
     /// A bare host's run whose launcher takes its time to say that it runs.
     #[expect(clippy::disallowed_methods, reason = "the files of a test")]
     fn slow_launcher_context(base: &std::path::Path) -> HostContext {
-        let site = HostContext { run_id: "run1".to_owned(), ..HostContext::new("n", "gpu01", base.display().to_string()) };
-        for dir in [site.private_dir(), site.run_dir(), site.output_dir()] {
+        let context = HostContext { run_id: "run1".to_owned(), ..HostContext::new("n", "gpu01", base.display().to_string()) };
+        for dir in [context.private_dir(), context.run_dir(), context.output_dir()] {
             std::fs::create_dir_all(dir).expect("made");
         }
-        let node = format!("echo once >>{}/starts; sleep 1; echo 1 >{}node.pid\n", base.display(), site.run_file_prefix());
-        std::fs::write(format!("{}/node", site.run_dir()), node).expect("written");
-        site
+        let node = format!("echo once >>{}/starts; sleep 1; echo 1 >{}node.pid\n", base.display(), context.run_file_prefix());
+        std::fs::write(format!("{}/node", context.run_dir()), node).expect("written");
+        context
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
+    fn variables_of_any_name_leave_the_launcher_its_status() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let context = slow_launcher_context(dir.path());
+        let names = ["R", "F", "n", "rc", "mask", "secrets"];
+        let exports: String = names.map(|name| format!("export {name}='of {name}'\n")).concat();
+        let text: String = names.map(|name| format!("${name},")).concat();
+        let files = [
+            ("lib", include_str!("../../../assets/lib.sh")),
+            ("pipe", include_str!("../../../assets/pipe.sh")),
+            ("append", include_str!("../../../assets/append.sh")),
+            ("node", include_str!("../../../assets/node.sh")),
+            ("registered", &exports),
+            ("env", "export ORCH_WORKDIR=/\nexport n='of n'\n"),
+            ("argv", &format!("set -- sh -c {}\n", quote(&format!("echo \"$PWD {text}$TOKEN\"; exit 3")))),
+            ("secret", "export TOKEN='a\nb'\n"),
+        ];
+        for (name, text) in files {
+            std::fs::write(format!("{}/{name}", context.run_dir()), text).expect("written");
+        }
+        let secret = format!("{}/secret", context.run_dir());
+        let node = format!("{}/node", context.run_dir());
+        let status = std::process::Command::new("/bin/sh").args([&node, &secret]).status().expect("a shell");
+        assert_eq!(status.code(), Some(3));
+        let read = |end: &str| std::fs::read_to_string(format!("{}node.{end}", context.run_file_prefix())).unwrap_or_default();
+        assert!(read("rc").starts_with("3 "), "{:?}", read("rc"));
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        while read("log").lines().count() < 2 && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(read("log"), "/ of R,of F,of n,of rc,of mask,of secrets,a\nb\n");
+        assert!(!std::path::Path::new(&secret).exists(), "it is read once");
     }
 
     #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
     fn spawn_start(context: &HostContext) -> std::process::Child {
-        let command = StartLauncher { context: context.clone(), secrets: Vec::new(), scope: SystemdScope::Inherited }.command();
+        let command =
+            StartLauncher { context: context.clone(), secrets: Vec::new(), scope: SystemdScope::Inherited, registered: Vec::new() }
+                .command();
         std::process::Command::new("/bin/sh").args(["-c", &command.script]).spawn().expect("a shell")
     }
 
@@ -233,21 +239,21 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "the files of a test")]
     fn concurrent_starts_launch_once_and_stale_claim_expires() {
         let base = tempfile::tempdir().expect("a folder");
-        let site = slow_launcher_context(base.path());
+        let context = slow_launcher_context(base.path());
         let starts = || std::fs::read_to_string(base.path().join("starts")).expect("started");
-        let tries: Vec<_> = (0..4).map(|_| spawn_start(&site)).collect();
+        let tries: Vec<_> = (0..4).map(|_| spawn_start(&context)).collect();
         for mut each in tries {
             assert!(each.wait().expect("it ran").success());
         }
         assert_eq!(starts(), "once\n");
 
         let base = tempfile::tempdir().expect("a folder");
-        let site = slow_launcher_context(base.path());
+        let context = slow_launcher_context(base.path());
         // The shell that has claimed it is gone.
         let mut gone = std::process::Command::new("/bin/true").spawn().expect("it runs");
         gone.wait().expect("it ran");
-        std::fs::write(format!("{}/claimed", site.run_dir()), format!("{}\n", gone.id())).expect("written");
-        assert!(spawn_start(&site).wait().expect("it ran").success());
+        std::fs::write(format!("{}/claimed", context.run_dir()), format!("{}\n", gone.id())).expect("written");
+        assert!(spawn_start(&context).wait().expect("it ran").success());
         assert_eq!(std::fs::read_to_string(base.path().join("starts")).expect("started"), "once\n");
     }
 }

@@ -208,10 +208,10 @@ mod tests {
     #[test]
     fn unsafe_run_dir_is_refused_with_hint() {
         let dir = tempfile::tempdir().expect("a folder");
-        let refused = |what: &str, base: &std::path::Path, programs: Option<&std::path::Path>, says: &str| {
+        let refused = |what: &str, base: &std::path::Path, programs: Option<&std::path::Path>, expected: &str| {
             let (code, text) = run_with_path(programs, &acquire_lock_command(&test_context(base), "tok:1:2:lap:me"));
             assert_eq!(code, Some(73), "{what}: {text}");
-            assert!(text.contains(says) && text.contains(&base.display().to_string()) && text.contains("; help: "), "{what}: {text}");
+            assert!(text.contains(expected) && text.contains(&base.display().to_string()) && text.contains("; help: "), "{what}: {text}");
         };
         let base = dir.path().join("open");
         std::fs::create_dir(&base).expect("made");
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn heartbeat_is_overwritten_in_place() {
         let base = tempfile::tempdir().expect("a folder");
-        let site = test_context(&base.path().join("runs"));
+        let context = test_context(&base.path().join("runs"));
         let beat = base.path().join("runs/n/gpu01.private/lock.beat");
         let run = |command: &RemoteCommand| {
             let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");
@@ -251,7 +251,7 @@ mod tests {
         // Where there is /proc, the boot's own clock.
         let text = || std::fs::read_to_string(&beat).expect("a beat");
         let second = || text().lines().next().and_then(|l| l.split(' ').next()).and_then(|s| s.parse::<i64>().ok()).expect("a second");
-        run(&acquire_lock_command(&site, "tok:1:2:lap:me"));
+        run(&acquire_lock_command(&context, "tok:1:2:lap:me"));
         let made = beat.metadata().expect("a beat");
         assert_eq!((made.permissions().mode() & 0o777, second() > 1), (0o644, true));
         if cfg!(target_os = "linux") {
@@ -260,15 +260,15 @@ mod tests {
         }
         std::fs::write(&beat, "1\n").expect("written");
         // As on a full disk: no new file, and none that is emptied.
-        run(&RemoteCommand::from_script("renew", format!("set -C\n{}", renew_lock_command(&site).script), LOCK_TIMEOUT));
+        run(&RemoteCommand::from_script("renew", format!("set -C\n{}", renew_lock_command(&context).script), LOCK_TIMEOUT));
         assert_eq!((beat.metadata().expect("a beat").ino(), second() > 1), (made.ino(), true));
         // A holder that was killed before its first beat: from the first look on.
         std::fs::remove_file(&beat).expect("removed");
-        run(&inspect_lock_command(&site));
+        run(&inspect_lock_command(&context));
         assert!(second() > 1);
         // Its holder is put aside: what he did last says nothing of the next one.
         let found = LockRecord { token: "tok".to_owned(), owner: "me".to_owned(), laptop_id: "lap".to_owned(), pid: 2, heartbeat_age: 100 };
-        run(&break_lock_command(&site, &found));
+        run(&break_lock_command(&context, &found));
         assert!(!beat.exists());
     }
 }

@@ -99,14 +99,14 @@ mod tests {
             shells += 1;
             assert_eq!(fine, ("started\n0 \n".to_owned(), "run --ulimit=memlock=-1 a b image;".to_owned()), "{shell}");
             for text in [RUNC_ERROR, crun] {
-                let (said, calls) = run_attempt(shell, "8388608", text, "8388608").expect("a shell");
-                assert_eq!(said, "started\n0 8388608\n", "{shell}");
+                let (output, calls) = run_attempt(shell, "8388608", text, "8388608").expect("a shell");
+                assert_eq!(output, "started\n0 8388608\n", "{shell}");
                 assert_eq!(calls, "run --ulimit=memlock=-1 a b image;dropped;run --ulimit=memlock=8388608:8388608 a b image;", "{shell}");
             }
-            let (said, calls) = run_attempt(shell, "65536", RUNC_ERROR, "").expect("a shell");
-            assert_eq!((said.as_str(), calls.matches("dropped").count()), ("started\n0 65536\n", 1), "{shell}");
-            let (said, calls) = run_attempt(shell, "none", RUNC_ERROR, "8388608").expect("a shell");
-            assert_eq!((said.as_str(), calls.matches("dropped").count()), ("started\n0 default\n", 3), "{shell}");
+            let (output, calls) = run_attempt(shell, "65536", RUNC_ERROR, "").expect("a shell");
+            assert_eq!((output.as_str(), calls.matches("dropped").count()), ("started\n0 65536\n", 1), "{shell}");
+            let (output, calls) = run_attempt(shell, "none", RUNC_ERROR, "8388608").expect("a shell");
+            assert_eq!((output.as_str(), calls.matches("dropped").count()), ("started\n0 default\n", 3), "{shell}");
             assert!(calls.ends_with("dropped;run a b image;"), "{calls}");
         }
         assert!(shells > 0, "no shell");
@@ -115,8 +115,8 @@ mod tests {
     #[test]
     fn other_docker_errors_are_not_retried() {
         for text in ["docker: no space left on device", "error setting rlimit type 7: operation not permitted", ""] {
-            let (said, calls) = run_attempt("/bin/sh", "0", text, "8388608").expect("a shell");
-            assert_eq!((said.as_str(), calls.as_str()), ("126 \n", "run --ulimit=memlock=-1 a b image;"), "{text}");
+            let (output, calls) = run_attempt("/bin/sh", "0", text, "8388608").expect("a shell");
+            assert_eq!((output.as_str(), calls.as_str()), ("126 \n", "run --ulimit=memlock=-1 a b image;"), "{text}");
         }
     }
 
@@ -130,8 +130,8 @@ mod tests {
         let script = format!("{START_WITH_MEMLOCK_SH}locked_by_daemons");
         let line = format!("ulimit -H -l 16 2>/dev/null; ulimit -l 16; sh -c '{}'; :", script.replace('\'', "'\\''"));
         let out = std::process::Command::new(&daemon).args(["-c", &line]).output().expect("a shell");
-        let told: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().expect("a number");
-        assert!(told <= 16 << 10, "{told}");
+        let output: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().expect("a number");
+        assert!(output <= 16 << 10, "{output}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub(crate) mod action_result;
 pub mod cleanup;
 pub mod container;
+mod detached_start;
 pub(crate) mod environment;
 pub mod launch;
 pub mod lock;
@@ -12,6 +13,7 @@ pub(crate) mod memlock;
 pub(crate) mod pull;
 pub(crate) mod reach_master;
 pub(crate) mod run_files;
+pub mod task;
 pub(crate) mod verify_facts;
 
 pub use self::action_result::{ActionResult, Execution};
@@ -32,6 +34,10 @@ pub enum Action {
     /// Starts the container, or a bare host's keeper.
     StartContainer(container::StartContainer),
     CheckEnvironment(environment::CheckEnvironment),
+    /// Runs a task of `prepare` to its end.
+    RunTask(Box<task::RunTask>),
+    /// Waits for tasks that another command has started.
+    WaitForTasks(task::WaitForTasks),
     StartLauncher(launch::StartLauncher),
     /// Waits for the master's port.
     WaitForMaster(launch::WaitForMaster),
@@ -48,7 +54,7 @@ pub enum Action {
 
 impl Action {
     /// What it does, for people.
-    pub fn title(&self) -> &'static str {
+    pub fn title(&self) -> &str {
         match self {
             Action::VerifyHostFacts(_) => "check",
             Action::ReachMaster(_) => "reach the master",
@@ -56,6 +62,8 @@ impl Action {
             Action::WriteRunFiles(_) => "write the run directory",
             Action::StartContainer(c) => c.title(),
             Action::CheckEnvironment(_) => "check the container's environment",
+            Action::RunTask(a) => &a.task.name,
+            Action::WaitForTasks(a) => &a.title,
             Action::StartLauncher(_) => "start the launcher",
             Action::WaitForMaster(_) => "wait for the master's port",
             Action::StopRanks(_) => "stop the ranks",
@@ -66,18 +74,21 @@ impl Action {
         }
     }
 
-    /// Whether it may be broken off at any moment: it leaves nothing behind that a teardown would have to know of.
+    /// Whether it may be broken off at any moment: it leaves nothing behind that a teardown would have to know of. Of a task only the wait for
+    /// its end may.
     pub fn is_read_only(&self) -> bool {
         match self {
             Action::VerifyHostFacts(_)
             | Action::ReachMaster(_)
             | Action::PullImage(_)
             | Action::CheckEnvironment(_)
+            | Action::WaitForTasks(_)
             | Action::WaitForMaster(_)
             | Action::FetchLogs(_)
             | Action::VerifyRemoved(_) => true,
             Action::WriteRunFiles(_)
             | Action::StartContainer(_)
+            | Action::RunTask(_)
             | Action::StartLauncher(_)
             | Action::StopRanks(_)
             | Action::RemoveContainer(_)
@@ -103,10 +114,21 @@ impl Action {
             Action::RemoveContainer(a) => a.observe(facts),
             Action::WriteRunFiles(_)
             | Action::CheckEnvironment(_)
+            | Action::RunTask(_)
+            | Action::WaitForTasks(_)
             | Action::StartLauncher(_)
             | Action::WaitForMaster(_)
             | Action::StopRanks(_) => Observation::Needed(String::new()),
             Action::FetchLogs(_) | Action::RemoveFiles(_) | Action::VerifyRemoved(_) => Observation::Needed(String::new()),
+        }
+    }
+
+    /// Hands over what earlier tasks have registered, where it is of use: to tasks and ranks.
+    pub(crate) fn set_registered(&mut self, values: &[(String, String)]) {
+        match self {
+            Action::RunTask(a) => a.registered = values.to_vec(),
+            Action::StartLauncher(a) => a.registered = values.to_vec(),
+            _ => {}
         }
     }
 
@@ -119,6 +141,8 @@ impl Action {
             Action::WriteRunFiles(a) => Execution::Script(a.command()),
             Action::StartContainer(a) => Execution::Script(a.command()),
             Action::CheckEnvironment(a) => Execution::Script(a.command()),
+            Action::RunTask(a) => Execution::Script(a.command()),
+            Action::WaitForTasks(a) => Execution::Script(a.command()),
             Action::StartLauncher(a) => Execution::Script(a.command()),
             Action::WaitForMaster(a) => Execution::Script(a.command()),
             Action::StopRanks(a) => Execution::Script(a.command()),
@@ -151,6 +175,8 @@ impl Action {
             Action::WriteRunFiles(a) => a.judge(output),
             Action::StartContainer(a) => a.judge(output),
             Action::CheckEnvironment(a) => a.judge(output),
+            Action::RunTask(a) => a.judge(output),
+            Action::WaitForTasks(a) => a.judge(output),
             Action::StartLauncher(a) => a.judge(output),
             Action::WaitForMaster(a) => a.judge(output),
             Action::StopRanks(a) => a.judge(output),

@@ -106,22 +106,22 @@ impl PullImage {
         if output.exit_code == EXIT_IMAGE_MISSING {
             return ActionResult::Failed(self.missing_image_issue());
         }
-        let says = output.error_line();
+        let message = output.error_line();
         match (output.exit_code, &self.login) {
             (EXIT_NO_MEMORY_DIR, Some(_)) => return self.no_memory_dir_result(),
-            (EXIT_LOGIN_FAILED, Some(login)) => return self.login_failed_result(login, &says),
+            (EXIT_LOGIN_FAILED, Some(login)) => return self.login_failed_result(login, &message),
             _ => {}
         }
-        let hint = if says.contains("no space left") {
+        let hint = if message.contains("no space left") {
             format!("free space on {}: `docker system df` shows what docker uses", self.context.host)
-        } else if says.contains("denied") || says.contains("unauthorized") || says.contains("authentication") {
+        } else if message.contains("denied") || message.contains("unauthorized") || message.contains("authentication") {
             format!("set container.registry, log in on {} with `docker login`, or check the image's name", self.context.host)
-        } else if says.contains("http: server gave HTTP response") || says.contains("certificate") {
+        } else if message.contains("http: server gave HTTP response") || message.contains("certificate") {
             format!("add the registry to insecure-registries in /etc/docker/daemon.json on {}", self.context.host)
         } else {
             format!("check the image's name and that {} reaches its registry, or load the image on that host", self.context.host)
         };
-        ActionResult::failed(format!("could not pull {}: {says}", self.image), hint)
+        ActionResult::failed(format!("could not pull {}: {message}", self.image), hint)
     }
 
     fn no_memory_dir_result(&self) -> ActionResult {

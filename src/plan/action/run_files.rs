@@ -1,5 +1,6 @@
 //! The run directory with everything that a launch reads: made by the ssh user before the container starts, so that he can remove it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
@@ -7,6 +8,7 @@ use crate::plan::action::ActionResult;
 use crate::plan::host_context::{HostContext, write_file_script};
 use crate::plan::launcher::HostLaunchSpec;
 use crate::plan::protocol::run_record::RunRecord;
+use crate::plan::task::HostTask;
 use crate::text::shell_quote::quote;
 
 /// Writes a new run's directory and makes it the current one.
@@ -23,6 +25,8 @@ pub struct WriteRunFiles {
     pub entrypoint_image: Option<String>,
     /// Whether the container stays when the run has ended.
     pub keep_container: bool,
+    /// The tasks of `prepare` that run on this host.
+    pub tasks: Vec<HostTask>,
     /// The longest that a log may be, bytes.
     pub max_log_bytes: u64,
 }
@@ -31,24 +35,34 @@ impl WriteRunFiles {
     /// The names of the files that it writes into the directory of what the run is given; `keeper` and `current` lie above it, the record in the private one.
     pub fn file_names(&self) -> Vec<String> {
         let fixed = ["lib", "node", "worker", "reap", "append", "pipe", "env", "argv", "worker.argv"].map(str::to_owned);
-        let own = self.launch_spec.files.keys().cloned();
+        let own = self.further_files().into_keys();
         let through = self.entrypoint_image.iter().map(|_| "entrypoint".to_owned());
         fixed.into_iter().chain(own).chain(["settings"].map(str::to_owned)).chain(through).collect()
     }
 
+    /// What the launcher reads beside its argv and environment, and what tasks read.
+    fn further_files(&self) -> BTreeMap<String, String> {
+        let mut files = self.launch_spec.files.clone();
+        if !self.tasks.is_empty() {
+            files.insert("task".to_owned(), include_str!("../../../assets/task.sh").to_owned());
+        }
+        files.extend(self.tasks.iter().flat_map(HostTask::files));
+        files
+    }
+
     pub(super) fn command(&self) -> RemoteCommand {
-        let site = &self.context;
-        let dir = site.run_dir();
-        let mut script = site.lock_check();
-        script.push_str(&site.remove_logins_script());
+        let context = &self.context;
+        let dir = context.run_dir();
+        let mut script = context.lock_check();
+        script.push_str(&context.remove_logins_script());
         script.push_str("umask 022\n");
         let quoted = quote(&dir);
         // The record first: a launch that is cut off here is found by it.
         let json = serde_json::to_string_pretty(&self.run_record).unwrap_or_default();
-        script.push_str(&write_file_script(&site.run_record_path(), &format!("{json}\n"), "600"));
+        script.push_str(&write_file_script(&context.run_record_path(), &format!("{json}\n"), "600"));
         script.push_str(&format!(
             "b=; {{ read -r b </proc/sys/kernel/random/boot_id; }} 2>/dev/null; printf '%s\\n' \"$b\" >{} || exit 73\n",
-            quote(&site.boot_id_path())
+            quote(&context.boot_id_path())
         ));
         script.push_str(&format!(
             "rm -rf {quoted} && mkdir -p \"$P\" \"$OUT\" {quoted} && chmod 700 \"$P\" && chmod 777 \"$OUT\" && chmod 755 \"$IN\" {quoted} || exit 73\n"
@@ -66,8 +80,8 @@ impl WriteRunFiles {
         add("env", &env_file_text(&self.launch_spec));
         add("argv", &argv_file_text(&self.launch_spec.argv));
         add("worker.argv", &argv_file_text(&self.launch_spec.worker_argv));
-        for (name, text) in &self.launch_spec.files {
-            add(name, text);
+        for (name, text) in self.further_files() {
+            add(&name, &text);
         }
         let settings = format!(
             "stop_grace={}\nstart_timeout={}\nfail_fast={}\nlease=0\n",
@@ -79,15 +93,15 @@ impl WriteRunFiles {
         if let Some(image) = &self.entrypoint_image {
             script.push_str(&entrypoint_script(image, &quoted));
         }
-        script.push_str(&write_file_script(&format!("{}/keeper", site.input_dir()), include_str!("../../../assets/keeper.sh"), "644"));
+        script.push_str(&write_file_script(&format!("{}/keeper", context.input_dir()), include_str!("../../../assets/keeper.sh"), "644"));
         script.push_str(if self.keep_container {
             ": >\"$IN/keep\" && : >\"$P/keep\" || exit 73\n"
         } else {
             "rm -f \"$IN/keep\" \"$P/keep\"\n"
         });
         // The truth last: what names a run that is not whole could not be torn down.
-        for dir in [site.input_dir(), site.private_dir()] {
-            script.push_str(&write_file_script(&format!("{dir}/current"), &format!("{}\n", site.run_id), "644"));
+        for dir in [context.input_dir(), context.private_dir()] {
+            script.push_str(&write_file_script(&format!("{dir}/current"), &format!("{}\n", context.run_id), "644"));
         }
         RemoteCommand::from_script("write the run directory", script, Duration::from_secs(30))
     }
@@ -96,19 +110,19 @@ impl WriteRunFiles {
         if output.is_success() {
             return ActionResult::changed(self.context.run_dir());
         }
-        let says = output.error_line();
+        let message = output.error_line();
         if output.exit_code == EXIT_NO_ENTRYPOINT {
             return ActionResult::failed(
-                format!("the ranks cannot run through the image's ENTRYPOINT: {says}"),
+                format!("the ranks cannot run through the image's ENTRYPOINT: {message}"),
                 "remove container.entrypoint, or use an image whose ENTRYPOINT is in exec form and runs its arguments",
             );
         }
-        let hint = if says.contains("No space left") {
+        let hint = if message.contains("No space left") {
             format!("free space under {} on {}", self.context.run_dir_root, self.context.host)
         } else {
             format!("check that {} is writable on {}, or set run_dir", self.context.run_dir_root, self.context.host)
         };
-        ActionResult::failed(format!("could not write {}: {says}", self.context.run_dir()), hint)
+        ActionResult::failed(format!("could not write {}: {message}", self.context.run_dir()), hint)
     }
 }
 

@@ -42,8 +42,8 @@ impl VerifyHostFacts {
         let port = self.port.and_then(|port| fact_rules::master_port_in_use(facts, port, host));
         troubles.extend(missing.chain(port).map(FactProblem::into_issue));
         // What the facts say is said once.
-        let said = !troubles.is_empty();
-        let more = self.check_summary.failures.iter().filter(|(name, _)| !(said && fact_rules::CHECKS.contains(name)));
+        let described = !troubles.is_empty();
+        let more = self.check_summary.failures.iter().filter(|(name, _)| !(described && fact_rules::CHECKS.contains(name)));
         troubles.extend(more.map(|(_, trouble)| trouble.clone()));
         if troubles.is_empty() { Observation::Satisfied(self.summary(facts)) } else { Observation::Impossible(troubles) }
     }
@@ -71,8 +71,8 @@ impl VerifyHostFacts {
             return;
         }
         let host = &self.context.host;
-        if let DockerStatus::Unusable(says) = &facts.docker {
-            issues.push(docker_issue(says, host, &facts.user, self.context.docker_needs_sudo));
+        if let DockerStatus::Unusable(message) = &facts.docker {
+            issues.push(docker_issue(message, host, &facts.user, self.context.docker_needs_sudo));
         }
         issues.extend(fact_rules::container_name_taken(facts, &self.context).map(FactProblem::into_issue));
     }

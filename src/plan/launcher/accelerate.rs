@@ -69,7 +69,7 @@ fn placement_flags(here: &LaunchSpecBuilder<'_>, has_config: bool) -> Vec<String
     flags.extend([
         format!("--num_machines={}", world.fabric_addresses.len()),
         format!("--num_processes={}", world.process_count_text()),
-        format!("--machine_rank={}", here.node_rank),
+        format!("--machine_rank={}", here.node_rank_text()),
         format!("--main_process_ip={}", world.master_address()),
         format!("--main_process_port={}", world.port_text()),
         "--same_network".to_owned(),

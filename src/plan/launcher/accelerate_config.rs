@@ -12,9 +12,9 @@ pub struct AccelerateConfig {
 impl AccelerateConfig {
     /// What a config file says that the inventory says otherwise: key, its value, ours. Keys of a file that the command line overrides are
     /// told all the same: whoever reads the file would be misled.
-    pub fn find_contradictions(&self, said: &[(String, String)]) -> Vec<(String, String, String)> {
+    pub fn find_contradictions(&self, described: &[(String, String)]) -> Vec<(String, String, String)> {
         let mut found = Vec::new();
-        for (key, value) in said {
+        for (key, value) in described {
             match self.expected.iter().find(|(wanted, _)| wanted == key) {
                 Some((_, ours)) if ours != value && !ours.starts_with('<') => found.push((key.clone(), value.clone(), ours.clone())),
                 _ => {}

@@ -7,6 +7,7 @@ use crate::inventory::{GpuSelection, GpuVisibility, InventoryHost, Job, LaunchCo
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::rank_layout::RankLayout;
+use crate::text::shell_template::variable;
 
 /// What a launcher is built from: one host of the gang.
 #[derive(Debug, Clone, Copy)]
@@ -42,8 +43,13 @@ impl LaunchSpecBuilder<'_> {
     pub(super) fn devices(&self) -> Vec<String> {
         match self.job.launch.gpu_visibility {
             GpuVisibility::All => Vec::new(),
+            GpuVisibility::OnePerProcess if self.layout.is_symbolic && !self.context.in_container => vec![variable("ORCH_DEVICES")],
             GpuVisibility::OnePerProcess => self.listed_gpus().unwrap_or_else(|| self.local_ranks().map(|i| i.to_string()).collect()),
         }
+    }
+
+    pub(super) fn node_rank_text(&self) -> String {
+        self.layout.node_text("ORCH_NODE_RANK", self.node_rank)
     }
 
     pub(super) fn run_dir_path(&self, name: &str) -> String {

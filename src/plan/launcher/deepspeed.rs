@@ -34,7 +34,7 @@ fn hostfile_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
         let flags = [
             format!("--hostfile={hostfile}"),
             "--no_ssh".to_owned(),
-            format!("--node_rank={}", builder.node_rank),
+            format!("--node_rank={}", builder.node_rank_text()),
             format!("--master_addr={}", world.master_address()),
             format!("--master_port={}", world.port_text()),
         ];

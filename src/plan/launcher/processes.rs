@@ -14,7 +14,9 @@ use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv
 pub(super) fn processes_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
     let world = builder.layout;
     let nodes = world.fabric_addresses.len().to_string();
-    let first = if world.is_incomplete() {
+    let first = if world.is_symbolic {
+        world.node_text("ORCH_FIRST_RANK", "")
+    } else if world.is_incomplete() {
         format!("<{} x {}>", builder.node_rank, world.nproc_text(builder.node_rank))
     } else {
         world.first_rank(builder.node_rank).to_string()
@@ -27,7 +29,7 @@ pub(super) fn processes_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec 
     let env = env_map([
         ("WORLD_SIZE", world.process_count_text()),
         ("LOCAL_WORLD_SIZE", world.nproc_text(builder.node_rank)),
-        ("NODE_RANK", builder.node_rank.to_string()),
+        ("NODE_RANK", builder.node_rank_text()),
         ("NNODES", nodes),
         ("MASTER_ADDR", world.master_address().to_owned()),
         ("MASTER_PORT", world.port_text()),

@@ -10,8 +10,8 @@ pub(super) fn script_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
     let world = builder.layout;
     let nodes = world.fabric_addresses.len().to_string();
     let env = env_map([
-        ("RANK", builder.node_rank.to_string()),
-        ("NODE_RANK", builder.node_rank.to_string()),
+        ("RANK", builder.node_rank_text()),
+        ("NODE_RANK", builder.node_rank_text()),
         ("WORLD_SIZE", nodes.clone()),
         ("NNODES", nodes),
         ("NPROC_PER_NODE", world.nproc_text(builder.node_rank)),

@@ -9,7 +9,7 @@ use crate::model::phase::Phase;
 use crate::plan::build::{LaunchInputs, RunIdentity, plan_launch};
 use crate::plan::display;
 
-const LAUNCHER_CONFIGS: [(&str, &str); 9] = [
+const LAUNCHER_CONFIGS: [(&str, &str); 10] = [
     ("torchrun-static", "with: torchrun\n  command: [train.py, --lr, \"1e-3\"]"),
     ("torchrun-c10d", "with: torchrun\n  rendezvous: c10d\n  max_restarts: 3\n  min_nodes: 1\n  command: [-m, pkg.train]"),
     ("accelerate", "with: accelerate\n  args: [--mixed-precision, bf16, --use_deepspeed]\n  command: [train.py]"),
@@ -19,6 +19,10 @@ const LAUNCHER_CONFIGS: [(&str, &str); 9] = [
     ("processes", "with: processes\n  setup: source ~/venv/bin/activate\n  command: [python3, train.py]"),
     ("processes-own", "with: processes\n  gpu_visibility: own\n  shell: |\n    exec python3 train.py"),
     ("script", "with: script\n  command: [./train.sh, \"8\", h100]"),
+    (
+        "prepare",
+        "with: script\n  command: [./train.sh]\nprepare:\n  - { name: build, hosts: master, chdir: ~/src, env: { ARCH: \"9.0\" }, run: make wheel, creates: \"dist/*.whl\", retries: 2, delay: 5s, timeout: 1h }\n  - { name: install, run: pip install x, unless: python -m x --version, changed: Successfully }\n  - { name: which commit, run: git -C /work rev-parse HEAD, once: true, register: COMMIT }",
+    ),
 ];
 
 fn test_facts(hosts: usize, gpus: usize) -> Vec<HostFacts> {
@@ -126,7 +130,7 @@ fn launchers_format_ipv6_master_addresses() {
         let text = inventory_text(launch, 2, false)
             .replace("gpu01, gpu02", "{name: gpu01, address: 'fd00::1'}, {name: gpu02, address: 'fd00::2'}");
         for (host, start) in launch_specs(&text, 2).iter().enumerate() {
-            let said = start.argv.join(" ");
+            let output = start.argv.join(" ");
             let expected = match name {
                 "torchrun-static" | "deepspeed" | "deepspeed-hostfile" => "--master_addr=fd00::1 --master_port=29500".to_owned(),
                 "torchrun-c10d" => format!(
@@ -137,7 +141,7 @@ fn launchers_format_ipv6_master_addresses() {
                 "accelerate" | "accelerate-config" => "--main_process_ip=fd00::1 --main_process_port=29500".to_owned(),
                 _ => String::new(),
             };
-            assert!(said.contains(&expected), "{name}: {said}");
+            assert!(output.contains(&expected), "{name}: {output}");
             let of = |variable: &str| start.env.get(variable).cloned().unwrap_or_default();
             match name {
                 "processes" | "processes-own" => {
@@ -214,17 +218,17 @@ fn contradicting_accelerate_config_is_reported() {
         launch_specs(&inventory_text("with: accelerate\n  args: [--config_file=a.yaml]\n  command: [train.py]", 2, true), 2).remove(0);
     assert!(!start.argv.iter().any(|w| w == "--multi_gpu"), "the file's distributed_type decides");
     let config = start.requirements.accelerate_config.expect("a config file");
-    let said = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>();
-    let found = config.find_contradictions(&said(&[("num_machines", "1"), ("num_processes", "16"), ("zero_stage", "3")]));
+    let output = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>();
+    let found = config.find_contradictions(&output(&[("num_machines", "1"), ("num_processes", "16"), ("zero_stage", "3")]));
     assert_eq!(
         found,
         [("num_machines".to_owned(), "1".to_owned(), "2".to_owned()), ("num_processes".to_owned(), "16".to_owned(), "4".to_owned())]
     );
     assert_eq!(
-        config.find_contradictions(&said(&[("num_machines", "2"), ("num_processes", "4"), ("deepspeed_multinode_launcher", "standard")])),
+        config.find_contradictions(&output(&[("num_machines", "2"), ("num_processes", "4"), ("deepspeed_multinode_launcher", "standard")])),
         []
     );
-    assert_eq!(config.find_contradictions(&said(&[("deepspeed_multinode_launcher", "pdsh"), ("distributed_type", "NO")])).len(), 2);
+    assert_eq!(config.find_contradictions(&output(&[("deepspeed_multinode_launcher", "pdsh"), ("distributed_type", "NO")])).len(), 2);
 }
 
 /// Every launcher by hand, on the second of two hosts. The files are checked by shellcheck where it is installed.

@@ -68,7 +68,7 @@ fn rendezvous_flags(builder: &LaunchSpecBuilder<'_>, rendezvous: Rendezvous) -> 
     let mut flags = vec![nnodes, format!("--nproc_per_node={}", world.nproc_text(builder.node_rank))];
     match rendezvous {
         Rendezvous::Static => flags.extend([
-            format!("--node_rank={}", builder.node_rank),
+            format!("--node_rank={}", builder.node_rank_text()),
             format!("--master_addr={}", world.master_address()),
             format!("--master_port={}", world.port_text()),
         ]),
@@ -76,9 +76,12 @@ fn rendezvous_flags(builder: &LaunchSpecBuilder<'_>, rendezvous: Rendezvous) -> 
             flags.extend([
                 "--rdzv_backend=c10d".to_owned(),
                 format!("--rdzv_endpoint={}:{}", bracket_ipv6(world.master_address()), world.port_text()),
-                format!("--rdzv_id={}", builder.context.run_id),
-                format!("--rdzv_conf=is_host={}", u8::from(builder.node_rank == 0)),
-                format!("--local_addr={}", world.fabric_addresses.get(builder.node_rank).map_or("", String::as_str)),
+                format!("--rdzv_id={}", world.node_text("ORCH_RENDEZVOUS_ID", &builder.context.run_id)),
+                format!("--rdzv_conf=is_host={}", world.node_text("ORCH_IS_MASTER", u8::from(builder.node_rank == 0))),
+                format!(
+                    "--local_addr={}",
+                    world.node_text("ORCH_ADDRESS", world.fabric_addresses.get(builder.node_rank).map_or("", String::as_str))
+                ),
             ]);
             if launch.max_restarts > 0 {
                 flags.push(format!("--max_restarts={}", launch.max_restarts));

@@ -1,6 +1,6 @@
 //! What a host is asked all the time, beside the reader of its answers: GPUs, the processes on them, memory, processors, networks.
 //!
-//! The lines are described in `assets/vitals.sh`. Reads no clock: the time of an answer is handed in.
+//! The lines are described in `assets/host_metrics.sh`. Reads no clock: the time of an answer is handed in.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(crate) fn metrics_command(context: &HostContext, hosts: usize) -> RemoteComm
     );
     let init = if context.in_container { "{ read -r init _ <\"$P/container.pid\"; } 2>/dev/null\n" } else { "" };
     script.push_str(&format!("init=\n{init}"));
-    script.push_str(include_str!("../../../assets/vitals.sh"));
+    script.push_str(include_str!("../../../assets/host_metrics.sh"));
     RemoteCommand::from_script("stream GPU and host metrics", script, Duration::from_secs(20))
 }
 
@@ -160,13 +160,13 @@ impl MetricsReader {
             "h" => self.parse_host(rest),
             "n" | "i" => self.parse_network(rest, kind == "i", at),
             "t" => {
-                let mut vitals = std::mem::take(&mut self.metrics);
-                vitals.networks.sort_by(|a, b| {
+                let mut metrics = std::mem::take(&mut self.metrics);
+                metrics.networks.sort_by(|a, b| {
                     (b.received_bytes_per_sec + b.sent_bytes_per_sec)
                         .total_cmp(&(a.received_bytes_per_sec + a.sent_bytes_per_sec))
                         .then_with(|| a.name.cmp(&b.name))
                 });
-                events.push(MetricsEvent::Host(vitals));
+                events.push(MetricsEvent::Host(metrics));
             }
             _ => {}
         }

@@ -302,15 +302,15 @@ mod tests {
     fn attached_file_is_world_readable_after_detach() {
         use std::os::unix::fs::PermissionsExt as _;
         let base = tempfile::tempdir().expect("a folder");
-        let site = HostContext {
+        let context = HostContext {
             run_id: "run1".to_owned(),
             in_container: true,
             ..HostContext::new("n", "gpu01", base.path().display().to_string())
         };
-        std::fs::create_dir_all(site.run_dir()).expect("made");
-        let script = format!("umask 077\n{}", detach_command(&site).script);
+        std::fs::create_dir_all(context.run_dir()).expect("made");
+        let script = format!("umask 077\n{}", detach_command(&context).script);
         assert!(std::process::Command::new("/bin/sh").args(["-c", &script]).status().expect("a shell").success());
-        let note = std::path::Path::new(&site.run_dir()).join("attached");
+        let note = std::path::Path::new(&context.run_dir()).join("attached");
         assert_eq!(note.metadata().expect("a note").permissions().mode() & 0o777, 0o644);
     }
 

@@ -12,7 +12,7 @@ pub(crate) const MAX_PROCESSES: usize = 512;
 const MAX_TEXT_BYTES: usize = 200;
 
 /// The fields that are wanted of every GPU, as `nvidia-smi --help-query-gpu` names them. One that a driver does not know fails the whole
-/// query, so `assets/vitals.sh` leaves it out and says which are left. Throttle reasons have an old name and one since driver 535.
+/// query, so `assets/host_metrics.sh` leaves it out and says which are left. Throttle reasons have an old name and one since driver 535.
 pub(crate) const GPU_QUERY_FIELDS: &str = "index,uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,power.limit,\
                           clocks.sm,clocks.max.sm,clocks_event_reasons.active,clocks_throttle_reasons.active,\
                           ecc.errors.uncorrected.volatile.total,mig.mode.current";
@@ -180,9 +180,9 @@ mod tests {
         let answer = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0a)\n  MIG 1g.10gb     Device  0: (UUID: MIG-1)\n  MIG 1g.10gb     Device  1: (UUID: MIG-2)\n\
                       GPU 1: NVIDIA H100 (SXM) (UUID: GPU-0b)\nGPU 2: old driver\nrubbish\n";
         let gpus = parse_gpu_list(answer);
-        let told: Vec<(u32, &str, &str, u32)> =
+        let output: Vec<(u32, &str, &str, u32)> =
             gpus.iter().map(|gpu| (gpu.index, gpu.name.as_str(), gpu.uuid.as_str(), gpu.mig_devices)).collect();
-        assert_eq!(told, [(0, "NVIDIA H100 80GB HBM3", "GPU-0a", 2), (1, "NVIDIA H100 (SXM)", "GPU-0b", 0), (2, "old driver", "", 0)]);
+        assert_eq!(output, [(0, "NVIDIA H100 80GB HBM3", "GPU-0a", 2), (1, "NVIDIA H100 (SXM)", "GPU-0b", 0), (2, "old driver", "", 0)]);
     }
 
     proptest! {

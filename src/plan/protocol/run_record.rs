@@ -2,6 +2,8 @@
 //!
 //! No secrets are in it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::inventory::{is_valid_address, is_valid_host_name, is_valid_inventory_name, is_valid_jump_host, is_valid_run_id, is_valid_user};
@@ -48,6 +50,15 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "exposed")]
     pub boundary_voided: bool,
+    /// Whether it has no ranks: only the tasks of `prepare`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tasks_only: bool,
+    /// The names of its tasks, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tasks: BTreeMap<u32, String>,
+    /// What the tasks are, one `key value` a line; not compared when a rerun decides whether the run is equal.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tasks_text: String,
     /// Whether its launchers start workers again or go on with fewer hosts: then a dead worker alone is no failure.
     #[serde(default)]
     #[serde(rename = "restarts")]

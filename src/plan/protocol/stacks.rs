@@ -200,11 +200,11 @@ mod tests {
             ("python3 train.py", "S futex_wait", &["3 python3".to_owned()][..])
         );
         let groups = group_stacks(stands.into_iter().map(|stand| (0, stand)).collect());
-        let told: Vec<(Vec<u32>, Option<&str>)> = groups
+        let output: Vec<(Vec<u32>, Option<&str>)> = groups
             .iter()
             .map(|group| (group.members.iter().map(|(_, stand)| stand.rank).collect(), group.frames.first().map(String::as_str)))
             .collect();
-        assert_eq!(told, [(vec![3], Some("load (train.py:9)")), (vec![0, 1, 2], Some("barrier (dist.py:7)")), (vec![4], None)]);
+        assert_eq!(output, [(vec![3], Some("load (train.py:9)")), (vec![0, 1, 2], Some("barrier (dist.py:7)")), (vec![4], None)]);
     }
 
     #[test]
@@ -222,7 +222,8 @@ mod tests {
     fn latest_restart_wins_and_errors_are_reported() {
         let stands = parse_stacks(&stdout_output("R 0 1 8 kernel\n.\nR 0 0 7 ended\n.\nR x\nlooked\n")).expect("an answer");
         assert_eq!(stands.iter().map(|stand| (stand.restart, stand.pid)).collect::<Vec<_>>(), [(1, 8)]);
-        let said = CommandOutput { exit_code: 1, stderr: b"Error: No such container: orch-a-gpu01\n".to_vec(), ..CommandOutput::default() };
-        assert_eq!(parse_stacks(&said), Err("Error: No such container: orch-a-gpu01".to_owned()));
+        let output =
+            CommandOutput { exit_code: 1, stderr: b"Error: No such container: orch-a-gpu01\n".to_vec(), ..CommandOutput::default() };
+        assert_eq!(parse_stacks(&output), Err("Error: No such container: orch-a-gpu01".to_owned()));
     }
 }

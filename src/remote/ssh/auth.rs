@@ -263,10 +263,10 @@ impl<'a> AuthAttempt<'a> {
     async fn choose_rsa_hash(&mut self, vouched: bool) -> Result<Option<Option<HashAlg>>, AuthError> {
         const RSA_SIGNATURES: [(Option<HashAlg>, &str); 3] =
             [(Some(HashAlg::Sha512), "rsa-sha2-512"), (Some(HashAlg::Sha256), "rsa-sha2-256"), (None, "ssh-rsa")];
-        let asked = self.deadline.wait_for(self.handle.best_supported_rsa_hash()).await.ok_or_else(|| self.timeout_error())?;
-        let Ok(theirs) = asked else { return Err(self.disconnect_error().await) };
+        let answer = self.deadline.wait_for(self.handle.best_supported_rsa_hash()).await.ok_or_else(|| self.timeout_error())?;
+        let Ok(supported) = answer else { return Err(self.disconnect_error().await) };
         // russh reports the server's best one; a server that accepts it accepts the weaker one too.
-        let from = theirs.and_then(|best| RSA_SIGNATURES.iter().position(|(hash, _)| *hash == best)).unwrap_or(0);
+        let from = supported.and_then(|best| RSA_SIGNATURES.iter().position(|(hash, _)| *hash == best)).unwrap_or(0);
         let accepted = &self.hop.auth.accepted_algorithms;
         let ours = |name: &str| if vouched { accepted.allows(&certificate_algorithm(name)) } else { accepted.allows(name) };
         Ok(RSA_SIGNATURES.iter().skip(from).find(|(_, name)| ours(name)).map(|(hash, _)| *hash))

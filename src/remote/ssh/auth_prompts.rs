@@ -168,7 +168,7 @@ impl AuthAnswerCache {
         }
         let (shown, echo, again) = (prompt_text(hop, question), matches!(question, AuthQuestion::Other { echo: true, .. }), from > 0);
         let (name, preface) = (hop.name.clone(), preface.to_owned());
-        let asked = person.run_exclusive(move |prompt| {
+        let reply = person.run_exclusive(move |prompt| {
             if again {
                 prompt.show_notice(&format!("{name}: not accepted"));
             }
@@ -177,7 +177,7 @@ impl AuthAnswerCache {
             }
             if echo { prompt.ask_line(&shown) } else { prompt.ask_secret(&shown) }
         });
-        let Some(text) = asked.await.flatten() else {
+        let Some(text) = reply.await.flatten() else {
             known.declined = true;
             return Ok(None);
         };

@@ -99,8 +99,8 @@ impl SshConnection {
         let (greeting, disconnect_info, dead) =
             (Arc::new(Greeting::default()), Arc::new(DisconnectInfo::default()), CancellationToken::new());
         let (refused, refusals) = mpsc::channel(16);
-        let patience = Arc::new(InactivityLimit::new(LOGIN_INACTIVITY_LIMIT.max(inactivity_limit(hop))));
-        let transport = SshTransport::new(wire, &cut, patience.clone(), greeting.clone());
+        let finish_timeout = Arc::new(InactivityLimit::new(LOGIN_INACTIVITY_LIMIT.max(inactivity_limit(hop))));
+        let transport = SshTransport::new(wire, &cut, finish_timeout.clone(), greeting.clone());
         let config = Arc::new(russh_config(hop, &verifier));
         let verifier = Arc::new(verifier);
         let client = ClientHandler::new(verifier.clone(), disconnect_info.clone(), refused, dead.clone());
@@ -130,7 +130,7 @@ impl SshConnection {
         if let Err(denied) = attempt {
             return Err(add_proxy_log(auth_failure(hop, parent.as_deref(), denied, clock.paused_total()), &cut, proxy_log).await);
         }
-        patience.set(inactivity_limit(hop));
+        finish_timeout.set(inactivity_limit(hop));
         Ok(Arc::new(SshConnection {
             name: hop.name.clone(),
             handle: Arc::new(handle),

@@ -208,8 +208,8 @@ impl Keyring {
             let wrong = |what: String| RemoteError::InvalidConfig { what, hint: add.clone() };
             let text = read_text(&path).map_err(|e| wrong(format!("could not read {shown}: {}", super::transport::io_error_text(&e))))?;
             let name = shown.clone();
-            let asked = self.prompt.run_exclusive(move |prompt| ask_passphrase(prompt, &name, &text)).await;
-            match asked {
+            let answer = self.prompt.run_exclusive(move |prompt| ask_passphrase(prompt, &name, &text)).await;
+            match answer {
                 Some(Ok(key)) => Ok(Arc::new(key)),
                 Some(Err(what)) => Err(wrong(format!("{shown} {what}"))),
                 None => Err(wrong(format!("{shown} is encrypted, and asking for its passphrase failed"))),

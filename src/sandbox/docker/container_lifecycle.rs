@@ -54,11 +54,11 @@ pub(super) fn start_container(context: &ProgramContext, store: &DockerStore, id:
     // The supervisor is not a part of the shell that started it: it must survive the end of that session.
     shim.env_clear().envs(context.host.marker_variables());
     let mut child = shim.spawn()?;
-    let mut said = String::new();
+    let mut response = String::new();
     if let Some(mut pipe) = child.stdout.take() {
-        pipe.read_to_string(&mut said)?;
+        pipe.read_to_string(&mut response)?;
     }
-    if said == "ok\n" { Ok(()) } else { Err(DockerError::new(125, format!("Error response from daemon: {}", said.trim_end()))) }
+    if response == "ok\n" { Ok(()) } else { Err(DockerError::new(125, format!("Error response from daemon: {}", response.trim_end()))) }
 }
 
 /// Does `act` to each named container, as docker does: the names that worked on standard output, the others' complaints on standard error.
@@ -157,8 +157,8 @@ pub(super) fn docker_stop(store: &DockerStore, flags: &ParsedFlags) -> Result<Pr
         }
         let seconds = asked.unwrap_or(container.stop_timeout.and_then(|t| i64::try_from(t).ok()).unwrap_or(10));
         send_signal(container, parse_signal(flags.last_value("signal").unwrap_or(&container.stop_signal)).unwrap_or(Signal::TERM));
-        let patience = u64::try_from(seconds).map_or(Duration::from_secs(1 << 30), Duration::from_secs);
-        if !wait_for_container(store, &container.id, patience, has_exited) {
+        let finish_timeout = u64::try_from(seconds).map_or(Duration::from_secs(1 << 30), Duration::from_secs);
+        if !wait_for_container(store, &container.id, finish_timeout, has_exited) {
             processes::send_signal(container.pid, Signal::KILL);
             wait_for_container(store, &container.id, RECORD_TIMEOUT, has_exited);
         }
@@ -172,10 +172,10 @@ pub(super) fn docker_kill(store: &DockerStore, flags: &ParsedFlags) -> Result<Pr
     let sent = parse_signal(name).ok_or_else(|| DockerError::new(1, format!("Error response from daemon: invalid signal: {name}")))?;
     Ok(for_each_container(flags, |word| {
         let state = store.read_state();
-        let said = |text: &str| DockerError::new(1, format!("Error response from daemon: Cannot kill container: {word}: {text}"));
-        let container = state.find_container(word).ok_or_else(|| said(&format!("No such container: {word}")))?;
+        let response = |text: &str| DockerError::new(1, format!("Error response from daemon: Cannot kill container: {word}: {text}"));
+        let container = state.find_container(word).ok_or_else(|| response(&format!("No such container: {word}")))?;
         if container.status != ContainerStatus::Running {
-            return Err(said(&format!("Container {} is not running", container.id)));
+            return Err(response(&format!("Container {} is not running", container.id)));
         }
         send_signal(container, sent);
         if sent == Signal::KILL {

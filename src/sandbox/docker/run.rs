@@ -26,17 +26,17 @@ pub(super) fn docker_run(
     args: &[String],
     command: &str,
 ) -> Result<ExitCode, DockerError> {
-    let said = |text: String| DockerError::new(125, format!("docker: {text}.\nSee 'docker run --help'."));
+    let response = |text: String| DockerError::new(125, format!("docker: {text}.\nSee 'docker run --help'."));
     let flags = RUN_FLAGS.parse(args, false).map_err(|e| DockerError::new(125, format!("{e}\nSee 'docker {command} --help'.")))?;
     let Some(reference) = flags.positional.first() else {
         return Err(DockerError::new(1, format!("\"docker {command}\" requires at least 1 argument.\nSee 'docker {command} --help'.")));
     };
     if let Some(text) = context.host.faults().run_fails {
-        return Err(said(format!("Error response from daemon: {text}")));
+        return Err(response(format!("Error response from daemon: {text}")));
     }
     image::ensure_image(context, store, config, reference, flags.last_value("pull").unwrap_or("missing"))
-        .map_err(|failure| said(failure.message.trim_end_matches('.').to_owned()))?;
-    let container = build_container(context, store, &flags).map_err(|text| said(format!("Error response from daemon: {text}")))?;
+        .map_err(|failure| response(failure.message.trim_end_matches('.').to_owned()))?;
+    let container = build_container(context, store, &flags).map_err(|text| response(format!("Error response from daemon: {text}")))?;
     let id = container.id.clone();
     store
         .update(|state| -> Result<(), DockerError> {
@@ -46,14 +46,14 @@ pub(super) fn docker_run(
             state.containers.push(container);
             Ok(())
         })
-        .map_err(|failure| said(format!("Error response from daemon: {}", failure.message.trim_end_matches('.'))))?;
+        .map_err(|failure| response(format!("Error response from daemon: {}", failure.message.trim_end_matches('.'))))?;
     if command == "create" {
         return Ok(ProgramOutput::ok(format!("{id}\n")).print());
     }
     let reads = flags.has("interactive") && !flags.has("detach");
     if let Err(failure) = container_lifecycle::start_container(context, store, &id, if reads { Stdio::inherit() } else { Stdio::null() }) {
         let code = if failure.code == 127 || failure.code == 126 { failure.code } else { 125 };
-        return Err(DockerError::new(code, said(failure.message.trim_end_matches('.').to_owned()).message));
+        return Err(DockerError::new(code, response(failure.message.trim_end_matches('.').to_owned()).message));
     }
     if flags.has("detach") {
         return Ok(ProgramOutput::ok(format!("{id}\n")).print());

@@ -61,9 +61,9 @@ fn spawn_main_process(context: &ProgramContext, store: &DockerStore, id: &str) -
 
 fn watch_container(context: &ProgramContext, store: &DockerStore, mut child: Child, container: &DockerContainer) -> ExitCode {
     // Our output is the pipe on which `docker run` waits: the answer, and its end.
-    let said = std::io::stdout().write_all(b"ok\n").and_then(|()| std::io::stdout().flush());
+    let response = std::io::stdout().write_all(b"ok\n").and_then(|()| std::io::stdout().flush());
     let devnull = File::options().write(true).open("/dev/null");
-    if said.is_err() || devnull.is_ok_and(|null| rustix::stdio::dup2_stdout(&null).is_err()) {
+    if response.is_err() || devnull.is_ok_and(|null| rustix::stdio::dup2_stdout(&null).is_err()) {
         tracing::debug!("no task waits for the start of the container");
     }
     let started = Instant::now();

@@ -105,7 +105,7 @@ impl ExecSession {
             *self.session_leader.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
             status.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8))
         };
-        let talk = async {
+        let transfer = async {
             self.wait_before_output().await;
             tokio::join!(self.forward_output(stdout, None, &writer), self.forward_output(stderr, Some(1), &writer));
         };
@@ -115,7 +115,7 @@ impl ExecSession {
         let work = async {
             // As sshd does: the status goes out when the shell has ended, the end of the channel when nobody holds its output any longer.
             let status = async { self.send_exit_status(&writer, ended.await).await };
-            tokio::join!(status, talk);
+            tokio::join!(status, transfer);
             self.close_channel(&writer).await;
         };
         tokio::join!(work, feed);

@@ -32,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, palette: &Co
     let seen: String = palette.prompt.text.chars().skip(skipped).collect();
     lines.push(Line::from(vec![Span::styled(" :", theme.accent()), Span::raw(seen), Span::styled(" ", theme.selected())]));
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
-    let place = Rect { y: area.y + area.height - height, height, ..area };
-    frame.render_widget(Clear, place);
-    render_lines(frame, place, lines);
+    let location = Rect { y: area.y + area.height - height, height, ..area };
+    frame.render_widget(Clear, location);
+    render_lines(frame, location, lines);
 }

@@ -1,4 +1,4 @@
-//! The Events screen: a histogram over time and the list of events, newest last.
+//! The Events screen: the phases with their durations, a histogram over time and the list of events, newest last.
 //!
 //! The cursor keeps its item by sequence number when events arrive; in live mode it follows the newest.
 
@@ -15,8 +15,9 @@ use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 use crate::tui::timeline::TimelineItem;
 
-use super::formatting;
 use super::lines::{render_lines, rows_area};
+use super::pane_frame::{PaneFrame, draw_frame};
+use super::{formatting, phase_bars};
 
 /// Minimum time window in milliseconds.
 const MIN_WINDOW_MS: i64 = 1_000;
@@ -95,9 +96,11 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
         return model.page_rows;
     }
     let at = cursor_index(view, model);
-    let room = usize::from(area.height).saturating_sub(4).max(1);
+    // The phases above take a third at most.
+    let mut lines = phase_bars::rows(model, width, usize::from(area.height) / 3);
+    let room = usize::from(area.height).saturating_sub(4 + lines.len()).max(1);
     let window = time_window(model, view, at);
-    let mut lines = vec![header_line(model, view, at, width), histogram_line(model, window, width), axis_line(model, at, window, width)];
+    lines.extend([header_line(model, view, at, width), histogram_line(model, window, width), axis_line(model, at, window, width)]);
     let items = model.timeline.items();
     // The cursor stays in the middle while there are items on both sides.
     let top = at.saturating_sub(room / 2).min(items.len().saturating_sub(room));
@@ -194,6 +197,17 @@ fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> Str
     row.into_iter().collect()
 }
 
+/// The newest events in a frame.
+pub(super) fn draw_newest(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let title = PaneFrame {
+        left: vec![Span::styled("events", model.theme.header())],
+        right: vec![Span::styled("6", model.theme.dim())],
+        ..PaneFrame::default()
+    };
+    let inner = draw_frame(frame, area, model.theme, &title);
+    render_lines(frame, inner, newest_rows(model, usize::from(inner.width), usize::from(inner.height)));
+}
+
 /// The newest events, the oldest of them first.
 pub(super) fn newest_rows(model: &Model, width: usize, room: usize) -> Vec<Line<'static>> {
     let items = model.timeline.items();
@@ -201,7 +215,7 @@ pub(super) fn newest_rows(model: &Model, width: usize, room: usize) -> Vec<Line<
 }
 
 fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> {
-    let who = match (&item.ranks[..], &item.hosts[..]) {
+    let owner = match (&item.ranks[..], &item.hosts[..]) {
         ([], []) => String::new(),
         ([], hosts) => style::format_hosts(&model.state, &model.sanitizer, hosts),
         ([rank], [host]) => format!("r{rank} {}", model.sanitize(model.state.host_name(*host))),
@@ -213,7 +227,7 @@ fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> 
     let mut spans = vec![
         Span::styled(format!(" {} ", model.format_time(item.at)), model.theme.dim()),
         Span::styled(model.theme.symbol(item.status), model.theme.status_style(item.status)),
-        Span::raw(format!(" {} ", formatting::pad(&who, room))),
+        Span::raw(format!(" {} ", formatting::pad(&owner, room))),
     ];
     let rest = width.saturating_sub(formatting::spans_width(&spans));
     spans.push(Span::raw(style::truncate_text(&format!("{}{count}", model.sanitize(&item.text)), rest)));

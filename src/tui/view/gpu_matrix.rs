@@ -117,8 +117,8 @@ impl GpuFilter {
 pub(crate) struct MatrixSelection {
     pub(super) metric: GpuMetric,
     /// Index of the host and of the GPU under the cursor.
-    pub(super) host: usize,
-    pub(super) gpu: usize,
+    pub(crate) host: usize,
+    pub(crate) gpu: usize,
     /// An empty filter matches everything.
     pub(super) filter: GpuFilter,
     /// Show only faulty GPUs.
@@ -168,8 +168,10 @@ impl<'a> GpuMatrix<'a> {
     }
 
     /// Whether it matches the selection.
-    pub(super) fn is_match(&self, at: usize, place: usize) -> bool {
-        let Some((host, gpu)) = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?))) else { return false };
+    pub(super) fn is_match(&self, at: usize, location: usize) -> bool {
+        let Some((host, gpu)) = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(location)?))) else {
+            return false;
+        };
         (!self.selection.only_faults || self.is_faulty(at, host, gpu)) && self.selection.filter.matches(&host.name, gpu)
     }
 
@@ -180,9 +182,9 @@ impl<'a> GpuMatrix<'a> {
     }
 
     /// The cell of a GPU with this many columns; cells wider than one start with a space.
-    pub(super) fn render_cell(&self, at: usize, place: usize, width: usize) -> Span<'static> {
-        let under = at == self.selection.host && place == self.selection.gpu;
-        let found = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?)));
+    pub(super) fn render_cell(&self, at: usize, location: usize, width: usize) -> Span<'static> {
+        let under = at == self.selection.host && location == self.selection.gpu;
+        let found = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(location)?)));
         let Some((host, gpu)) = found else {
             let style = if under { self.model.theme.selected() } else { Style::new() };
             return Span::styled(" ".repeat(width), style);
@@ -198,7 +200,7 @@ impl<'a> GpuMatrix<'a> {
             (DisplayStatus::Ok, Some(value)) => self.model.theme.heat(value),
             _ => self.model.theme.status_style(status),
         };
-        if !self.is_match(at, place) {
+        if !self.is_match(at, location) {
             style = self.model.theme.dim();
         }
         if under {

@@ -16,7 +16,7 @@ use crate::tui::theme::DisplayStatus;
 
 use super::lines::render_lines;
 use super::pane_frame::{PaneFrame, draw_frame};
-use super::{formatting, graph, host_status};
+use super::{figure_age, formatting, graph, host_status};
 
 /// The fewest columns of a pane with a row a GPU, frame included.
 const FULL_MIN_WIDTH: u16 = 48;
@@ -68,6 +68,14 @@ impl PaneGrid {
             .or_else(|| grid(PaneDensity::Medium, medium_width, MEDIUM_HEIGHT))
     }
 
+    /// What the bars mean.
+    pub(super) fn legend(&self) -> &'static str {
+        match self.density {
+            PaneDensity::Full => "bars: utilization, memory; graph: utilization over time",
+            PaneDensity::Medium => "a bar a GPU: utilization, memory used",
+        }
+    }
+
     /// The area of a host's pane.
     fn pane_area(&self, area: Rect, at: usize) -> Rect {
         let (row, column) = (at / self.columns, at % self.columns);
@@ -115,10 +123,10 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
     }
     right.push(Span::styled(model.theme.symbol(standing.status), status_style));
     // What is wrong needs the room more than the power does.
-    if standing.status >= DisplayStatus::Warn {
+    if standing.status >= DisplayStatus::Warn && !figure_age::has_old_figures(model, at as usize, host) {
         return PaneFrame { left, right, selected, status: standing.status };
     }
-    if model.is_stale(host.gpus_at) && !host.gpus.is_empty() {
+    if figure_age::has_old_figures(model, at as usize, host) && !host.gpus.is_empty() {
         right.push(Span::styled(format!(" {} old", formatting::format_age(host.gpus_at, model.now)), model.theme.dim()));
     } else if let Some(power) = host_status::sum_gpus(host.gpus.iter()).power {
         right.push(Span::raw(format!(" {}", formatting::format_watts(power))));
@@ -168,6 +176,8 @@ impl RowLayout {
 /// The rows of one host, one a GPU.
 struct FullRows<'a> {
     model: &'a Model,
+    /// Index of the host.
+    at: u32,
     host: &'a HostState,
     layout: RowLayout,
     /// The values are too old to be believed.
@@ -175,8 +185,8 @@ struct FullRows<'a> {
 }
 
 fn full_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
-    let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
-    let rows = FullRows { model, host, layout: RowLayout::new(width), stale };
+    let stale = figure_age::has_old_figures(model, at as usize, host);
+    let rows = FullRows { model, at, host, layout: RowLayout::new(width), stale };
     host.gpus.iter().take(MAX_ROWS_PER_PANE).map(|gpu| rows.row(gpu, ranks.0.get(&(at, gpu.index)).copied())).collect()
 }
 
@@ -184,7 +194,7 @@ impl FullRows<'_> {
     fn row(&self, gpu: &GpuSample, rank: Option<&RankState>) -> Line<'static> {
         let (model, theme, stale) = (self.model, self.model.theme, self.stale);
         let plain = if stale { theme.dim() } else { Style::new() };
-        let status = gpu_status(model, self.host, gpu, rank, stale);
+        let status = gpu_status(model, (self.at, self.host), gpu, rank, stale);
         let calm = if status == DisplayStatus::Ok { plain } else { theme.status_style(status) };
         let bar = |share: Option<f32>, width: usize| formatting::horizontal_bar(share, width, theme.ascii);
         let unit = if theme.ascii { "C" } else { "°" };
@@ -193,7 +203,8 @@ impl FullRows<'_> {
             (power, _) => or_dash(power.map(|power| format!("{power:.0}W"))),
         };
         let mut spans = vec![
-            Span::styled(format!("{:>2} ", gpu.index), theme.dim()),
+            Span::styled(format!("{:>2}", gpu.index), theme.dim()),
+            Span::styled(if status >= DisplayStatus::Warn { theme.symbol(status) } else { " " }, theme.status_style(status)),
             Span::styled(bar(gpu.utilization, self.layout.utilization_bar), theme.status_style(status)),
             Span::styled(format!("{:>5} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
             Span::styled(format!("{:>7} ", memory_text(gpu)), plain),
@@ -219,7 +230,7 @@ impl FullRows<'_> {
 /// Three rows: utilisation and memory as a vertical bar a GPU, then the hottest GPU, the ranks, and the age of their last line.
 fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
     let theme = model.theme;
-    let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
+    let stale = figure_age::has_old_figures(model, at as usize, host);
     let plain = if stale { theme.dim() } else { Style::new() };
     let totals = host_status::sum_gpus(host.gpus.iter());
     let bars = |share: &dyn Fn(&GpuSample) -> Option<f32>| {
@@ -229,8 +240,12 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>,
     let used: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_used).sum();
     let total: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_total).sum();
     let memory = if total > 0.0 { format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0) } else { "-".to_owned() };
-    let worst =
-        host.gpus.iter().map(|gpu| gpu_status(model, host, gpu, ranks.0.get(&(at, gpu.index)).copied(), stale)).max().unwrap_or_default();
+    let worst = host
+        .gpus
+        .iter()
+        .map(|gpu| gpu_status(model, (at, host), gpu, ranks.0.get(&(at, gpu.index)).copied(), stale))
+        .max()
+        .unwrap_or_default();
     let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
     let hottest = or_dash(totals.hottest.map(|degrees| format!("{degrees:.0}{}", if theme.ascii { "C" } else { "°" })));
     let last = format!("last line {}", formatting::format_age(last_output_at, model.now));
@@ -239,6 +254,7 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>,
             Span::styled(" util ", theme.dim()),
             Span::styled(bars(&|gpu| gpu.utilization), theme.status_style(worst)),
             Span::styled(format!(" {}", or_dash(totals.utilization.map(|percent| format!("{percent:.0}%")))), plain),
+            Span::styled(if worst >= DisplayStatus::Warn { theme.symbol(worst) } else { "" }, theme.status_style(worst)),
         ]),
         Line::from(vec![
             Span::styled(" mem  ", theme.dim()),
@@ -250,7 +266,7 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>,
 }
 
 /// What a GPU's colour says: calm while it works, a warning where it is slowed down or idle in a run, an error where its memory is broken.
-fn gpu_status(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&RankState>, stale: bool) -> DisplayStatus {
+fn gpu_status(model: &Model, (at, host): (u32, &HostState), gpu: &GpuSample, rank: Option<&RankState>, stale: bool) -> DisplayStatus {
     if stale {
         return DisplayStatus::Pending;
     }
@@ -262,7 +278,9 @@ fn gpu_status(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&Ra
     let idle = |point: &GpuTracePoint| point.utilization.is_some_and(|percent| percent < 1.0);
     let trace = host.gpu_traces.get(&gpu.index);
     let is_idle = trace.is_some_and(|trace| trace.len() >= IDLE_SAMPLES && trace.iter().rev().take(IDLE_SAMPLES).all(idle));
-    if host_status::is_throttled(gpu) || is_idle && works && training {
+    let low = model.host_statuses.get(at as usize).and_then(|standing| standing.low_gpus.as_ref());
+    let is_low = low.is_some_and(|low| low.is_warning && low.gpus.contains(&gpu.index));
+    if host_status::is_throttled(gpu) || is_low || is_idle && works && training {
         return DisplayStatus::Warn;
     }
     DisplayStatus::Ok

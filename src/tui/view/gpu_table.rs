@@ -55,8 +55,8 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
     let temperature = gpu.temperature.map_or_else(dash, |v| format!("{v:.0}C"));
     let clock = gpu.sm_clock.map_or_else(dash, |v| format!("{v:.0}"));
     let values = format!(" {:>2}  {util:>4} {memory:>12} {power:>10} {temperature:>6} {clock:>8}  ", gpu.index);
-    let look = if stale { model.theme.dim() } else { ratatui::style::Style::new() };
-    let mut spans = vec![Span::styled(format!(" {glyph}"), model.theme.status_style(status)), Span::styled(values, look)];
+    let view = if stale { model.theme.dim() } else { ratatui::style::Style::new() };
+    let mut spans = vec![Span::styled(format!(" {glyph}"), model.theme.status_style(status)), Span::styled(values, view)];
     let mut why: Vec<String> =
         gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()).collect();
     why.extend(gpu.ecc_errors.filter(|errors| *errors > 0.0).map(|errors| format!("{errors:.0} ECC errors")));
@@ -64,7 +64,7 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
     let rest = width.saturating_sub(formatting::spans_width(&spans));
     let why = why.join(", ");
     let room = rest.saturating_sub(if why.is_empty() { 0 } else { why.len() + 1 }).min(MAX_BARS);
-    let bars = graph::sparkline(&gpu_values(host, gpu.index, |look| look.utilization), room, model.theme.uses_ascii_graphs());
+    let bars = graph::sparkline(&gpu_values(host, gpu.index, |view| view.utilization), room, model.theme.uses_ascii_graphs());
     spans.push(Span::styled(bars, model.theme.status_style(if stale { DisplayStatus::Pending } else { DisplayStatus::Ok })));
     if !why.is_empty() {
         spans.push(Span::styled(style::truncate_text(&format!(" {why}"), rest), model.theme.status_style(DisplayStatus::Warn)));
@@ -83,7 +83,7 @@ pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<
     }
     let half = width.saturating_sub(3) / 2;
     let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, half * 2);
-    graph_pair(model, ("utilization, mean", of(|look| look.utilization)), ("power, % of limit, mean", of(|look| look.power)), half, 3)
+    graph_pair(model, ("utilization, mean", of(|view| view.utilization)), ("power, % of limit, mean", of(|view| view.power)), half, 3)
 }
 
 /// Graphs of utilization and power per GPU, as large as space allows.
@@ -96,8 +96,8 @@ pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Vec<L
     let height = if host.gpu_traces.len() <= 8 { 3 } else { 1 };
     for gpu in host.gpu_traces.keys() {
         let names = [format!("g{gpu} utilization"), format!("g{gpu} power, % of limit")];
-        let utilization = (names[0].as_str(), gpu_values(host, *gpu, |look| look.utilization));
-        lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, *gpu, |look| look.power)), half, height));
+        let utilization = (names[0].as_str(), gpu_values(host, *gpu, |view| view.utilization));
+        lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, *gpu, |view| view.power)), half, height));
     }
     lines
 }
@@ -116,8 +116,8 @@ fn graph_pair(
     let mut lines = vec![Line::styled(names.trim_end().to_owned(), model.theme.dim())];
     let drawn = |values: &[Option<f32>]| graph::render_graph(values, half, height, model.theme.effective_graph_style());
     for (left, right) in drawn(&left_values).into_iter().zip(drawn(&right_values)) {
-        let look = model.theme.status_style(DisplayStatus::Ok);
-        lines.push(Line::from(vec![Span::raw(" "), Span::styled(left, look), Span::raw(" "), Span::styled(right, look)]));
+        let view = model.theme.status_style(DisplayStatus::Ok);
+        lines.push(Line::from(vec![Span::raw(" "), Span::styled(left, view), Span::raw(" "), Span::styled(right, view)]));
     }
     lines
 }

@@ -1,4 +1,4 @@
-//! Every GPU of the run in the largest layout that fits: a row per host with totals, two digits per GPU, or one character per GPU with
+//! Every GPU of the run in the largest layout that fits: a heat map over time for a few hosts, a row per host with totals, two digits per GPU, or one character per GPU with
 //! several hosts per row; 128 hosts of 8 GPUs fit in 80 columns and 24 rows.
 //!
 //! The digit is the tenth of the metric, so that it is readable without color. Matching GPUs keep their place
@@ -13,9 +13,14 @@ use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 
+use super::gpu_heat_map::{self, HeatMapShape, HeatRows};
 use super::gpu_matrix::{GpuFilter, GpuMatrix, MatrixSelection};
+use super::gpu_matrix_rows::{GpuLayout, MatrixShape, choose_layout, header_line, host_row, matrix_row, max_gpus, widest_name};
 use super::lines::{render_lines, rows_area};
-use super::{formatting, host_status};
+use super::{formatting, host_status, ranks};
+
+/// The fewest rows of a rank's log.
+const MIN_LOG_ROWS: u16 = 5;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GpusPane {
@@ -26,10 +31,16 @@ pub struct GpusPane {
     first_row: usize,
     /// Position of the first GPU, width of a host, and width of a GPU.
     cell_layout: (u16, u16, usize, usize),
+    /// Where each GPU of the heat map is drawn; empty: the matrix is shown.
+    heat_rows: HeatRows,
 }
 
 /// Handles a click; `false` if nothing was hit.
 pub(super) fn handle_click(view: &mut GpusPane, model: &Model, x: u16, y: u16) -> bool {
+    if let Some((host, gpu, _)) = view.heat_rows.iter().find(|(_, _, area)| area.contains((x, y).into())) {
+        (view.selection.host, view.selection.gpu) = (*host, *gpu);
+        return true;
+    }
     let (left, upper, block, cell) = view.cell_layout;
     let (Some(x), Some(y)) = (x.checked_sub(left), y.checked_sub(upper)) else { return false };
     let (across, gpu) = (usize::from(x) / block.max(1), usize::from(x) % block.max(1) / cell.max(1));
@@ -39,32 +50,6 @@ pub(super) fn handle_click(view: &mut GpusPane, model: &Model, x: u16, y: u16) -
         (view.selection.host, view.selection.gpu) = (host, gpu);
     }
     inside
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GpuLayout {
-    /// A row per host: three digits per GPU, and totals.
-    Rows,
-    Digits,
-    Glyphs,
-}
-
-impl GpuLayout {
-    /// Width of a GPU.
-    fn cell_width(self) -> usize {
-        match self {
-            GpuLayout::Rows => 4,
-            GpuLayout::Digits => 3,
-            GpuLayout::Glyphs => 1,
-        }
-    }
-}
-
-/// Width of a host's totals.
-const TOTALS_WIDTH: usize = 25;
-
-fn max_gpus(model: &Model) -> usize {
-    model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).max(1)
 }
 
 /// Sets the filter.
@@ -87,6 +72,14 @@ pub(crate) fn update(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Opti
     let under = host_at_cursor(view);
     let cursor = &mut view.selection;
     let last = hosts - 1;
+    // A row of the heat map is a GPU.
+    let cmd = match cmd {
+        UiCommand::Up if !view.heat_rows.is_empty() => UiCommand::Left,
+        UiCommand::Down if !view.heat_rows.is_empty() => UiCommand::Right,
+        UiCommand::Left if !view.heat_rows.is_empty() => UiCommand::PrevHost,
+        UiCommand::Right if !view.heat_rows.is_empty() => UiCommand::NextHost,
+        cmd => cmd,
+    };
     match cmd {
         UiCommand::Metric => cursor.metric = cursor.metric.next(),
         UiCommand::Faults => cursor.only_faults = !cursor.only_faults,
@@ -116,55 +109,13 @@ fn select_next_match(cursor: &mut MatrixSelection, model: &Model, back: bool) ->
     let wide = max_gpus(model);
     let count = model.state.hosts.len() * wide;
     let at = cursor.host * wide + cursor.gpu;
-    let found = (1..=count).map(|step| if back { at + count - step } else { at + step } % count).find(|place| {
-        let (host, gpu) = (place / wide, place % wide);
+    let found = (1..=count).map(|step| if back { at + count - step } else { at + step } % count).find(|location| {
+        let (host, gpu) = (location / wide, location % wide);
         model.state.hosts.get(host).is_some_and(|host| gpu < host.gpus.len()) && matrix.is_match(host, gpu)
     });
-    let Some(place) = found else { return Some(PaneAction::ShowToast("no GPU matches".to_owned())) };
-    (cursor.host, cursor.gpu) = (place / wide, place % wide);
+    let Some(location) = found else { return Some(PaneAction::ShowToast("no GPU matches".to_owned())) };
+    (cursor.host, cursor.gpu) = (location / wide, location % wide);
     None
-}
-
-/// The largest layout in which all hosts fit, and its hosts per row.
-fn choose_layout(width: usize, room: usize, name: usize, wide: usize, hosts: usize) -> (GpuLayout, usize) {
-    for form in [GpuLayout::Rows, GpuLayout::Digits, GpuLayout::Glyphs] {
-        let across = match form {
-            GpuLayout::Rows => width / (name + 3 + wide * form.cell_width() + TOTALS_WIDTH),
-            GpuLayout::Digits | GpuLayout::Glyphs => width.saturating_sub(name + 2) / (wide * form.cell_width() + 1),
-        };
-        if across > 0 && hosts <= across * room || form == GpuLayout::Glyphs {
-            let across = match form {
-                // Even numbers are easier to count.
-                GpuLayout::Glyphs if across >= 8 => across / 4 * 4,
-                GpuLayout::Glyphs => across,
-                GpuLayout::Rows | GpuLayout::Digits => hosts.div_ceil(room.max(1)),
-            };
-            return (form, across.clamp(1, hosts.max(1)));
-        }
-    }
-    (GpuLayout::Glyphs, 1)
-}
-
-/// Layout of the matrix in a frame.
-struct MatrixShape {
-    form: GpuLayout,
-    /// Hosts per row.
-    across: usize,
-    /// Width of a host name.
-    name_width: usize,
-    /// Maximum number of GPUs of a host.
-    gpus: usize,
-}
-
-impl MatrixShape {
-    /// Width of a host with its GPUs and the gap to the next one.
-    fn host_width(&self) -> usize {
-        let cells = self.gpus * self.form.cell_width();
-        match self.form {
-            GpuLayout::Rows => self.name_width + 2 + cells + TOTALS_WIDTH,
-            GpuLayout::Digits | GpuLayout::Glyphs => cells + 1,
-        }
-    }
 }
 
 /// Draws the screen; returns the page size in rows.
@@ -172,12 +123,26 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let width = usize::from(area.width);
     let hosts = model.state.hosts.len();
     let gpus = max_gpus(model);
-    let name_width = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4).clamp(4, 16);
+    let name_width = widest_name(model);
+    view.selection.host = view.selection.host.min(hosts.saturating_sub(1));
+    view.heat_rows.clear();
+    let body = rows_area(area, 2, area.height.saturating_sub(5));
+    if let Some(shape) = HeatMapShape::fit(model, body, name_width) {
+        let matrix = GpuMatrix::new(model, &view.selection);
+        let mut legend = gpu_heat_map::legend(model);
+        legend.push(Span::styled(" m metric", model.theme.dim()));
+        render_lines(frame, area, vec![title_line(&matrix, width), Line::from(legend)]);
+        let rows = shape.draw(frame, body, &matrix);
+        render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, GpuLayout::Rows, width));
+        let used = rows.iter().map(|(_, _, area)| area.bottom()).max().unwrap_or(body.y).saturating_sub(body.y);
+        draw_rank_log(frame, rows_area(body, used + 1, body.height.saturating_sub(used + 1)), &matrix);
+        view.heat_rows = rows;
+        return usize::from(body.height);
+    }
     let room = usize::from(area.height).saturating_sub(5);
     let (form, across) = choose_layout(width, room, name_width, gpus, hosts);
     let shape = MatrixShape { form, across, name_width, gpus };
     view.hosts_per_row = across;
-    view.selection.host = view.selection.host.min(hosts.saturating_sub(1));
     let count = hosts.div_ceil(across);
     let at = view.selection.host / across;
     let top = view.first_row.min(at).max((at + 1).saturating_sub(room));
@@ -196,8 +161,20 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         lines.push(Line::styled(" no hosts yet", model.theme.dim()));
     }
     render_lines(frame, area, lines);
+    let used = u16::try_from(count.min(room) + 1).unwrap_or(u16::MAX);
+    draw_rank_log(frame, rows_area(body, used, body.height.saturating_sub(used)), &matrix);
     render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, width));
     room
+}
+
+/// The newest lines of the rank on the GPU under the cursor, where there is room below the GPUs.
+fn draw_rank_log(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>) {
+    let GpuMatrix { model, selection, .. } = matrix;
+    let gpu = model.state.hosts.get(selection.host).and_then(|host| host.gpus.get(selection.gpu));
+    let Some(rank) = gpu.and_then(|gpu| matrix.rank_of_gpu(selection.host, gpu.index)).filter(|_| area.height >= MIN_LOG_ROWS) else {
+        return;
+    };
+    ranks::draw_log(frame, area, model, rank);
 }
 
 fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
@@ -215,58 +192,6 @@ fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
         spans.push(Span::raw(style::truncate_text(&format!("  {}: {meant} of {all} GPUs", more.join("  ")), width.saturating_sub(40))));
     }
     Line::from(spans)
-}
-
-fn header_line(model: &Model, shape: &MatrixShape, width: usize) -> Line<'static> {
-    let name = shape.name_width;
-    let text = match shape.form {
-        GpuLayout::Rows => {
-            let numbers: String = (0..shape.gpus).map(|gpu| format!("{gpu:>4}")).collect();
-            let one = format!(" {} {numbers}  {:>4} {:>4} {:>5} {:>6}  ", formatting::pad("HOST", name), "AVG", "MEM", "MAXT", "POWER");
-            one.repeat(shape.across)
-        }
-        GpuLayout::Digits | GpuLayout::Glyphs => {
-            let marks: String = (0..shape.across).map(|n| formatting::pad(&format!("+{n}"), shape.host_width())).collect();
-            format!(" {} {marks}", formatting::pad("", name))
-        }
-    };
-    Line::styled(style::truncate_text(text.trim_end(), width), model.theme.header())
-}
-
-fn host_cells(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> impl Iterator<Item = Span<'static>> {
-    (0..shape.gpus).map(move |gpu| matrix.render_cell(host, gpu, shape.form.cell_width()))
-}
-
-fn host_label(model: &Model, host: usize, shape: &MatrixShape) -> Span<'static> {
-    let label = model.state.hosts.get(host).map_or_else(String::new, |host| model.sanitize(&host.name));
-    Span::raw(format!(" {} ", formatting::pad(&label, shape.name_width)))
-}
-
-fn matrix_row(matrix: &GpuMatrix<'_>, hosts: std::ops::Range<usize>, shape: &MatrixShape) -> Line<'static> {
-    let mut spans = vec![host_label(matrix.model, hosts.start, shape)];
-    for host in hosts {
-        spans.extend(host_cells(matrix, host, shape));
-        spans.push(Span::raw(" "));
-    }
-    Line::from(spans)
-}
-
-/// A host with three digits per GPU and its totals.
-fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> Vec<Span<'static>> {
-    let model = matrix.model;
-    let mut spans = vec![host_label(model, host, shape)];
-    spans.extend(host_cells(matrix, host, shape));
-    let fresh = model.state.hosts.get(host).filter(|host| !model.is_stale(host.gpus_at));
-    let all = fresh.map(|host| host_status::sum_gpus(host.gpus.iter())).unwrap_or_default();
-    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    spans.push(Span::raw(format!(
-        "  {:>4} {:>4} {:>5} {:>6}  ",
-        or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
-        or_dash(all.memory.map(|v| format!("{v:.0}%"))),
-        or_dash(all.hottest.map(|v| format!("{v:.0}C"))),
-        or_dash(all.power.map(formatting::format_watts)),
-    )));
-    spans
 }
 
 /// Values of the GPU under the cursor, and its rank's last line.
@@ -294,31 +219,14 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     if let Some(rank) = matrix.rank_of_gpu(selection.host, gpu.index) {
         let (status, word) = host_status::rank_status(rank);
         let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
-        let who = format!(" rank {} {word}", rank.rank);
-        let rest = width.saturating_sub(who.len() + 5);
+        let owner = format!(" rank {} {word}", rank.rank);
+        let rest = width.saturating_sub(owner.len() + 5);
         lines.push(Line::from(vec![
             Span::styled(format!(" {}", model.theme.symbol(status)), model.theme.status_style(status)),
-            Span::raw(who),
+            Span::raw(owner),
             Span::styled(" | ", model.theme.dim()),
             Span::raw(style::truncate_text(&last, rest)),
         ]));
     }
     lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn largest_fitting_layout_is_chosen() {
-        // A screen of 24 rows has room for 16 rows of hosts.
-        assert_eq!(choose_layout(80, 16, 6, 8, 16), (GpuLayout::Rows, 1));
-        assert_eq!(choose_layout(200, 52, 6, 8, 4), (GpuLayout::Rows, 1));
-        assert_eq!(choose_layout(80, 16, 6, 8, 32), (GpuLayout::Digits, 2));
-        assert_eq!(choose_layout(80, 16, 6, 8, 128), (GpuLayout::Glyphs, 8));
-        assert_eq!(choose_layout(120, 32, 6, 8, 128), (GpuLayout::Digits, 4));
-        assert_eq!(choose_layout(200, 52, 6, 8, 128), (GpuLayout::Rows, 3));
-        assert_eq!(choose_layout(3, 0, 16, 8, 0), (GpuLayout::Glyphs, 1));
-    }
 }

@@ -15,9 +15,9 @@ use super::lines::{render_lines, rows_area};
 /// Help lines for these contexts.
 pub(super) fn lines(theme: Theme, bindings: &KeyBindings, places: &[KeyContext]) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for place in places {
-        lines.push(Line::styled(format!(" {}", place.title()), theme.header()));
-        for row in bindings.bindings_in(*place).filter(|row| !row.keys.is_empty()) {
+    for location in places {
+        lines.push(Line::styled(format!(" {}", location.title()), theme.header()));
+        for row in bindings.bindings_in(*location).filter(|row| !row.keys.is_empty()) {
             let keys = formatting::pad(&row.join_keys("  "), 16);
             lines.push(Line::from(vec![Span::raw("   "), Span::styled(keys, theme.accent()), Span::raw(row.help)]));
         }

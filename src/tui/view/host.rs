@@ -7,7 +7,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::event::{GpuProcess, UnixMillis};
+use crate::event::{GpuProcess, LogFile, UnixMillis};
 use crate::report::style;
 use crate::state::{ConnectionStatus, HostState};
 use crate::tui::feed::{DashboardRole, UserAction};
@@ -25,6 +25,8 @@ const WIDE_COLUMNS: u16 = 180;
 const SIDE_COLUMNS: u16 = 92;
 /// Minimum height for graphs and empty lines.
 const TALL_ROWS: usize = 30;
+/// The fewest rows for the last lines of a log.
+const MIN_LOG_ROWS: usize = 4;
 /// A request without a response after this time is repeated, in milliseconds.
 const SMI_TIMEOUT_MS: i64 = 30_000;
 
@@ -122,6 +124,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         }
         lines.extend(section);
     }
+    let free = room.saturating_sub(lines.len());
+    if free >= MIN_LOG_ROWS {
+        lines.extend(log_lines(model, view.host, width, free));
+    }
     let side = wide.then(|| {
         if view.show_smi {
             smi_lines(model, view, host, usize::from(SIDE_COLUMNS))
@@ -165,7 +171,7 @@ fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> 
 
 fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let (status, why) = model.host_statuses.get(at).map(|host| (host.status, host.reason.as_str())).unwrap_or_default();
-    let place = format!("{} of {}  ", at + 1, model.state.hosts.len());
+    let location = format!("{} of {}  ", at + 1, model.state.hosts.len());
     let clock = host.clock_offset.map_or_else(String::new, |(offset, wrong)| format!("  clock {offset:+} ms (±{wrong})"));
     let link = match host.connection_status {
         ConnectionStatus::Unknown => "not connected yet",
@@ -182,20 +188,20 @@ fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec
     let first = Line::from(vec![
         Span::styled(format!(" {}  ", model.sanitize(&host.name)), model.theme.accent()),
         Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
-        Span::raw(style::truncate_text(&format!(" {why}  {place}"), width.saturating_sub(host.name.len() + 6))),
+        Span::raw(style::truncate_text(&format!(" {why}  {location}"), width.saturating_sub(host.name.len() + 6))),
     ]);
     vec![first, Line::raw(style::truncate_text(&format!(" {link}{since}{clock}"), width))]
 }
 
 fn machine_lines(model: &Model, host: &HostState, width: usize, most: usize) -> Vec<Line<'static>> {
-    let vitals = &host.host_metrics;
+    let metrics = &host.host_metrics;
     let mut parts = Vec::new();
     if host.host_metrics_at > 0 {
-        parts.extend(vitals.cpu_percent.map(|cpu| format!("cpu {cpu:.0}%")));
-        parts.extend(vitals.load_average.map(|load| format!("load {load:.1}")));
-        if vitals.memory_total > 0 {
-            let used = vitals.memory_total.saturating_sub(vitals.memory_available);
-            parts.push(format!("mem {}", formatting::format_part_of(used, vitals.memory_total)));
+        parts.extend(metrics.cpu_percent.map(|cpu| format!("cpu {cpu:.0}%")));
+        parts.extend(metrics.load_average.map(|load| format!("load {load:.1}")));
+        if metrics.memory_total > 0 {
+            let used = metrics.memory_total.saturating_sub(metrics.memory_available);
+            parts.push(format!("mem {}", formatting::format_part_of(used, metrics.memory_total)));
         }
     }
     if let Some(disk) = host.disk {
@@ -212,7 +218,7 @@ fn machine_lines(model: &Model, host: &HostState, width: usize, most: usize) -> 
     if !parts.is_empty() {
         lines.push(Line::styled(style::truncate_text(&format!(" {}{age}", parts.join("  ")), width), dim));
     }
-    let mut nets: Vec<_> = vitals.networks.iter().collect();
+    let mut nets: Vec<_> = metrics.networks.iter().collect();
     // InfiniBand first, then by traffic.
     nets.sort_by(|a, b| {
         b.infiniband_port_state
@@ -244,6 +250,23 @@ fn machine_lines(model: &Model, host: &HostState, width: usize, most: usize) -> 
     lines
 }
 
+/// What the host's ranks wrote last fills the rest of the screen.
+fn log_lines(model: &Model, host: u32, width: usize, room: usize) -> Vec<Line<'static>> {
+    let (_, file) = overview::most_relevant_log(model, host);
+    let name = match file {
+        LogFile::Rank { rank, .. } => format!("r{rank}"),
+        LogFile::Launcher => "the launcher".to_owned(),
+        LogFile::Task { number } => format!("task {number}"),
+    };
+    let lines = model.state.recent_lines(host, file).map(|recent| recent.last_lines(room.saturating_sub(2))).unwrap_or_default();
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    let title = section_title(model, &format!("Last lines of {name}  enter opens the log"), width);
+    let row = |line: &String| Line::raw(format!("   {}", style::truncate_text(&model.sanitize(line), width.saturating_sub(3))));
+    [Line::raw(""), title].into_iter().chain(lines.iter().map(row)).collect()
+}
+
 fn process_lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     if host.gpu_processes_at == 0 {
         return Vec::new();
@@ -253,9 +276,10 @@ fn process_lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'sta
     let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(model, host.gpu_processes_at));
     let mut lines = vec![section_title(model, &head, width)];
     let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();
-    all.sort_by_key(|process| (process.belongs_to_run, process.pid));
+    let index = |process: &GpuProcess| host.gpus.iter().find(|gpu| gpu.uuid == process.gpu).map(|gpu| gpu.index);
+    all.sort_by_key(|process| (index(process), process.belongs_to_run, process.pid));
     for process in all {
-        let gpu = host.gpus.iter().find(|gpu| gpu.uuid == process.gpu).map_or_else(|| "?".to_owned(), |gpu| gpu.index.to_string());
+        let gpu = index(process).map_or_else(|| "?".to_owned(), |index| index.to_string());
         let memory = process.memory.map_or_else(|| "-".to_owned(), |mib| format!("{:.1} GiB", mib / 1024.0));
         let (whose, status) = if process.belongs_to_run { ("ours   ", DisplayStatus::Ok) } else { ("foreign", DisplayStatus::Warn) };
         lines.push(Line::from(vec![

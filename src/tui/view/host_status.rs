@@ -11,6 +11,8 @@ use crate::text::sanitize::Sanitizer;
 use crate::tui::log_arrival_times::LogArrivalTimes;
 use crate::tui::theme::DisplayStatus;
 
+use super::gpu_outliers::{self, LowGpus};
+
 #[derive(Debug, Clone, Default)]
 pub struct HostStatus {
     pub ranks: HostRankCounts,
@@ -19,23 +21,29 @@ pub struct HostStatus {
     pub reason: String,
     /// When one of its logs last grew; 0 for never.
     pub last_output_at: UnixMillis,
+    /// GPUs that work much less than most of the run's.
+    pub low_gpus: Option<LowGpus>,
 }
 
 /// Status of every host, in host order.
 pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log_times: &LogArrivalTimes) -> Vec<HostStatus> {
     let mut failed: Vec<Option<&StepState>> = vec![None; state.hosts.len()];
     for step in state.step_tracker.steps().iter().filter(|step| step.status == StepStatus::Failed) {
-        if let Some(place) = failed.get_mut(step.info.host as usize) {
-            place.get_or_insert(step);
+        if let Some(location) = failed.get_mut(step.info.host as usize) {
+            location.get_or_insert(step);
         }
     }
     let mut all: Vec<HostStatus> = count_ranks_by_host(state)
         .into_iter()
         .zip(&state.hosts)
         .zip(failed)
-        .map(|((ranks, host), failed)| {
-            let (status, why) = host_status(state, host, &ranks, failed);
-            HostStatus { status, reason: sanitizer.sanitize_line(&why).replace('\t', "    "), ranks, last_output_at: 0 }
+        .zip(gpu_outliers::low_gpus(state))
+        .map(|(((ranks, host), failed), low_gpus)| {
+            let (mut status, mut why) = host_status(state, host, &ranks, failed);
+            if let Some(low) = low_gpus.as_ref().filter(|low| low.is_warning && status < DisplayStatus::Warn) {
+                (status, why) = (DisplayStatus::Warn, low.text());
+            }
+            HostStatus { status, reason: sanitizer.sanitize_line(&why).replace('\t', "    "), ranks, last_output_at: 0, low_gpus }
         })
         .collect();
     for (host, at) in log_times.last_outputs() {
@@ -133,10 +141,12 @@ pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
     if let Some((error, _)) = &host.gpus_error {
         return Some(format!("nvidia-smi: {error}"));
     }
+    // Broken memory before heat.
+    let broken = host.gpus.iter().find_map(|gpu| Some((gpu.index, gpu.ecc_errors.filter(|errors| *errors > 0.0)?)));
+    if let Some((index, errors)) = broken {
+        return Some(format!("GPU {index}: {errors:.0} uncorrected ECC errors"));
+    }
     for gpu in &host.gpus {
-        if let Some(errors) = gpu.ecc_errors.filter(|errors| *errors > 0.0) {
-            return Some(format!("GPU {}: {errors:.0} uncorrected ECC errors", gpu.index));
-        }
         if let Some(why) = gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().find(|why| **why != "power cap") {
             return Some(format!("GPU {}: throttled, {why}", gpu.index));
         }
@@ -177,11 +187,11 @@ pub(crate) fn mean_gpu_history<'a>(
 ) -> Vec<Option<f32>> {
     let mut sums: Vec<(f32, f32)> = Vec::new();
     for trace in hosts.flat_map(|host| host.gpu_traces.values()) {
-        for (place, look) in trace.iter().rev().take(most).enumerate() {
-            if sums.len() <= place {
+        for (location, view) in trace.iter().rev().take(most).enumerate() {
+            if sums.len() <= location {
                 sums.push((0.0, 0.0));
             }
-            if let (Some(value), Some(sum)) = (get(look), sums.get_mut(place)) {
+            if let (Some(value), Some(sum)) = (get(view), sums.get_mut(location)) {
                 *sum = (sum.0 + value, sum.1 + 1.0);
             }
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::event::UnixMillis;
@@ -15,10 +16,11 @@ use crate::state::HostState;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
+use super::gpu_outliers::LowGpus;
 use super::host_list::HostList;
 use super::host_status::{self, HostRankCounts};
 use super::lines::render_lines;
-use super::{formatting, graph};
+use super::{figure_age, formatting, graph};
 
 /// Widths of the GPU summary and of the machine summary.
 const GPU_TOTALS_WIDTH: usize = 29;
@@ -58,14 +60,21 @@ impl HostTable {
                 is_member: false,
             })
             .collect();
-        all.sort_by_key(|row| (std::cmp::Reverse(row.status), row.hosts[0]));
+        let is_low = |row: &HostTableRow| model.host_statuses.get(row.hosts[0] as usize).is_some_and(|host| host.low_gpus.is_some());
+        all.sort_by_key(|row| (std::cmp::Reverse(row.status), !is_low(row), row.hosts[0]));
         if all.len() <= room {
             return HostTable { rows: all, groups: BTreeMap::new() };
         }
         let mut rows: Vec<HostTableRow> = Vec::new();
         let mut members: BTreeMap<u32, Vec<HostTableRow>> = BTreeMap::new();
         for row in all {
-            let alike = |known: &HostTableRow| known.status == row.status && known.reason == row.reason && row.status < DisplayStatus::Warn;
+            let alike = |known: &HostTableRow| {
+                known.status == row.status
+                    && known.reason == row.reason
+                    && row.status < DisplayStatus::Warn
+                    && !is_low(known)
+                    && !is_low(&row)
+            };
             match rows.iter_mut().find(|known| alike(known)) {
                 Some(known) => {
                     known.hosts.extend(&row.hosts);
@@ -90,7 +99,7 @@ impl HostTable {
             table.rows.push(row);
             if open {
                 let standing = model.host_statuses.get(first as usize).cloned().unwrap_or_default();
-                let host_status::HostStatus { ranks, status, reason: why, last_output_at } = standing;
+                let host_status::HostStatus { ranks, status, reason: why, last_output_at, .. } = standing;
                 table.rows.push(HostTableRow { hosts: vec![first], status, reason: why, ranks, last_output_at, is_member: true });
                 table.rows.extend(others);
             }
@@ -202,18 +211,28 @@ impl HostColumns {
         ];
         spans.extend(self.gpu_glyphs(model, row));
         if self.show_gpu_totals {
-            spans.push(Span::raw(gpu_totals_text(model, row)));
+            let is_old = matches!(row.hosts[..], [at] if has_old_figures(model, at));
+            spans.push(Span::styled(gpu_totals_text(model, row), if is_old { model.theme.dim() } else { Style::new() }));
         }
         if self.show_machine {
             spans.push(Span::raw(machine_text(model, row)));
         }
         if self.history_width > 0 {
-            let values = host_status::mean_gpu_history(row_hosts(model, row), |look| look.utilization, self.history_width * 2);
+            let values = host_status::mean_gpu_history(row_hosts(model, row), |view| view.utilization, self.history_width * 2);
             let drawn = graph::render_graph(&values, self.history_width, 1, model.theme.effective_graph_style()).pop().unwrap_or_default();
             spans.push(Span::styled(drawn + " ", model.theme.status_style(DisplayStatus::Ok)));
         }
         if self.reason_width > 0 {
-            spans.push(Span::raw(style::truncate_text(&row.reason, self.reason_width)));
+            let [at] = row.hosts[..] else {
+                spans.push(Span::raw(style::truncate_text(&row.reason, self.reason_width)));
+                return Line::from(spans);
+            };
+            let standing = model.host_statuses.get(at as usize);
+            let low = standing.and_then(|host| host.low_gpus.as_ref()).filter(|_| row.status < DisplayStatus::Warn);
+            let age = model.state.hosts.get(at as usize).filter(|host| host.gpus_at > 0 && has_old_figures(model, at));
+            let age = age.map_or_else(String::new, |host| format!("values {} old  ", formatting::format_age(host.gpus_at, model.now)));
+            let text = age + &low.map_or_else(|| row.reason.clone(), LowGpus::text);
+            spans.push(Span::raw(style::truncate_text(&text, self.reason_width)));
         }
         Line::from(spans)
     }
@@ -221,7 +240,7 @@ impl HostColumns {
     fn gpu_glyphs(&self, model: &Model, row: &HostTableRow) -> Vec<Span<'static>> {
         let [host] = row.hosts[..] else { return vec![Span::raw(" ".repeat(self.gpu_width + 1))] };
         let Some(host) = model.state.hosts.get(host as usize) else { return Vec::new() };
-        let old = model.is_stale(host.gpus_at);
+        let (old, dead) = (model.is_stale(host.gpus_at), has_old_figures(model, row.hosts[0]));
         let mut spans: Vec<Span<'static>> = host
             .gpus
             .iter()
@@ -229,6 +248,7 @@ impl HostColumns {
             .map(|gpu| {
                 let (glyph, status) = host_status::gpu_glyph(gpu, old);
                 let style = match (status, gpu.utilization) {
+                    (DisplayStatus::Ok, _) if dead => model.theme.dim(),
                     (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
                     _ => model.theme.status_style(status),
                 };
@@ -270,8 +290,13 @@ fn or_dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "-".to_owned())
 }
 
+fn has_old_figures(model: &Model, at: u32) -> bool {
+    model.state.hosts.get(at as usize).is_some_and(|host| figure_age::has_old_figures(model, at as usize, host))
+}
+
 fn gpu_totals_text(model: &Model, row: &HostTableRow) -> String {
-    let fresh = row_hosts(model, row).filter(|host| !model.is_stale(host.gpus_at));
+    // A single host keeps its last values, which are drawn as old.
+    let fresh = row_hosts(model, row).filter(|host| row.hosts.len() == 1 || !model.is_stale(host.gpus_at));
     let all = host_status::sum_gpus(fresh.flat_map(|host| &host.gpus));
     format!(
         "{:>4} {:>4} {:>4} {:>7} {:>5} ",

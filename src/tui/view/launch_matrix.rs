@@ -46,7 +46,7 @@ struct PhaseRow {
 }
 
 fn column_width(phase: Phase) -> usize {
-    PHASE_COLUMN_WIDTH.max(phase.name().len() + 1)
+    PHASE_COLUMN_WIDTH.max(phase.label().len() + 1)
 }
 
 /// The phases whose columns fit, the current one among them.
@@ -73,7 +73,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     let (at, top) = list.rows.set_rows(drawn, room);
     list.rows.set_screen_rows(area.y + 2, room);
     let left = width.saturating_sub(name + 2 + shown.iter().map(|phase| column_width(*phase)).sum::<usize>());
-    let heads: String = shown.iter().map(|phase| formatting::pad(phase.name(), column_width(*phase))).collect();
+    let heads: String = shown.iter().map(|phase| formatting::pad(&phase.label(), column_width(*phase))).collect();
     let mut lines = vec![
         Line::styled(formatting::pad(&format!(" {}", progress_text(model)), width), model.theme.dim()),
         Line::styled(format!(" {} {heads}", formatting::pad("HOST", name)), model.theme.header()),
@@ -142,8 +142,8 @@ fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> 
     }
     let mut folded: Vec<PhaseRow> = Vec::new();
     for mut row in rows {
-        let look = |row: &PhaseRow| row.cells.iter().map(|cell| cell.as_ref().map(|cell| cell.status)).collect::<Vec<_>>();
-        match folded.iter_mut().find(|known| !row.urgency.0 && look(known) == look(&row)) {
+        let view = |row: &PhaseRow| row.cells.iter().map(|cell| cell.as_ref().map(|cell| cell.status)).collect::<Vec<_>>();
+        match folded.iter_mut().find(|known| !row.urgency.0 && view(known) == view(&row)) {
             Some(known) => {
                 known.hosts.extend(&row.hosts);
                 row.is_member = true;

@@ -5,8 +5,14 @@
 pub(crate) mod command_palette;
 pub(crate) mod dialog;
 pub(crate) mod events;
+mod extremes;
+mod failure;
+mod figure_age;
 pub(crate) mod formatting;
+mod gpu_heat_map;
 mod gpu_matrix;
+mod gpu_matrix_rows;
+mod gpu_outliers;
 mod gpu_panes;
 mod gpu_table;
 pub(crate) mod gpus;
@@ -18,11 +24,15 @@ pub(crate) mod host_status;
 mod host_table;
 pub(crate) mod launch_matrix;
 mod lines;
+mod live_bars;
 pub(crate) mod logs;
 pub(crate) mod overview;
 mod pane_frame;
+mod phase_bars;
+mod plan_pane;
 pub(crate) mod problems;
 pub(crate) mod ranks;
+pub(crate) mod run_problems;
 mod selectable_list;
 pub(crate) mod training;
 
@@ -92,18 +102,17 @@ fn draw_tiny(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     render_lines(frame, area, vec![Line::styled(word, model.theme.status_style(status)), Line::raw("too small")]);
 }
 
-/// One status line, and the problems.
+/// One status line and the problems, or how far the training is.
 fn draw_small(frame: &mut Frame<'_>, area: Rect, model: &Model) {
-    let mut lines = vec![title_line(model, usize::from(area.width))];
-    let found = problems::collect_problems(model);
-    let room = usize::from(area.height) - 1;
-    for problem in found.iter().take(room) {
-        lines.push(problems::problem_line(model, problem, usize::from(area.width)));
+    let width = usize::from(area.width);
+    render_lines(frame, rows_area(area, 0, 1), vec![title_line(model, width)]);
+    let rest = rows_area(area, 1, area.height - 1);
+    let found = run_problems::collect_problems(model);
+    let rest = failure::draw(frame, rest, model, &found);
+    let rest = training::draw_header(frame, rest, model);
+    if found.is_empty() && rest.height > 0 {
+        render_lines(frame, rest, vec![Line::styled(" no problems; enlarge the window for more", model.theme.dim())]);
     }
-    if found.is_empty() {
-        lines.push(Line::styled(" no problems; enlarge the window for more", model.theme.dim()));
-    }
-    render_lines(frame, area, lines);
 }
 
 fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> usize {
@@ -140,6 +149,13 @@ pub(super) fn handle_click(model: &Model, ui: &mut Ui, x: u16, y: u16) -> bool {
         Screen::Gpus => gpus::handle_click(&mut ui.gpus, model, x, y),
         Screen::Problems => problems::handle_click(&mut ui.problems, y),
         Screen::Host | Screen::Logs | Screen::Events => false,
+    }
+}
+
+/// The wheel at this cell scrolls the zone under it.
+pub(super) fn focus_under_wheel(ui: &mut Ui, x: u16, y: u16) {
+    if ui.screen == Screen::Overview {
+        overview::focus_at(&mut ui.overview, x, y);
     }
 }
 
@@ -277,6 +293,11 @@ fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'static> {
     let goal = &model.state.goal.1;
     let why = match &model.state.outcome {
         Some((_, why)) => model.sanitize(why),
+        // Who failed first is known after the reason of the stop was told.
+        None if model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty()) => {
+            let ranks = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+            format!("{} failed first", style::format_ranks(ranks))
+        }
         None if !goal.is_empty() => model.sanitize(goal),
         None => String::new(),
     };
@@ -301,7 +322,7 @@ fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
     let places = ui.key_contexts(model);
     let mut hints: Vec<(String, &'static str)> = places
         .iter()
-        .flat_map(|place| ui.bindings.bindings_in(*place).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
+        .flat_map(|location| ui.bindings.bindings_in(*location).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
         .map(|row| (row.join_keys("/"), row.hint))
         .collect();
     if let Some(keys) = ui.bindings.keys_for(UiCommand::Quit, &places) {
@@ -315,6 +336,11 @@ fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
         }
         spans.push(Span::styled(key, model.theme.accent()));
         spans.push(Span::raw(format!(" {help}  ")));
+    }
+    let legend = if ui.screen == Screen::Overview { overview::legend(&ui.overview) } else { "" };
+    let room = width.saturating_sub(formatting::spans_width(&spans) + 1);
+    if !legend.is_empty() && legend.len() <= room {
+        spans.push(Span::styled(formatting::pad_left(legend, room), model.theme.dim()));
     }
     Line::from(spans)
 }

@@ -21,9 +21,11 @@ use super::host_list::HostList;
 use super::lines::{render_lines, rows_area};
 use super::logs::{self, LogsPane};
 use super::pane_frame::{PaneFrame, draw_frame};
-use super::{events, formatting, host_table, launch_matrix, problems, training};
+use super::{
+    events, extremes, failure, formatting, gpu_matrix_rows, host_table, launch_matrix, live_bars, plan_pane, run_problems, training,
+};
 
-/// From this height on the first problem has its advice below it, and the log a frame.
+/// Below this height the lines of a failure take the place of the log.
 const TALL: u16 = 30;
 /// The fewest rows of a log with a frame.
 const MIN_LOG_ROWS: u16 = 5;
@@ -48,6 +50,8 @@ pub struct OverviewPane {
     /// Where the log was drawn.
     log_area: Rect,
     focus: Zone,
+    /// What the bars or digits of the hosts mean.
+    legend: &'static str,
     /// The zone with the focus has the whole screen.
     zoomed: bool,
     /// The newest line of each rank, read again only when its log has grown.
@@ -63,6 +67,7 @@ impl Default for OverviewPane {
             log: LogsPane::merged(),
             log_area: Rect::default(),
             focus: Zone::default(),
+            legend: "",
             zoomed: false,
             last_lines: BTreeMap::new(),
         }
@@ -70,6 +75,12 @@ impl Default for OverviewPane {
 }
 
 impl OverviewPane {
+    /// Where panes with frames were drawn: of hosts, and of the log.
+    #[cfg(test)]
+    pub(crate) fn framed_areas(&self) -> Vec<Rect> {
+        self.host_panes.iter().map(|(_, area)| *area).chain(Some(self.log_area).filter(|area| area.height > 0)).collect()
+    }
+
     /// What was known of the logs is void.
     pub(crate) fn reset_log(&mut self) {
         self.log = LogsPane::merged();
@@ -85,6 +96,16 @@ struct LastLine {
     line: String,
     /// The line with every digit replaced, so that ranks which differ in numbers alone are one group.
     group_key: String,
+}
+
+/// Puts the focus on the zone at this cell of the terminal.
+pub(super) fn focus_at(view: &mut OverviewPane, x: u16, y: u16) {
+    view.focus = if view.log_area.contains((x, y).into()) { Zone::Log } else { Zone::Hosts };
+}
+
+/// What the bars or digits of the hosts mean.
+pub(super) fn legend(view: &OverviewPane) -> &'static str {
+    view.legend
 }
 
 /// Puts the cursor on the host, or the focus on the zone, at this cell of the terminal; `false`: there is neither.
@@ -160,11 +181,23 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
             Zone::Log => draw_log(frame, area, model, view),
         };
     }
-    let area = draw_problems(frame, area, model);
+    let found = run_problems::collect_problems(model);
+    let is_short = area.height < TALL;
+    let area = failure::draw(frame, area, model, &found);
     let area = training::draw_header(frame, area, model);
-    let reserved = (area.height / 3).max(MIN_LOG_ROWS).min(area.height / 2);
+    let area = extremes::draw(frame, area, model);
+    let reserved = match is_short && failure::has_failure(model, &found) {
+        // The pane of the failure has the lines that matter.
+        true => 0,
+        false => (area.height / 3).max(MIN_LOG_ROWS).min(area.height / 2),
+    };
     let (used, page_rows) = draw_hosts(frame, area, area.height - reserved, model, view);
-    let rest = rows_area(area, used, area.height.saturating_sub(used));
+    let mut rest = rows_area(area, used, area.height.saturating_sub(used));
+    if !view.hosts.groups.is_empty() && !model.has_open_steps() && rest.height > reserved {
+        // Folded hosts hide their GPUs.
+        let used = gpu_matrix_rows::draw_glyphs(frame, rows_area(rest, 0, rest.height - reserved), model);
+        rest = rows_area(rest, used, rest.height - used);
+    }
     let log_rows = draw_lower_zones(frame, rest, model, view);
     if view.focus == Zone::Log { log_rows } else { page_rows }
 }
@@ -173,6 +206,11 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 fn draw_lower_zones(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
     if area.height < 3 {
         return 0;
+    }
+    let mut area = area;
+    if model.has_open_steps() && area.height > 2 * MIN_LOG_ROWS {
+        let used = plan_pane::draw(frame, rows_area(area, 0, area.height - MIN_LOG_ROWS), model);
+        area = rows_area(area, used, area.height - used);
     }
     let log_lines = log_line_count(view, model, usize::from(area.height) - 2);
     let log_height = match log_lines {
@@ -184,53 +222,20 @@ fn draw_lower_zones(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut
     }
     let log_rows = if log_height > 0 { draw_log(frame, rows_area(area, 0, log_height), model, view) } else { 0 };
     let rest = rows_area(area, log_height, area.height - log_height);
-    let title = PaneFrame {
-        left: vec![Span::styled("events", model.theme.header())],
-        right: vec![Span::styled("6", model.theme.dim())],
-        selected: false,
-        status: DisplayStatus::Ok,
-    };
-    let inner = draw_frame(frame, rest, model.theme, &title);
-    render_lines(frame, inner, events::newest_rows(model, usize::from(inner.width), usize::from(inner.height)));
+    events::draw_newest(frame, rest, model);
     log_rows
 }
 
 /// How many rows the log has to show, at most `room`.
 fn log_line_count(view: &mut OverviewPane, model: &Model, room: usize) -> usize {
-    match logs::count_rows(&mut view.log, model, room) {
+    let bars = live_bars::rows(model, usize::from(u16::MAX)).len();
+    bars + match logs::count_rows(&mut view.log, model, room) {
         0 => {
             update_last_lines(view, model);
             grouped_last_lines(view, room).len()
         }
         rows => rows,
     }
-}
-
-/// What is wrong, above everything else: as many problems as there is room for, and what to do about the first. Gives the rest of the area.
-fn draw_problems(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
-    let found = problems::collect_problems(model);
-    let width = usize::from(area.width);
-    let room = if area.height >= TALL { 5 } else { (usize::from(area.height) / 4).clamp(1, 3) };
-    let mut lines: Vec<Line<'static>> = Vec::new();
-    for (n, problem) in found.iter().enumerate() {
-        let left = room - lines.len();
-        if left == 1 && n + 1 < found.len() {
-            let more = format!(" {} {} more problems: press 7", model.theme.ellipsis(), found.len() - n);
-            lines.push(Line::styled(more, model.theme.dim()));
-            break;
-        }
-        lines.push(problems::problem_line(model, problem, width));
-        if n == 0 && area.height >= TALL && !problem.next_step.is_empty() {
-            let text = style::truncate_text(&problem.next_step.replace('\n', "  "), width.saturating_sub(9));
-            lines.push(Line::from(vec![Span::styled("   next  ", model.theme.accent()), Span::raw(text)]));
-        }
-        if lines.len() >= room {
-            break;
-        }
-    }
-    let rows = u16::try_from(lines.len()).unwrap_or(0);
-    render_lines(frame, rows_area(area, 0, rows), lines);
-    rows_area(area, rows, area.height - rows)
 }
 
 /// Draws the hosts in at most `room` rows: the matrix of a plan that is carried out, panes, or the table. Gives the rows that they took and
@@ -242,6 +247,7 @@ fn draw_hosts(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model, view:
     if model.has_open_steps() {
         let upper = rows_area(area, 0, needed(model.state.hosts.len() + 1));
         launch_matrix::draw(frame, upper, model, &mut view.hosts);
+        view.legend = "";
         return (upper.height, usize::from(upper.height.saturating_sub(1)));
     }
     if let Some(grid) = PaneGrid::fit(model, area.width, room) {
@@ -250,9 +256,11 @@ fn draw_hosts(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model, view:
         view.hosts.groups.clear();
         let selected = view.hosts.selected_host().filter(|_| view.focus == Zone::Hosts);
         view.columns = grid.columns;
+        view.legend = grid.legend();
         view.host_panes = grid.draw(frame, rows_area(area, 0, grid.height), model, selected);
         return (grid.height, grid.columns);
     }
+    view.legend = "GPU: tenths of utilization  . idle  ? old  ! fault";
     let table = host_table::HostTable::new(model, &view.hosts, usize::from(room).saturating_sub(1));
     let upper = rows_area(area, 0, needed(table.len()));
     table.draw(frame, upper, model, &mut view.hosts);
@@ -271,7 +279,11 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Overvie
         selected: view.focus == Zone::Log,
         status: DisplayStatus::Ok,
     };
-    let inner = draw_frame(frame, area, model.theme, &title);
+    let framed = draw_frame(frame, area, model.theme, &title);
+    let bars = live_bars::rows(model, usize::from(framed.width));
+    let bar_rows = u16::try_from(bars.len()).unwrap_or(0).min(framed.height / 2);
+    let inner = rows_area(framed, 0, framed.height - bar_rows);
+    render_lines(frame, rows_area(framed, inner.height, bar_rows), bars);
     let room = usize::from(inner.height);
     if !logs::draw_rows(frame, inner, model, &mut view.log) {
         update_last_lines(view, model);
@@ -324,10 +336,10 @@ fn grouped_last_lines(view: &OverviewPane, most: usize) -> Vec<(String, String)>
         .collect()
 }
 
-fn shorten_rank_label((who, line): (String, String)) -> (String, String) {
-    let who = match who.strip_prefix("rank ") {
+fn shorten_rank_label((owner, line): (String, String)) -> (String, String) {
+    let owner = match owner.strip_prefix("rank ") {
         Some(one) => format!("r{one}"),
-        None => format!("{who}]"),
+        None => format!("{owner}]"),
     };
-    (who, line)
+    (owner, line)
 }

@@ -2,6 +2,7 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::symbols::border;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders};
@@ -33,16 +34,32 @@ pub(super) const ASCII_BORDER: border::Set<'_> = border::Set {
     horizontal_bottom: "-",
 };
 
+/// The border of something that failed where only ASCII is drawn.
+const ASCII_ERROR_BORDER: border::Set<'_> = border::Set { horizontal_top: "=", horizontal_bottom: "=", ..ASCII_BORDER };
+
+/// The border and its style. A failure has another shape as well, so that no color is needed to see it.
+fn edge(theme: Theme, selected: bool, status: DisplayStatus) -> (border::Set<'static>, Style) {
+    let failed = status == DisplayStatus::Error;
+    let set = match (theme.ascii, failed) {
+        (true, true) => ASCII_ERROR_BORDER,
+        (true, false) => ASCII_BORDER,
+        (false, true) => border::THICK,
+        (false, false) => border::ROUNDED,
+    };
+    let style = match status {
+        _ if selected => theme.accent(),
+        DisplayStatus::Error => theme.status_style(DisplayStatus::Error),
+        _ => theme.dim(),
+    };
+    (set, style)
+}
+
 /// Draws the frame. Gives the area inside.
 pub(super) fn draw_frame(frame: &mut Frame<'_>, area: Rect, theme: Theme, pane: &PaneFrame) -> Rect {
     if area.width < 2 || area.height < 2 {
         return Rect { width: 0, height: 0, ..area };
     }
-    let edge = match pane.status {
-        _ if pane.selected => theme.accent(),
-        DisplayStatus::Error => theme.status_style(DisplayStatus::Error),
-        _ => theme.dim(),
-    };
+    let (border, style) = edge(theme, pane.selected, pane.status);
     let width = usize::from(area.width) - 2;
     let right_width = formatting::spans_width(&pane.right) + 2;
     // A title that does not fit is cut; the state stays.
@@ -52,8 +69,8 @@ pub(super) fn draw_frame(frame: &mut Frame<'_>, area: Rect, theme: Theme, pane: 
         |spans: Vec<Span<'static>>| Line::from_iter(std::iter::once(Span::raw(" ")).chain(spans).chain(std::iter::once(Span::raw(" "))));
     let mut block = Block::new()
         .borders(Borders::ALL)
-        .border_set(if theme.ascii { ASCII_BORDER } else { border::ROUNDED })
-        .border_style(edge)
+        .border_set(border)
+        .border_style(style)
         .title_style(theme.on_frame())
         .title_top(padded(formatting::truncate_spans(&pane.left, room)).left_aligned());
     if shows_right {
@@ -62,4 +79,22 @@ pub(super) fn draw_frame(frame: &mut Frame<'_>, area: Rect, theme: Theme, pane: 
     let inner = block.inner(area);
     frame.render_widget(block, area);
     inner
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::ColorScheme;
+
+    #[test]
+    fn frames_differ_in_every_theme() {
+        for theme in ColorScheme::ALL.into_iter().flat_map(|scheme| [Theme::new(scheme, false), Theme::new(scheme, true)]) {
+            let plain = edge(theme, false, DisplayStatus::Ok);
+            let focused = edge(theme, true, DisplayStatus::Ok);
+            let failed = edge(theme, false, DisplayStatus::Error);
+            let failed_focused = edge(theme, true, DisplayStatus::Error);
+            assert_ne!(plain.1, focused.1);
+            assert!(plain.0 != failed.0 && focused.0 != failed_focused.0, "a failure has another border");
+        }
+    }
 }

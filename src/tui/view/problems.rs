@@ -1,196 +1,32 @@
-//! Problems, worst first: a strip on the overview, and a screen of its own with evidence and next steps.
-//!
-//! A cause comes before its effects; equal problems of several hosts are merged.
-
-use std::cmp::Reverse;
+//! The Problems screen: the problems, worst first, and beside or below them what is known of the one under the cursor: cause, advice and the
+//! lines around it in its log.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::diagnose::{self, DiagnosisFinding};
 use crate::event::LogFile;
-use crate::report::{finding, style};
-use crate::state::{ConnectionStatus, RankState};
+use crate::report::style;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
+use super::failure::{last_lines, problem_line};
 use super::lines::{render_lines, rows_area};
+use super::pane_frame::{PaneFrame, draw_frame};
+use super::run_problems::{RunProblem, collect_problems};
 use super::selectable_list::SelectableList;
-use super::{formatting, host_status};
+use super::{events, host_status};
 
-/// How long a warning is shown.
-const NOTICE_MS: i64 = 60_000;
-/// Number of last log lines shown as evidence.
-const EVIDENCE_LINES: usize = 12;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RunProblem {
-    pub status: DisplayStatus,
-    /// Location and description, sanitized.
-    pub text: String,
-    /// Affected hosts; empty if it concerns the whole run.
-    pub hosts: Vec<u32>,
-    /// The related log.
-    pub log: Option<(u32, LogFile)>,
-    /// Next step, sanitized; may be empty.
-    pub next_step: String,
-}
+/// From this width on the details stand beside the list.
+const WIDE: u16 = 110;
+/// The fewest rows of the events below a short list.
+const MIN_EVENT_ROWS: u16 = 6;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProblemsPane {
     list: SelectableList<(DisplayStatus, String)>,
-}
-
-#[derive(Default)]
-struct ProblemList(Vec<RunProblem>);
-
-impl ProblemList {
-    /// Merges with an equal problem of another host.
-    fn push_or_merge(&mut self, status: DisplayStatus, host: u32, text: String, next: String, log: Option<(u32, LogFile)>) {
-        match self.0.iter_mut().find(|known| known.status == status && known.text == text) {
-            Some(known) => known.hosts.push(host),
-            None => self.0.push(RunProblem { status, text, hosts: vec![host], log, next_step: next }),
-        }
-    }
-}
-
-fn rank_log(rank: &RankState) -> (u32, LogFile) {
-    (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })
-}
-
-pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
-    let mut found = ProblemList::default();
-    let mut causes = cause_problems(model);
-    add_rank_problems(model, &mut found);
-    add_step_problems(model, &mut found);
-    add_host_problems(model, &mut found);
-    let fresh =
-        model.state.notices.iter().rev().filter(|note| note.warn && (model.now - note.at < NOTICE_MS || model.state.outcome.is_some()));
-    for note in fresh.take(20) {
-        let text = model.sanitize(&note.text);
-        match note.host {
-            Some(host) => found.push_or_merge(DisplayStatus::Warn, host, text, String::new(), None),
-            None if found.0.iter().any(|known| known.text == text) => {}
-            None => found.0.push(RunProblem { status: DisplayStatus::Warn, text, hosts: Vec::new(), log: None, next_step: String::new() }),
-        }
-    }
-    let mut all = found.0;
-    for problem in all.iter_mut().filter(|problem| !problem.hosts.is_empty()) {
-        problem.hosts.sort_unstable();
-        problem.hosts.dedup();
-        problem.text = format!("{}  {}", style::format_hosts(&model.state, &model.sanitizer, &problem.hosts), problem.text);
-    }
-    all.sort_by_key(|problem| Reverse(problem.status));
-    causes.extend(all);
-    causes
-}
-
-/// Diagnosed causes, first cause first.
-fn cause_problems(model: &Model) -> Vec<RunProblem> {
-    let to_problem = |found: &DiagnosisFinding| {
-        let [what, why, next] = finding::finding_texts(found, model.lang, &model.sanitizer);
-        let affected =
-            if found.affected.is_empty() { String::new() } else { format!("; affects {}", style::format_ranks(&found.affected)) };
-        let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        let log = found.ranks.first().and_then(|rank| model.state.ranks.get(rank)).map(rank_log);
-        RunProblem {
-            status: DisplayStatus::Error,
-            text: format!("{}  {what}{why}{affected}", finding::format_location(found, &model.state, &model.sanitizer)),
-            hosts: found.hosts.clone(),
-            log: log.or_else(|| found.hosts.first().map(|host| (*host, LogFile::Launcher))),
-            next_step: next,
-        }
-    };
-    diagnose::diagnose_run(&model.evidence, &model.state).iter().map(to_problem).collect()
-}
-
-fn add_rank_problems(model: &Model, problems: &mut ProblemList) {
-    let first: Vec<u32> = model.state.culprit.as_ref().map(|culprit| culprit.ranks.clone()).unwrap_or_default();
-    for rank in model.state.failed_ranks() {
-        let exit = rank.exit.map(style::format_exit).unwrap_or_default();
-        if !first.is_empty() && !first.contains(&rank.rank) {
-            // Its own launcher or a broken connection to the first failed rank ended it.
-            let text = format!("ranks that ended after the first failure: {exit}");
-            problems.push_or_merge(DisplayStatus::Warn, rank.host, text, String::new(), Some(rank_log(rank)));
-            continue;
-        }
-        let mark = if first.contains(&rank.rank) { ", failed first" } else { "" };
-        let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", model.sanitize(&line)));
-        let next = model.evidence.command_formatter().format_command("logs", &format!("--rank {}", rank.rank));
-        problems.push_or_merge(
-            DisplayStatus::Error,
-            rank.host,
-            format!("rank {} {exit}{mark}{last}", rank.rank),
-            next,
-            Some(rank_log(rank)),
-        );
-    }
-}
-
-fn add_step_problems(model: &Model, problems: &mut ProblemList) {
-    for step in model.state.failed_steps() {
-        let text = format!("{}: {}", step.info.phase.name(), model.sanitize(&step.note));
-        problems.push_or_merge(
-            DisplayStatus::Error,
-            step.info.host,
-            text,
-            model.sanitize(&step.hint),
-            Some((step.info.host, LogFile::Launcher)),
-        );
-    }
-    for left in &model.state.leftovers {
-        problems.push_or_merge(
-            DisplayStatus::Error,
-            left.host,
-            format!("leftover: {}", model.sanitize(&left.text)),
-            model.evidence.command_formatter().format_command("down", ""),
-            None,
-        );
-    }
-}
-
-fn add_host_problems(model: &Model, problems: &mut ProblemList) {
-    for ((at, host), standing) in (0_u32..).zip(&model.state.hosts).zip(&model.host_statuses) {
-        let failing = !standing.ranks.failed.is_empty() || standing.ranks.stopped > 0;
-        let node = Some((at, LogFile::Launcher));
-        match (host.connection_status, host.launcher_exit) {
-            (ConnectionStatus::Unreachable, _) => {
-                problems.push_or_merge(
-                    DisplayStatus::Lost,
-                    at,
-                    format!("unreachable: {}", model.sanitize(&host.connection_error)),
-                    String::new(),
-                    None,
-                );
-            }
-            (ConnectionStatus::Retrying, _) => {
-                let next = "its ranks may still run; reconnecting automatically".to_owned();
-                problems.push_or_merge(
-                    DisplayStatus::Lost,
-                    at,
-                    format!("no connection, retrying: {}", model.sanitize(&host.connection_error)),
-                    next,
-                    None,
-                );
-            }
-            (_, Some((exit, _))) if !exit.is_success() && !failing && model.state.stopping_since.is_none() => {
-                problems.push_or_merge(
-                    DisplayStatus::Error,
-                    at,
-                    format!("the launcher ended: {}", style::format_exit(exit)),
-                    String::new(),
-                    node,
-                );
-            }
-            _ => {}
-        }
-        if let Some(why) = host_status::hardware_warning(host) {
-            problems.push_or_merge(DisplayStatus::Warn, at, model.sanitize(&why), String::new(), None);
-        }
-    }
 }
 
 /// Handles a click in this row of the terminal; `false` if nothing was hit.
@@ -200,7 +36,7 @@ pub(super) fn handle_click(view: &mut ProblemsPane, y: u16) -> bool {
 
 fn selected_problem(view: &ProblemsPane, model: &Model) -> Option<RunProblem> {
     let key = view.list.selected()?;
-    collect_problems(model).into_iter().find(|problem| (problem.status, problem.text.clone()) == key)
+    collect_problems(model).into_iter().find(|problem| problem_key(problem) == key)
 }
 
 /// The host of the problem under the cursor, and its rank if the related log is a rank's.
@@ -208,7 +44,7 @@ pub(crate) fn target_at_cursor(view: &ProblemsPane, model: &Model) -> Option<(u3
     let problem = selected_problem(view, model)?;
     match problem.log {
         Some((host, LogFile::Rank { rank, .. })) => Some((host, Some(rank))),
-        Some((host, LogFile::Launcher)) => Some((host, None)),
+        Some((host, LogFile::Launcher | LogFile::Task { .. })) => Some((host, None)),
         None => problem.hosts.first().map(|host| (*host, None)),
     }
 }
@@ -223,78 +59,106 @@ pub(crate) fn update(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) -> 
 
 /// Selects the next or previous problem; from another screen, the first one.
 pub(crate) fn select_problem(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) {
-    let keys = collect_problems(model).iter().map(|p| (p.status, p.text.clone())).collect();
+    let keys = collect_problems(model).iter().map(problem_key).collect();
     view.list.set_rows(keys, model.page_rows.max(1));
     view.list.move_cursor(cmd, 1);
 }
 
+fn problem_key(problem: &RunProblem) -> (DisplayStatus, String) {
+    (problem.status, problem.line())
+}
+
 /// Draws the list and the details of the problem under the cursor; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut ProblemsPane) -> usize {
-    let width = usize::from(area.width);
-    let height = usize::from(area.height);
     let all = collect_problems(model);
     if all.is_empty() {
-        render_lines(frame, area, vec![Line::styled(" no problems", model.theme.dim())]);
+        draw_healthy(frame, area, model);
         return model.page_rows;
     }
-    let room = all.len().min((height / 2).max(1));
-    let (at, top) = view.list.set_rows(all.iter().map(|p| (p.status, p.text.clone())).collect(), room);
+    let height = usize::from(area.height);
+    let (list, detail) = match area.width >= WIDE {
+        true => {
+            let left = area.width * 2 / 5;
+            (Rect { width: left, ..area }, Rect { x: area.x + left, width: area.width - left, ..area })
+        }
+        false => {
+            let rows = u16::try_from(all.len().min((height / 2).max(1))).unwrap_or(area.height);
+            (rows_area(area, 0, rows), rows_area(area, rows, area.height - rows))
+        }
+    };
+    let room = usize::from(list.height);
+    let (at, top) = view.list.set_rows(all.iter().map(problem_key).collect(), room);
     view.list.set_screen_rows(area.y, room);
-    let mut lines: Vec<Line<'static>> = Vec::new();
-    for (n, problem) in all.iter().enumerate().skip(top).take(room) {
+    let width = usize::from(list.width);
+    let rows = all.iter().enumerate().skip(top).take(room).map(|(n, problem)| {
         let line = problem_line(model, problem, width);
-        lines.push(if n == at { line.style(model.theme.selected()) } else { line });
+        if n == at { line.style(model.theme.selected()) } else { line }
+    });
+    render_lines(frame, list, rows.collect());
+    let used = u16::try_from(all.len()).unwrap_or(u16::MAX).saturating_add(1);
+    if area.width >= WIDE && used + MIN_EVENT_ROWS <= list.height {
+        events::draw_newest(frame, rows_area(list, used, list.height - used), model);
     }
-    render_lines(frame, rows_area(area, 0, area.height), lines);
     if let Some(problem) = all.get(at) {
-        let below = u16::try_from(room).unwrap_or(u16::MAX);
-        let evidence = evidence_lines(model, problem, width, height.saturating_sub(room));
-        render_lines(frame, rows_area(area, below, area.height.saturating_sub(below)), evidence);
+        draw_details(frame, detail, model, problem);
     }
     room
 }
 
-fn evidence_lines(model: &Model, problem: &RunProblem, width: usize, height: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(formatting::pad(" evidence", width), model.theme.header())];
-    lines.extend(wrap_at_spaces(&problem.text, width.saturating_sub(2)).into_iter().map(|row| Line::raw(format!(" {row}"))));
-    let tail = problem.log.map(|(host, file)| match file {
-        LogFile::Launcher => {
-            model.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
-        }
-        LogFile::Rank { rank, .. } => {
-            model.state.ranks.get(&rank).map(|rank| rank.recent_lines.last_lines(EVIDENCE_LINES)).unwrap_or_default()
-        }
-    });
-    // The last lines matter most: they end at the bottom.
-    let next = if problem.next_step.is_empty() { Vec::new() } else { style::wrap_text(&problem.next_step, width.saturating_sub(8), true) };
-    let fit = height.saturating_sub(lines.len() + next.len());
-    let tail = tail.unwrap_or_default();
-    for line in tail.iter().skip(tail.len().saturating_sub(fit)) {
-        let text = style::truncate_text(&model.sanitize(line), width.saturating_sub(4));
-        lines.push(Line::from(vec![Span::styled("  | ", model.theme.dim()), Span::raw(text)]));
-    }
-    for (n, row) in next.into_iter().enumerate() {
-        lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, model.theme.accent()), Span::raw(row)]));
-    }
-    lines
+/// No problems: what happened last takes the space.
+fn draw_healthy(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    render_lines(frame, rows_area(area, 0, 1), vec![Line::styled(" no problems; what happened last:", model.theme.dim())]);
+    let rest = rows_area(area, 1, area.height.saturating_sub(1));
+    render_lines(frame, rest, events::newest_rows(model, usize::from(rest.width), usize::from(rest.height)));
 }
 
-pub(super) fn problem_line(model: &Model, problem: &RunProblem, width: usize) -> Line<'static> {
-    let symbol = Span::styled(format!(" {} ", model.theme.symbol(problem.status)), model.theme.status_style(problem.status));
-    Line::from(vec![symbol, Span::raw(style::truncate_text(&problem.text, width.saturating_sub(3)))])
-}
-
-/// Wraps at `width` columns, at spaces where possible.
-fn wrap_at_spaces(text: &str, width: usize) -> Vec<String> {
-    let mut rows: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match rows.last_mut() {
-            Some(row) if row.chars().count() + 1 + word.chars().count() <= width => {
-                row.push(' ');
-                row.push_str(word);
-            }
-            _ => rows.push(style::truncate_text(word, width)),
+/// What is known of a problem: all of its text, the hosts, the advice, and the lines of its log.
+fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProblem) {
+    let location = if problem.place.is_empty() { "the run" } else { &problem.place };
+    let title = PaneFrame {
+        left: vec![
+            Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
+            Span::styled(format!(" {location}"), model.theme.header()),
+        ],
+        right: log_name(model, problem).map(|name| vec![Span::styled(name, model.theme.dim())]).unwrap_or_default(),
+        selected: false,
+        status: problem.status,
+    };
+    let inner = draw_frame(frame, area, model.theme, &title);
+    let (width, room) = (usize::from(inner.width).saturating_sub(2), usize::from(inner.height));
+    let mut lines: Vec<Line<'static>> =
+        style::wrap_text(&problem.text, width, true).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
+    for host in problem.hosts.iter().take(4).filter_map(|host| model.host_statuses.get(*host as usize).map(|status| (*host, status))) {
+        let name = model.sanitize(model.state.host_name(host.0));
+        let text = format!(" {name}: {}, {}/{} ranks live", host.1.reason, host.1.ranks.running, host.1.ranks.total);
+        lines.push(Line::styled(style::truncate_text(&text, width), model.theme.dim()));
+    }
+    if !problem.next_step.is_empty() {
+        lines.push(Line::raw(""));
+        for (n, row) in style::wrap_text(&problem.next_step, width.saturating_sub(6), true).into_iter().enumerate() {
+            lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, model.theme.accent()), Span::raw(row)]));
         }
     }
-    rows
+    // The newest lines end at the bottom of what is left.
+    let tail = last_lines(model, problem, room.saturating_sub(lines.len() + 1));
+    if !tail.is_empty() {
+        lines.push(Line::raw(""));
+    }
+    let bar = || Span::styled("  | ", model.theme.dim());
+    lines.extend(
+        tail.iter().map(|line| Line::from(vec![bar(), Span::raw(style::truncate_text(&model.sanitize(line), width.saturating_sub(3)))])),
+    );
+    render_lines(frame, inner, lines);
+}
+
+/// `r37 log`, with how the rank ended.
+fn log_name(model: &Model, problem: &RunProblem) -> Option<String> {
+    Some(match problem.log? {
+        (_, LogFile::Rank { rank, .. }) => {
+            let word = model.state.ranks.get(&rank).map(|rank| host_status::rank_status(rank).1).unwrap_or_default();
+            format!("r{rank} {word}")
+        }
+        (_, LogFile::Launcher) => "launcher".to_owned(),
+        (_, LogFile::Task { number }) => format!("task {number}"),
+    })
 }

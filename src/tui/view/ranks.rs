@@ -17,13 +17,14 @@ use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
 use super::lines::render_lines;
+use super::pane_frame::{PaneFrame, draw_frame};
 use super::selectable_list::SelectableList;
 use super::training::{self, TrainingColumns};
 use super::{formatting, host_status};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RankOrder {
-    /// Failed ranks first, then by number.
+    /// The rank that failed first, then other failed ranks, then by number.
     #[default]
     WorstFirst,
     ByRank,
@@ -40,6 +41,8 @@ impl RankOrder {
     }
 }
 
+/// From this width on the log of the rank under the cursor stands beside the table.
+const WIDE: u16 = 140;
 /// Below this width the last line says too little about a failure: it replaces the training columns.
 const MIN_LAST_LINE_WIDTH: usize = 24;
 
@@ -87,15 +90,55 @@ fn last_output_at(model: &Model, rank: &RankState) -> i64 {
 fn sorted_ranks(model: &Model, order: RankOrder) -> Vec<u32> {
     let mut all: Vec<&RankState> = model.state.ranks.values().collect();
     match order {
-        RankOrder::WorstFirst => all.sort_by_key(|rank| (Reverse(host_status::rank_status(rank).0), rank.rank)),
+        RankOrder::WorstFirst => {
+            let culprits = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+            all.sort_by_key(|rank| (!culprits.contains(&rank.rank), Reverse(host_status::rank_status(rank).0), rank.rank));
+        }
         RankOrder::ByRank => {}
         RankOrder::LongestSilent => all.sort_by_key(|rank| (rank.exit.is_some(), last_output_at(model, rank), rank.rank)),
     }
     all.into_iter().map(|rank| rank.rank).collect()
 }
 
-/// Draws the screen; returns the page size in rows.
+/// Draws the screen, with the log of the rank under the cursor beside the table where there is room; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
+    if area.width < WIDE || model.state.ranks.is_empty() {
+        return draw_table(frame, area, model, view);
+    }
+    let left = area.width * 11 / 20;
+    let page = draw_table(frame, Rect { width: left, ..area }, model, view);
+    if let Some(rank) = view.list.selected().and_then(|rank| model.state.ranks.get(&rank)) {
+        draw_log(frame, Rect { x: area.x + left, width: area.width - left, ..area }, model, rank);
+    }
+    page
+}
+
+/// The newest lines of a rank.
+pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &RankState) {
+    let (status, word) = host_status::rank_status(rank);
+    let location = format!(" r{} on {}", rank.rank, model.sanitize(model.state.host_name(rank.host)));
+    let title = PaneFrame {
+        left: vec![
+            Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
+            Span::styled(location, model.theme.header()),
+            Span::styled(format!(" {word}"), model.theme.dim()),
+        ],
+        right: vec![Span::styled("o opens the log", model.theme.dim())],
+        selected: false,
+        status,
+    };
+    let inner = draw_frame(frame, area, model.theme, &title);
+    let width = usize::from(inner.width).saturating_sub(1);
+    let lines = rank.recent_lines.last_lines(usize::from(inner.height));
+    let row = |line: &String| Line::raw(format!(" {}", style::truncate_text(&model.sanitize(line), width)));
+    render_lines(
+        frame,
+        inner,
+        if lines.is_empty() { vec![Line::styled(" no output yet", model.theme.dim())] } else { lines.iter().map(row).collect() },
+    );
+}
+
+fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
     let width = usize::from(area.width);
     let room = usize::from(area.height).saturating_sub(1);
     let keys = sorted_ranks(model, view.order);

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 
 use crate::event::{RunGoal, UnixMillis};
 use crate::report::style;
-use crate::state::training_metrics::{LOSS_INDEX, MetricSeries, STEP_INDEX, TrainingMetrics, TrainingProgress};
+use crate::state::training_metrics::{LOSS_INDEX, MetricSeries, STEP_INDEX, TOKENS_PER_SECOND_INDEX, TrainingMetrics, TrainingProgress};
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
@@ -18,60 +18,116 @@ use super::lines::{render_lines, rows_area};
 /// A progress bar not redrawn for this long is outdated, in milliseconds.
 const STALE_AFTER_MS: i64 = 120_000;
 /// Minimum height to show the metrics.
-const MIN_ROWS: u16 = 12;
+const MIN_ROWS: u16 = 1;
 
-/// Draws the metrics of the run at the top of an area, if there are any, and returns the rest of the area.
+/// Draws how the training is going at the top of an area, and returns the rest of the area.
 pub(crate) fn draw_header(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
-    if model.state.metrics.is_empty() || area.height < MIN_ROWS {
+    if area.height < MIN_ROWS {
         return area;
     }
-    render_lines(frame, rows_area(area, 0, 1), vec![run_metrics_line(model, usize::from(area.width))]);
+    let line = match model.state.metrics.is_empty() {
+        false => run_metrics_line(model, usize::from(area.width)),
+        true => match silent_line(model) {
+            Some(line) => line,
+            None => return area,
+        },
+    };
+    render_lines(frame, rows_area(area, 0, 1), vec![line]);
     rows_area(area, 1, area.height - 1)
+}
+
+/// Whether ranks run and nothing ends them.
+fn is_training(model: &Model) -> bool {
+    let state = &model.state;
+    state.outcome.is_none() && state.goal.0 == RunGoal::Up && state.rank_counts().running > 0 && !model.has_open_steps()
+}
+
+/// The ranks run, but their lines have told of no step or loss.
+fn silent_line(model: &Model) -> Option<Line<'static>> {
+    let counts = model.state.rank_counts();
+    let text =
+        format!(" {} of {} running; no step or loss in their lines", counts.running, style::count_noun(model.state.ranks.len(), "rank"));
+    is_training(model).then(|| Line::from(vec![status_mark(model), Span::raw(text)]))
+}
+
+fn status_mark(model: &Model) -> Span<'static> {
+    Span::styled(format!(" {}", model.theme.symbol(DisplayStatus::Ok)), model.theme.status_style(DisplayStatus::Ok))
 }
 
 fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
     let progress = run_progress(model);
-    let mut spans = match progress {
-        Some(progress) => progress_spans(&progress, width, model.theme),
-        None => vec![Span::styled(" training ", model.theme.header())],
-    };
+    let mut spans = Vec::new();
+    if is_training(model) {
+        spans.push(status_mark(model));
+        spans.push(Span::styled(" training", model.theme.header()));
+    }
+    match progress {
+        Some(progress) => spans.extend(progress_spans(model, &progress, width)),
+        None if spans.is_empty() => spans.push(Span::styled(" training ", model.theme.header())),
+        None => {}
+    }
     for (metric, series) in model.state.metrics.iter().filter(|(metric, _)| progress.is_none() || **metric != STEP_INDEX) {
-        let name = model.sanitize(model.state.metric_name(*metric));
         let Some((last, at)) = model.state.combined_metric(*metric) else { continue };
+        let name = model.sanitize(model.state.metric_name(*metric));
+        let of = reporters_text(model, *metric);
         let age =
             if model.is_older_than(at, STALE_AFTER_MS) { format!(" {} ago", formatting::format_age(at, model.now)) } else { String::new() };
-        let value = format!(" {name} {}{age} ", format_value(last));
+        let value = format!(" {name} {}{of}{age} ", format_value(last));
         let course = if *metric == STEP_INDEX { 0 } else { (width / 12).clamp(6, 24) };
-        if formatting::spans_width(&spans) + value.chars().count() + course + 1 > width {
+        let left = width.saturating_sub(formatting::spans_width(&spans));
+        if value.chars().count() > left {
             break;
         }
         let status = if last.is_finite() { DisplayStatus::Ok } else { DisplayStatus::Error };
+        let room = left - value.chars().count();
         spans.push(if last.is_finite() { Span::raw(value) } else { Span::styled(value, model.theme.status_style(status)) });
-        if course > 0 {
-            spans.push(Span::styled(sparkline(series.points(), course, model.theme), model.theme.status_style(status)));
+        if course > 0 && course < room {
+            let points = longest_points(model, *metric, series);
+            spans.push(Span::styled(sparkline(points.into_iter(), course, model.theme), model.theme.status_style(status)));
             spans.push(Span::raw(" "));
         }
     }
     Line::from(spans)
 }
 
+/// Whose value a speed is: the mean of the ranks that told one, or of a single rank.
+fn reporters_text(model: &Model, metric: u8) -> String {
+    let mut reported = model.state.ranks.values().filter(|rank| rank.metrics.contains_key(&metric));
+    match (reported.next(), reported.next()) {
+        (Some(_), Some(_)) if metric == TOKENS_PER_SECOND_INDEX => "/rank".to_owned(),
+        (Some(one), None) if metric == TOKENS_PER_SECOND_INDEX && model.state.ranks.len() > 1 => format!(" of r{}", one.rank),
+        _ => String::new(),
+    }
+}
+
+/// The history of the run. After an attach the lines of before arrive at once: then that of a rank reaches further back.
+fn longest_points(model: &Model, metric: u8, run: &MetricSeries) -> Vec<f32> {
+    let own: Vec<f32> = run.points().collect();
+    let of_ranks = model.state.ranks.values().take(64).filter_map(|rank| rank.metrics.get(&metric));
+    let longest = of_ranks.max_by_key(|series| series.points().count()).map(|series| series.points().collect::<Vec<f32>>());
+    longest.filter(|longest| longest.len() > own.len() * 2).unwrap_or(own)
+}
+
 /// Progress of the run: that of its slowest rank among those that printed a step and its total lately. A run that ends has no ETA.
 fn run_progress(model: &Model) -> Option<TrainingProgress> {
-    let told = model.state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.is_step));
-    let fresh = told.filter(|progress| !model.is_older_than(progress.drawn_at, STALE_AFTER_MS));
+    let reported = model.state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.is_step));
+    let fresh = reported.filter(|progress| !model.is_older_than(progress.drawn_at, STALE_AFTER_MS));
     let ends = model.state.outcome.is_some() || model.state.goal.0 != RunGoal::Up;
     let slowest = fresh.min_by(|a, b| a.percent.total_cmp(&b.percent))?;
     Some(TrainingProgress { seconds_left: slowest.seconds_left.filter(|_| !ends), ..slowest })
 }
 
 /// ` step 1180/4000 ███████▌             29%  eta 1h12m`.
-fn progress_spans(progress: &TrainingProgress, width: usize, theme: Theme) -> Vec<Span<'static>> {
+fn progress_spans(model: &Model, progress: &TrainingProgress, width: usize) -> Vec<Span<'static>> {
+    let theme = model.theme;
     let (done, total) = progress.done_of_total.unwrap_or_default();
     let eta = match progress.seconds_left.filter(|_| done < total) {
         Some(left) => format!("  eta {}", style::format_duration(left.saturating_mul(1000))),
+        // An estimate needs a second step.
+        None if done < total && is_training(model) => "  eta after more steps".to_owned(),
         None => String::new(),
     };
-    let columns = (width / 6).clamp(6, 24);
+    let columns = (width / 8).clamp(6, 24);
     let bar = formatting::horizontal_bar(Some(progress.percent), columns, theme.ascii);
     let filled = bar.trim_end().to_owned();
     let rest = columns - filled.chars().count();
@@ -225,6 +281,7 @@ mod tests {
             drawn_at: 1_000,
             is_step: false,
             first_seen: None,
+            attached_at: None,
         };
         assert_eq!(progress_gauge(&bar, 2_000, 40, UNICODE_THEME).as_deref(), Some(" 37% █████░░░░░░░░░░░ 371/1000 19 s left"));
         assert_eq!(progress_gauge(&bar, 2_000, 14, UNICODE_THEME).as_deref(), Some(" 37% 371/1000…"));

@@ -116,11 +116,11 @@ impl<'a> ClientConfig<'a> {
 
     /// It is refused with these words.
     #[track_caller]
-    fn assert_refused(&self, host: &str, config: &str, says: &[&str]) {
+    fn assert_refused(&self, host: &str, config: &str, expected: &[&str]) {
         let ended = self.exec(host, config);
         assert_ne!(ended.exit_code, Some(0), "{}", ended.transcript());
         let flat = ended.transcript().split_whitespace().collect::<Vec<_>>().join(" ");
-        for text in says {
+        for text in expected {
             assert!(flat.contains(text), "not said: {text:?}\n{}", ended.transcript());
         }
     }

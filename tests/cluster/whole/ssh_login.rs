@@ -57,7 +57,7 @@ impl<'a> AuthServers<'a> {
             AUTH_METHODS_BY_PORT.iter().map(|(port, way)| format!("Match LocalPort {port}\n AuthenticationMethods {way}\n")).collect();
         let oath = if codes { "auth required pam_oath.so usersfile=/etc/ssh/login/oath window=5 digits=6\n" } else { "" };
         for host in hosts {
-            let said = cluster.exec_on(
+            let output = cluster.exec_on(
                 host,
                 &format!(
                     "find /usr/lib -name pam_oath.so | grep -q . || {{ echo old image; exit 0; }}\n\
@@ -69,7 +69,7 @@ impl<'a> AuthServers<'a> {
                      : >/etc/ssh/login/keys && /usr/sbin/sshd -f /etc/ssh/login/config -E /etc/ssh/login/log"
                 ),
             );
-            assert!(!said.contains("old image"), "{host} has no libpam-oath: run `tests/cluster/hosts up`");
+            assert!(!output.contains("old image"), "{host} has no libpam-oath: run `tests/cluster/hosts up`");
             wait_until("the server listens", || cluster.exec_on(host, "cat /etc/ssh/login/log").contains("Server listening").then_some(()));
         }
         AuthServers { cluster, laptop: Laptop::new(), hosts }
@@ -133,12 +133,12 @@ impl<'a> AuthServers<'a> {
 
     /// Logs in once; every one of `says` is in the server's log, in this order.
     #[track_caller]
-    fn assert_login(&self, what: &str, host: InventoryHost, settings: SshSettings, says: &[&str]) {
+    fn assert_login(&self, what: &str, host: InventoryHost, settings: SshSettings, expected: &[&str]) {
         let name = host.name.clone();
         let (result, log) = self.capture_server_log(&name, || connect_all(SshFleet::new(vec![host], settings), 1));
         assert_eq!(result, [Ok(())], "{what} on {name}:\n{log}");
         let mut rest = log.as_str();
-        for line in says {
+        for line in expected {
             let at = rest.find(line).unwrap_or_else(|| panic!("{what} on {name}: no `{line}` in\n{log}"));
             rest = &rest[at..];
         }
@@ -204,16 +204,16 @@ struct SshAgent {
 }
 
 impl SshAgent {
-    fn start_with_keys(doors: &AuthServers<'_>, keys: &[&str]) -> Self {
+    fn start_with_keys(listeners: &AuthServers<'_>, keys: &[&str]) -> Self {
         // An agent that is told to end removes its socket in its own time: the next one has another.
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let socket = doors.laptop.home().join(format!("agent-{}", NEXT.fetch_add(1, Ordering::SeqCst)));
+        let socket = listeners.laptop.home().join(format!("agent-{}", NEXT.fetch_add(1, Ordering::SeqCst)));
         let out = Command::new("ssh-agent").args(["-s", "-a", path_str(&socket)]).output().expect("ssh-agent is there");
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        let pid = said.split("SSH_AGENT_PID=").nth(1).and_then(|t| t.split(';').next()).expect("a pid").to_owned();
+        let output = String::from_utf8_lossy(&out.stdout).into_owned();
+        let pid = output.split("SSH_AGENT_PID=").nth(1).and_then(|t| t.split(';').next()).expect("a pid").to_owned();
         for key in keys {
             let added =
-                Command::new("ssh-add").args(["-q", &doors.key_path(key)]).env("SSH_AUTH_SOCK", &socket).stderr(Stdio::null()).status();
+                Command::new("ssh-add").args(["-q", &listeners.key_path(key)]).env("SSH_AUTH_SOCK", &socket).stderr(Stdio::null()).status();
             assert!(added.expect("ssh-add is there").success(), "{key}");
         }
         SshAgent { pid, socket }
@@ -230,107 +230,110 @@ impl Drop for SshAgent {
 #[ignore = "needs the test hosts: tests/run says how"]
 fn keys_and_certificates_log_in_from_file_or_agent() {
     let cluster = Cluster::acquire();
-    let doors = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, false);
+    let listeners = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, false);
     let nobody = Arc::new(ScriptedPrompt::without_answers());
-    doors.generate_key("ca", "ed25519", "");
+    listeners.generate_key("ca", "ed25519", "");
     for kind in ["ed25519", "ecdsa", "rsa"] {
-        let key = doors.generate_key(kind, kind, "");
-        doors.generate_key(&format!("vouched_{kind}"), kind, "");
+        let key = listeners.generate_key(kind, kind, "");
+        listeners.generate_key(&format!("vouched_{kind}"), kind, "");
         run_ssh_keygen(&[
             "-q",
             "-s",
-            &doors.key_path("ca"),
+            &listeners.key_path("ca"),
             "-I",
             "a-test",
             "-n",
             PASSWORD_USER,
-            &doors.key_path(&format!("vouched_{kind}.pub")),
+            &listeners.key_path(&format!("vouched_{kind}.pub")),
         ]);
         let (upper, host_key) = (kind.to_uppercase(), format!("{key}.pub"));
         let wanted = format!("Accepted publickey for {PASSWORD_USER} from ");
         for host in OLD_AND_NEW_OPENSSH {
-            doors.authorize_keys(&doors.read_public_key(kind));
-            doors.assert_login(
+            listeners.authorize_keys(&listeners.read_public_key(kind));
+            listeners.assert_login(
                 &format!("{kind} key"),
-                doors.host_with_identity(host, PUBLICKEY_PORT, &[&key]),
-                doors.client_settings(&nobody, None),
+                listeners.host_with_identity(host, PUBLICKEY_PORT, &[&key]),
+                listeners.client_settings(&nobody, None),
                 &[&wanted, &format!("ssh2: {upper} ")],
             );
-            let agent = SshAgent::start_with_keys(&doors, &[kind]);
-            let settings = doors.client_settings(&nobody, Some(agent.socket.clone()));
-            doors.assert_login(
+            let agent = SshAgent::start_with_keys(&listeners, &[kind]);
+            let settings = listeners.client_settings(&nobody, Some(agent.socket.clone()));
+            listeners.assert_login(
                 &format!("{kind} key in the agent"),
-                doors.host_with_identity(host, PUBLICKEY_PORT, &[&host_key]),
+                listeners.host_with_identity(host, PUBLICKEY_PORT, &[&host_key]),
                 settings,
                 &[&wanted, &format!("ssh2: {upper} ")],
             );
 
-            doors.authorize_keys(&format!("cert-authority {}", doors.read_public_key("ca")));
-            let says = [wanted.as_str(), &format!("ssh2: {upper}-CERT "), "ID a-test (serial 0) CA ED25519"];
-            let vouched = doors.key_path(&format!("vouched_{kind}"));
-            doors.assert_login(
+            listeners.authorize_keys(&format!("cert-authority {}", listeners.read_public_key("ca")));
+            let expected = [wanted.as_str(), &format!("ssh2: {upper}-CERT "), "ID a-test (serial 0) CA ED25519"];
+            let vouched = listeners.key_path(&format!("vouched_{kind}"));
+            listeners.assert_login(
                 &format!("{kind} certificate"),
-                doors.host_with_identity(host, PUBLICKEY_PORT, &[&vouched]),
-                doors.client_settings(&nobody, None),
-                &says,
+                listeners.host_with_identity(host, PUBLICKEY_PORT, &[&vouched]),
+                listeners.client_settings(&nobody, None),
+                &expected,
             );
-            let agent = SshAgent::start_with_keys(&doors, &[&format!("vouched_{kind}")]);
-            let settings = doors.client_settings(&nobody, Some(agent.socket.clone()));
-            doors.assert_login(
+            let agent = SshAgent::start_with_keys(&listeners, &[&format!("vouched_{kind}")]);
+            let settings = listeners.client_settings(&nobody, Some(agent.socket.clone()));
+            listeners.assert_login(
                 &format!("{kind} certificate in the agent"),
-                doors.host_with_identity(host, PUBLICKEY_PORT, &[]),
+                listeners.host_with_identity(host, PUBLICKEY_PORT, &[]),
                 settings,
-                &says,
+                &expected,
             );
         }
     }
-    doors.stop();
+    listeners.stop();
 }
 
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn token_encrypted_and_double_keys_log_in() {
     let cluster = Cluster::acquire();
-    let doors = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, false);
-    let token = SecurityKeyAgent::start(doors.laptop.home(), true);
-    let locked = doors.generate_key("locked", "ed25519", "geheim");
-    let second = doors.generate_key("second", "ecdsa", "");
-    doors.authorize_keys(&[token.public_key_line.clone(), doors.read_public_key("locked"), doors.read_public_key("second")].concat());
+    let listeners = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, false);
+    let token = SecurityKeyAgent::start(listeners.laptop.home(), true);
+    let locked = listeners.generate_key("locked", "ed25519", "geheim");
+    let second = listeners.generate_key("second", "ecdsa", "");
+    listeners.authorize_keys(
+        &[token.public_key_line.clone(), listeners.read_public_key("locked"), listeners.read_public_key("second")].concat(),
+    );
     let wanted = format!("Accepted publickey for {PASSWORD_USER} from ");
     let person = Arc::new(ScriptedPrompt::with_answers(&["geheim"]));
     for host in OLD_AND_NEW_OPENSSH {
-        let settings = doors.client_settings(&person, Some(token.socket.clone()));
-        doors.assert_login(
+        let settings = listeners.client_settings(&person, Some(token.socket.clone()));
+        listeners.assert_login(
             "FIDO key in the agent",
-            doors.host_with_identity(host, PUBLICKEY_PORT, &[]),
+            listeners.host_with_identity(host, PUBLICKEY_PORT, &[]),
             settings,
             &[&wanted, "ssh2: ED25519-SK "],
         );
     }
     assert_eq!((person.questions(), token.sign_requests.load(Ordering::SeqCst)), (Vec::new(), 2));
-    let hosts: Vec<InventoryHost> = OLD_AND_NEW_OPENSSH.iter().map(|h| doors.host_with_identity(h, PUBLICKEY_PORT, &[&locked])).collect();
-    assert_eq!(connect_all(SshFleet::new(hosts, doors.client_settings(&person, None)), 2), [Ok(()), Ok(())]);
+    let hosts: Vec<InventoryHost> =
+        OLD_AND_NEW_OPENSSH.iter().map(|h| listeners.host_with_identity(h, PUBLICKEY_PORT, &[&locked])).collect();
+    assert_eq!(connect_all(SshFleet::new(hosts, listeners.client_settings(&person, None)), 2), [Ok(()), Ok(())]);
     assert_eq!(person.questions(), ["passphrase for ~/locked"], "once for both hosts");
     for host in OLD_AND_NEW_OPENSSH {
         let person = Arc::new(ScriptedPrompt::with_answers(&["geheim"]));
-        let says = [&format!("Partial publickey for {PASSWORD_USER}"), wanted.as_str(), "ssh2: ED25519 "];
-        doors.assert_login(
+        let expected = [&format!("Partial publickey for {PASSWORD_USER}"), wanted.as_str(), "ssh2: ED25519 "];
+        listeners.assert_login(
             "two keys",
-            doors.host_with_identity(host, TWO_KEYS_PORT, &[&second, &locked]),
-            doors.client_settings(&person, None),
-            &says,
+            listeners.host_with_identity(host, TWO_KEYS_PORT, &[&second, &locked]),
+            listeners.client_settings(&person, None),
+            &expected,
         );
     }
-    doors.stop();
+    listeners.stop();
 }
 
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn password_is_asked_once_for_every_method() {
     let cluster = Cluster::acquire();
-    let doors = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, false);
-    let key = doors.generate_key("id", "ed25519", "");
-    doors.authorize_keys(&doors.read_public_key("id"));
+    let listeners = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, false);
+    let key = listeners.generate_key("id", "ed25519", "");
+    listeners.authorize_keys(&listeners.read_public_key("id"));
     let accepted = |way: &str| format!("Accepted {way} for {PASSWORD_USER} from ");
     let partial = |way: &str| format!("Partial {way} for {PASSWORD_USER} from ");
     let ways: [(u16, Vec<String>); 5] = [
@@ -340,13 +343,13 @@ fn password_is_asked_once_for_every_method() {
         (KEY_THEN_KEYBOARD_INTERACTIVE_PORT, vec![partial("publickey"), accepted("keyboard-interactive/pam")]),
         (PASSWORD_THEN_KEYBOARD_INTERACTIVE_PORT, vec![partial("password"), accepted("keyboard-interactive/pam")]),
     ];
-    for (port, says) in &ways {
-        let says: Vec<&str> = says.iter().map(String::as_str).collect();
+    for (port, expected) in &ways {
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         for host in OLD_AND_NEW_OPENSSH {
             let nobody = Arc::new(ScriptedPrompt::without_answers());
-            let mut target = doors.host_with_identity(host, *port, &[&key]);
+            let mut target = listeners.host_with_identity(host, *port, &[&key]);
             target.ssh.password_variable = Some("HOST_PASSWORD".to_owned());
-            doors.assert_login(&format!("port {port}"), target, doors.client_settings(&nobody, None), &says);
+            listeners.assert_login(&format!("port {port}"), target, listeners.client_settings(&nobody, None), &expected);
         }
     }
     // Both hosts, both ways, one question; then a slip of the hand, which costs no second connection.
@@ -354,44 +357,47 @@ fn password_is_asked_once_for_every_method() {
         let person = Arc::new(ScriptedPrompt::with_answers(answers));
         let hosts = OLD_AND_NEW_OPENSSH
             .iter()
-            .flat_map(|h| [doors.host_with_identity(h, PASSWORD_PORT, &[]), doors.host_with_identity(h, KEYBOARD_INTERACTIVE_PORT, &[])])
+            .flat_map(|h| {
+                [listeners.host_with_identity(h, PASSWORD_PORT, &[]), listeners.host_with_identity(h, KEYBOARD_INTERACTIVE_PORT, &[])]
+            })
             .collect();
         let (results, log) =
-            doors.capture_server_log("gpu02", || connect_all(SshFleet::new(hosts, doors.client_settings(&person, None)), 4));
+            listeners.capture_server_log("gpu02", || connect_all(SshFleet::new(hosts, listeners.client_settings(&person, None)), 4));
         assert_eq!(results, vec![Ok(()); 4], "{log}");
         assert_eq!(person.questions().len(), answers.len(), "{:?}", person.questions());
         assert_eq!(log.matches("Connection from").count(), 2, "{log}");
         assert_eq!(person.notices().iter().any(|t| t.ends_with(": not accepted")), answers.len() > 1);
     }
-    doors.stop();
+    listeners.stop();
 }
 
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn password_and_totp_code_log_in() {
     let cluster = Cluster::acquire();
-    let doors = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, true);
-    let key = doors.generate_key("id", "ed25519", "");
-    doors.authorize_keys(&doors.read_public_key("id"));
+    let listeners = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, true);
+    let key = listeners.generate_key("id", "ed25519", "");
+    listeners.authorize_keys(&listeners.read_public_key("id"));
     // Both hosts take the same code, each once.
     let person = Arc::new(ScriptedPrompt::with_answers(&[PASSWORD, &totp_code(0)]));
-    let hosts = OLD_AND_NEW_OPENSSH.iter().map(|h| doors.host_with_identity(h, KEYBOARD_INTERACTIVE_PORT, &[])).collect();
-    let (results, log) = doors.capture_server_log("gpu01", || connect_all(SshFleet::new(hosts, doors.client_settings(&person, None)), 2));
+    let hosts = OLD_AND_NEW_OPENSSH.iter().map(|h| listeners.host_with_identity(h, KEYBOARD_INTERACTIVE_PORT, &[])).collect();
+    let (results, log) =
+        listeners.capture_server_log("gpu01", || connect_all(SshFleet::new(hosts, listeners.client_settings(&person, None)), 2));
     assert_eq!(results, [Ok(()), Ok(())], "{log}");
-    let asked = person.questions();
-    assert!(asked.len() == 2 && asked[1].starts_with("One-time password (OATH) for `pass'"), "{asked:?}");
+    let query = person.questions();
+    assert!(query.len() == 2 && query[1].starts_with("One-time password (OATH) for `pass'"), "{query:?}");
     assert!(log.contains(&format!("Accepted keyboard-interactive/pam for {PASSWORD_USER}")), "{log}");
     // The same host under two names: it takes a code once, so the second is asked for on its own.
     let person = Arc::new(ScriptedPrompt::with_answers(&[PASSWORD, &totp_code(1), &totp_code(2)]));
-    let twice = vec![doors.host_with_identity("gpu02", KEY_THEN_KEYBOARD_INTERACTIVE_PORT, &[&key]); 2];
-    let fleet = SshFleet::new(twice, doors.client_settings(&person, None));
-    let (results, log) = doors.capture_server_log("gpu02", || connect_all(fleet, 2));
+    let twice = vec![listeners.host_with_identity("gpu02", KEY_THEN_KEYBOARD_INTERACTIVE_PORT, &[&key]); 2];
+    let fleet = SshFleet::new(twice, listeners.client_settings(&person, None));
+    let (results, log) = listeners.capture_server_log("gpu02", || connect_all(fleet, 2));
     assert_eq!(results, [Ok(()), Ok(())], "{log}");
     assert_eq!(person.questions().len(), 3, "{:?}", person.questions());
     assert_eq!(log.matches(&format!("Partial publickey for {PASSWORD_USER}")).count(), 2, "{log}");
     assert_eq!(log.matches(&format!("Accepted keyboard-interactive/pam for {PASSWORD_USER}")).count(), 2, "{log}");
     assert_eq!(log.matches("Connection from").count(), 2, "{log}");
-    doors.stop();
+    listeners.stop();
 }
 
 #[test]
@@ -415,12 +421,12 @@ fn shared_login_failure_is_reported_once() {
     ] {
         let ended = laptop.run(words);
         ended.assert_contains("3 hosts: key refused (tried ~/stranger)").assert_contains("gpu[01-03]");
-        let said = ended.transcript();
+        let output = ended.transcript();
         let line = "key refused (tried ~/stranger)";
         // `up` says it when it happens and in its recap.
         let most = if words[0] == "up" || words[0] == "down" { 2 } else { 1 };
-        assert!(said.matches(line).count() <= most, "{words:?}:\n{said}");
-        eprintln!("{}: {}", words[0], said.lines().find(|l| l.contains(line)).unwrap_or_default());
+        assert!(output.matches(line).count() <= most, "{words:?}:\n{output}");
+        eprintln!("{}: {}", words[0], output.lines().find(|l| l.contains(line)).unwrap_or_default());
     }
     cluster.assert_hosts_unchanged();
 }
@@ -436,16 +442,16 @@ fn unauthorized_key_config(cluster: &Cluster, laptop: &Laptop) -> String {
 #[ignore = "needs the test hosts: tests/run says how"]
 fn stalled_login_times_out_with_its_phase() {
     let cluster = Cluster::acquire();
-    let doors = AuthServers::start(&cluster, &["gpu02"], false);
-    doors
+    let listeners = AuthServers::start(&cluster, &["gpu02"], false);
+    listeners
         .cluster
         .exec_on("gpu02", "printf 'auth required pam_exec.so quiet /bin/sleep 30\\naccount required pam_permit.so\\n' >/etc/pam.d/sshd");
     let person = Arc::new(ScriptedPrompt::with_answers(&[PASSWORD]));
-    let mut host = doors.host_with_identity("gpu02", PASSWORD_PORT, &[]);
+    let mut host = listeners.host_with_identity("gpu02", PASSWORD_PORT, &[]);
     host.ssh.connect_timeout = Some(Duration::from_secs(3));
     let began = std::time::Instant::now();
-    let results = connect_all(SshFleet::new(vec![host], doors.client_settings(&person, None)), 1);
+    let results = connect_all(SshFleet::new(vec![host], listeners.client_settings(&person, None)), 1);
     assert_eq!(results, [Err("no answer during authentication within 3s".to_owned())]);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-    doors.stop();
+    listeners.stop();
 }

@@ -118,20 +118,20 @@ impl SandboxFixture {
     /// Writes an inventory; returns its path.
     pub(crate) fn write_inventory(&self, name: &str, job: &JobSpec) -> PathBuf {
         let control_dir = self.control_dir();
-        let bench = control_dir.display();
+        let fixture = control_dir.display();
         let container = if job.in_container {
-            format!("container:\n  image: demo/train:1\n  mounts: [\"{bench}:{bench}\"]\n{}", indent(&job.container))
+            format!("container:\n  image: demo/train:1\n  mounts: [\"{fixture}:{fixture}\"]\n{}", indent(&job.container))
         } else {
             String::new()
         };
         let command = if job.launch.contains("command:") || job.launch.contains("shell:") {
             String::new()
         } else {
-            format!("  command: [--no_python, /bin/sh, \"{bench}/payload\"]\n")
+            format!("  command: [--no_python, /bin/sh, \"{fixture}/payload\"]\n")
         };
         let with = if job.launch.contains("with:") { String::new() } else { "  with: torchrun\n".to_owned() };
         let extra = format!(
-            "{container}env:\n  BENCH: \"{bench}\"\n{}launch:\n{with}  nproc_per_node: {}\n  master_port: {}\n{command}  stop_grace: {}\n{}{}",
+            "{container}env:\n  BENCH: \"{fixture}\"\n{}launch:\n{with}  nproc_per_node: {}\n  master_port: {}\n{command}  stop_grace: {}\n{}{}",
             indent(&job.env),
             job.nproc_per_node,
             self.master_port,

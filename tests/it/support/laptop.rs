@@ -43,12 +43,34 @@ impl Laptop {
 
     /// Starts a command; its output goes to files.
     pub(crate) fn start(&self, args: &[&str]) -> CliProcess {
+        self.spawn(self.build_command(args), args)
+    }
+
+    /// The same with SIGHUP ignored, as `nohup` starts a command.
+    pub(crate) fn start_ignoring_hangup(&self, args: &[&str]) -> CliProcess {
+        let ours = self.build_command(args);
+        let ours = ours.as_std();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(ours.get_program()).args(ours.get_args());
+        command.env_clear().envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(&self.home).stdin(Stdio::null()).kill_on_drop(true);
+        self.spawn(command, args)
+    }
+
+    fn spawn(&self, mut command: Command, args: &[&str]) -> CliProcess {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (out, err) = (self.home.join(format!("out-{number}")), self.home.join(format!("err-{number}")));
         let file = |path: &Path| std::fs::File::create(path).expect("a file");
-        let child = self.build_command(args).stdout(file(&out)).stderr(file(&err)).spawn().expect("orchestrate starts");
+        let child = command.stdout(file(&out)).stderr(file(&err)).spawn().expect("orchestrate starts");
         CliProcess { args: args.join(" "), child, stdout_path: out, stderr_path: err }
+    }
+
+    /// Starts a command with its standard output in a pipe.
+    pub(crate) fn start_with_pipe(&self, args: &[&str]) -> (Child, tokio::process::ChildStdout) {
+        let mut child = self.build_command(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("orchestrate starts");
+        let pipe = child.stdout.take().expect("a pipe");
+        (child, pipe)
     }
 
     pub(crate) async fn run(&self, args: &[&str]) -> CliOutput {
@@ -115,6 +137,13 @@ impl CliProcess {
             assert!(Instant::now() < deadline, "`{}` did not print {text:?}:\n{}", self.args, self.output_so_far());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Whether it has a handler for SIGINT.
+    pub(crate) fn handles_interrupt(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap_or_default())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask & 2 != 0)
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

@@ -71,6 +71,7 @@ fn file_name(pane: &LogsPane, model: &Model) -> String {
     match (pane.scope, pane.shown_log(&model.state)) {
         (LogScope::Single, Some((_, LogFile::Rank { rank, .. }))) => format!("rank-{rank}"),
         (LogScope::Single, Some((host, LogFile::Launcher))) => format!("launcher-{host}"),
+        (LogScope::Single, Some((host, LogFile::Task { number }))) => format!("task-{number}-{host}"),
         (LogScope::Host, Some((host, _))) => format!("host-{host}"),
         _ => "merged".to_owned(),
     }

@@ -106,7 +106,7 @@ fn show_adjacent_log(pane: &mut LogsPane, model: &Model, next: bool) {
     let all = all_logs(&model.state);
     let Some(at) = pane
         .shown_log(&model.state)
-        .and_then(|who| all.iter().position(|log| *log == who).or_else(|| all.iter().position(|log| log.0 == who.0)))
+        .and_then(|owner| all.iter().position(|log| *log == owner).or_else(|| all.iter().position(|log| log.0 == owner.0)))
     else {
         return;
     };
@@ -129,7 +129,7 @@ fn show_adjacent_host(pane: &mut LogsPane, model: &Model, next: bool) {
 fn toggle_launcher_log(pane: &mut LogsPane, model: &Model) {
     let Some((host, file)) = pane.shown_log(&model.state) else { return };
     let to = match file {
-        LogFile::Rank { .. } => (host, LogFile::Launcher),
+        LogFile::Rank { .. } | LogFile::Task { .. } => (host, LogFile::Launcher),
         LogFile::Launcher => all_logs(&model.state).into_iter().find(|log| log.0 == host).unwrap_or((host, LogFile::Launcher)),
     };
     pane.show_log(to);

@@ -26,9 +26,9 @@ pub(super) type LogsResult = io::Result<Option<PaneAction>>;
 /// Opens the log of a merged line at that line.
 pub(super) fn open_log_of_row(pane: &mut LogsPane, model: &Model) -> LogsResult {
     let several = pane.scope != LogScope::Single;
-    let Some((log, place)) = current_row(pane).filter(|_| several).map(|row| (row.log, row.offset)) else { return Ok(None) };
+    let Some((log, location)) = current_row(pane).filter(|_| several).map(|row| (row.log, row.offset)) else { return Ok(None) };
     pane.show_log(log);
-    seek_offset(pane, model, place)
+    seek_offset(pane, model, location)
 }
 
 /// Asks for the log of the current line of a merged log, at the time of that line.
@@ -146,8 +146,8 @@ pub(crate) fn go_to_offset(pane: &mut LogsPane, model: &Model, offset: u64) -> O
     seek_offset(pane, model, offset).unwrap_or_else(|error| toast(error.to_string()))
 }
 
-fn seek_offset(pane: &mut LogsPane, model: &Model, place: u64) -> LogsResult {
-    let begins = |source: &LogSource<'_>| Ok(source.lines_before(place.saturating_add(1), 1)?.first().map_or(0, |line| line.offset));
+fn seek_offset(pane: &mut LogsPane, model: &Model, location: u64) -> LogsResult {
+    let begins = |source: &LogSource<'_>| Ok(source.lines_before(location.saturating_add(1), 1)?.first().map_or(0, |line| line.offset));
     if let Some(line) = with_shown_log(pane, model, begins)? {
         show_found(pane, model, line);
     }
@@ -194,9 +194,9 @@ pub(super) fn go_to_next_mark(pane: &mut LogsPane, model: &Model) -> LogsResult 
     let mut marks: Vec<(_, u64)> = pane.marks.iter().map(|mark| (mark.log, mark.offset)).collect();
     marks.sort_unstable();
     let next = marks.iter().find(|mark| here.is_none_or(|here| **mark > here)).or(marks.first()).copied();
-    let Some((log, place)) = next else { return Ok(toast("no marked lines: press m to mark one")) };
+    let Some((log, location)) = next else { return Ok(toast("no marked lines: press m to mark one")) };
     if pane.scope != LogScope::Single || pane.shown_log(&model.state) != Some(log) {
         pane.show_log(log);
     }
-    seek_offset(pane, model, place)
+    seek_offset(pane, model, location)
 }

@@ -198,7 +198,7 @@ pub(super) fn all_logs(state: &RunState) -> Vec<(u32, LogFile)> {
 pub(super) fn line_origin(state: &RunState, log: (u32, LogFile)) -> LineOrigin<'_> {
     let rank = match log.1 {
         LogFile::Rank { rank, .. } => Some(rank),
-        LogFile::Launcher => None,
+        LogFile::Launcher | LogFile::Task { .. } => None,
     };
     LineOrigin { rank, host: state.host_name(log.0) }
 }

@@ -16,9 +16,12 @@ use crate::tui::theme::DisplayStatus;
 use super::indexing::index_more;
 use super::pane::{LogRow, LogScope, LogsPane, TimeColumn};
 use super::rows::{count_lines, is_oldest_kept, read_visible, with_shown_log};
-use super::text::{escape_bytes, skip_columns, truncate_columns, wrap_columns};
+use super::text::{escape_bytes, folded_spans, format_size, level_span, skip_columns, truncate_columns, wrap_columns};
 use crate::tui::view::lines::{render_lines, rows_area};
 use crate::tui::view::{formatting, host_status};
+
+/// From this width on each row has its time and its level.
+const WIDE: usize = 160;
 
 /// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut LogsPane) -> usize {
@@ -49,8 +52,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
             }
             render_lines(frame, Rect { width: area.width - u16::from(bar), ..area }, lines);
             if bar && found.len() >= room {
-                let place = Rect { x: area.x + area.width - 1, width: 1, ..rows_area(area, 1, area.height.saturating_sub(1)) };
-                render_lines(frame, place, scrollbar(pane, model, size, &found, room));
+                let location = Rect { x: area.x + area.width - 1, width: 1, ..rows_area(area, 1, area.height.saturating_sub(1)) };
+                render_lines(frame, location, scrollbar(pane, model, size, &found, room));
             }
         }
         Err(error) => {
@@ -117,17 +120,18 @@ fn header_line(pane: &LogsPane, model: &Model, width: usize, size: u64) -> Line<
 fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
     let state = &model.state;
     let Some((host, file)) = pane.shown_log(&model.state) else { return Vec::new() };
-    let place = model.sanitize(state.host_name(host));
+    let location = model.sanitize(state.host_name(host));
     let fold = if pane.fold { "folded" } else { "unfolded" };
     match (pane.scope, file) {
         (LogScope::All, _) => vec![Span::raw(format!("all, {fold}"))],
-        (LogScope::Host, _) => vec![Span::raw(format!("all on {place}, {fold}"))],
-        (LogScope::Single, LogFile::Launcher) => vec![Span::raw(format!("launcher on {place}"))],
+        (LogScope::Host, _) => vec![Span::raw(format!("all on {location}, {fold}"))],
+        (LogScope::Single, LogFile::Launcher) => vec![Span::raw(format!("launcher on {location}"))],
+        (LogScope::Single, LogFile::Task { number }) => vec![Span::raw(format!("task {number} on {location}"))],
         (LogScope::Single, LogFile::Rank { rank, restart }) => {
             let known = state.ranks.get(&rank);
             let gpu = known.and_then(|rank| rank.local_rank).map_or_else(String::new, |local| format!(":g{local}"));
             let again = if restart > 0 { format!(" restart {restart}") } else { String::new() };
-            let mut spans = vec![Span::raw(format!("r{rank} {place}{gpu}{again}  "))];
+            let mut spans = vec![Span::raw(format!("r{rank} {location}{gpu}{again}  "))];
             if let Some((status, word)) = known.map(host_status::rank_status) {
                 spans.push(Span::styled(format!("{} {word}", model.theme.symbol(status)), model.theme.status_style(status)));
             }
@@ -141,7 +145,7 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
     let logs = pane;
     let mut facts = Vec::new();
     if logs.scope == LogScope::Single {
-        let last_output = pane.shown_log(&model.state).and_then(|who| model.log_times.last_output(who)).unwrap_or(0);
+        let last_output = pane.shown_log(&model.state).and_then(|owner| model.log_times.last_output(owner)).unwrap_or(0);
         if last_output > 0 {
             facts.push(format!("last {} ago", formatting::format_age(last_output, model.now)));
         }
@@ -205,15 +209,6 @@ fn skipped_facts(model: &Model) -> impl Iterator<Item = String> {
     lines.into_iter().chain(bytes)
 }
 
-fn format_size(n: u64) -> String {
-    match n {
-        0..1024 => format!("{n} B"),
-        1024..1_048_576 => format!("{} KiB", n >> 10),
-        1_048_576..1_073_741_824 => format!("{} MiB", n >> 20),
-        _ => format!("{}.{} GiB", n >> 30, ((n >> 20) & 1023) * 10 / 1024),
-    }
-}
-
 /// A row's text, sanitized.
 pub(super) fn safe_text(pane: &LogsPane, model: &Model, row: &LogRow) -> String {
     let text = model.sanitize(&String::from_utf8_lossy(&row.bytes));
@@ -244,7 +239,8 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
         _ => " ",
     };
     let mut before = vec![Span::styled(sign, model.theme.accent())];
-    match (pane.time_column, row.received_at) {
+    let time_column = if width >= WIDE && pane.time_column == TimeColumn::Off { TimeColumn::TimeOfDay } else { pane.time_column };
+    match (time_column, row.received_at) {
         (TimeColumn::Off, _) => {}
         (TimeColumn::Relative, time) => before.push(Span::styled(
             formatting::pad_left(&time.map_or("-".to_owned(), |at| format!("-{} ", formatting::format_age(at, model.now))), 6),
@@ -253,19 +249,22 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
         (TimeColumn::TimeOfDay, Some(at)) => before.push(Span::styled(format!("{} ", model.format_time(at)), model.theme.dim())),
         (TimeColumn::TimeOfDay, None) => before.push(Span::styled("   -     ", model.theme.dim())),
     }
+    if width >= WIDE {
+        before.push(level_span(model, row));
+    }
     if pane.scope != LogScope::Single {
         let room = (width / 4).clamp(6, 28);
-        let mut who = writer_label(model, row);
+        let mut owner = writer_label(model, row);
         if let Some((logs, _)) = row.group.as_ref().filter(|(logs, _)| logs.len() > 1) {
             let count = format!(" {}", logs.len());
-            who = format!("{}{count}", formatting::pad(&who, room.saturating_sub(count.len())));
+            owner = format!("{}{count}", formatting::pad(&owner, room.saturating_sub(count.len())));
         }
-        before.push(Span::styled(formatting::pad(&who, room), model.theme.dim()));
+        before.push(Span::styled(formatting::pad(&owner, room), model.theme.dim()));
         before.push(Span::raw(" "));
     }
     let used = formatting::spans_width(&before);
     let room = width.saturating_sub(used).max(1);
-    let count = if row.draw_count > 1 { format!(" (x{})", row.draw_count) } else { String::new() };
+    let count = if row.draw_count > 1 { format!(" ({} updates)", row.draw_count) } else { String::new() };
     let text = safe_text(pane, model, row) + &count;
     if pane.wrap {
         let indent = || vec![Span::raw(" ".repeat(used))];
@@ -277,15 +276,7 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
             .collect();
     }
     if let Some((_, spans)) = row.group.as_ref().filter(|_| pane.search.is_none() && pane.first_column == 0) {
-        let mut left = room;
-        for (text, differs) in spans {
-            let part = style::truncate_text(text, left);
-            left = left.saturating_sub(formatting::spans_width(&[Span::raw(part.clone())]));
-            before.push(if *differs { Span::styled(part, model.theme.accent()) } else { Span::raw(part) });
-            if left == 0 {
-                break;
-            }
-        }
+        before.extend(folded_spans(spans, room, model.theme.accent()));
         return vec![Line::from(before)];
     }
     let rest: String = skip_columns(&text, pane.first_column);

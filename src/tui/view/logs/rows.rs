@@ -25,10 +25,7 @@ struct TailLog(Vec<u8>);
 
 impl TailLog {
     fn from_state(state: &RunState, host: u32, file: LogFile) -> TailLog {
-        let tail = match file {
-            LogFile::Launcher => state.hosts.get(host as usize).map(|host| &host.launcher_recent_lines),
-            LogFile::Rank { rank, .. } => state.ranks.get(&rank).map(|rank| &rank.recent_lines),
-        };
+        let tail = state.recent_lines(host, file);
         TailLog(tail.map(|tail| tail.last_lines(usize::MAX).join("\n")).unwrap_or_default().into_bytes())
     }
 }
@@ -56,10 +53,7 @@ pub(super) fn with_shown_log<T>(
     let name = model.state.host_name(host);
     let mut len = stored.len(name, file)?;
     if model.capabilities.role == DashboardRole::Replay && model.stored_logs.is_some() {
-        let known_len = match file {
-            LogFile::Launcher => model.state.hosts.get(host as usize).map(|host| host.launcher_recent_lines.next_offset),
-            LogFile::Rank { rank, .. } => model.state.ranks.get(&rank).map(|rank| rank.recent_lines.next_offset),
-        };
+        let known_len = model.state.recent_lines(host, file).map(|lines| lines.next_offset);
         len = len.min(known_len.unwrap_or(0));
     }
     act(&LogSource { logs: stored, host, host_name: name, file, len }).map(Some)
@@ -71,11 +65,7 @@ pub(super) fn count_lines(pane: &LogsPane, model: &Model) -> u64 {
         return model.log_ring.seq_range().1;
     }
     let Some((host, file)) = pane.shown_log(&model.state) else { return 0 };
-    let tail = match file {
-        LogFile::Launcher => model.state.hosts.get(host as usize).map(|host| &host.launcher_recent_lines),
-        LogFile::Rank { rank, .. } => model.state.ranks.get(&rank).map(|rank| &rank.recent_lines),
-    };
-    tail.map_or(0, |tail| tail.total_lines)
+    model.state.recent_lines(host, file).map_or(0, |tail| tail.total_lines)
 }
 
 /// Adds the lines of merged logs since the last call.
@@ -213,9 +203,9 @@ fn file_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, range: RowR
     if pane.filter.is_some() {
         let kept = &pane.index.filtered;
         let range = match range {
-            RowRange::Before(place) => kept.count_before(place).saturating_sub(count)..kept.count_before(place),
-            RowRange::From(place) => {
-                let at = kept.count_before(place);
+            RowRange::Before(location) => kept.count_before(location).saturating_sub(count)..kept.count_before(location),
+            RowRange::From(location) => {
+                let at = kept.count_before(location);
                 at..at.saturating_add(count).min(kept.offsets().len())
             }
         };
@@ -228,8 +218,8 @@ fn file_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, range: RowR
     let mut deep = count;
     loop {
         let lines = match range {
-            RowRange::Before(place) => source.lines_before(place, deep)?,
-            RowRange::From(place) => source.lines_from(place, deep)?,
+            RowRange::Before(location) => source.lines_before(location, deep)?,
+            RowRange::From(location) => source.lines_from(location, deep)?,
         };
         let rows = lines_to_rows(pane, model, source, &lines);
         if rows.len() >= count || lines.len() < deep || deep >= MAX_LINES_READ {
@@ -263,16 +253,16 @@ fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: 
 /// The visible rows, read again only if something changed, and the scrollable size.
 pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> io::Result<(u64, Vec<LogRow>)> {
     update_merged(pane, model);
-    let Some(who) = pane.shown_log(&model.state) else { return Ok((0, Vec::new())) };
+    let Some(owner) = pane.shown_log(&model.state) else { return Ok((0, Vec::new())) };
     let several = pane.scope != LogScope::Single;
     let size = if several { model.log_ring.seq_range().1 } else { with_shown_log(pane, model, |source| Ok(source.len))?.unwrap_or(0) };
-    let place = (!pane.follow).then_some(pane.first_position);
+    let location = (!pane.follow).then_some(pane.first_position);
     let kept = pane.index.filtered.offsets().len();
     let key = RowCacheKey {
-        log: who,
+        log: owner,
         merged: several,
         size,
-        first_position: place,
+        first_position: location,
         max_rows: room,
         show_bytes: pane.show_bytes,
         show_all_redraws: pane.show_all_redraws,
@@ -283,7 +273,7 @@ pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> i
     {
         return Ok((size, rows.clone()));
     }
-    let rows = match place {
+    let rows = match location {
         None => rows_before(pane, model, u64::MAX, room)?,
         Some(top) => rows_from(pane, model, top, room)?,
     };

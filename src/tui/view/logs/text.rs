@@ -1,6 +1,15 @@
 //! Fits log text to columns: escape, truncate, wrap.
 
-use unicode_width::UnicodeWidthChar;
+use ratatui::style::Style;
+use ratatui::text::Span;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::report::style;
+use crate::tui::line_filter::{LogLevel, detect_level};
+use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
+
+use super::pane::LogRow;
 
 /// Escapes every byte that is not a plain character.
 pub(super) fn escape_bytes(bytes: &[u8]) -> String {
@@ -62,4 +71,37 @@ pub(super) fn wrap_columns(text: &str, room: usize) -> Vec<String> {
         used += wide;
     }
     rows
+}
+
+pub(super) fn format_size(n: u64) -> String {
+    match n {
+        0..1024 => format!("{n} B"),
+        1024..1_048_576 => format!("{} KiB", n >> 10),
+        1_048_576..1_073_741_824 => format!("{} MiB", n >> 20),
+        _ => format!("{}.{} GiB", n >> 30, ((n >> 20) & 1023) * 10 / 1024),
+    }
+}
+
+/// The text of a group in `width` columns; what differs between its ranks has the accent.
+pub(super) fn folded_spans(pieces: &[(String, bool)], width: usize, accent: Style) -> Vec<Span<'static>> {
+    let mut left = width;
+    let mut spans = Vec::new();
+    for (text, differs) in pieces {
+        let part = style::truncate_text(text, left);
+        left = left.saturating_sub(part.width());
+        spans.push(if *differs { Span::styled(part, accent) } else { Span::raw(part) });
+        if left == 0 {
+            break;
+        }
+    }
+    spans
+}
+
+/// The level of a row, in columns of one width; nothing for the usual one.
+pub(super) fn level_span(model: &Model, row: &LogRow) -> Span<'static> {
+    match detect_level(&row.bytes) {
+        LogLevel::Error => Span::styled("error ", model.theme.status_style(DisplayStatus::Error)),
+        LogLevel::Warn => Span::styled("warn  ", model.theme.status_style(DisplayStatus::Warn)),
+        _ => Span::raw("      "),
+    }
 }

@@ -25,10 +25,10 @@ boot=${boot:-$noted}
 case $boot:$here in -:* | :* | *: | "$here:$here") boot='' ;; *) printf 'host: restarted while the run was on it\n' ;; esac
 
 if [ -n "$container" ] && [ -z "$boot" ]; then
-  said=$(D inspect --type container --format 'id={{.Id}} status={{.State.Status}} exit={{.State.ExitCode}} oom-killed={{.State.OOMKilled}} error={{.State.Error}}' "$container" 2>&1)
-  case $said in id=*' status='*) id=${said%% *} id=${id#id=} said=${said#* } ;; esac
+  output=$(D inspect --type container --format 'id={{.Id}} status={{.State.Status}} exit={{.State.ExitCode}} oom-killed={{.State.OOMKilled}} error={{.State.Error}}' "$container" 2>&1)
+  case $output in id=*' status='*) id=${output%% *} id=${id#id=} output=${output#* } ;; esac
   case $id in *[!0-9a-f]*) id='' ;; esac
-  printf 'docker: %s\n' "$(printf '%s\n' "$said" | grep . | head -n 1 | cut -c1-400)"
+  printf 'docker: %s\n' "$(printf '%s\n' "$output" | grep . | head -n 1 | cut -c1-400)"
 fi
 
 # The cgroup's OOM counter, version 2 or 1; a kept container's counter includes earlier runs.
@@ -52,17 +52,17 @@ ours() { awk -v id="$id" '
   id != "" && /oom-kill:/ && match($0, /,pid=[0-9]+/) { pid = substr($0, RSTART + 5, RLENGTH - 5); if (index($0, id)) delete other[pid]; else other[pid] = 1 }
   id != "" && match($0, /(,pid=|[Kk]illed process )[0-9]+/) { pid = substr($0, RSTART, RLENGTH); gsub(/[^0-9]/, "", pid); if (pid in other) next }
   { print }'; }
-telling() { grep -aiE 'out of memory|oom-kill|killed process|NVRM: |nvidia-nvswitch|I/O error|(EXT4|XFS|BTRFS).*(error|shutdown)|segfault at|general protection|mlx[45]_.*(error|down|fail)|link is down|MCE|Hardware Error' | tail -n 40 | cut -c1-500; }
+relevant() { grep -aiE 'out of memory|oom-kill|killed process|NVRM: |nvidia-nvswitch|I/O error|(EXT4|XFS|BTRFS).*(error|shutdown)|segfault at|general protection|mlx[45]_.*(error|down|fail)|link is down|MCE|Hardware Error' | tail -n 40 | cut -c1-500; }
 up=
 { read -r up _ </proc/uptime; } 2>/dev/null
 up=${up%%.*}
 case $up in '' | *[!0-9]*) ;; *)
   # The kernel's timestamps count from boot; one second of tolerance.
-  said=$(T dmesg 2>/dev/null | awk -v from=$((up - now + began - 1)) -F'[][]' '/^\[ *[0-9]+\.[0-9]+\]/ && $2 + 0 >= from' 2>/dev/null | ours | telling | sed 's/^\[[^]]*\] *//')
-  if [ -z "$said" ] && command -v journalctl >/dev/null 2>&1; then
-    said=$(T journalctl -k -q --no-pager -o cat --since "@$began" 2>/dev/null | ours | telling)
+  output=$(T dmesg 2>/dev/null | awk -v from=$((up - now + began - 1)) -F'[][]' '/^\[ *[0-9]+\.[0-9]+\]/ && $2 + 0 >= from' 2>/dev/null | ours | relevant | sed 's/^\[[^]]*\] *//')
+  if [ -z "$output" ] && command -v journalctl >/dev/null 2>&1; then
+    output=$(T journalctl -k -q --no-pager -o cat --since "@$began" 2>/dev/null | ours | relevant)
   fi
-  [ -z "$said" ] || printf '%s\n' "$said" | sed 's/^/kernel: /' ;;
+  [ -z "$output" ] || printf '%s\n' "$output" | sed 's/^/kernel: /' ;;
 esac
 
 for p in "${F%/*}" /tmp /dev/shm; do

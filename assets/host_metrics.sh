@@ -16,9 +16,9 @@ query() { nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits "$@" 2>
 # An unknown field fails the whole query: retry without it.
 known() {
   while :; do
-    said=$(within 60 nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits 2>&1) && return 0
-    case $said in *'Field "'*'is not a valid field'*) ;; *) return 1 ;; esac
-    bad=${said#*Field \"} bad=${bad%%\"*} left=
+    output=$(within 60 nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits 2>&1) && return 0
+    case $output in *'Field "'*'is not a valid field'*) ;; *) return 1 ;; esac
+    bad=${output#*Field \"} bad=${bad%%\"*} left=
     IFS=,
     for f in $fields; do [ "$f" = "$bad" ] || left=$left${left:+,}$f; done
     unset IFS
@@ -31,11 +31,11 @@ known() {
 gpus() {
   while :; do
     if known; then
-      printf 'Q %s %s\n' "$(printf '%s\n' "$said" | grep -c .)" "$fields" || exit 0
+      printf 'Q %s %s\n' "$(printf '%s\n' "$output" | grep -c .)" "$fields" || exit 0
       query -l "$every" | while IFS= read -r l; do printf 'g %s\n' "$l" || exit 0; done
       printf 'E nvidia-smi has ended\n' || exit 0
     else
-      printf 'E %s\n' "$(printf '%s' "$said" | grep . | head -n 1 | cut -c1-300)" || exit 0
+      printf 'E %s\n' "$(printf '%s' "$output" | grep . | head -n 1 | cut -c1-300)" || exit 0
     fi
     sleep 10
   done
@@ -52,9 +52,9 @@ processes() {
   if [ -n "$init" ]; then group=$(cat "/proc/$init/cgroup" 2>/dev/null); fi
   if [ "$group" = "$(cat /proc/self/cgroup 2>/dev/null)" ]; then group=; fi
   while :; do
-    if said=$(within 30 nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory,process_name --format=csv,noheader,nounits 2>/dev/null); then
+    if output=$(within 30 nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory,process_name --format=csv,noheader,nounits 2>/dev/null); then
       printf 'a+\n' || exit 0
-      printf '%s\n' "$said" | head -n 512 | while IFS= read -r l; do
+      printf '%s\n' "$output" | head -n 512 | while IFS= read -r l; do
         pid=${l%%,*}
         case $pid in '' | *[!0-9]*) continue ;; esac
         # shellcheck disable=SC2046,SC2012

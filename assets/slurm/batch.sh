@@ -1,0 +1,142 @@
+# shellcheck shell=bash disable=SC2154
+say() { printf 'orchestrate: %s\n' "$*"; }
+
+# note WORD...: appends a line to the job's status file: seconds since 1970, start, what happened.
+note() { printf '%s %s %s\n' "$(date +%s)" "$start" "$*" >>"$dir/status"; }
+
+fail() { say "$*" >&2; note "failed $*"; exit 1; }
+
+main() {
+  start=${SLURM_RESTART_COUNT:-0}
+  dir=$root/$name/slurm-$SLURM_JOB_ID
+  umask 077
+  mkdir -p "$dir/files" "$dir/nodes" || { say "cannot write $dir" >&2; exit 1; }
+  # The user of the image must be able to read the nodes' copies; the job's own directory is private.
+  umask 022
+  case $root in *\'*) fail "a quote in the run directory's path is not supported: $root" ;; esac
+  say "job $SLURM_JOB_ID${start:+, start $start}: files in $dir"
+  [ "${SLURM_JOB_NUM_NODES:-0}" -eq "$nodes" ] || fail "the job has ${SLURM_JOB_NUM_NODES:-no} nodes, but the ranks are counted for $nodes"
+  [ "$start" -le 10 ] || fail "requeued $start times: look at the first failures before the job is submitted again"
+  read_secrets
+  # sbatch's --cpus-per-task is not srun's: since SLURM 22.05 it is handed on like this.
+  [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+  # One task a node in every step; nothing of it reads standard input.
+  each_node=(--nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --export=ALL --mpi=none)
+  name_nodes
+  write_files
+  look_at_nodes
+  run_ranks
+}
+
+# The first start reads the secrets and deletes the file: they stay in memory from here on.
+read_secrets() {
+  secrets=
+  [ -n "$secrets_file" ] || return 0
+  if [ ! -f "$secrets_file" ] || [ -L "$secrets_file" ] || [ ! -O "$secrets_file" ]; then
+    [ "$start" -eq 0 ] || fail "requeued: the first start deleted the secrets; submit the job again"
+    fail "no secrets: $secrets_file is missing, or belongs to someone else"
+  fi
+  secrets=$(cat "$secrets_file") || fail "cannot read $secrets_file"
+  rm -f "$secrets_file" || fail "cannot delete $secrets_file"
+}
+
+# Rank 0 is on the first node of the expanded list: SLURM may order the nodes in another way than they were asked for.
+name_nodes() {
+  node_list=$(scontrol show hostnames "$SLURM_JOB_NODELIST") || fail "scontrol cannot expand $SLURM_JOB_NODELIST"
+  printf '%s\n' "$node_list" >"$dir/node-list"
+  master=$(head -n 1 "$dir/node-list")
+  # The address of the master, and one that the master has to reach.
+  { node_address "$master"; node_address "$(sed -n 2p "$dir/node-list")"; } >"$dir/peers"
+  # A run id of its own for each start, and a rendezvous that an earlier start of this job cannot join.
+  run=$(date +%Y%m%d-%H%M%S)-$(printf '%04x' $((SLURM_JOB_ID % 65536)))
+  {
+    printf "ORCH_ROOT='%s'\nORCH_NAME='%s'\nORCH_RUN_ID='%s'\n" "$root" "$name" "$run"
+    printf "ORCH_RUN_STAMP='%s'\nORCH_RENDEZVOUS_ID='%s'\n" "$(date +%Y%m%d%H%M%S)" "$SLURM_JOB_ID-$start"
+    printf "ORCH_HOSTS='%s'\nORCH_MASTER_NAME='%s'\n" "$(paste -s -d , "$dir/node-list")" "$master"
+    printf "ORCH_MASTER_PORT='%s'\nORCH_RANKS_PER_NODE='%s'\nORCH_GPUS='%s'\n" "$master_port" "$ranks_per_node" "$gpus_per_node"
+  } >"$dir/job.env"
+  sed "s/\$/ slots=$ranks_per_node/" "$dir/node-list" >"$dir/files/hostfile"
+}
+
+# node_address NODE: how SLURM reaches it. Neither `hostname` nor a name that a node resolves for itself: both may give 127.0.1.1.
+node_address() {
+  [ -n "$1" ] || return 0
+  scontrol -o show node "$1" | sed -n 's/.* NodeAddr=\([^ ]*\) .*/\1/p'
+}
+
+# Each node finds its rank and the address that it uses towards the others.
+look_at_nodes() {
+  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh "$dir/files/look" </dev/null || fail "a node could not be looked at: see above"
+  master_addr=$(sed -n "s/^ORCH_ADDRESS='\(.*\)'\$/\1/p" "$dir/nodes/$master")
+  [ -n "$master_addr" ] || fail "$master did not find its address"
+  printf "ORCH_MASTER_ADDR='%s'\n" "$master_addr" >>"$dir/job.env"
+  say "run $run on $(paste -s -d ' ' "$dir/node-list"), master $master at $master_addr:$master_port"
+}
+
+# The ranks. A node that fails ends the step on all nodes at once; a node that ends well waits for the others (--wait=0: without limit).
+run_ranks() {
+  note "running $run"
+  # When the time limit ends the job: asked now, since the end of a cancelled job is the time of its cancelling.
+  end=$(squeue -h -j "$SLURM_JOB_ID" -o %e)
+  [ -z "$end" ] || end=$(date -d "$end" +%s 2>/dev/null)
+  # srun looks for its command on the node, not in the image: /bin/sh is in both.
+  # shellcheck disable=SC2016
+  ORCH_SECRETS=$secrets srun "${each_node[@]}" --kill-on-bad-exit=1 --wait=0 --label ${container[@]+"${container[@]}"} \
+    /bin/sh -c 'exec /bin/sh "$0"' "$dir/files/task" </dev/null &
+  step=$!
+  secrets=''
+  # SLURM signals this shell alone (B: above); a step beside the ranks' tells every node, and the ranks have launch.stop_grace.
+  trap 'asked=1; stopping=1; explain_signal; stop_nodes' USR1 TERM INT
+  stopping=''
+  while :; do
+    asked=''
+    wait "$step"
+    code=$?
+    [ -n "$asked" ] || break
+  done
+  trap - USR1 TERM INT
+  [ "$code" -eq 0 ] || [ -n "$stopping" ] || name_first_failure
+  remove_containers
+  note "ended $code"
+  say "ended with $code; logs: $root/$name/<node>.out/$run.*.log"
+  exit "$code"
+}
+
+# A step of its own: a signal to srun reaches every process of the ranks' step at once, and TERM makes srun kill them soon after.
+stop_nodes() {
+  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh "$dir/files/stop" >"$dir/stop.log" 2>&1 </dev/null &
+}
+
+# SLURM kills tasks, not the containers that dockerd runs for them: a step that was killed leaves them.
+remove_containers() {
+  [ -e "$dir/files/remove" ] || return 0
+  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 --time=2 /bin/sh "$dir/files/remove" </dev/null >"$dir/remove.log" 2>&1 || say "a container may be left: see $dir/remove.log"
+}
+
+# A time limit and a preemption send the same signal: only the clock tells them apart.
+explain_signal() {
+  if [ -n "$end" ] && [ $((end - $(date +%s))) -le $((stop_before + 60)) ]; then why='the time limit is near'; else why='cancelled or preempted'; fi
+  say "stopping the ranks: $why"
+  note "stopping $why"
+}
+
+# The rank whose status is bad and oldest failed first; the others followed it.
+name_first_failure() {
+  while read -r node; do
+    for file in "$root/$name/$node.out/$run".rank-*.rc; do
+      if [ ! -f "$file" ] || [ -L "$file" ]; then continue; fi
+      { read -r rank_code when _ <"$file"; } 2>/dev/null || continue
+      case $rank_code in killed) rank_code=137 ;; 0 | '' | *[!0-9]* | ????*) continue ;; esac
+      case $when in '' | *[!0-9.]*) continue ;; esac
+      # A rank names its files as it likes: a number for the rank, and one for its life.
+      file=${file##*/"$run".rank-}
+      rank=${file%%.*} life=${file#*.}
+      case $rank:${life%.rc} in :* | *: | *:*:* | *[!0-9:]* | ??????????*:* | *:??????????*) continue ;; esac
+      printf '%s %s %s %s\n' "$when" "$rank_code" "$rank" "$node"
+    done
+  done <"$dir/node-list" | sort -n >"$dir/failures"
+  { read -r _ rank_code rank node <"$dir/failures"; } 2>/dev/null || return 0
+  code=$rank_code
+  say "rank $rank on $node failed first, with exit code $rank_code: $root/$name/$node.out/$run.rank-$rank.*.log"
+  note "first $rank $node $rank_code"
+}

@@ -1,0 +1,30 @@
+#!/bin/sh
+# The launcher of one node, and the keeper that stops the node's ranks when one failed: `sh <host>.in/<run>/start [secrets]`. With `secrets`
+# standard input has a line for each. TERM, or a file `stop` beside it, stops the ranks with launch.stop_grace. Exits like the launcher.
+R=${0%/*} H=${0%/*/*}
+F=${H%.in}.out/${R##*/}.
+file=''
+if [ "${1:-}" = secrets ]; then
+  file=/dev/shm/.orch-env.${R##*/}.$$
+  (umask 077; cat >"$file") || { echo 'orchestrate: the secrets did not arrive' >&2; exit 125; }
+fi
+exec </dev/null
+# In sessions of their own: a signal to this shell's group reaches them through the keeper alone.
+if command -v setsid >/dev/null 2>&1; then apart=setsid; else apart=''; fi
+rm -f "${F}node.rc" "$R/stop" 2>/dev/null
+$apart sh "$H/keeper" & keeper=$!
+trap 'kill -TERM "$keeper" 2>/dev/null' TERM INT
+# shellcheck disable=SC2086
+$apart sh "$R/node" $file & node=$!
+stopped=''
+while kill -0 "$node" 2>/dev/null; do
+  if [ -z "$stopped" ] && [ -e "$R/stop" ]; then stopped=1 && kill -TERM "$keeper" 2>/dev/null; fi
+  sleep 1 & wait $!
+done
+wait "$node"
+code=$?
+while kill -0 "$keeper" 2>/dev/null; do wait "$keeper"; done
+[ -z "$file" ] || rm -f "$file"
+{ read -r said _ <"${F}node.rc"; } 2>/dev/null
+case ${said:-} in '' | *[!0-9]* | ????*) ;; *) code=$said ;; esac
+exit "$code"

@@ -1,0 +1,7 @@
+#!/bin/sh
+# On every node, in a step of its own: `sh <job directory>/files/stop`. Tells the node's `start` to stop the ranks. SLURM's own signals would
+# reach every process of the step, the ranks and the wrappers alike.
+dir=${0%/*/*}
+# shellcheck source=/dev/null
+. "$dir/job.env" || exit 1
+: >"$ORCH_ROOT/$ORCH_NAME/$SLURMD_NODENAME.in/$ORCH_RUN_ID/stop"

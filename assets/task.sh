@@ -1,0 +1,139 @@
+#!/bin/sh
+# One task of `prepare` on one host: its own log, pid and status, like a rank. Started as `sh <host>.in/<run>/task NUMBER [secrets file]`, detached,
+# inside the container or on the bare host. It looks whether there is anything to do, runs the script, and tries again, whether a laptop is
+# attached or not. Its files, in the directory of this script:
+#   task-N         assignments: dir, creates, timeout (seconds), tries, delay (seconds, at least 1), register
+#   task-N.env     exports: the task's environment
+#   task-N.run     the script; task-N.unless: the script that succeeds where there is nothing to do
+#   registered     exports: the variables that earlier tasks registered
+# Beside its status it writes one word: ran, or why it did not: creates, unless, chdir, bash, timeout, value; missing: it ran and made no file that
+# `creates` matches. A registered value is left in task-N.value, 4097 bytes at most; the number of its bytes follows the word.
+R=${0%/*} F=${0%/*/*} n=$1
+F=${F%.in}.out/${R##*/}.
+# shellcheck source=assets/lib.sh
+. "$R/lib"
+base=task-$n signaled='' word='ran' size=''
+mask=$(umask); umask 022
+# shellcheck source=assets/pipe.sh
+. "$R/pipe"
+exec </dev/null
+log_through "$base"
+record "$base"
+umask "$mask"
+trap 'signaled=1' TERM INT
+trap : HUP
+finish() { # STATUS WORD
+  umask 022
+  # Another signal would end the shell that computes the status, and the status would be empty.
+  trap '' TERM INT HUP
+  ended "$base" "$1" "$2"
+  exit "$1"
+}
+fail() { printf 'orchestrate: %s\n' "$2"; finish 125 "$1"; }
+if [ -n "$2" ]; then
+  { ORCH_SECRETS=$(cat "$2") && export ORCH_SECRETS && rm -f "$2"; } || fail secrets 'the secrets did not arrive'
+fi
+dir='' creates='' timeout=1800 tries=1 delay=1 register=''
+# shellcheck source=/dev/null
+. "$R/$base"
+command -v bash >/dev/null 2>&1 || fail bash 'bash is missing'
+# shellcheck disable=SC2088
+case $dir in
+  '~') dir=$HOME ;;
+  '~/'*) dir=$HOME/${dir#\~/} ;;
+esac
+# shellcheck disable=SC2088
+case $creates in '~/'*) creates=$HOME/${creates#\~/} ;; esac
+# The directory may be what `creates` is about, or what the script makes in its first try.
+if [ -n "$dir" ]; then cd -- "$dir" || fail chdir "no directory $dir"; fi
+
+# exists: whether the pattern in creates matches. Nothing in it is special but the pattern's characters.
+exists() (
+  IFS=
+  for f in $creates; do if [ -e "$f" ] || [ -L "$f" ]; then exit 0; fi; done
+  exit 1
+)
+
+# seconds: sets up to the seconds since boot.
+seconds() { up=''; { read -r up _ </proc/uptime; } 2>/dev/null; up=${up%%.*}; case $up in '' | *[!0-9]*) up=$(date +%s) ;; esac; }
+
+# The variables are set in the shell that becomes bash: there they can have any name, here they would be this script's own.
+# shellcheck disable=SC2016
+SCRIPT='eval "$ORCH_SECRETS"; unset ORCH_SECRETS
+if [ -r "$0/registered" ]; then . "$0/registered"; fi
+. "$0/$1.env"
+exec bash "$0/$2"'
+
+# script NAME: runs it in bash, with the variables, within the timeout.
+script() { bounded /bin/sh -c "$SCRIPT" "$R" "$base" "$1"; }
+
+# bounded COMMAND...: runs it in a process group of its own, which is ended after the timeout: TERM, ten seconds later KILL. What a command leaves
+# that failed ends with it: the next try finds nothing of it.
+within='' apart=''
+if timeout -k 1 5 true 2>/dev/null; then
+  within="timeout -k 10 $timeout"
+  # busybox's becomes the command, and ends it alone: it makes no group.
+  # shellcheck disable=SC2016
+  if timeout -k 1 5 sh -c '[ "$PPID" = "$1" ]' sh "$$"; then apart='setsid'; fi
+else
+  apart='setsid'
+  printf 'orchestrate: there is no timeout program: the task is not ended after its timeout\n'
+fi
+[ -z "$apart" ] || command -v setsid >/dev/null || apart=''
+bounded() {
+  # shellcheck disable=SC2086
+  $apart $within "$@" & group=$!
+  # A signal ends the wait and not the command.
+  while :; do wait "$group"; status=$?; kill -0 "$group" 2>/dev/null || break; done
+  [ "$status" = 0 ] || end_group "$group"
+  return "$status"
+}
+
+# end_group PID: ends what is left of a process group: TERM, ten seconds later KILL. A process group that does not exist is none of ours.
+end_group() {
+  kill -TERM "-$1" 2>/dev/null || return 0
+  left=100
+  while [ "$left" -gt 0 ] && kill -0 "-$1" 2>/dev/null; do left=$((left - 1)); sleep 0.1 2>/dev/null || { sleep 1; left=$((left - 9)); }; done
+  kill -KILL "-$1" 2>/dev/null
+  return 0
+}
+
+# kept_value: the task's output goes into task-N.value, at most 4097 bytes, the rest is dropped. Sets rc to the task's status and size to the
+# number of bytes in the file, which is empty where not all of them are there.
+kept_value() {
+  rm -f "$F$base.value"
+  # The file is new: no link is followed.
+  kept=$({ { script "$base.run" 3>&-; printf '%s ' "$?" >&3; } | {
+    (exec 3>&-; umask 022; set -C; exec >"$F$base.value" && head -c 4097)
+    written=$?
+    cat >/dev/null 3>&-
+    [ "$written" -ne 0 ] || wc -c <"$F$base.value" >&3
+  }; } 3>&1)
+  # shellcheck disable=SC2086
+  set -- $kept
+  rc=${1:-1} size=$2
+  case $size in '' | *[!0-9]*) size='' ;; esac
+}
+
+if [ -n "$creates" ] && exists; then finish 0 creates; fi
+if [ -r "$R/$base.unless" ] && script "$base.unless" >/dev/null 2>&1; then finish 0 unless; fi
+# A stop that came while this started has found nothing to end.
+if [ -n "$signaled" ] || [ -e "$R/stopped" ]; then finish 143 ran; fi
+try=1
+while :; do
+  seconds; began=$up
+  if [ -n "$register" ]; then kept_value; else script "$base.run"; rc=$?; fi
+  word='ran'
+  seconds
+  case $rc in 124 | 137 | 143) if [ $((up - began)) -ge "$timeout" ]; then word='timeout'; printf 'orchestrate: ended after %s s\n' "$timeout"; fi ;; esac
+  if [ "$rc" = 0 ] && [ -n "$register" ] && [ -z "$size" ]; then rc=125 word='value'; fi
+  if [ "$rc" = 0 ] || [ -n "$signaled" ] || [ "$try" -ge "$tries" ]; then break; fi
+  try=$((try + 1))
+  printf 'orchestrate: status %s; try %s of %s follows\n' "$rc" "$try" "$tries"
+  # An order to stop ends the script first and this shell a moment later. `wait` ends with the signal.
+  sleep "$delay" & nap=$!
+  wait "$nap"
+  if [ -n "$signaled" ] || [ -e "$R/stopped" ]; then kill "$nap" 2>/dev/null; break; fi
+done
+if [ "$rc" = 0 ] && [ -n "$creates" ] && ! exists; then word='missing'; fi
+finish "$rc" "$word${size:+ $size}"

@@ -1,0 +1,252 @@
+# shellcheck shell=sh disable=SC2016,SC2317 # scripts for other shells are quoted text; functions are called by name
+# One session of a file transfer: reads commands from stdin and answers on stdout; all data travels in the same two directions.
+# Set before: root (a directory: what is copied lies in it), nonce (hex, of this session). Answers, one line each:
+#   H <directory exists> <free KiB> <parts> <0, or what is missing> <physical path>   once, at the start
+#   K          a long step goes on (at least every 20 s)
+#   F <text>   it failed; the session ends
+# Commands; `+N` stands for N bytes that follow the line:
+#   T                    list the tree below root         S +N    list these NUL-ended names       M   make root
+#   A BLOCKS NAMES +     a tar archive of BLOCKS * 10240 bytes, then NAMES bytes of NUL-ended file names in their order, then `V SHA256` over the
+#                        contents in this order: unpacked beside, proven, synced, renamed into place. Answer: A
+#   Q ID                 how much of a big file an earlier session left. Answer: Q SIZE SHA256
+#   B ID OFFSET LENGTH LAST MODE MTIME NAME +    the name (NAME bytes), LENGTH bytes of the file from OFFSET on, then `V SHA256` over them. With
+#                        LAST 1 the file is synced and renamed into place. Answer: B
+#   C MODE +N            these NUL-ended names get this mode. Answer: C
+#   G +N                 send these NUL-ended names as tar archives, then a block `NONCE SHA256 STATUS`
+#   P BLOCKS +N          SHA-256 of the first BLOCKS MiB of this file. Answer: P SHA256
+#   R BLOCKS LENGTH +N   send LENGTH bytes of this file after BLOCKS MiB, zeros where it has less; answer after them: R SHA256 STATUS SIZE MTIME,
+#                        STATUS 0 if all of it was read, SIZE and MTIME what the file has then
+#   Z                    the end
+# Bulk data to the laptop travels in frames of 2 MiB, at most 3 unacknowledged; an acknowledgement is a line with the number of frames.
+: "${root:?}" "${nonce:?}"
+LC_ALL=C work='' top='' base=''
+uid=$(id -u) part=.orchestrate-part.$uid
+export LC_ALL nonce
+umask 022
+unset CDPATH
+# Bytes that are no printable ASCII become `?`; at most 300 characters.
+one_line() { printf '%s' "$1" | tail -n 1 | tr -c ' -~' '?' | cut -c 1-300; }
+fail() { printf 'F %s\n' "$(one_line "$1")"; [ -z "$work" ] || rm -rf "$work"; exit 0; }
+take() { dd bs="$1" count=1 iflag=fullblock 2>/dev/null; }
+take_data() { # BYTES
+  [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock 2>/dev/null || return 1
+  [ $(($1 % 65536)) -eq 0 ] || take $(($1 % 65536))
+}
+# Keeps the laptop waiting while a silent command works.
+patiently() {
+  { while sleep 20 >/dev/null 5>&- 6<&-; do printf 'K\n'; done; } </dev/null 2>/dev/null &
+  beat=$!
+  "$@"
+  status=$?
+  { kill "$beat" && wait "$beat"; } 2>/dev/null
+  return "$status"
+}
+digest() { sum=$(sha256sum) && sum=${sum%% *} && printf '%s' "$sum"; }
+free_space() { free=$(df -Pk "$1" 2>/dev/null | tail -n 1 | { read -r _ _ _ k _ && printf '%s' "$k"; }); case $free in '' | *[!0-9]*) free=-1 ;; esac; }
+# pump: stdin to fd 5 in frames; waits for acknowledgements on fd 6.
+pump() {
+  frames=0 acked=0
+  while :; do
+    case $(dd bs=65536 count=32 iflag=fullblock 2>&1 >&5) in *[1-9]*+*' records in'* | *+[1-9]*' records in'*) ;; *) return ;; esac
+    frames=$((frames + 1))
+    while [ $((frames - acked)) -ge 3 ]; do
+      read -r acked <&6 || exit 1
+      case $acked in '' | *[!0-9]* | ???????????*) exit 1 ;; esac
+    done
+  done
+}
+# Links are read one by one: their text may hold anything.
+links='for l do printf "%s L %s\n%s > " "$nonce" "$l" "$nonce"; readlink -n "$l"; printf "\n"; done'
+# What find and stat complained about, at most 20 lines; what vanished meanwhile is no complaint.
+report_unlisted() {
+  complaints=0
+  while read -r line; do
+    case $line in *'No such file or directory'*) continue ;; esac
+    complaints=$((complaints + 1))
+    [ "$complaints" -gt 20 ] || printf '%s ! %s\n' "$nonce" "$(one_line "$line")" >&9
+  done
+}
+list_tree() {
+  { find . ! -name . \( -name .orchestrate-part -o -name '.orchestrate-part.*' \) -prune -o -exec stat -c "$nonce %f %s %Y %n" {} + 2>&1 >&9 | report_unlisted; } 9>&1
+  find . \( -name .orchestrate-part -o -name '.orchestrate-part.*' \) -prune -o -type l -exec sh -c "$links" sh {} + 2>/dev/null
+}
+list_names() {
+  take "$1" | xargs -0 sh -c 'for p do
+    { [ -e "$p" ] || [ -L "$p" ]; } || continue
+    stat -c "$nonce %f %s %Y %n" "$p"
+    if [ -L "$p" ]; then set -- "$p"; '"$links"'; fi
+  done' sh 2>/dev/null
+}
+listing() { { printf '\n'; "$@"; printf '%s E\n%s ' "$nonce" "$nonce"; } | pump; }
+# The physical path proves that no link was followed. Sourced by shells that xargs starts.
+inside='stop() { printf "%s\n" "$1" >&3; exit 255; }
+enter() { cd -P "$base/$1" 2>/dev/null || stop "$1: no such directory, or no permission"
+  case $1 in .) want=$top ;; *) want=$base/$1 ;; esac
+  [ "$PWD" = "$want" ] || stop "$1: a link leads to another directory; nothing is written through it"; }
+holder() { h=${1#./}; case $h in */*) enter "${h%/*}" ;; *) enter . ;; esac; }
+'
+move='for d do
+  [ -d "$tree/$d" ] || continue
+  d=${d#./}
+  if [ "$d" != . ] && [ ! -e "$base/$d" ] && [ ! -L "$base/$d" ]; then
+    holder "$d"
+    m=$(mv $same -- "$tree/$d" "./${d##*/}" 2>&1) || stop "$m"
+    continue
+  fi
+  enter "$d"
+  m=$(find "$tree/$d/." ! -name . -prune ! -type d -exec sh -c "exec mv -f -- \"\$@\" ." sh {} + 2>&1) || stop "$m"
+  [ -z "$m" ] || stop "$m"
+done'
+set_mode='for p do
+  holder "$p"
+  [ -L "./${p##*/}" ] || m=$(chmod "$mode" "./${p##*/}" 2>&1) || stop "$m"
+done'
+# each SCRIPT: runs it for the NUL-ended names of stdin; its complaint is a failure.
+each() {
+  complaint=$({ xargs -0 sh -c "$inside$1" sh >/dev/null 2>&1 || printf 'xargs failed\n' >&3; } 3>&1 | head -n 1)
+  [ -z "$complaint" ] || fail "$complaint"
+}
+settle() { sync -f "$1" 2>/dev/null || sync; }
+# Enters the directory of parts and holds it open as fd 4: a name in the target may lead elsewhere at any time, the open directory does not.
+begin_writing() {
+  [ -z "$work" ] || return 0
+  base=${top%/}
+  cd -P "$top" || fail "$top: it is gone"
+  [ -e "$part" ] || [ -L "$part" ] || err=$(mkdir -m 700 "$part" 2>&1) || fail "${err:-$top: cannot be written}"
+  { [ ! -L "$part" ] && cd -P "./$part" && [ "$PWD" = "$base/$part" ] && owner=$(stat -c '%u %a' .); } 2>/dev/null || owner=none
+  case $owner in "$uid 700" | "$uid 2700") ;; *) fail "$base/$part: this is no directory of orchestrate (one of this user, mode 700, no link); remove it" ;; esac
+  exec 4<. || fail "$base/$part: it cannot be opened"
+  purge_parts
+  [ -n "$place" ] || place=0
+  work=$held/w.$place.$$.$nonce
+  err=$(mkdir "$work" 2>&1) || { work=''; fail "$err"; }
+  tree=$work/t same=''
+  : >"$work/try" && if mv -T "$work/try" "$work/tried" 2>/dev/null; then same=-T; fi
+  cd -P "$top" || fail "$top: it is gone"
+  export top base tree same
+}
+# In the directory of parts: removes what is older than a week, and the work of sessions that have ended on this boot of this host or container.
+purge_parts() {
+  find . ! -name . -prune -mtime +7 -exec rm -rf {} + 2>/dev/null
+  place=$(readlink /proc/self/ns/pid; cat /proc/sys/kernel/random/boot_id) 2>/dev/null || place=''
+  place=$(printf '%s' "$place" | tr -dc 0-9a-f)
+  [ -n "$place" ] || return 0
+  for old in ./w."$place".*; do
+    owner=${old#./w."$place".} owner=${owner%%.*}
+    case $owner in '' | *[!0-9]*) ;; *) [ -d "/proc/$owner" ] || rm -rf "$old" ;; esac
+  done
+}
+held=/proc/self/fd/4
+receive_archive() { # BLOCKS NAMES
+  begin_writing
+  rm -rf "$tree"
+  mkdir "$tree" || fail "$tree: cannot be made"
+  err=$({ dd bs=10240 count="$1" iflag=fullblock 2>/dev/null | tar -x -p -o -f - -C "$tree" 2>&1 >/dev/null; } 2>&1 || printf '\ntar failed on this host\n')
+  case $err in *'tar failed on this host'*) fail "tar: ${err%
+tar failed on this host*}" ;; esac
+  if [ "$2" -gt 0 ]; then take "$2" >"$work/names" || fail "$work: the disk is full"; else : >"$work/names"; fi
+  read -r _ want || exit 0
+  have=$(cd "$tree" && patiently_to "$work/sum" sh -c 'if [ -s "$1" ]; then xargs -0 cat <"$1"; fi | sha256sum >"$2"' sh "$work/names" "$work/sum")
+  [ "$have" = "$want" ] || fail "what arrived is not what was sent (SHA-256 differs); try again"
+  patiently settle "$tree"
+  (cd "$tree" && find . -type d -print0) >"$work/dirs" || fail "$work: the disk is full"
+  each "$move" <"$work/dirs"
+  [ -z "$(find "$tree" ! -type d 2>/dev/null | head -n 1)" ] || fail "not every file could be renamed into place"
+  printf 'A\n'
+}
+# patiently_to FILE COMMAND…: prints the digest that the command wrote to FILE.
+patiently_to() {
+  file=$1; shift
+  patiently "$@" >&5
+  read -r sum _ <"$file" && printf '%s' "$sum"
+}
+partly() { # ID
+  size=0 sum=none
+  begin_writing
+  if [ -f "$held/$1" ] && [ ! -L "$held/$1" ]; then
+    size=$(stat -c %s "$held/$1")
+    sum=$(patiently_to "$work/sum" sh -c 'sha256sum <"$1" >"$2"' sh "$held/$1" "$work/sum")
+  fi
+  printf 'Q %s %s\n' "$size" "$sum"
+}
+receive_big() { # ID OFFSET LENGTH LAST MODE MTIME NAME
+  begin_writing
+  name=$(take "$7"; printf .) name=${name%.} file=$held/$1
+  [ ! -L "$file" ] || rm -f "$file"
+  [ "$2" != 0 ] || rm -f "$file"
+  # Opened first, then proven to be this file, then written.
+  err=$({ : >>"$file"; } 2>&1) || fail "$err"
+  exec 7>>"$file"
+  [ "$(readlink /proc/self/fd/7 </dev/null)" = "$(readlink "$held" </dev/null)/$1" ] || fail "$file: a link leads to another file"
+  [ "$(stat -c %s "$file")" = "$2" ] || fail "$file: another transfer changed it; try again"
+  have=$({ take_data "$3" | tee -a /dev/fd/8 | digest >&9; } 8>&7 9>&1)
+  exec 7>&-
+  [ "$(stat -c %s "$file")" = $(($2 + $3)) ] || fail "$file: no space left on device, or the connection was lost; a rerun goes on there"
+  read -r _ want || exit 0
+  [ "$have" = "$want" ] || { rm -f "$file"; fail "what arrived is not what was sent (SHA-256 differs); try again"; }
+  [ "$4" = 1 ] || { printf 'B\n'; return; }
+  { chmod "$5" "$file" && touch -d "@$6" "$file"; } || fail "$file: mode and time cannot be set"
+  patiently settle "$file"
+  export file
+  printf '%s\0' "$name" >"$work/names" || fail "$work: the disk is full"
+  each 'holder "$1"; [ ! -d "./${1##*/}" ] || stop "$1: is a directory"
+    m=$(mv -f $same -- "$file" "./${1##*/}" 2>&1) || stop "$m"' <"$work/names"
+  printf 'B\n'
+}
+send_files() { # NAMES
+  # shellcheck disable=SC2086
+  sum=$({ { { { take "$1" | xargs -0 tar $deref -cf - 2>/dev/null || printf 1 >&8; } | tee /dev/fd/3 | digest >&4; } 3>&1 | pump; } 4>&1; } 8>&1)
+  case $sum in ?????????????????????????????????????????????????????????????????) sum="${sum#?} 1" ;; *) sum="$sum 0" ;; esac
+  printf '%-511s\n' "$nonce $sum"
+}
+send_big() { # BLOCKS LENGTH NAME
+  whole=$(($2 / 1048576)) over=$((($2 % 1048576 + 1048575) / 1048576))
+  sum=$({ { { read_blocks "$1" $((whole + over)) "$3"; cat /dev/zero; } | take_data "$2" | tee /dev/fd/3 | { sum=$(digest) && printf '=%s\n' "$sum"; } >&4; } 3>&1 | pump; } 4>&1 8>&1)
+  # Either line may be the first.
+  case $sum in *" $whole+$over records in"*) status=0 ;; *) status=1 ;; esac
+  sum=${sum##*=} sum=${sum%%
+*}
+  printf 'R %s %s %s\n' "$sum" "$status" "$(stat -c '%s %Y' "$3" 2>/dev/null </dev/null)"
+}
+# The number of blocks that were read to fd 8, or a word if that failed.
+read_blocks() { # SKIP COUNT NAME
+  { report=$(dd if="$3" bs=1048576 skip="$1" count="$2" iflag=fullblock 2>&1 >&7 </dev/null) || report=failed; } 7>&1
+  case $report in *' records in'*) report=${report%%' records in'*} report="${report##*
+} records in" ;; esac
+  printf ' %s\n' "$report" >&8
+}
+exec 5>&1 6<&0
+missing=0
+for tool in id tar find sha256sum dd sync stat xargs tee readlink; do command -v "$tool" >/dev/null 2>&1 || missing=$tool; done
+deref=''
+case $(tar --version 2>/dev/null | head -n 1) in *GNU*) deref='--format=gnu --hard-dereference --no-recursion' ;; esac
+exists=0 near=$root
+if [ -d "$root" ] && cd -P "$root" 2>/dev/null; then
+  exists=1 top=$PWD
+else
+  while [ ! -d "$near" ] && [ -n "$near" ] && [ "$near" != / ]; do case $near in */*) near=${near%/*} ;; *) near='' ;; esac; done
+fi
+base=${top%/} parts=0
+for p in "$base/$part"/[0-9a-f]*; do [ ! -f "$p" ] || parts=$((parts + 1)); done
+free_space "${near:-/}"
+if [ "$exists" = 0 ] && { [ -e "$root" ] || [ -L "$root" ]; }; then exists=2; fi
+printf 'H %s %s %s %s %s\n' "$exists" "$free" "$parts" "$missing" "$(one_line "${top:-$root}")"
+while read -r c a b d e f g h; do
+  case $c in
+    '' | *[0-9]*) ;;
+    T) listing list_tree ;;
+    S) listing list_names "$a" ;;
+    M) if [ "$exists" != 1 ]; then err=$(mkdir -p "$root" 2>&1) || fail "$err"; cd -P "$root" || fail "$root: no permission"; top=$PWD exists=1; fi; printf 'M\n' ;;
+    A) receive_archive "$a" "$b" ;;
+    Q) partly "$a" ;;
+    B) receive_big "$a" "$b" "$d" "$e" "$f" "$g" "$h" ;;
+    C) begin_writing; mode=$a; export mode; take "$b" >"$work/names" || fail "$work: the disk is full"; each "$set_mode" <"$work/names"; printf 'C\n' ;;
+    G) send_files "$a" ;;
+    P) name=$(take "$b"; printf .); printf 'P %s\n' "$(dd if="${name%.}" bs=1048576 count="$a" 2>/dev/null </dev/null | digest)" ;;
+    R) name=$(take "$d"; printf .); send_big "$a" "$b" "${name%.}" ;;
+    Z) break ;;
+    *) fail "unknown command $c" ;;
+  esac
+done
+[ -z "$work" ] || { rm -rf "$work"; exec 4<&-; rmdir "$base/$part" 2>/dev/null; }
+exit 0

@@ -1,0 +1,54 @@
+//! `pull`: a file or a directory of every host to `DEST/<host>/`.
+
+use std::sync::Arc;
+
+use crate::cli::args::ProgressMode;
+use crate::cli::exit::CliError;
+use crate::cli::local_env::print_stderr;
+use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::output::OutputOptions;
+use crate::cli::push::check_host_path;
+use crate::cli::transfer_args::PullArgs;
+use crate::cli::transfer_output::{TransferBars, print_transfers};
+use crate::event::Outcome;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::lifecycle::transfer_files::{TransferMode, pull_files};
+use crate::transfer::entry::TreeName;
+use crate::transfer::host_stream::HostDirectory;
+use crate::transfer::progress::TransferProgress;
+use crate::transfer::pull::PullSource;
+
+pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
+    check_host_path("SRC", &args.source)?;
+    if args.destination.exists() && !args.destination.is_dir() {
+        return Err(CliError::Usage(format!(
+            "{}: it is no directory\n    help: name a directory; each host gets one in it",
+            args.destination.display()
+        )));
+    }
+    let common = args.transfer.common_args();
+    let (inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;
+    let session = open_session("pull", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
+    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let progress = Arc::new(TransferProgress::new(session.inventory.hosts.len()));
+    let mode = TransferMode { dry_run: args.transfer.dry_run, names: args.transfer.diff || args.transfer.verbose > 0 };
+    let bars = TransferBars::new(&session, args.transfer.progress);
+    let work = bars.show_while(&progress, pull_files(&session, pull_source(&args.source), &args.destination, mode, &progress));
+    let outcome = match signals.run_until_stopped(work).await {
+        Ok(results) => {
+            drop(bars);
+            print_transfers(&session, results, &args.transfer)
+        }
+        Err(outcome) => outcome,
+    };
+    Ok(session.disconnect(&signals, outcome).await)
+}
+
+fn pull_source(path: &str) -> PullSource {
+    let as_file = path.rsplit_once('/').and_then(|(above, name)| {
+        let above = if above.is_empty() { "/" } else { above };
+        Some((HostDirectory::on_host(above), TreeName::parse(name.as_bytes()).ok()?))
+    });
+    PullSource { directory: HostDirectory::on_host(path), as_file }
+}

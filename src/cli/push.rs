@@ -1,0 +1,102 @@
+//! `push`: a file or a directory of the laptop to every host.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use crate::cli::args::ProgressMode;
+use crate::cli::exit::CliError;
+use crate::cli::local_env::print_stderr;
+use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::output::OutputOptions;
+use crate::cli::transfer_args::PushArgs;
+use crate::cli::transfer_output::{TransferBars, print_transfers};
+use crate::event::Outcome;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::lifecycle::transfer_files::{TransferMode, push_files};
+use crate::transfer::host_stream::HostDirectory;
+use crate::transfer::local_tree::{LocalTree, TreeFilter};
+use crate::transfer::progress::TransferProgress;
+
+pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
+    let (tree, directory) = read_source(args)?;
+    let common = args.transfer.common_args();
+    let (inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;
+    let session = open_session("push", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
+    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let progress = TransferProgress::new(session.inventory.hosts.len());
+    let mode = TransferMode { dry_run: args.transfer.dry_run, names: args.transfer.diff || args.transfer.verbose > 0 };
+    let bars = TransferBars::new(&session, args.transfer.progress);
+    let work = bars.show_while(&progress, push_files(&session, &tree, &directory, mode, &progress));
+    let outcome = match signals.run_until_stopped(work).await {
+        Ok(Ok(results)) => {
+            drop(bars);
+            print_transfers(&session, results, &args.transfer)
+        }
+        Ok(Err(problem)) => {
+            print_stderr(&format!("{problem}\n    help: what was complete before stays on the hosts; run the same command again"));
+            Outcome::Failed
+        }
+        Err(outcome) => outcome,
+    };
+    Ok(session.disconnect(&signals, outcome).await)
+}
+
+/// Reads what is sent, before any host is contacted.
+fn read_source(args: &PushArgs) -> Result<(LocalTree, HostDirectory), CliError> {
+    let (source, destination) = (args.source.as_path(), args.destination.as_str());
+    check_host_path("DEST", destination)?;
+    if source.is_dir() {
+        let filter = TreeFilter { exclude: args.exclude.clone(), gitignore: args.gitignore };
+        let tree = LocalTree::walk(source, &filter).map_err(|problems| CliError::Usage(problems.join("\n")))?;
+        return Ok((tree, HostDirectory::on_host(destination)));
+    }
+    let (directory, name) = split_destination(source, destination);
+    let tree = LocalTree::single_file(source, &name).map_err(CliError::Usage)?;
+    Ok((tree, HostDirectory::on_host(directory)))
+}
+
+/// A path of a host is absolute or below the ssh user's home.
+pub(crate) fn check_host_path(what: &str, path: &str) -> Result<(), CliError> {
+    let plain = path == "~" || path.starts_with("~/") || path.starts_with('/');
+    if plain && !path.contains('\0') && !path.split('/').any(|component| component == "..") {
+        return Ok(());
+    }
+    let help = "write an absolute path or `~/…` (quoted, so that your own shell does not expand it), without `..`";
+    Err(CliError::Usage(format!("{what} `{path}`: this is no path on a host\n    help: {help}")))
+}
+
+/// The directory and the name of a single file's destination.
+fn split_destination(source: &Path, destination: &str) -> (String, Vec<u8>) {
+    let own_name = || source.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
+    if destination == "~" || destination.ends_with('/') {
+        return (destination.to_owned(), own_name());
+    }
+    match destination.rsplit_once('/') {
+        Some(("", name)) => ("/".to_owned(), name.as_bytes().to_vec()),
+        Some((directory, name)) => (directory.to_owned(), name.as_bytes().to_vec()),
+        None => (destination.to_owned(), own_name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_split_and_checked() {
+        let split = |to: &str| {
+            let (directory, name) = split_destination(Path::new("./dist/x.whl"), to);
+            (directory, String::from_utf8(name).expect("text"))
+        };
+        for (to, directory, name) in
+            [("/tmp/", "/tmp/", "x.whl"), ("/tmp/y.whl", "/tmp", "y.whl"), ("/y", "/", "y"), ("~", "~", "x.whl"), ("~/a/b", "~/a", "b")]
+        {
+            assert_eq!(split(to), (directory.to_owned(), name.to_owned()), "{to}");
+        }
+        for bad in ["tmp/x", "", "~li/x", "/a/../b", "./x"] {
+            assert!(check_host_path("DEST", bad).is_err(), "{bad}");
+        }
+        assert!(check_host_path("DEST", "/a b/..c").is_ok());
+    }
+}

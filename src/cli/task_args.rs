@@ -1,0 +1,28 @@
+//! The arguments that `prepare` and `up` share.
+
+use clap::Args;
+
+use crate::inventory::TaskSelection;
+
+/// Which tasks of `prepare` run.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TaskArgs {
+    /// Only tasks with one of these tags, separated by commas; tasks that register a variable always run
+    #[arg(long, value_name = "TAGS", value_delimiter = ',', help_heading = "Tasks")]
+    pub tags: Vec<String>,
+    /// Leave out tasks with one of these tags
+    #[arg(long, value_name = "TAGS", value_delimiter = ',', help_heading = "Tasks")]
+    pub skip_tags: Vec<String>,
+    /// Begin with the task of this name
+    #[arg(long, value_name = "NAME", help_heading = "Tasks")]
+    pub start_at: Option<String>,
+    /// List the tasks that would run, and contact no host
+    #[arg(long, help_heading = "Tasks")]
+    pub list_tasks: bool,
+}
+
+impl TaskArgs {
+    pub(crate) fn selection(&self) -> TaskSelection {
+        TaskSelection { tags: self.tags.clone(), skip_tags: self.skip_tags.clone(), start_at: self.start_at.clone() }
+    }
+}

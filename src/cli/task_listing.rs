@@ -1,0 +1,30 @@
+//! Which tasks of `prepare` a command runs, and the list of them.
+
+use crate::cli::exit::CliError;
+use crate::cli::local_env::print_stdout;
+use crate::event::Outcome;
+use crate::inventory::{Inventory, PrepareTask, RuntimeValues, TaskSelection};
+use crate::text::hostlist::fold_names;
+
+/// # Errors
+/// The task to start at does not exist.
+pub(super) fn select_tasks<'t>(selection: &TaskSelection, tasks: &'t [PrepareTask]) -> Result<Vec<&'t PrepareTask>, CliError> {
+    selection.select(tasks).map_err(|(message, hint)| CliError::Usage(format!("--start-at: {message}\n    help: {hint}")))
+}
+
+/// Prints the tasks that would run: number, name, hosts, tags.
+pub(super) fn list_tasks(inventory: &Inventory, selection: &TaskSelection) -> Result<Outcome, CliError> {
+    let job = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
+    let tasks = select_tasks(selection, &job.tasks)?;
+    let width = tasks.iter().map(|task| task.name.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for task in tasks {
+        let names: Vec<String> =
+            inventory.hosts.iter().zip(&task.hosts).filter(|(_, command)| command.is_some()).map(|(host, _)| host.name.clone()).collect();
+        let hosts = if names.is_empty() { "no host".to_owned() } else { fold_names(&names) };
+        let tags = if task.tags.is_empty() { String::new() } else { format!("  tags: {}", task.tags.join(", ")) };
+        text.push_str(&format!("{:>3}  {:<width$}  {hosts}{tags}\n", task.number, task.name));
+    }
+    print_stdout(&text);
+    Ok(Outcome::Ok)
+}

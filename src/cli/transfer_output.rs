@@ -1,0 +1,152 @@
+//! What `push` and `pull` print: bars while they work on a terminal, then what changed on which hosts, and a recap.
+
+use std::future::Future;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use crate::cli::args::ProgressMode;
+use crate::cli::local_env::{print_json, print_stderr, print_stdout};
+use crate::cli::transfer_args::TransferArgs;
+use crate::event::Outcome;
+use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::transfer_files::{HostTransfers, TransferSummary};
+use crate::report::progress_bars_transfer::TransferBarSet;
+use crate::report::recap::fold_equal_answers;
+use crate::report::style::{Tone, count_noun, format_bytes};
+use crate::transfer::error::TransferError;
+use crate::transfer::progress::TransferProgress;
+
+const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
+/// More names are counted.
+const MAX_NAMES: usize = 200;
+
+pub(super) struct TransferBars(Option<TransferBarSet>);
+
+impl TransferBars {
+    pub(super) fn new(session: &Session, progress: ProgressMode) -> TransferBars {
+        let wanted = progress == ProgressMode::Bars || (progress == ProgressMode::Auto && std::io::stderr().is_terminal());
+        let names: Vec<String> =
+            session.host_names().iter().map(|name| session.reporter.sanitizer().to_printable(name).as_str().to_owned()).collect();
+        TransferBars(wanted.then(|| TransferBarSet::stderr(&names)))
+    }
+
+    /// Redraws until `work` ends.
+    pub(super) async fn show_while<T>(&self, progress: &TransferProgress, work: impl Future<Output = T>) -> T {
+        let Some(bars) = &self.0 else { return work.await };
+        let redraw = async {
+            loop {
+                tokio::time::sleep(REDRAW_INTERVAL).await;
+                bars.update(&progress.counts());
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            () = redraw => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for TransferBars {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.as_ref().map(TransferBarSet::finish) {
+            tracing::debug!(%error, "the bars could not be cleared");
+        }
+    }
+}
+
+/// `3 new, 1 changed, 2.0 MiB (96 unchanged)`
+fn summary_text(summary: &TransferSummary, dry_run: bool) -> String {
+    let counts = [(summary.new, "new"), (summary.changed, "changed"), (summary.modes, "mode")];
+    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    let unchanged = format!("{} unchanged", summary.unchanged);
+    if counts.is_empty() {
+        return unchanged;
+    }
+    let would = if dry_run { "would change: " } else { "" };
+    let rest = if summary.unchanged > 0 { format!(" ({unchanged})") } else { String::new() };
+    format!("{would}{}, {}{rest}", counts.join(", "), format_bytes(summary.bytes))
+}
+
+fn host_text(summary: &TransferSummary, args: &TransferArgs) -> String {
+    let mut text = summary_text(summary, args.dry_run);
+    for (mark, name) in summary.names.iter().take(MAX_NAMES) {
+        text.push_str(&format!("\n  {mark} {name}"));
+    }
+    if summary.names.len() > MAX_NAMES {
+        text.push_str(&format!("\n  … {} more", summary.names.len() - MAX_NAMES));
+    }
+    text
+}
+
+fn status_word(result: &Result<TransferSummary, TransferError>) -> &'static str {
+    match result {
+        Ok(summary) if !summary.skipped.is_empty() => "failed",
+        Ok(summary) if summary.is_change() => "changed",
+        Ok(_) => "ok",
+        Err(error) if error.unreachable => "unreachable",
+        Err(_) => "failed",
+    }
+}
+
+/// Prints the result of each host, equal ones together, and the recap; returns the outcome.
+pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &TransferArgs) -> Outcome {
+    let json = args.progress == ProgressMode::Json;
+    let (sanitizer, style, names) = (session.reporter.sanitizer(), session.reporter.style(), session.host_names());
+    let (mut fine, mut bad) = (Vec::new(), Vec::new());
+    let mut counts = [("ok", 0), ("changed", 0), ("failed", 0), ("unreachable", 0)];
+    let mut outcome = Outcome::Ok;
+    for (name, result) in names.iter().zip(&results) {
+        let word = status_word(result);
+        counts.iter_mut().filter(|(of, _)| *of == word).for_each(|(_, n)| *n += 1);
+        outcome = match word {
+            "failed" => worse_outcome(Outcome::Failed, outcome),
+            "unreachable" => worse_outcome(Outcome::Unreachable, outcome),
+            _ => outcome,
+        };
+        if json {
+            print_json(&format!("{}\n", json_line(name, word, result)));
+        }
+        match result {
+            Ok(summary) => {
+                fine.push((name.clone(), format!("{word}\0{}", sanitizer.sanitize_multiline(&host_text(summary, args)))));
+                bad.extend(skipped_text(summary).map(|text| (name.clone(), text)));
+            }
+            Err(error) => {
+                let hint = if error.hint.is_empty() { String::new() } else { format!("\n    help: {}", error.hint) };
+                bad.push((name.clone(), format!("{}{hint}", error.what)));
+            }
+        }
+    }
+    if json {
+        return outcome;
+    }
+    for (hosts, text) in fold_equal_answers(&fine) {
+        let (word, text) = text.split_once('\0').unwrap_or_default();
+        let tone = if word == "ok" { Tone::Ok } else { Tone::Warn };
+        print_stdout(&format!("{}  {hosts}: {text}\n", style.paint(tone, &format!("{word:7}"))));
+    }
+    for (hosts, text) in fold_equal_answers(&bad) {
+        print_stderr(&format!("{}: {}", style.paint(Tone::Bad, &hosts), sanitizer.sanitize_multiline(&text)));
+    }
+    let shown: Vec<String> = counts.iter().map(|(word, n)| format!("{word} {n}")).collect();
+    let dry = if args.dry_run { "  (dry run: nothing was changed)" } else { "" };
+    print_stderr(&format!("RECAP  {}  {}{dry}", count_noun(names.len(), "host"), shown.join("  ")));
+    outcome
+}
+
+fn skipped_text(summary: &TransferSummary) -> Option<String> {
+    let list = summary.skipped.iter().map(|line| format!("\n  {line}")).collect::<String>();
+    (!summary.skipped.is_empty()).then(|| format!("not copied:{list}"))
+}
+
+fn json_line(host: &str, word: &str, result: &Result<TransferSummary, TransferError>) -> serde_json::Value {
+    match result {
+        Ok(summary) => serde_json::json!({
+            "host": host, "result": word, "new": summary.new, "changed": summary.changed, "modes": summary.modes,
+            "unchanged": summary.unchanged, "bytes": summary.bytes, "skipped": summary.skipped,
+            "names": summary.names.iter().map(|(mark, name)| format!("{mark} {name}")).collect::<Vec<_>>(),
+        }),
+        Err(error) => serde_json::json!({ "host": host, "result": word, "error": error.what, "help": error.hint }),
+    }
+}

@@ -1,0 +1,76 @@
+//! The logs of tasks of `prepare` while a plan is executed: one stream a host, from the first task to the last.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+use crate::engine::log_stream::{LogFollower, LogOffsets};
+use crate::engine::log_stream_event::LogStreamEvent;
+use crate::model::log_file::LogFile;
+use crate::plan::host_context::HostContext;
+use crate::plan::protocol::log_frames::LogStreamPurpose;
+
+/// How long the result of a task waits for the end of its log.
+const LOG_END_TIMEOUT: Duration = Duration::from_secs(5);
+const EVENT_QUEUE_CAPACITY: usize = 128;
+
+/// Hosts and numbers of tasks whose logs have come to their end.
+type EndedTasks = BTreeSet<(usize, u32)>;
+
+/// The streams of all hosts.
+pub(super) struct TaskLogs {
+    end: CancellationToken,
+    streams: JoinSet<()>,
+    ended: watch::Receiver<EndedTasks>,
+}
+
+impl TaskLogs {
+    pub(super) fn start(engine: &Engine, hosts: &[HostContext], offsets: &LogOffsets) -> TaskLogs {
+        let (up, mut events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
+        let (sender, ended) = watch::channel(EndedTasks::new());
+        let end = CancellationToken::new();
+        let mut streams = JoinSet::new();
+        for (connection, context) in engine.connections.iter().zip(hosts) {
+            let follower = LogFollower {
+                connection: connection.clone(),
+                context: context.clone(),
+                offsets: offsets.clone(),
+                host_count: hosts.len(),
+                purpose: LogStreamPurpose::Supervise,
+                events: up.clone(),
+            };
+            streams.spawn(follower.run(end.clone()));
+        }
+        drop(up);
+        streams.spawn(async move {
+            while let Some(event) = events.recv().await {
+                if let LogStreamEvent::ProcessEnded(host, LogFile::Task { number }, ..) = event {
+                    sender.send_modify(|ended| {
+                        ended.insert((host, number));
+                    });
+                }
+            }
+        });
+        TaskLogs { end, streams, ended }
+    }
+
+    /// Waits until a task's log was received to its end, some seconds at most.
+    pub(super) fn wait_for_end(&self, host: usize, number: u32) -> impl Future<Output = ()> + Send + 'static {
+        let mut ended = self.ended.clone();
+        async move {
+            let received = ended.wait_for(|ended| ended.contains(&(host, number)));
+            if !matches!(tokio::time::timeout(LOG_END_TIMEOUT, received).await, Ok(Ok(_))) {
+                tracing::debug!(host, number, "the end of the task's log has not come");
+            }
+        }
+    }
+
+    pub(super) async fn stop(mut self) {
+        self.end.cancel();
+        while self.streams.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,51 @@
+//! Lints of `prepare`: tasks that do their work again in every run, or somewhere else than meant.
+
+use regex::Regex;
+
+use super::context::LintContext;
+use super::shell_lints;
+use crate::inventory::yaml_tree::{YamlKind, YamlNode};
+
+pub(super) fn lint_tasks(context: &mut LintContext<'_>) {
+    let Some(list) = context.tree.get("prepare") else { return };
+    for task in list.items() {
+        if let Some(run) = task.get("run") {
+            lint_run(context, task, run);
+        }
+        lint_paths(context, task);
+    }
+}
+
+fn lint_run(context: &mut LintContext<'_>, task: &YamlNode, run: &YamlNode) {
+    let YamlKind::Scalar { text, .. } = &run.kind else { return };
+    let is_match = |pattern: &str| Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text));
+    if is_match(r"\bpip3?\s+install\b") && task.get("unless").is_none() && task.get("creates").is_none() {
+        let message = "pip runs again each time, and counts as a change";
+        let hint = "add unless, for example `unless: python -c 'import deepspeed'`, or creates";
+        context.report("pip-without-unless", &run.location, message, hint);
+    }
+    if is_match(r"(^|[^&])&\s*\z") && !is_match(r"(?m)^\s*wait\b") {
+        let message = "the task ends while its command runs in the background: what it does is not waited for, and its failure is not seen";
+        let hint = "remove the last &: the task survives a lost connection anyway";
+        context.report("background-command", &run.location, message, hint);
+    }
+    shell_lints::lint_unexported(context, text, &run.location);
+}
+
+/// A relative path begins in the home, or in the image's working directory.
+fn lint_paths(context: &mut LintContext<'_>, task: &YamlNode) {
+    let relative = |key: &str| {
+        let node = task.get(key)?;
+        let YamlKind::Scalar { text, .. } = &node.kind else { return None };
+        let anchored = text.starts_with(['/', '~']) || text.starts_with("{{");
+        (!anchored).then_some(node)
+    };
+    if let Some(node) = relative("chdir") {
+        let hint = "write an absolute path, or one that begins with ~/";
+        context.report("relative-path", &node.location, "a relative directory depends on where the task starts", hint);
+    }
+    if let (Some(node), None) = (relative("creates"), task.get("chdir")) {
+        let hint = "write an absolute path or one that begins with ~/, or set chdir";
+        context.report("relative-path", &node.location, "a relative path without chdir depends on where the task starts", hint);
+    }
+}

@@ -1,0 +1,296 @@
+//! The `prepare` list: its tasks, validated, with every template evaluated.
+
+use std::time::Duration;
+
+use super::errors::{InventoryErrors, validate_variable_name};
+use super::eval::Evaluator;
+use super::launch::validate_regex;
+use super::schema;
+use super::task_settings::{PrepareTask, TaskCommand};
+use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
+use super::{Inventory, JobHost};
+use crate::text::host_patterns;
+
+/// The most tasks of an inventory.
+const MAX_TASKS: usize = 200;
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const MAX_RETRIES: u32 = 100;
+const MAX_NAME_CHARS: usize = 60;
+
+/// Variables that decide which programs a shell runs: what a host prints must not become one.
+const UNSAFE_TO_REGISTER: [&str; 13] = [
+    "PATH",
+    "HOME",
+    "SHELL",
+    "USER",
+    "IFS",
+    "ENV",
+    "BASH_ENV",
+    "SHELLOPTS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "PYTHONSTARTUP",
+    "PYTHONPATH",
+    "PYTHONHOME",
+];
+
+/// Compares the keys of every task with the known ones.
+pub(super) fn check_keys(tree: &YamlNode, errors: &mut InventoryErrors) {
+    let Some(list) = tree.get("prepare") else { return };
+    for task in errors.read_list(list, "for example [{ name: code, run: git -C ~/src pull }]") {
+        errors.check_keys(task, &schema::TASK_SCHEMA);
+        if let Some(block) = task.get("sync") {
+            errors.check_keys(block, &schema::SYNC_SCHEMA);
+        }
+        if let Some(block) = task.get("copy") {
+            errors.check_keys(block, &schema::COPY_SCHEMA);
+        }
+    }
+}
+
+/// The tasks of the inventory; of what is wrong with keys `check_keys` tells. `hosts`: the job's hosts.
+pub(super) fn parse_prepare(
+    inventory: &Inventory,
+    evaluator: &Evaluator<'_>,
+    hosts: &[JobHost],
+    errors: &mut InventoryErrors,
+) -> Vec<PrepareTask> {
+    let Some(list) = evaluator.inputs().tree.get("prepare") else { return Vec::new() };
+    if let Some(extra) = list.items().get(MAX_TASKS) {
+        errors.report(&extra.location, format!("more than {MAX_TASKS} tasks"), "join tasks: `run` is a script of any length");
+    }
+    let mut tasks: Vec<PrepareTask> = Vec::new();
+    for (number, node) in (1..).zip(list.items().iter().take(MAX_TASKS)).filter(|(_, node)| matches!(node.kind, YamlKind::Map(_))) {
+        let reader = TaskReader { inventory, evaluator, hosts, node };
+        let Some(task) = reader.parse(number, errors) else { continue };
+        for earlier in &tasks {
+            if let (true, Some(name)) = (earlier.name == task.name, node.get("name")) {
+                errors.report(&name.location, format!("two tasks are named `{}`", shorten(&task.name)), "rename one of them");
+            }
+            if let (true, Some(register)) = (earlier.register.is_some() && earlier.register == task.register, node.get("register")) {
+                errors.report(
+                    &register.location,
+                    format!("the task `{}` registers it too", shorten(&earlier.name)),
+                    "rename one of the two variables",
+                );
+            }
+        }
+        tasks.push(task);
+    }
+    tasks
+}
+
+/// One entry of the list.
+struct TaskReader<'a> {
+    inventory: &'a Inventory,
+    evaluator: &'a Evaluator<'a>,
+    hosts: &'a [JobHost],
+    node: &'a YamlNode,
+}
+
+impl TaskReader<'_> {
+    fn read(&self, key: &str) -> Option<YamlNode> {
+        self.node.get(key).map(|node| self.evaluator.evaluate(node, None))
+    }
+
+    fn parse(&self, number: u32, errors: &mut InventoryErrors) -> Option<PrepareTask> {
+        let name = self.parse_name(errors);
+        let Some(run) = self.node.get("run") else {
+            // A task of a kind that is not supported yet is reported by its key.
+            if self.node.get("sync").is_none() && self.node.get("copy").is_none() {
+                errors.report(&self.node.location.child("run"), "`run` is missing", "write what the task runs, a bash script");
+            }
+            return None;
+        };
+        let in_container = self.parse_place(errors);
+        let mut commands = self.parse_commands(run, errors);
+        let once = self.read("once").and_then(|node| errors.read_bool(&node)).unwrap_or(false);
+        if once && let Some(first) = commands.iter().position(Option::is_some) {
+            commands.iter_mut().skip(first + 1).for_each(|command| *command = None);
+        }
+        let register = self.parse_register(&commands, errors);
+        let duration = |key: &str, errors: &mut InventoryErrors| self.read(key).and_then(|node| errors.read_duration(&node));
+        let timeout = duration("timeout", errors);
+        if let (Some(Duration::ZERO), Some(node)) = (timeout, self.node.get("timeout")) {
+            errors.report(&node.location, "a timeout of 0", "write how long the task may take, for example 30m");
+        }
+        Some(PrepareTask {
+            number,
+            name: name?,
+            in_container,
+            shares_value: register.is_some() && commands.iter().flatten().count() == 1,
+            register,
+            changed_pattern: self.read("changed").and_then(|node| errors.validated_text(&node, validate_regex)),
+            timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
+            retries: self.read("retries").and_then(|node| errors.read_number(&node, 0, MAX_RETRIES)).unwrap_or(0),
+            delay: duration("delay", errors).unwrap_or_default(),
+            tags: self.parse_tags(errors),
+            hosts: commands,
+        })
+    }
+
+    fn parse_name(&self, errors: &mut InventoryErrors) -> Option<String> {
+        match self.read("name") {
+            Some(node) => errors.validated_text(&node, validate_task_name),
+            None => {
+                errors.report(&self.node.location.child("name"), "`name` is missing", "name the task: reports and --start-at use it");
+                None
+            }
+        }
+    }
+
+    fn parse_place(&self, errors: &mut InventoryErrors) -> bool {
+        let has_container = self.hosts.iter().any(|host| host.container.is_some());
+        let location = self.read("in").and_then(|node| errors.read_choice(&node, &[("host", false), ("container", true)]));
+        match (location, self.node.get("in")) {
+            (Some(true), Some(node)) if !has_container => {
+                errors.report(&node.location, "the inventory has no container", "remove it, or add `container`");
+            }
+            (Some(false), Some(node)) if has_container => {
+                errors.report(
+                    &node.location,
+                    "not supported yet",
+                    "remove it: beside a container this version runs tasks in the container only",
+                );
+            }
+            _ => {}
+        }
+        let r#become = self.read("become").and_then(|node| errors.read_choice(&node, &[("none", false), ("sudo", true)]));
+        if let (Some(true), Some(node)) = (r#become, self.node.get("become")) {
+            errors.report(&node.location, "not supported yet", "remove it: this version runs tasks as the ssh user");
+        }
+        has_container
+    }
+
+    /// What each host runs; `None` for hosts that take no part.
+    fn parse_commands(&self, run: &YamlNode, errors: &mut InventoryErrors) -> Vec<Option<TaskCommand>> {
+        let selected = self.selected_hosts(errors);
+        selected.into_iter().enumerate().map(|(host, takes_part)| takes_part.then(|| self.parse_command(run, host, errors))).collect()
+    }
+
+    fn parse_command(&self, run: &YamlNode, host: usize, errors: &mut InventoryErrors) -> TaskCommand {
+        let read = |key: &str| self.node.get(key).map(|node| self.evaluator.evaluate(node, Some(host)));
+        let run = self.evaluator.evaluate(run, Some(host));
+        let path = |key: &str, errors: &mut InventoryErrors| read(key).and_then(|node| errors.validated_text(&node, validate_path));
+        TaskCommand {
+            script: errors.validated_text(&run, validate_script).unwrap_or_default(),
+            chdir: path("chdir", errors),
+            env: read("env").map(|node| errors.read_env(&node)).unwrap_or_default(),
+            creates: path("creates", errors),
+            unless: read("unless").and_then(|node| errors.validated_text(&node, validate_script)),
+        }
+    }
+
+    /// Whether each host of this run takes part. A host that `--limit` left out may be named all the same.
+    fn selected_hosts(&self, errors: &mut InventoryErrors) -> Vec<bool> {
+        let names: Vec<&str> = self.inventory.hosts.iter().map(|host| host.name.as_str()).collect();
+        let Some(node) = self.read("hosts") else { return vec![true; names.len()] };
+        let words = errors.read_text_list(&node);
+        match words.join(",").as_str() {
+            "all" => return vec![true; names.len()],
+            "master" => return (0..names.len()).map(|host| host == 0).collect(),
+            "workers" => return (0..names.len()).map(|host| host > 0).collect(),
+            _ => {}
+        }
+        let all = &self.inventory.merged.all_host_names;
+        match host_patterns::select_hosts(&words.join(","), all) {
+            Ok(kept) => {
+                let chosen: Vec<&String> = all.iter().zip(kept).filter(|(_, kept)| *kept).map(|(name, _)| name).collect();
+                names.iter().map(|name| chosen.iter().any(|chosen| chosen == name)).collect()
+            }
+            Err((message, hint)) => {
+                errors.report(
+                    &node.location,
+                    message,
+                    if hint.is_empty() { "write all, master, workers, or names and patterns".to_owned() } else { hint },
+                );
+                vec![false; names.len()]
+            }
+        }
+    }
+
+    fn parse_register(&self, commands: &[Option<TaskCommand>], errors: &mut InventoryErrors) -> Option<String> {
+        let node = self.read("register")?;
+        let name = errors.validated_text(&node, validate_registered_name)?;
+        for key in ["creates", "unless"] {
+            if let Some(other) = self.node.get(key) {
+                errors.report(
+                    &other.location,
+                    format!("`register` and `{key}` are both given"),
+                    "remove one: a skipped task has no output to register",
+                );
+            }
+        }
+        let tree = self.evaluator.inputs().tree;
+        let members = self.evaluator.inputs().host_nodes.iter();
+        let blocks =
+            std::iter::once(tree).chain(members).flat_map(|node| [node.get("env"), node.get_path(&["container", "env"])]).flatten();
+        let mut taken = blocks.flat_map(YamlNode::entries).map(|entry: &YamlEntry| entry.key.as_str());
+        let secret = tree
+            .get("secrets")
+            .is_some_and(|list| list.items().iter().any(|item| matches!(&item.kind, YamlKind::Scalar { text, .. } if *text == name)));
+        if secret || taken.any(|key| key == name) {
+            let message = format!("`{}` is also {}", name, if secret { "listed in secrets" } else { "set in env" });
+            errors.report(&node.location, message, "rename one of the two variables");
+        }
+        if commands.iter().all(Option::is_none) && self.inventory.merged.all_host_names.len() > self.inventory.hosts.len() {
+            errors.report(
+                &node.location,
+                "--limit leaves out every host of this task, and later tasks or ranks use its value",
+                "add one of its hosts to --limit",
+            );
+        }
+        Some(name)
+    }
+
+    fn parse_tags(&self, errors: &mut InventoryErrors) -> Vec<String> {
+        let Some(node) = self.read("tags") else { return Vec::new() };
+        let tags = errors.read_text_list(&node);
+        for tag in tags.iter().filter(|tag| !is_valid_tag(tag)) {
+            errors.report(&node.location, format!("`{}` is not a tag", shorten(tag)), "use letters, digits, - and _");
+        }
+        tags
+    }
+}
+
+fn is_valid_tag(tag: &str) -> bool {
+    let reserved = ["all", "tagged", "untagged"].contains(&tag);
+    !reserved && !tag.is_empty() && tag.len() <= 40 && tag.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+}
+
+fn validate_task_name(text: &str) -> Result<(), (String, String)> {
+    if text.trim().is_empty() || text.contains(char::is_control) || text.chars().count() > MAX_NAME_CHARS {
+        let hint = format!("write one line of at most {MAX_NAME_CHARS} characters");
+        return Err((format!("`{}` cannot name a task", shorten(text)), hint));
+    }
+    Ok(())
+}
+
+fn validate_script(text: &str) -> Result<(), (String, String)> {
+    if text.trim().is_empty() {
+        return Err(("empty script".to_owned(), "write a command, or remove the key".to_owned()));
+    }
+    validate_no_nul(text)
+}
+
+fn validate_path(text: &str) -> Result<(), (String, String)> {
+    if text.is_empty() {
+        return Err(("an empty path".to_owned(), "write a path, or remove the key".to_owned()));
+    }
+    if text.contains('\n') {
+        return Err(("a path with a line break".to_owned(), "write one path".to_owned()));
+    }
+    validate_no_nul(text)
+}
+
+fn validate_no_nul(text: &str) -> Result<(), (String, String)> {
+    if text.contains('\0') { Err(("a NUL byte".to_owned(), "remove it".to_owned())) } else { Ok(()) }
+}
+
+fn validate_registered_name(name: &str) -> Result<(), (String, String)> {
+    validate_variable_name(name)?;
+    if UNSAFE_TO_REGISTER.contains(&name) || name.starts_with("LD_") || name.starts_with("BASH_FUNC") {
+        return Err((format!("`{name}` decides which programs run"), "register another name, and use its value in a script".to_owned()));
+    }
+    Ok(())
+}

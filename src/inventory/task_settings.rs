@@ -1,0 +1,138 @@
+//! `prepare`: the tasks that run before a launch, every value final.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A task of kind `run`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrepareTask {
+    /// Counts from 1 over all tasks of the inventory: names its files on the hosts and its logs here.
+    pub number: u32,
+    pub name: String,
+    /// Whether it runs where the ranks run; else on the bare host.
+    pub in_container: bool,
+    /// The variable that its output becomes.
+    pub register: Option<String>,
+    /// Whether the registered value of its only host is every host's.
+    pub shares_value: bool,
+    /// A regex: the task changed something where its output matches. `None`: where it ran.
+    pub changed_pattern: Option<String>,
+    /// For each try.
+    pub timeout: Duration,
+    /// Further tries after the first.
+    pub retries: u32,
+    pub delay: Duration,
+    pub tags: Vec<String>,
+    /// Same order as [`Inventory::hosts`](super::Inventory::hosts); `None`: the host takes no part.
+    pub hosts: Vec<Option<TaskCommand>>,
+}
+
+/// What one host runs for a task.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TaskCommand {
+    /// A bash script.
+    pub script: String,
+    pub chdir: Option<String>,
+    pub env: BTreeMap<String, String>,
+    /// A path or a glob: where it matches there is nothing to do.
+    pub creates: Option<String>,
+    /// A bash script that succeeds where there is nothing to do.
+    pub unless: Option<String>,
+}
+
+/// Which tasks a command runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TaskSelection {
+    /// Empty: all.
+    pub(crate) tags: Vec<String>,
+    pub(crate) skip_tags: Vec<String>,
+    /// The name of the first task.
+    pub(crate) start_at: Option<String>,
+}
+
+impl TaskSelection {
+    /// The tasks to run, in order. A task that registers a variable always runs: later tasks and the ranks need it.
+    ///
+    /// # Errors
+    /// No task has the name to start at; what is wrong and the names that there are.
+    pub(crate) fn select<'t>(&self, tasks: &'t [PrepareTask]) -> Result<Vec<&'t PrepareTask>, (String, String)> {
+        let first = match &self.start_at {
+            None => 0,
+            Some(name) => tasks.iter().position(|task| task.name == *name).ok_or_else(|| {
+                let names: Vec<String> = tasks.iter().map(|task| format!("`{}`", task.name)).collect();
+                let hint =
+                    if names.is_empty() { "the inventory has no tasks".to_owned() } else { format!("the tasks are {}", names.join(", ")) };
+                (format!("no task is named `{name}`"), hint)
+            })?,
+        };
+        let has_tag = |task: &PrepareTask, tags: &[String]| {
+            task.tags.iter().any(|tag| tags.contains(tag))
+                || tags.iter().any(|tag| match tag.as_str() {
+                    "all" => true,
+                    "tagged" => !task.tags.is_empty(),
+                    "untagged" => task.tags.is_empty(),
+                    _ => false,
+                })
+        };
+        let wanted = |task: &PrepareTask| {
+            let always = task.tags.iter().any(|tag| tag == "always");
+            let never = task.tags.iter().any(|tag| tag == "never");
+            let asked =
+                if never { task.tags.iter().any(|tag| self.tags.contains(tag)) } else { self.tags.is_empty() || has_tag(task, &self.tags) };
+            (always || asked) && !has_tag(task, &self.skip_tags)
+        };
+        let selected = |(at, task): &(usize, &PrepareTask)| task.register.is_some() || *at >= first && wanted(task);
+        Ok(tasks.iter().enumerate().filter(selected).map(|(_, task)| task).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(number: u32, tags: &[&str]) -> PrepareTask {
+        PrepareTask {
+            number,
+            name: format!("t{number}"),
+            in_container: false,
+            register: None,
+            shares_value: false,
+            changed_pattern: None,
+            timeout: Duration::from_secs(1),
+            retries: 0,
+            delay: Duration::ZERO,
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            hosts: Vec::new(),
+        }
+    }
+
+    fn selected(tags: &[&str], skip: &[&str], start_at: Option<&str>) -> Vec<u32> {
+        let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
+        let tasks = [
+            task(1, &["wheel"]),
+            PrepareTask { register: Some("V".to_owned()), ..task(2, &[]) },
+            task(3, &[]),
+            task(4, &["never", "clean"]),
+            task(5, &["always"]),
+        ];
+        let selection = TaskSelection { tags: words(tags), skip_tags: words(skip), start_at: start_at.map(str::to_owned) };
+        selection.select(&tasks).expect("the task exists").iter().map(|task| task.number).collect()
+    }
+
+    #[test]
+    fn tags_select_tasks_as_in_ansible() {
+        assert_eq!(selected(&[], &[], None), [1, 2, 3, 5]);
+        assert_eq!(selected(&["wheel"], &[], None), [1, 2, 5]);
+        assert_eq!(selected(&["clean"], &[], None), [2, 4, 5]);
+        assert_eq!(selected(&["untagged"], &[], None), [2, 3, 5]);
+        assert_eq!(selected(&[], &["wheel", "always"], None), [2, 3]);
+        assert_eq!(selected(&["all"], &["tagged"], None), [2, 3]);
+    }
+
+    #[test]
+    fn start_at_keeps_registering_tasks() {
+        assert_eq!(selected(&[], &[], Some("t3")), [2, 3, 5]);
+        let unknown = TaskSelection { start_at: Some("t9".to_owned()), ..TaskSelection::default() };
+        assert_eq!(unknown.select(&[task(1, &[])]), Err(("no task is named `t9`".to_owned(), "the tasks are `t1`".to_owned())));
+    }
+}

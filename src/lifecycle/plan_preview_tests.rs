@@ -1,0 +1,129 @@
+#![expect(clippy::disallowed_methods, reason = "reads the configs and the golden overviews")]
+//! Overviews of every file in configs/, and the environment of a rank.
+
+use std::path::{Path, PathBuf};
+
+use unicode_width::UnicodeWidthStr as _;
+
+use super::*;
+use crate::inventory::InventorySource;
+use crate::plan::rank_environment::format_rank_environment;
+
+fn inventory(text: &str) -> Inventory {
+    let source = InventorySource { name: "inventory.yaml".to_owned(), text: text.to_owned() };
+    Inventory::load(&[source], &[]).unwrap_or_else(|problems| panic!("{problems:#?}"))
+}
+
+/// Every file in configs/, by its name.
+fn example_configs() -> Vec<(String, Inventory)> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs"))
+        .expect("configs")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .collect();
+    files.sort();
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("text");
+        (path.file_stem().expect("a name").to_string_lossy().into_owned(), inventory(&text))
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// What the hosts would answer: eight idle GPUs each, nothing of ours.
+fn answers(inventory: &Inventory) -> Vec<HostFacts> {
+    let facts = |(at, host): (usize, &crate::inventory::InventoryHost)| {
+        let address = host.address.clone().unwrap_or_else(|| format!("10.0.0.{}", at + 1));
+        HostFacts {
+            run_dir: "/home/me/.orchestrate".to_owned(),
+            home: "/home/me".to_owned(),
+            addresses: vec![address.clone()],
+            interfaces: [(address.clone(), "bond0".to_owned())].into(),
+            ssh_address: Some(address),
+            is_writable: true,
+            gpu_lines: (0..8).map(|gpu| format!("GPU {gpu}: H20 (UUID: GPU-{gpu})")).collect(),
+            free_port: Some(23456),
+            ..HostFacts::default()
+        }
+    };
+    inventory.hosts.iter().enumerate().map(facts).collect()
+}
+
+fn overview(inventory: &Inventory, asked: bool, columns: usize) -> String {
+    let facts =
+        if asked { answers(inventory) } else { inventory.hosts.iter().map(|host| placeholder_facts(inventory, &host.name)).collect() };
+    let preview = build_plan(inventory, &facts, "<run id>", "<run stamp>").unwrap_or_else(|error| panic!("{error:?}"));
+    preview.overview(inventory, asked.then_some(&facts), columns)
+}
+
+#[test]
+fn every_config_is_planned_on_one_screen() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/overviews");
+    let mut wrong = Vec::new();
+    let configs = example_configs();
+    assert!(configs.len() >= 8, "{}", configs.len());
+    for (name, inventory) in configs {
+        for (asked, kind) in [(false, "plan"), (true, "facts")] {
+            for columns in [60, 80, 120] {
+                let text = overview(&inventory, asked, columns);
+                let widest = text.lines().map(|line| line.width()).max().unwrap_or(0);
+                assert!(widest <= columns, "{name} {kind}: {widest} of {columns} columns\n{text}");
+                let lines = text.lines().count();
+                assert!(columns < 80 || lines <= 40, "{name} {kind}: {lines} lines\n{text}");
+            }
+            let found = overview(&inventory, asked, 80);
+            let file = folder.join(format!("{name}-{kind}.txt"));
+            if std::env::var_os("BLESS").is_some() {
+                std::fs::write(&file, &found).expect("written");
+            } else if std::fs::read_to_string(&file).unwrap_or_default() != found {
+                wrong.push(format!("{name}-{kind}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/overviews; `BLESS=1 cargo test --lib planned_on_one_screen` writes them");
+}
+
+#[test]
+fn many_unequal_hosts_still_fit() {
+    let hosts: Vec<String> = (1..=64)
+        .map(|n| format!("  - {{ name: gpu{n:03}, address: 10.0.0.{n}, gpus: 8, container: {{ mounts: [\"/d{n}:/data\"] }} }}"))
+        .collect();
+    let text = format!(
+        "name: many\nhosts:\n{}\ncontainer: {{ image: \"train:1\" }}\nlaunch: {{ nproc_per_node: 8, command: [train.py] }}\n",
+        hosts.join("\n")
+    );
+    let text = overview(&inventory(&text), false, 80);
+    assert!(text.lines().count() <= 40 && text.lines().all(|line| line.width() <= 80), "{text}");
+    assert!(text.contains("… and 62 more that differ") && text.contains("gpu[001-064]: 8 GPUs, 8 ranks each"), "{text}");
+    assert!(text.contains("0-7 on gpu001, 8-15 on gpu002, …, 504-511 on gpu064"), "{text}");
+}
+
+#[test]
+fn a_rank_has_its_whole_environment_without_secrets() {
+    let inventory = inventory(
+        "name: envs\nhosts: [{ name: gpu01, address: 10.0.0.1, env: { A: host } }, { name: gpu02, address: 10.0.0.2 }]\n\
+         container: { image: \"train:1\", env: { A: image, B: b c } }\nenv: { A: job }\nsecrets: [TOKEN]\n\
+         launch: { nproc_per_node: 2, command: [train.py] }\n",
+    );
+    let preview = build_plan(&inventory, &answers(&inventory), "run1", "stamp").expect("a plan");
+    let environment = |rank| format_rank_environment(&preview.plan, &preview.job, rank);
+    let text = environment(3).expect("rank 3");
+    assert!(text.starts_with("# rank 3 on gpu02, local rank 1\n"), "{text}");
+    for line in ["A=job", "B='b c'", "RANK=3", "LOCAL_RANK=1", "WORLD_SIZE=4", "TOKEN=***", "NCCL_SOCKET_IFNAME==bond0"] {
+        assert!(text.lines().any(|found| found.replace('\'', "") == line.replace('\'', "")), "{line}\n{text}");
+    }
+    assert!(environment(0).expect("rank 0").contains("\nA=host\n"));
+    assert_eq!(environment(9).expect_err("no such rank"), "no rank 9: this run has ranks 0-3");
+}
+
+#[test]
+fn effect_on_existing_runs_is_said() {
+    let said = |existing| describe_up(existing).join("\n");
+    assert!(said(ExistingRun::NoRun).contains("`up` launches one"));
+    let live = |differences: &[&str]| ExistingRun::Live {
+        run_id: "r1".to_owned(),
+        differences: differences.iter().map(|text| (*text).to_owned()).collect(),
+    };
+    assert_eq!(said(live(&[])), "r1 is live and matches: `up` attaches to it");
+    let differs = said(live(&["launch.nproc_per_node: 4 → 8"]));
+    assert!(differs.contains("refuses, --recreate replaces it") && differs.ends_with("launch.nproc_per_node: 4 → 8"), "{differs}");
+}

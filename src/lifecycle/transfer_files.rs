@@ -1,0 +1,169 @@
+//! `push` and `pull`: opens a session with each host, and moves the files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::lifecycle::random::random_hex;
+use crate::lifecycle::session::Session;
+use crate::remote::Remote;
+use crate::transfer::compare::{Change, TreeChanges};
+use crate::transfer::entry::TreeEntry;
+use crate::transfer::error::TransferError;
+use crate::transfer::host_stream::HostDirectory;
+use crate::transfer::local_tree::LocalTree;
+use crate::transfer::progress::TransferProgress;
+use crate::transfer::pull::{PullSource, end_survey, pull_tree, survey_pull};
+use crate::transfer::push::push_tree;
+use crate::transfer::survey::{SurveyedHost, survey_host};
+
+/// Hex digits of a session's nonce.
+const NONCE_DIGITS: usize = 16;
+
+/// What a transfer changed on one side, or would change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TransferSummary {
+    pub(crate) new: usize,
+    pub(crate) changed: usize,
+    /// Entries whose mode alone differs.
+    pub(crate) modes: usize,
+    pub(crate) unchanged: usize,
+    pub(crate) bytes: u64,
+    /// The names of `--diff`: `+` new, `~` changed, `m` mode.
+    pub(crate) names: Vec<(char, String)>,
+    /// What was left out, and why.
+    pub(crate) skipped: Vec<String>,
+}
+
+impl TransferSummary {
+    pub(crate) fn new(changes: &TreeChanges, entries: &[TreeEntry], with_names: bool) -> TransferSummary {
+        let mut summary = TransferSummary { unchanged: changes.unchanged, bytes: changes.bytes, ..TransferSummary::default() };
+        for (index, change) in &changes.changes {
+            let mark = match change {
+                Change::New => '+',
+                Change::Content => '~',
+                Change::Mode => 'm',
+            };
+            match change {
+                Change::New => summary.new += 1,
+                Change::Content => summary.changed += 1,
+                Change::Mode => summary.modes += 1,
+            }
+            if with_names && let Some(entry) = entries.get(*index) {
+                summary.names.push((mark, entry.name.display()));
+            }
+        }
+        summary
+    }
+
+    /// Whether anything differs.
+    pub(crate) fn is_change(&self) -> bool {
+        self.new + self.changed + self.modes > 0
+    }
+}
+
+/// How a transfer is carried out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TransferMode {
+    pub(crate) dry_run: bool,
+    /// Collects the names of what differs.
+    pub(crate) names: bool,
+}
+
+pub(crate) type HostTransfers = Vec<Result<TransferSummary, TransferError>>;
+
+/// Connects to a host and starts something there, within the session's forks.
+pub(crate) async fn connect(session: &Session, host: usize) -> Result<Arc<dyn Remote>, TransferError> {
+    match session.engine.connections().get(host) {
+        Some(connection) => Ok(connection.get_or_connect().await?),
+        None => Err(TransferError::protocol("no such host")),
+    }
+}
+
+/// Pushes `tree` into `directory` of every host.
+///
+/// # Errors
+/// A file of the laptop that cannot be read.
+pub(crate) async fn push_files(
+    session: &Session,
+    tree: &LocalTree,
+    directory: &HostDirectory,
+    mode: TransferMode,
+    progress: &TransferProgress,
+) -> Result<HostTransfers, String> {
+    let forks = Semaphore::new(session.local.forks.max(1));
+    let surveys = (0..session.inventory.hosts.len()).map(|host| {
+        let forks = &forks;
+        async move {
+            let _turn = forks.acquire().await;
+            let remote = connect(session, host).await?;
+            survey_host((host, &*remote), directory, tree, &random_hex(NONCE_DIGITS)).await
+        }
+    });
+    let mut surveyed: Vec<SurveyedHost> = Vec::new();
+    let mut results: HostTransfers = Vec::new();
+    for survey in join_all(surveys).await {
+        results.push(match survey {
+            Ok(host) => {
+                let summary = TransferSummary::new(&host.changes, &tree.entries, mode.names);
+                surveyed.push(host);
+                Ok(summary)
+            }
+            Err(error) => Err(error),
+        });
+    }
+    if mode.dry_run {
+        return Ok(results);
+    }
+    surveyed.retain(|host| !host.changes.changes.is_empty());
+    for (host, pushed) in push_tree(tree, surveyed, progress).await? {
+        if let (Err(error), Some(result)) = (pushed, results.get_mut(host)) {
+            *result = Err(error);
+        }
+    }
+    Ok(results)
+}
+
+/// Pulls from every host into `destination/<host>`.
+pub(crate) async fn pull_files(
+    session: &Session,
+    source: PullSource,
+    destination: &Path,
+    mode: TransferMode,
+    progress: &Arc<TransferProgress>,
+) -> HostTransfers {
+    let (forks, source) = (Arc::new(Semaphore::new(session.local.forks.max(1))), Arc::new(source));
+    let mut tasks = JoinSet::new();
+    for (host, name) in session.host_names().into_iter().enumerate() {
+        let (forks, source, progress) = (forks.clone(), source.clone(), progress.clone());
+        let (connection, destination) = (session.engine.connections().get(host).cloned(), destination.to_owned());
+        tasks.spawn(async move {
+            let _turn = forks.acquire().await;
+            let pulled = async {
+                let Some(connection) = connection else { return Err(TransferError::protocol("no such host")) };
+                let remote = connection.get_or_connect().await?;
+                let survey = survey_pull(&*remote, &source, (&destination, &name), &random_hex(NONCE_DIGITS)).await?;
+                let mut summary = TransferSummary::new(&survey.changes, &survey.entries, mode.names);
+                summary.skipped = if mode.dry_run || !summary.is_change() {
+                    end_survey(survey).await?
+                } else {
+                    pull_tree(survey, (&destination, &name), (host, &progress)).await?
+                };
+                Ok(summary)
+            };
+            (host, pulled.await)
+        });
+    }
+    let mut results: Vec<Option<Result<TransferSummary, TransferError>>> = (0..tasks.len()).map(|_| None).collect();
+    while let Some(done) = tasks.join_next().await {
+        if let Ok((host, result)) = done
+            && let Some(slot) = results.get_mut(host)
+        {
+            *slot = Some(result);
+        }
+    }
+    results.into_iter().map(|result| result.unwrap_or_else(|| Err(TransferError::protocol("its task ended early")))).collect()
+}

@@ -1,0 +1,29 @@
+//! The `docker run` of a host as a person would type it. Left out are labels, log limits, the restart policy and the run directory's mounts,
+//! which the whole script of `-v` has.
+
+use crate::inventory::{ContainerSettings, Mount};
+use crate::plan::action::container::StartContainer;
+
+/// Flags that a person would not type.
+const LEFT_OUT: [&str; 6] = ["--name=", "--label=", "--restart=", "--log-", "--mount=", "--stop-timeout="];
+
+pub(super) fn docker_words(container: &StartContainer, spec: &ContainerSettings) -> Vec<String> {
+    let host = &container.context.host;
+    let mut words: Vec<String> = container.context.docker_command().split(' ').map(str::to_owned).collect();
+    words.extend(["run", "-d", "--name"].map(str::to_owned));
+    words.push(container.context.container_name());
+    let user_args = spec.docker_args.len();
+    let flags = container.docker_flags(spec);
+    let (ours, typed) = flags.split_at(flags.len().saturating_sub(user_args));
+    words.extend(ours.iter().filter(|flag| !LEFT_OUT.iter().any(|left_out| flag.starts_with(left_out))).cloned());
+    for mount in &spec.mounts {
+        words.extend(["-v".to_owned(), mount_word(mount)]);
+    }
+    words.extend(typed.iter().cloned());
+    words.push(spec.image.clone());
+    words.into_iter().map(|word| word.replace(&format!("<from {host}: home>"), "~")).collect()
+}
+
+fn mount_word(mount: &Mount) -> String {
+    format!("{}:{}{}", mount.source, mount.target, if mount.read_only { ":ro" } else { "" })
+}

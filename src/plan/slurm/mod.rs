@@ -1,0 +1,59 @@
+//! The launch as one script for sbatch, pure: header, main part (`assets/slurm/batch.sh`), and the files that the job writes for its nodes.
+//!
+//! One task a node. The task starts the same wrappers as on a bare host, with the launcher's own flags; what only the running job knows
+//! (nodes, addresses, port, run id) are variables of the shell.
+
+mod header;
+mod inputs;
+mod node_files;
+mod task;
+
+#[cfg(test)]
+mod tests;
+
+use self::inputs::ScriptInputs;
+use crate::inventory::{Inventory, SlurmContainer, SlurmJob};
+use crate::plan::host_context::HostContext;
+use crate::plan::launcher::{HostLaunchSpec, LaunchSpecBuilder, build_launch_spec};
+use crate::plan::rank_layout::RankLayout;
+use crate::text::shell_template::variable;
+
+/// SLURM's default for the longest script, `max_script_size`.
+const SCRIPT_SIZE_LIMIT: usize = 4 << 20;
+
+/// The script of a job.
+///
+/// # Errors
+/// It would be longer than SLURM takes.
+pub(crate) fn render_batch_script(inventory: &Inventory, slurm: &SlurmJob) -> Result<String, String> {
+    let context = HostContext {
+        run_id: variable("ORCH_RUN_ID"),
+        in_container: slurm.settings.container == SlurmContainer::Docker,
+        ..HostContext::new(&inventory.name, variable("ORCH_HOST"), variable("ORCH_ROOT"))
+    };
+    let layout = RankLayout::symbolic(&slurm.job);
+    let builder = LaunchSpecBuilder { job: &slurm.job, layout: &layout, context: &context, node_rank: 0, hosts: &slurm.hosts, facts: None };
+    let spec = shorten_run_dir(build_launch_spec(&builder), &context.run_dir());
+    let inputs = ScriptInputs { inventory, slurm, context, layout, spec };
+    let text = format!("{}{}{}", header::header_text(&inputs), main_text(), node_files::write_files_text(&inputs));
+    let text = format!("{text}\nmain\n");
+    if text.len() > SCRIPT_SIZE_LIMIT {
+        return Err(format!("the script has {} bytes, SLURM takes at most {SCRIPT_SIZE_LIMIT}", text.len()));
+    }
+    Ok(text)
+}
+
+fn main_text() -> String {
+    let body = include_str!("../../../assets/slurm/batch.sh");
+    // The first line is for shellcheck alone: the settings stand above it here.
+    format!("\n{}\n", body.split_once('\n').map_or(body, |(_, rest)| rest).trim_end())
+}
+
+/// Writes the run's directory as the variable that every rank has.
+fn shorten_run_dir(mut spec: HostLaunchSpec, run_dir: &str) -> HostLaunchSpec {
+    let short = |text: &mut String| *text = text.replace(run_dir, &variable("ORCH_RUN_DIR"));
+    spec.argv.iter_mut().for_each(short);
+    spec.worker_argv.iter_mut().for_each(short);
+    spec.env.values_mut().for_each(short);
+    spec
+}

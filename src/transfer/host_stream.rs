@@ -1,0 +1,336 @@
+//! One session with `assets/transfer.sh` on a host: command lines and data in one direction, answers and bulk data in the other.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::mpsc;
+
+use super::error::TransferError;
+use crate::model::remote_command::RemoteCommand;
+use crate::remote::{ByteReceiver, Remote, RemoteError};
+use crate::text::shell_quote::{join_quoted, quote};
+
+const SCRIPT: &str = include_str!("../../assets/transfer.sh");
+/// A host that neither takes nor sends a byte for so long has failed; long steps report every 20 s.
+const STALL_LIMIT: Duration = Duration::from_secs(120);
+/// How long the script may take to start.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Bulk data is acknowledged in these frames; the script sends at most 3 without.
+const FRAME_BYTES: u64 = 2 << 20;
+/// More than the unacknowledged frames.
+const OUTPUT_LIMIT: usize = 8 << 20;
+/// Small writes are joined up to this size.
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+const MAX_LINE_BYTES: usize = 4 << 10;
+
+/// A directory of a host.
+#[derive(Debug, Clone)]
+pub(crate) struct HostDirectory {
+    /// Absolute, or `~` or `~/…` for the ssh user's home.
+    pub(crate) path: String,
+    /// Words before `sh -c SCRIPT` that run it elsewhere on the host: `docker exec -i ID`.
+    pub(crate) enter: Vec<String>,
+}
+
+impl HostDirectory {
+    /// A directory of the host itself.
+    pub(crate) fn on_host(path: impl Into<String>) -> Self {
+        HostDirectory { path: path.into(), enter: Vec::new() }
+    }
+
+    fn script(&self, nonce: &str) -> String {
+        let root = match self.path.as_str() {
+            "~" => "\"$HOME\"".to_owned(),
+            path => path.strip_prefix("~/").map_or_else(|| quote(path), |rest| format!("\"$HOME\"/{}", quote(rest))),
+        };
+        let script = format!("root={root} nonce={nonce}\n{SCRIPT}");
+        if self.enter.is_empty() { script } else { format!("exec {} sh -c {}", join_quoted(&self.enter), quote(&script)) }
+    }
+}
+
+/// What a host says about the directory when a session starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HostHello {
+    pub(crate) state: DirectoryState,
+    /// Free bytes, where the host knows them.
+    pub(crate) free: Option<u64>,
+    /// Big files that an earlier session left unfinished.
+    pub(crate) parts: u64,
+    /// Its physical path, for people.
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DirectoryState {
+    Exists,
+    Missing,
+    /// Something else, or a directory that cannot be entered.
+    NoDirectory,
+}
+
+pub(crate) struct HostStream {
+    input: mpsc::Sender<Bytes>,
+    output: ByteReceiver<RemoteError>,
+    outgoing: BytesMut,
+    incoming: BytesMut,
+    bulk_bytes: u64,
+    acknowledged: u64,
+    expected: VecDeque<&'static str>,
+    nonce: String,
+}
+
+impl HostStream {
+    /// Starts a session. `nonce`: random hex.
+    ///
+    /// # Errors
+    /// The host cannot be reached, or lacks a tool.
+    pub(crate) async fn open(
+        remote: &dyn Remote,
+        directory: &HostDirectory,
+        nonce: &str,
+    ) -> Result<(HostStream, HostHello), TransferError> {
+        let command = RemoteCommand::from_script("transfer files", directory.script(nonce), START_LIMIT).with_output_limit(OUTPUT_LIMIT);
+        let stream = remote.open_stream(&command).await?;
+        let mut stream = HostStream {
+            input: stream.input,
+            output: stream.output,
+            outgoing: BytesMut::new(),
+            incoming: BytesMut::new(),
+            bulk_bytes: 0,
+            acknowledged: 0,
+            expected: VecDeque::new(),
+            nonce: nonce.to_owned(),
+        };
+        let line = stream.read_line().await?;
+        let hello = parse_hello(&line)?;
+        Ok((stream, hello))
+    }
+
+    pub(crate) fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
+    /// Queues bytes; small ones are joined.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), TransferError> {
+        self.outgoing.extend_from_slice(bytes);
+        if self.outgoing.len() >= CHUNK_BYTES { self.flush().await } else { Ok(()) }
+    }
+
+    /// Sends shared bytes without a copy, unless they are few.
+    pub(crate) async fn send_shared(&mut self, bytes: Bytes) -> Result<(), TransferError> {
+        if bytes.len() < CHUNK_BYTES / 4 {
+            return self.send(&bytes).await;
+        }
+        self.flush().await?;
+        self.send_now(bytes).await
+    }
+
+    pub(crate) async fn flush(&mut self) -> Result<(), TransferError> {
+        if self.outgoing.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.outgoing.split().freeze();
+        self.send_now(bytes).await
+    }
+
+    /// A host that works on what it has takes nothing for a while, but reports.
+    async fn send_now(&mut self, bytes: Bytes) -> Result<(), TransferError> {
+        loop {
+            let waiting = tokio::time::timeout(STALL_LIMIT, self.input.clone().reserve_owned()).await;
+            match waiting {
+                Ok(Ok(room)) => {
+                    room.send(bytes);
+                    return Ok(());
+                }
+                Ok(Err(_)) => return Err(self.reason_for_end().await),
+                Err(_) if self.has_reported().await => {}
+                Err(_) => return Err(stalled("took")),
+            }
+        }
+    }
+
+    /// Whether anything arrived that was not read yet.
+    async fn has_reported(&mut self) -> bool {
+        let before = self.incoming.len();
+        while let Ok(Some(Ok(bytes))) = tokio::time::timeout(Duration::from_millis(1), self.output.recv()).await {
+            self.incoming.extend_from_slice(&bytes);
+        }
+        self.incoming.len() > before
+    }
+
+    /// A command whose answer `word` is read later, in order.
+    pub(crate) async fn command(&mut self, line: &str, word: &'static str) -> Result<(), TransferError> {
+        self.expected.push_back(word);
+        self.send(line.as_bytes()).await?;
+        self.send(b"\n").await
+    }
+
+    /// Reads the answers of every command so far; returns the fields of the last one.
+    pub(crate) async fn answer(&mut self) -> Result<String, TransferError> {
+        self.wait_for_answers(0).await
+    }
+
+    /// Reads answers until at most `open` commands wait for theirs, which bounds what a host has to keep.
+    pub(crate) async fn wait_for_answers(&mut self, open: usize) -> Result<String, TransferError> {
+        let mut fields = String::new();
+        if self.expected.len() > open {
+            self.flush().await?;
+        }
+        while self.expected.len() > open
+            && let Some(word) = self.expected.pop_front()
+        {
+            let line = self.read_line().await?;
+            fields = match line.strip_prefix(word) {
+                Some(rest) => rest.trim_start().to_owned(),
+                None => {
+                    return Err(TransferError::protocol(format!(
+                        "`{}` instead of `{word}`",
+                        super::entry::printable_bytes(line.as_bytes())
+                    )));
+                }
+            };
+        }
+        Ok(fields)
+    }
+
+    /// A command that bulk data answers.
+    pub(crate) async fn bulk_command(&mut self, line: &str, body: &[u8]) -> Result<(), TransferError> {
+        (self.bulk_bytes, self.acknowledged) = (0, 0);
+        self.send(line.as_bytes()).await?;
+        self.send(b"\n").await?;
+        self.send(body).await?;
+        self.flush().await
+    }
+
+    /// The next bytes of bulk data.
+    pub(crate) async fn read_bulk(&mut self) -> Result<Bytes, TransferError> {
+        let bytes = if self.incoming.is_empty() { self.receive().await? } else { self.incoming.split().freeze() };
+        self.bulk_bytes += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if self.bulk_bytes / FRAME_BYTES > self.acknowledged {
+            self.acknowledged = self.bulk_bytes / FRAME_BYTES;
+            let line = Bytes::from(format!("{}\n", self.acknowledged));
+            self.send_now(line).await?;
+        }
+        Ok(bytes)
+    }
+
+    /// Gives back bytes that follow the bulk data.
+    pub(crate) fn unread(&mut self, bytes: &[u8]) {
+        self.incoming = [bytes, &self.incoming].concat().as_slice().into();
+    }
+
+    /// The next line; the host's complaint is an error.
+    pub(crate) async fn read_line(&mut self) -> Result<String, TransferError> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.incoming) {
+                let line = self.incoming.split_to(end + 1);
+                let line = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
+                match line.strip_prefix("F ") {
+                    Some(complaint) => return Err(TransferError::from_host(complaint)),
+                    None if line == "K" => continue,
+                    None => return Ok(line),
+                }
+            }
+            if self.incoming.len() > MAX_LINE_BYTES {
+                return Err(TransferError::protocol("a line without end"));
+            }
+            let bytes = self.receive().await?;
+            self.incoming.extend_from_slice(&bytes);
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Bytes, TransferError> {
+        match tokio::time::timeout(STALL_LIMIT, self.output.recv()).await {
+            Ok(Some(Ok(bytes))) => Ok(bytes),
+            Ok(Some(Err(error))) => Err(error.into()),
+            Ok(None) => Err(TransferError {
+                unreachable: true,
+                ..TransferError::new("the session ended early", "run the same command again: what is complete stays")
+            }),
+            Err(_) => Err(stalled("sent")),
+        }
+    }
+
+    /// Why a host takes no more: what it said last.
+    async fn reason_for_end(&mut self) -> TransferError {
+        loop {
+            match self.read_line().await {
+                Ok(_) => {}
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Ends the session: the host removes what it kept for it.
+    pub(crate) async fn finish(mut self) -> Result<(), TransferError> {
+        self.answer().await?;
+        self.flush().await?;
+        self.send(b"Z\n").await?;
+        self.flush().await?;
+        loop {
+            match tokio::time::timeout(STALL_LIMIT, self.output.recv()).await {
+                Ok(Some(Ok(_))) => {}
+                Ok(None) => return Ok(()),
+                Ok(Some(Err(error))) => return Err(error.into()),
+                Err(_) => return Err(stalled("sent")),
+            }
+        }
+    }
+}
+
+fn stalled(verb: &str) -> TransferError {
+    let what = format!("the host {verb} nothing for {} s", STALL_LIMIT.as_secs());
+    let hint = "check its disk and network, then run the same command again: what is complete stays";
+    TransferError { unreachable: true, ..TransferError::new(what, hint) }
+}
+
+/// `H <state> <free KiB> <parts> <missing tool or 0> <path>`
+fn parse_hello(line: &str) -> Result<HostHello, TransferError> {
+    let mut fields = line.splitn(6, ' ');
+    let mut next = || fields.next().unwrap_or_default();
+    let (head, state, free, parts, missing) = (next(), next(), next(), next(), next());
+    if missing != "0" && !missing.is_empty() && head == "H" {
+        let tool: String = missing.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
+        return Err(TransferError::new(
+            format!("there is no `{tool}`"),
+            format!("install `{tool}` there: coreutils, findutils and tar, or busybox"),
+        ));
+    }
+    let state = match state {
+        "0" => DirectoryState::Missing,
+        "1" => DirectoryState::Exists,
+        _ => DirectoryState::NoDirectory,
+    };
+    match (head, free.parse::<i64>(), parts.parse(), fields.next()) {
+        ("H", Ok(free), Ok(parts), Some(path)) => {
+            Ok(HostHello { state, free: u64::try_from(free).ok().map(|kib| kib.saturating_mul(1024)), parts, path: path.to_owned() })
+        }
+        _ => Err(TransferError::protocol("it does not begin with H")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hello_is_parsed_strictly() {
+        let hello = parse_hello("H 1 1024 2 0 /data/my dir").expect("a hello");
+        assert_eq!((hello.state, hello.free, hello.parts, hello.path.as_str()), (DirectoryState::Exists, Some(1 << 20), 2, "/data/my dir"));
+        assert_eq!(parse_hello("H 0 -1 0 0 /x").expect("a hello").free, None);
+        assert!(parse_hello("H 1 1024 0 tar /x").is_err_and(|e| e.what == "there is no `tar`"));
+        for bad in ["", "H", "H 1 x 0 0 /x", "X 1 1 0 0 /x", "H 1 1 -1 0 /x"] {
+            assert!(parse_hello(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn home_is_expanded_by_the_host_and_the_rest_is_quoted() {
+        let script = |path: &str| HostDirectory::on_host(path).script("ab");
+        assert!(script("~/my dir").starts_with("root=\"$HOME\"/'my dir' nonce=ab\n"));
+        assert!(script("/a/$(b)").starts_with("root='/a/$(b)' nonce=ab\n"));
+        let inside = HostDirectory { path: "/w".to_owned(), enter: ["docker", "exec", "-i", "c 1"].map(str::to_owned).to_vec() };
+        assert!(inside.script("ab").starts_with("exec docker exec -i 'c 1' sh -c 'root=/w nonce=ab\n"));
+    }
+}

@@ -1,0 +1,267 @@
+//! A file or a tree of the laptop: what is in it, and its content, read once for all hosts.
+#![expect(clippy::disallowed_methods, reason = "files of the laptop are read")]
+
+use std::fs::{File, Metadata};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ignore::WalkBuilder;
+use ignore::overrides::OverrideBuilder;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+
+use super::entry::{EntryKind, TreeEntry, TreeName, is_part_dir, link_stays_inside};
+use super::host_stream::CHUNK_BYTES;
+
+/// Pieces that wait for the hosts.
+const QUEUED_PIECES: usize = 64;
+const MAX_PROBLEMS: usize = 8;
+
+/// What of a tree is left out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TreeFilter {
+    /// Globs as in `.gitignore`.
+    pub(crate) exclude: Vec<String>,
+    /// Leaves out `.git` and what `.gitignore` files name.
+    pub(crate) gitignore: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct LocalTree {
+    /// The directory, or the file itself.
+    root: PathBuf,
+    single_file: bool,
+    /// Sorted by name.
+    pub(crate) entries: Arc<Vec<TreeEntry>>,
+}
+
+impl LocalTree {
+    /// A single file that gets this name.
+    ///
+    /// # Errors
+    /// What is wrong with the file or the name.
+    pub(crate) fn single_file(path: &Path, name: &[u8]) -> Result<LocalTree, String> {
+        let metadata = std::fs::metadata(path).map_err(|e| format!("{}: {}", path.display(), plain_error(&e)))?;
+        let name = TreeName::parse(name).map_err(|reason| format!("{}: {reason}", path.display()))?;
+        let entry = tree_entry(name, &metadata, Vec::new());
+        if !metadata.is_file() {
+            return Err(format!("{}: {} cannot be sent", path.display(), entry.kind.noun()));
+        }
+        File::open(path).map_err(|e| format!("{}: {}", path.display(), plain_error(&e)))?;
+        Ok(LocalTree { root: path.to_owned(), single_file: true, entries: Arc::new(vec![entry]) })
+    }
+
+    /// A directory with everything in it.
+    ///
+    /// # Errors
+    /// What cannot be sent, at most 8 lines.
+    pub(crate) fn walk(root: &Path, filter: &TreeFilter) -> Result<LocalTree, Vec<String>> {
+        let root = root.canonicalize().map_err(|e| vec![format!("{}: {}", root.display(), plain_error(&e))])?;
+        let mut builder = WalkBuilder::new(&root);
+        builder.standard_filters(false).follow_links(false).git_ignore(filter.gitignore).require_git(false);
+        let without_git = filter.gitignore;
+        builder.filter_entry(move |entry| {
+            let name = entry.file_name();
+            // Parts of an interrupted transfer are no part of the tree.
+            !(is_part_dir(name.as_bytes()) || without_git && name == ".git")
+        });
+        let mut excluded = OverrideBuilder::new(&root);
+        for glob in &filter.exclude {
+            excluded.add(&format!("!{glob}")).map_err(|e| vec![format!("exclude `{glob}`: {e}")])?;
+        }
+        builder.overrides(excluded.build().map_err(|e| vec![e.to_string()])?);
+        let (mut entries, mut problems) = (Vec::new(), Vec::new());
+        for found in builder.build() {
+            match found.map_err(|e| e.to_string()).and_then(|entry| read_entry(&root, entry.path())) {
+                Ok(entry) => entries.extend(entry),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let count = problems.len();
+        problems.truncate(MAX_PROBLEMS);
+        if count > MAX_PROBLEMS {
+            problems.push(format!("… {} more", count - MAX_PROBLEMS));
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(LocalTree { root, single_file: false, entries: Arc::new(entries) })
+    }
+
+    /// Whether it is a whole directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        !self.single_file
+    }
+
+    fn path_of(&self, entry: &TreeEntry) -> PathBuf {
+        if self.single_file { self.root.clone() } else { self.root.join(std::ffi::OsStr::from_bytes(entry.name.as_bytes())) }
+    }
+
+    /// Reads these files in order, each from its offset to its end. An error ends the pieces.
+    pub(crate) fn read_contents(&self, files: Vec<(usize, u64)>) -> mpsc::Receiver<Result<Bytes, String>> {
+        let (sender, pieces) = mpsc::channel(QUEUED_PIECES);
+        let tree = self.clone();
+        tokio::task::spawn_blocking(move || {
+            for (index, offset) in files {
+                let Some(entry) = tree.entries.get(index) else { return };
+                if let Err(problem) = send_content(&tree.path_of(entry), entry, offset, &sender) {
+                    // A receiver that is gone wants no reason.
+                    drop(sender.blocking_send(Err(problem)));
+                    return;
+                }
+            }
+        });
+        pieces
+    }
+
+    /// The hash state over the beginning of a file up to each of these offsets, which are sorted.
+    pub(crate) async fn prefix_states(&self, index: usize, offsets: Vec<u64>) -> Result<Vec<Sha256>, String> {
+        let Some(entry) = self.entries.get(index) else { return Err("no such file".to_owned()) };
+        let path = self.path_of(entry);
+        let read = move || -> std::io::Result<Vec<Sha256>> {
+            let (mut file, mut state, mut at) = (File::open(path)?, Sha256::new(), 0);
+            let mut states = Vec::new();
+            let mut buffer = vec![0; CHUNK_BYTES];
+            for offset in offsets {
+                while at < offset {
+                    let most = usize::try_from(offset - at).unwrap_or(usize::MAX).min(buffer.len());
+                    let count = file.read(buffer.get_mut(..most).unwrap_or_default())?;
+                    if count == 0 {
+                        return Err(std::io::Error::other("it became shorter"));
+                    }
+                    state.update(buffer.get(..count).unwrap_or_default());
+                    at += u64::try_from(count).unwrap_or(0);
+                }
+                states.push(state.clone());
+            }
+            Ok(states)
+        };
+        let name = entry.name.display();
+        let read = tokio::task::spawn_blocking(read).await.map_err(|e| e.to_string())?;
+        read.map_err(|e| format!("{name}: {}", plain_error(&e)))
+    }
+}
+
+/// `None` for the root itself.
+fn read_entry(root: &Path, path: &Path) -> Result<Option<TreeEntry>, String> {
+    let Ok(relative) = path.strip_prefix(root) else { return Ok(None) };
+    if relative.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let told = |reason: &str| format!("{}: {reason}", path.display());
+    let name = TreeName::parse(relative.as_os_str().as_bytes()).map_err(told)?;
+    let metadata = std::fs::symlink_metadata(path).map_err(|e| told(&plain_error(&e)))?;
+    let text = if metadata.is_symlink() {
+        std::fs::read_link(path).map_err(|e| told(&plain_error(&e)))?.into_os_string().into_vec()
+    } else {
+        Vec::new()
+    };
+    let entry = tree_entry(name, &metadata, text);
+    match &entry.kind {
+        EntryKind::Special(noun) => Err(told(&format!("{noun} cannot be sent; leave it out with --exclude"))),
+        EntryKind::Link(text) if !link_stays_inside(&entry.name, text) => {
+            Err(told("the link leads out of the directory; leave it out with --exclude"))
+        }
+        _ => Ok(Some(entry)),
+    }
+}
+
+fn tree_entry(name: TreeName, metadata: &Metadata, link: Vec<u8>) -> TreeEntry {
+    let kind = match EntryKind::from_mode(metadata.mode(), metadata.size()) {
+        EntryKind::Link(_) => EntryKind::Link(link),
+        kind => kind,
+    };
+    TreeEntry { name, kind, mode: metadata.mode() & 0o777, mtime: metadata.mtime() }
+}
+
+fn send_content(path: &Path, entry: &TreeEntry, offset: u64, sender: &mpsc::Sender<Result<Bytes, String>>) -> Result<(), String> {
+    let told = |reason: String| format!("{}: {reason}", path.display());
+    let changed = || told("it changed while it was read; run the command again".to_owned());
+    let mut file = File::open(path).map_err(|e| told(plain_error(&e)))?;
+    file.seek(SeekFrom::Start(offset)).map_err(|e| told(plain_error(&e)))?;
+    let mut left = entry.size().saturating_sub(offset);
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+        let mut buffer = vec![0; most];
+        file.read_exact(&mut buffer).map_err(|_| changed())?;
+        left -= u64::try_from(most).unwrap_or(left);
+        if sender.blocking_send(Ok(buffer.into())).is_err() {
+            return Ok(());
+        }
+    }
+    let now = file.metadata().map_err(|e| told(plain_error(&e)))?;
+    if now.size() == entry.size() && now.mtime() == entry.mtime { Ok(()) } else { Err(changed()) }
+}
+
+/// A system error without its number, as other messages have it.
+pub(crate) fn plain_error(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(tree: &LocalTree) -> Vec<String> {
+        tree.entries.iter().map(|e| e.name.display()).collect()
+    }
+
+    fn make_tree() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a folder");
+        for path in [".git/HEAD", "src/main.py", "src/big.ckpt", "out/log", ".hidden", ".orchestrate-part/n.1", "src/.orchestrate-part.0/x"]
+        {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(path, "x").expect("written");
+        }
+        std::fs::write(dir.path().join(".gitignore"), "out/\n").expect("written");
+        dir
+    }
+
+    #[test]
+    fn filters_leave_out_what_they_name() {
+        let dir = make_tree();
+        let all = LocalTree::walk(dir.path(), &TreeFilter::default()).expect("a tree");
+        assert_eq!(names(&all), [".git", ".git/HEAD", ".gitignore", ".hidden", "out", "out/log", "src", "src/big.ckpt", "src/main.py"]);
+        let filter = TreeFilter { exclude: vec!["*.ckpt".to_owned()], gitignore: true };
+        let some = LocalTree::walk(dir.path(), &filter).expect("a tree");
+        assert_eq!(names(&some), [".gitignore", ".hidden", "src", "src/main.py"]);
+    }
+
+    #[test]
+    fn links_out_and_fifos_are_named() {
+        let dir = make_tree();
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("bad")).expect("a link");
+        std::os::unix::fs::symlink("src/main.py", dir.path().join("good")).expect("a link");
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), rustix::fs::FileType::Fifo, 0o644.into(), 0).expect("a fifo");
+        let problems = LocalTree::walk(dir.path(), &TreeFilter::default()).expect_err("refused");
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(problems.iter().any(|p| p.contains("/bad: the link leads out of the directory")), "{problems:?}");
+        assert!(problems.iter().any(|p| p.contains("/pipe: a fifo cannot be sent")), "{problems:?}");
+    }
+
+    #[tokio::test]
+    async fn contents_come_in_order_and_a_changed_file_is_an_error() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("a"), vec![b'a'; 100_000]).expect("written");
+        std::fs::write(dir.path().join("b"), "bb").expect("written");
+        let tree = LocalTree::walk(dir.path(), &TreeFilter::default()).expect("a tree");
+        let mut pieces = tree.read_contents(vec![(0, 99_999), (1, 0)]);
+        let mut bytes = Vec::new();
+        while let Some(piece) = pieces.recv().await {
+            bytes.extend_from_slice(&piece.expect("content"));
+        }
+        assert_eq!(bytes, b"abb");
+        let states = tree.prefix_states(0, vec![0, 3]).await.expect("states");
+        assert_eq!(states[1].clone().finalize(), Sha256::digest(b"aaa"));
+        std::fs::write(dir.path().join("b"), "b").expect("written");
+        let mut pieces = tree.read_contents(vec![(1, 0)]);
+        assert!(pieces.recv().await.expect("an answer").is_err_and(|e| e.contains("changed while it was read")));
+    }
+}

@@ -1,0 +1,347 @@
+//! From one host to the laptop. The host is not trusted: names pass the grammar, content is only taken for files that were asked for, and no more
+//! of it than was announced.
+
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+use super::compare::{Change, TreeChanges, compare_trees};
+use super::digest::{hex, part_id};
+use super::entry::{EntryKind, TreeEntry, TreeName, link_stays_inside};
+use super::error::TransferError;
+use super::host_stream::{DirectoryState, HostDirectory, HostStream};
+use super::local_dir::{LocalDir, free_bytes};
+use super::part_file::PartFile;
+use super::progress::TransferProgress;
+use super::survey::{ListingScope, name_list, read_listing};
+use super::tar_reader::{TarEvent, TarReader};
+use crate::remote::Remote;
+
+const BIG_FILE: u64 = 8 << 20;
+/// Files of one request.
+const BATCH_BYTES: u64 = 64 << 20;
+const BATCH_NAMES: usize = 512 << 10;
+const BLOCK: u64 = 1 << 20;
+/// Space that is left free on the laptop.
+const RESERVED_SPACE: u64 = 256 << 20;
+/// A file may grow while it is read; what is beyond its announced size is dropped.
+const MAX_GROWTH: u64 = 1 << 30;
+const MAX_SKIPPED: usize = 20;
+
+/// What is pulled from a host.
+pub(crate) struct PullSource {
+    pub(crate) directory: HostDirectory,
+    /// The directory and name to use if it is a file.
+    pub(crate) as_file: Option<(HostDirectory, TreeName)>,
+}
+
+/// A host's tree compared with the laptop's copy.
+pub(crate) struct PullSurvey {
+    pub(crate) changes: TreeChanges,
+    pub(crate) entries: Vec<TreeEntry>,
+    /// What is not copied, and why; at most 20 lines.
+    pub(crate) skipped: Vec<String>,
+    stream: HostStream,
+    local: Option<LocalDir>,
+}
+
+/// Lists a host's tree and compares it with `destination/name`.
+///
+/// # Errors
+/// The host cannot be reached, there is nothing, or the laptop has no space.
+pub(crate) async fn survey_pull(
+    remote: &dyn Remote,
+    source: &PullSource,
+    (destination, name): (&Path, &str),
+    nonce: &str,
+) -> Result<PullSurvey, TransferError> {
+    let (mut stream, hello) = HostStream::open(remote, &source.directory, nonce).await?;
+    let listing = match (hello.state, &source.as_file) {
+        (DirectoryState::Exists, _) => read_listing(&mut stream, ListingScope::Tree).await?,
+        (DirectoryState::NoDirectory, Some((directory, file))) => {
+            stream.finish().await?;
+            (stream, _) = HostStream::open(remote, directory, nonce).await?;
+            let probe = TreeEntry { name: file.clone(), kind: EntryKind::Directory, mode: 0, mtime: 0 };
+            let listing = read_listing(&mut stream, ListingScope::Names(&[probe])).await?;
+            if listing.entries.iter().any(|entry| entry.kind == EntryKind::Directory) {
+                let what = format!("{}: there is no permission to enter it", source.directory.path);
+                return Err(TransferError::new(what, "give the ssh user access to the directory on the host"));
+            }
+            listing
+        }
+        _ => return Err(TransferError::new(format!("{}: no such file or directory", source.directory.path), "check the path on the host")),
+    };
+    let mut skipped: Vec<String> = listing.refused.clone();
+    if listing.refused_count > skipped.len() {
+        skipped.push(format!("… {} more names", listing.refused_count - skipped.len()));
+    }
+    let mut entries = listing.entries;
+    entries.retain(|entry| match refusal(entry) {
+        Some(reason) if skipped.len() < MAX_SKIPPED => {
+            skipped.push(format!("{}: {reason}", entry.name.display()));
+            false
+        }
+        refused => refused.is_none(),
+    });
+    let mut local = LocalDir::open(destination, name, nonce, false).map_err(local_error)?;
+    let found: Vec<TreeEntry> = entries.iter().filter_map(|entry| local.as_mut()?.find(&entry.name)).collect();
+    let changes = compare_trees(&entries, &found);
+    if let Some((index, noun)) = changes.conflicts.first()
+        && let Some(entry) = entries.get(*index)
+    {
+        let path = destination.join(name).join(entry.name.display());
+        let what = format!("{} is {noun} on this laptop, not {}", path.display(), entry.kind.noun());
+        return Err(TransferError::new(what, "remove it, or choose another destination"));
+    }
+    if let Some(free) = free_bytes(destination)
+        && changes.bytes > 0
+        && changes.bytes.saturating_add(RESERVED_SPACE) > free
+    {
+        let what = format!(
+            "{}: no space on this laptop: {} MiB are announced, {} MiB are free",
+            destination.display(),
+            changes.bytes >> 20,
+            free >> 20
+        );
+        return Err(TransferError::new(what, "free space, or choose a destination on another disk"));
+    }
+    Ok(PullSurvey { changes, entries, skipped, stream, local })
+}
+
+fn refusal(entry: &TreeEntry) -> Option<String> {
+    match &entry.kind {
+        EntryKind::Special(noun) => Some(format!("{noun} is not copied")),
+        EntryKind::Link(text) if !link_stays_inside(&entry.name, text) => Some("the link leads out of the directory".to_owned()),
+        _ => None,
+    }
+}
+
+fn local_error(what: String) -> TransferError {
+    TransferError::new(what, "check the destination on this laptop")
+}
+
+/// Ends a session that shall change nothing.
+pub(crate) async fn end_survey(survey: PullSurvey) -> Result<Vec<String>, TransferError> {
+    survey.stream.finish().await?;
+    Ok(survey.skipped)
+}
+
+/// Fetches every difference to `destination/name`; returns what was skipped.
+///
+/// # Errors
+/// The host was lost or sent something invalid, or the laptop cannot write.
+pub(crate) async fn pull_tree(
+    survey: PullSurvey,
+    (destination, name): (&Path, &str),
+    (host, progress): (usize, &TransferProgress),
+) -> Result<Vec<String>, TransferError> {
+    let PullSurvey { changes, entries, skipped, stream, local } = survey;
+    let local = match local {
+        Some(local) => local,
+        None => {
+            let made = LocalDir::open(destination, name, stream.nonce(), true).map_err(local_error)?;
+            made.ok_or_else(|| local_error(format!("{}: it cannot be made", destination.display())))?
+        }
+    };
+    progress.add_total(host, changes.bytes);
+    let mut pull = Pull { stream, local, skipped, host, progress };
+    let all = &entries;
+    let changed = |wanted: fn(&TreeEntry, Change) -> bool| {
+        changes.changes.iter().filter_map(move |(index, change)| all.get(*index).filter(|entry| wanted(entry, *change)))
+    };
+    for entry in changed(|entry, change| entry.kind == EntryKind::Directory && change == Change::New) {
+        pull.local.make_dir(entry).map_err(local_error)?;
+    }
+    let (mut batch, mut bytes, mut names) = (Vec::new(), 0, 0);
+    for entry in changed(|entry, change| matches!(entry.kind, EntryKind::File { .. }) && change != Change::Mode) {
+        if entry.size() > BIG_FILE {
+            pull.fetch_big_file(entry).await?;
+            continue;
+        }
+        if bytes + entry.size() > BATCH_BYTES || names > BATCH_NAMES {
+            pull.fetch_batch(&std::mem::take(&mut batch)).await?;
+            (bytes, names) = (0, 0);
+        }
+        bytes += entry.size();
+        names += entry.name.as_bytes().len() + 3;
+        batch.push(entry);
+    }
+    if !batch.is_empty() {
+        pull.fetch_batch(&batch).await?;
+    }
+    for entry in changed(|_, change| change != Change::Mode) {
+        if let EntryKind::Link(text) = &entry.kind {
+            pull.local.put_link(&entry.name, text).map_err(local_error)?;
+        }
+    }
+    let modes: Vec<&TreeEntry> =
+        changed(|entry, change| change == Change::Mode || (entry.kind == EntryKind::Directory && change == Change::New)).collect();
+    // What is in a directory first: it may become read-only.
+    for entry in modes.into_iter().rev() {
+        pull.local.set_mode(entry).map_err(local_error)?;
+    }
+    pull.local.sync().map_err(local_error)?;
+    pull.local.close();
+    pull.stream.finish().await?;
+    Ok(pull.skipped)
+}
+
+struct Pull<'a> {
+    stream: HostStream,
+    local: LocalDir,
+    skipped: Vec<String>,
+    host: usize,
+    progress: &'a TransferProgress,
+}
+
+/// Files of a batch that have arrived: their index in the batch and the name of their part.
+type Arrived = Vec<(usize, String)>;
+
+impl Pull<'_> {
+    /// Fetches small files in one archive; they are renamed into place once all of it is proven.
+    async fn fetch_batch(&mut self, batch: &[&TreeEntry]) -> Result<(), TransferError> {
+        let names = name_list(batch.iter().copied());
+        self.stream.bulk_command(&format!("G {}", names.len()), &names).await?;
+        let mut reader = TarReader::new(self.stream.nonce());
+        let (mut arrived, mut open): (Arrived, Option<PartFile>) = (Vec::new(), None);
+        let mut room = 0;
+        loop {
+            let bytes = self.stream.read_bulk().await?;
+            reader.push(&bytes);
+            while let Some(event) = reader.next().map_err(TransferError::protocol)? {
+                match event {
+                    TarEvent::File { name, size } => {
+                        let index = next_index(batch, &arrived, &name)?;
+                        room = batch.get(index).map_or(0, |entry| entry.size());
+                        if size > room.saturating_add(MAX_GROWTH) {
+                            return Err(TransferError::protocol("a file has become much larger than it was announced"));
+                        }
+                        let part = open.insert(self.local.new_part().map_err(local_error)?);
+                        arrived.push((index, part.name.clone()));
+                    }
+                    TarEvent::HardLink { name, target } => self.copy_arrived(batch, &mut arrived, (&name, &target))?,
+                    TarEvent::Content(content) => {
+                        let kept = content.get(..usize::try_from(room).unwrap_or(usize::MAX).min(content.len())).unwrap_or_default();
+                        room -= u64::try_from(kept.len()).unwrap_or(room);
+                        self.progress.add_done(self.host, u64::try_from(kept.len()).unwrap_or(0));
+                        if let Some(part) = &mut open {
+                            tokio::task::block_in_place(|| part.write(kept)).map_err(local_error)?;
+                        }
+                    }
+                    TarEvent::End(block) => {
+                        self.check_end(&block, reader.digest())?;
+                        self.stream.unread(&reader.into_rest());
+                        return self.put_batch(batch, arrived);
+                    }
+                }
+            }
+        }
+    }
+
+    /// `NONCE SHA256 STATUS`
+    fn check_end(&self, block: &[u8], digest: String) -> Result<(), TransferError> {
+        let text = String::from_utf8_lossy(block);
+        match text.split_ascii_whitespace().nth(1) {
+            Some(sum) if sum == digest => Ok(()),
+            _ => Err(TransferError::new("what arrived is not what was sent (SHA-256 differs)", "run the same command again")),
+        }
+    }
+
+    fn copy_arrived(&mut self, batch: &[&TreeEntry], arrived: &mut Arrived, (name, target): (&[u8], &[u8])) -> Result<(), TransferError> {
+        let index = next_index(batch, arrived, name)?;
+        let target = target.strip_prefix(b"./").unwrap_or(target);
+        let is_target = |(index, _): &&(usize, String)| batch.get(*index).is_some_and(|entry| entry.name.as_bytes() == target);
+        let Some((_, from)) = arrived.iter().find(is_target) else {
+            return Err(TransferError::protocol("a hard link to a file that was not sent"));
+        };
+        let mut from = self.local.reopen_part(from).map_err(local_error)?;
+        let mut part = self.local.new_part().map_err(local_error)?;
+        let length = from.len();
+        from.copy_prefix(length, |bytes| part.write(bytes)).map_err(local_error)?;
+        self.progress.add_done(self.host, length);
+        arrived.push((index, part.name));
+        Ok(())
+    }
+
+    fn put_batch(&mut self, batch: &[&TreeEntry], arrived: Arrived) -> Result<(), TransferError> {
+        tokio::task::block_in_place(|| self.local.sync()).map_err(local_error)?;
+        let mut next = 0;
+        for (index, part) in arrived {
+            for entry in batch.get(next..index).unwrap_or_default() {
+                self.skip(entry, "it vanished, or cannot be read there");
+            }
+            next = index + 1;
+            if let Some(entry) = batch.get(index) {
+                let part = self.local.reopen_part(&part).map_err(local_error)?;
+                self.local.put_part(part, entry).map_err(local_error)?;
+            }
+        }
+        for entry in batch.get(next..).unwrap_or_default() {
+            self.skip(entry, "it vanished, or cannot be read there");
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, entry: &TreeEntry, reason: &str) {
+        if self.skipped.len() < MAX_SKIPPED {
+            self.skipped.push(format!("{}: {reason}", entry.name.display()));
+        }
+    }
+
+    /// Fetches one file from the byte on that an earlier transfer has proven.
+    async fn fetch_big_file(&mut self, entry: &TreeEntry) -> Result<(), TransferError> {
+        let mut part = self.local.kept_part(&part_id(entry)).map_err(local_error)?;
+        let name = name_list(std::iter::once(entry));
+        // Without the NUL.
+        let name = name.get(..name.len() - 1).unwrap_or_default();
+        let mut blocks = part.len().min(entry.size()) / BLOCK;
+        if blocks > 0 {
+            self.stream.command(&format!("P {blocks} {}", name.len()), "P").await?;
+            self.stream.send(name).await?;
+            let own = tokio::task::block_in_place(|| part.prefix_digest(blocks * BLOCK)).map_err(local_error)?;
+            if self.stream.answer().await? != hex(own) {
+                blocks = 0;
+            }
+        }
+        part.resize(blocks * BLOCK).map_err(local_error)?;
+        self.progress.add_done(self.host, blocks * BLOCK);
+        let mut left = entry.size() - blocks * BLOCK;
+        self.stream.bulk_command(&format!("R {blocks} {left} {}", name.len()), name).await?;
+        let mut digest = Sha256::new();
+        while left > 0 {
+            let mut bytes = self.stream.read_bulk().await?;
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+            let rest = bytes.split_off(most);
+            self.stream.unread(&rest);
+            left -= u64::try_from(bytes.len()).unwrap_or(left);
+            digest.update(&bytes);
+            self.progress.add_done(self.host, u64::try_from(bytes.len()).unwrap_or(0));
+            tokio::task::block_in_place(|| part.write_sparse(&bytes)).map_err(local_error)?;
+        }
+        let line = self.stream.read_line().await?;
+        let (sum, read) = line.strip_prefix("R ").and_then(|line| line.split_once(' ')).unwrap_or_default();
+        if sum == hex(digest.clone()) && read != format!("0 {} {}", entry.size(), entry.mtime) {
+            self.local.discard(&part);
+            self.skip(entry, "it changed while it was read, vanished, or cannot be read there");
+            return Ok(());
+        }
+        if sum != hex(digest) {
+            self.local.discard(&part);
+            return Err(TransferError::new(
+                format!("{}: what arrived is not what was sent (SHA-256 differs)", entry.name.display()),
+                "run the same command again",
+            ));
+        }
+        part.resize(entry.size()).map_err(local_error)?;
+        tokio::task::block_in_place(|| part.file.sync_all()).map_err(|e| local_error(e.to_string()))?;
+        self.local.put_part(part, entry).map_err(local_error)
+    }
+}
+
+/// The index of a file that the host names: one that was asked for, after those that have arrived.
+fn next_index(batch: &[&TreeEntry], arrived: &Arrived, name: &[u8]) -> Result<usize, TransferError> {
+    let name = name.strip_prefix(b"./").unwrap_or(name);
+    let from = arrived.last().map_or(0, |(index, _)| index + 1);
+    let found = batch.iter().skip(from).position(|entry| entry.name.as_bytes() == name);
+    found.map(|at| from + at).ok_or_else(|| TransferError::protocol("a file that was not asked for"))
+}

@@ -1,0 +1,153 @@
+//! A big file of a push: in segments that each host proves, from the byte on that it lacks.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use sha2::{Digest as _, Sha256};
+
+use super::digest::{hex, part_id};
+use super::entry::TreeEntry;
+use super::local_tree::LocalTree;
+use super::progress::TransferProgress;
+use super::survey::name_list;
+use super::upload::{Upload, length_of};
+
+/// A big file is proven in segments.
+const SEGMENT_BYTES: u64 = 24 << 20;
+
+/// A host that gets a big file, and from which byte on it lacks it.
+type BigFileTaker<'a> = (&'a mut Upload, u64);
+
+/// Sends one file, to each host from the byte on that it lacks.
+pub(super) async fn push_big_file(
+    tree: &LocalTree,
+    uploads: &mut [Upload],
+    index: usize,
+    progress: &TransferProgress,
+) -> Result<(), String> {
+    let Some(entry) = tree.entries.get(index) else { return Ok(()) };
+    let mut takers: Vec<&mut Upload> = uploads.iter_mut().filter(|upload| upload.wants(index, entry)).collect();
+    let id = part_id(entry);
+    let offsets = find_offsets(tree, (index, entry), &mut takers, &id).await?;
+    let mut takers: Vec<BigFileTaker<'_>> = takers.into_iter().zip(offsets).collect();
+    for (upload, offset) in &takers {
+        progress.add_done(upload.host, *offset);
+    }
+    let mut start = takers.iter().map(|(_, offset)| *offset).min().unwrap_or(0);
+    let mut pieces = tree.read_contents(vec![(index, start)]);
+    loop {
+        let end = start.saturating_add(SEGMENT_BYTES).min(entry.size());
+        push_segment((entry, &id), (start, end), &mut takers, (&mut pieces, progress)).await?;
+        start = end;
+        if start >= entry.size() {
+            break;
+        }
+    }
+    match pieces.recv().await {
+        Some(Err(problem)) => Err(problem),
+        _ => Ok(()),
+    }
+}
+
+type ContentPieces = tokio::sync::mpsc::Receiver<Result<Bytes, String>>;
+
+/// Sends the bytes from `start` to `end` to the hosts that lack some of them; the last segment goes to all.
+async fn push_segment(
+    (entry, id): (&TreeEntry, &str),
+    (start, end): (u64, u64),
+    takers: &mut [BigFileTaker<'_>],
+    (pieces, progress): (&mut ContentPieces, &TransferProgress),
+) -> Result<(), String> {
+    let last = end >= entry.size();
+    let name = name_list(std::iter::once(entry));
+    // Without the NUL.
+    let name = name.get(..name.len() - 1).unwrap_or_default();
+    let mut digests: BTreeMap<u64, Sha256> = BTreeMap::new();
+    for (upload, offset) in takers.iter_mut().filter(|(_, offset)| *offset < end || last) {
+        let from = (*offset).max(start);
+        digests.entry(from).or_default();
+        let (length, mode, mtime) = (end - from, entry.mode, entry.mtime);
+        upload.begin(&format!("B {id} {from} {length} {} {mode:o} {mtime} {}", u8::from(last), name.len()), "B").await;
+        if upload.error.is_none() {
+            let sent = upload.stream.send(name).await;
+            upload.note(sent);
+        }
+    }
+    let mut at = start;
+    while at < end {
+        let piece = pieces.recv().await.ok_or_else(|| format!("{}: it could not be read", entry.name.display()))??;
+        let piece_end = at + length_of(&piece);
+        for (from, digest) in &mut digests {
+            digest.update(piece.slice(bytes_to_skip(at, piece_end, *from)..));
+        }
+        for (upload, offset) in takers.iter_mut() {
+            let rest = piece.slice(bytes_to_skip(at, piece_end, *offset)..);
+            if upload.error.is_none() && !rest.is_empty() {
+                progress.add_done(upload.host, length_of(&rest));
+                let sent = upload.stream.send_shared(rest).await;
+                upload.note(sent);
+            }
+        }
+        at = piece_end;
+    }
+    for (upload, offset) in takers.iter_mut() {
+        if let Some(digest) = digests.get(&(*offset).max(start)).filter(|_| *offset < end || last)
+            && upload.error.is_none()
+        {
+            let sent = upload.stream.send(format!("V {}\n", hex(digest.clone())).as_bytes()).await;
+            upload.note(sent);
+        }
+    }
+    Ok(())
+}
+
+/// How many bytes of a piece from `at` to `end` a host has already that lacks those from `offset` on.
+fn bytes_to_skip(at: u64, end: u64, offset: u64) -> usize {
+    usize::try_from(offset.clamp(at, end) - at).unwrap_or(0)
+}
+
+/// From where on each host lacks the file: what an earlier session left counts if its checksum proves it.
+async fn find_offsets(
+    tree: &LocalTree,
+    (index, entry): (usize, &TreeEntry),
+    takers: &mut [&mut Upload],
+    id: &str,
+) -> Result<Vec<u64>, String> {
+    let asked = takers.iter_mut().map(|upload| async {
+        if !upload.has_parts || upload.error.is_some() {
+            return (0, String::new());
+        }
+        let answer = async {
+            upload.stream.command(&format!("Q {id}"), "Q").await?;
+            upload.stream.answer().await
+        };
+        let answer = answer.await;
+        let answer = upload.note(answer).unwrap_or_default();
+        let (size, sum) = answer.split_once(' ').unwrap_or_default();
+        (size.parse().ok().filter(|size| *size <= entry.size()).unwrap_or(0), sum.to_owned())
+    });
+    let parts: Vec<(u64, String)> = join_all(asked).await;
+    let mut sizes: Vec<u64> = parts.iter().map(|(size, _)| *size).filter(|size| *size > 0).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    if sizes.is_empty() {
+        return Ok(vec![0; parts.len()]);
+    }
+    let states = tree.prefix_states(index, sizes.clone()).await?;
+    let proven: BTreeMap<u64, String> = sizes.into_iter().zip(states.into_iter().map(hex)).collect();
+    Ok(parts.into_iter().map(|(size, sum)| if proven.get(&size).is_some_and(|own| *own == sum) { size } else { 0 }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_skips_what_it_has() {
+        assert_eq!(
+            [(0, 10, 0), (0, 10, 4), (0, 10, 30), (10, 20, 4), (10, 20, 10)].map(|(a, b, c)| bytes_to_skip(a, b, c)),
+            [0, 4, 10, 0, 0]
+        );
+    }
+}

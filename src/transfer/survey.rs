@@ -1,0 +1,113 @@
+//! Opens a session with a host and finds out what a tree would change there. Changes nothing.
+
+use super::compare::{Change, TreeChanges, compare_trees};
+use super::entry::{EntryKind, TreeEntry};
+use super::error::TransferError;
+use super::host_stream::{DirectoryState, HostDirectory, HostHello, HostStream};
+use super::listing::{HostListing, ListingReader};
+use super::local_tree::LocalTree;
+use crate::remote::Remote;
+
+/// Space that a transfer leaves free on a host.
+const RESERVED_SPACE: u64 = 16 << 20;
+/// What a small file takes on a disk beyond its bytes.
+const FILE_OVERHEAD: u64 = 4 << 10;
+
+/// A host with an open session.
+pub(crate) struct SurveyedHost {
+    /// Its number among the hosts of the transfer.
+    pub(crate) host: usize,
+    pub(crate) stream: HostStream,
+    pub(crate) hello: HostHello,
+    pub(crate) changes: TreeChanges,
+}
+
+/// Which entries of a host are listed.
+pub(crate) enum ListingScope<'a> {
+    Tree,
+    Names(&'a [TreeEntry]),
+}
+
+/// Compares `tree` with the directory of one host.
+///
+/// # Errors
+/// The host cannot be reached, or cannot take the tree.
+pub(crate) async fn survey_host(
+    (host, remote): (usize, &dyn Remote),
+    directory: &HostDirectory,
+    tree: &LocalTree,
+    nonce: &str,
+) -> Result<SurveyedHost, TransferError> {
+    let (mut stream, hello) = HostStream::open(remote, directory, nonce).await?;
+    let found = match hello.state {
+        DirectoryState::NoDirectory => {
+            let hint = "choose another destination, or give the ssh user access to it";
+            return Err(TransferError::new(format!("{}: it is no directory, or there is no permission to enter it", hello.path), hint));
+        }
+        DirectoryState::Missing => HostListing::default(),
+        DirectoryState::Exists if tree.is_directory() => read_listing(&mut stream, ListingScope::Tree).await?,
+        DirectoryState::Exists => read_listing(&mut stream, ListingScope::Names(&tree.entries)).await?,
+    };
+    let changes = compare_trees(&tree.entries, &found.entries);
+    if let Some((index, noun)) = changes.conflicts.first() {
+        return Err(conflict_error(&hello, tree.entries.get(*index), noun));
+    }
+    check_space(&hello, &changes, &tree.entries)?;
+    Ok(SurveyedHost { host, stream, hello, changes })
+}
+
+fn conflict_error(hello: &HostHello, entry: Option<&TreeEntry>, noun: &str) -> TransferError {
+    let Some(entry) = entry else { return TransferError::protocol("an unknown entry") };
+    let path = format!("{}/{}", hello.path.trim_end_matches('/'), entry.name.display());
+    let hint = match (&entry.kind, noun) {
+        (EntryKind::File { .. }, "a directory") => {
+            format!("write `{path}/` as the destination to put the file inside, or remove the directory")
+        }
+        _ => format!("remove {noun} there, or choose another destination; nothing is written through a link"),
+    };
+    TransferError::new(format!("{path} is {noun}, not {}", entry.kind.noun()), hint)
+}
+
+fn check_space(hello: &HostHello, changes: &TreeChanges, entries: &[TreeEntry]) -> Result<(), TransferError> {
+    let sent = changes.changes.iter().filter(|(_, change)| *change != Change::Mode).filter_map(|(index, _)| entries.get(*index));
+    // Blocks of holes are not counted: what is not sent needs no space.
+    let needed = sent.fold(0_u64, |sum, entry| sum.saturating_add(entry.size()).saturating_add(FILE_OVERHEAD));
+    match hello.free {
+        Some(free) if needed > 0 && needed.saturating_add(RESERVED_SPACE) > free => Err(TransferError::new(
+            format!("{}: no space: {} MiB are needed, {} MiB are free", hello.path, needed.div_ceil(1 << 20) + 16, free >> 20),
+            "free space there, or choose a directory on another disk",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Lists a tree or some names of the session's directory.
+///
+/// # Errors
+/// The host cannot be reached or violates the protocol.
+pub(crate) async fn read_listing(stream: &mut HostStream, scope: ListingScope<'_>) -> Result<HostListing, TransferError> {
+    match scope {
+        ListingScope::Tree => stream.bulk_command("T", b"").await?,
+        ListingScope::Names(entries) => {
+            let names = name_list(entries.iter());
+            stream.bulk_command(&format!("S {}", names.len()), &names).await?;
+        }
+    }
+    let mut reader = ListingReader::new(stream.nonce());
+    loop {
+        let bytes = stream.read_bulk().await?;
+        if reader.push(&bytes).map_err(TransferError::protocol)? {
+            return Ok(reader.finish());
+        }
+    }
+}
+
+/// Names for `xargs -0`, below `.` so that none is taken for an option.
+pub(crate) fn name_list<'a>(entries: impl Iterator<Item = &'a TreeEntry>) -> Vec<u8> {
+    entries.fold(Vec::new(), |mut all, entry| {
+        all.extend_from_slice(b"./");
+        all.extend_from_slice(entry.name.as_bytes());
+        all.push(0);
+        all
+    })
+}

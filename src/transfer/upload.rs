@@ -1,0 +1,66 @@
+//! One host of a push: its session, what it lacks, and whether it has failed.
+
+use bytes::Bytes;
+
+use super::compare::{Change, TreeChanges};
+use super::entry::TreeEntry;
+use super::error::TransferError;
+use super::host_stream::HostStream;
+use super::survey::SurveyedHost;
+
+/// Batches and segments that a host has not answered yet.
+const MAX_OPEN_ANSWERS: usize = 1;
+
+/// One host of a push.
+pub(super) struct Upload {
+    pub(super) host: usize,
+    pub(super) stream: HostStream,
+    pub(super) has_parts: bool,
+    /// By entry.
+    pub(super) changes: Vec<Option<Change>>,
+    pub(super) error: Option<TransferError>,
+}
+
+impl Upload {
+    pub(super) fn new(surveyed: SurveyedHost, entries: usize) -> Upload {
+        let mut changes = vec![None; entries];
+        for (index, change) in &surveyed.changes.changes {
+            if let Some(slot) = changes.get_mut(*index) {
+                *slot = Some(*change);
+            }
+        }
+        Upload { host: surveyed.host, stream: surveyed.stream, has_parts: surveyed.hello.parts > 0, changes, error: None }
+    }
+
+    pub(super) fn wants(&self, index: usize, entry: &TreeEntry) -> bool {
+        let change = self.changes.get(index).copied().flatten();
+        self.error.is_none() && change.is_some_and(|change| TreeChanges::must_send(change, &entry.kind))
+    }
+
+    /// Sends a command once the host has answered enough of the earlier ones.
+    pub(super) async fn begin(&mut self, line: &str, word: &'static str) {
+        if self.error.is_some() {
+            return;
+        }
+        let sent = async {
+            self.stream.wait_for_answers(MAX_OPEN_ANSWERS).await?;
+            self.stream.command(line, word).await
+        };
+        let sent = sent.await;
+        self.note(sent);
+    }
+
+    pub(super) fn note<T>(&mut self, result: Result<T, TransferError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.error.get_or_insert(error);
+                None
+            }
+        }
+    }
+}
+
+pub(super) fn length_of(bytes: &Bytes) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,114 @@
+//! The extremes of the run by name, in one line: the hottest GPU, GPUs that work much less than the others, and the slowest rank.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use crate::event::{LogFile, RunGoal};
+use crate::report::style;
+use crate::state::training_metrics::{STEP_INDEX, TOKENS_PER_SECOND_INDEX};
+use crate::state::{ConnectionStatus, RankState};
+use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
+
+use super::lines::{render_lines, rows_area};
+use super::{figure_age, formatting, host_status, training};
+
+/// Below this height the line has no room.
+const MIN_ROWS: u16 = 10;
+/// A rank this many steps behind the first is slow; fewer are the same round.
+const MIN_STEPS_BEHIND: f64 = 2.0;
+/// The last values of a rank's speed that are taken together.
+const SPEED_POINTS: usize = 8;
+/// A rank that has written nothing for this long is named, in milliseconds.
+const MIN_QUIET_MS: i64 = 10_000;
+
+/// Draws the line at the top of an area, if there is anything to say. Gives the rest of the area.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
+    // The values of an ended run are of the past.
+    if area.height < MIN_ROWS || model.state.outcome.is_some() {
+        return area;
+    }
+    let parts: Vec<(&str, String, DisplayStatus)> =
+        [slowest_rank(model), hottest_gpu(model), low_gpus(model)].into_iter().flatten().collect();
+    let mut spans: Vec<Span<'static>> = Vec::new();
+    for (name, text, status) in parts {
+        let room = usize::from(area.width).saturating_sub(formatting::spans_width(&spans) + name.len() + 3);
+        if room < text.chars().count().min(16) {
+            break;
+        }
+        let style = if status >= DisplayStatus::Warn { model.theme.status_style(status) } else { ratatui::style::Style::new() };
+        spans.push(Span::styled(format!(" {name} "), model.theme.dim()));
+        spans.push(Span::styled(style::truncate_text(&text, room), style));
+        spans.push(Span::raw(" "));
+    }
+    if spans.is_empty() {
+        return area;
+    }
+    render_lines(frame, rows_area(area, 0, 1), vec![Line::from(spans)]);
+    rows_area(area, 1, area.height - 1)
+}
+
+/// The hottest GPU among those whose values are current.
+fn hottest_gpu(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
+    let fresh = model.state.hosts.iter().enumerate().filter(|(at, host)| !figure_age::has_old_figures(model, *at, host));
+    let all = fresh.flat_map(|(_, host)| host.gpus.iter().filter_map(move |gpu| Some((gpu.temperature?, host, gpu))));
+    let (degrees, host, gpu) = all.reduce(|most, one| if one.0 > most.0 { one } else { most })?;
+    let unit = if model.theme.ascii { "C" } else { "°" };
+    let status = if host_status::is_throttled(gpu) { DisplayStatus::Warn } else { DisplayStatus::Ok };
+    let why = if status == DisplayStatus::Warn { ", slowed down" } else { "" };
+    Some(("hottest", format!("{} GPU {} {degrees:.0}{unit}{why}", model.sanitize(&host.name), gpu.index), status))
+}
+
+/// The host whose GPUs are furthest below the others.
+fn low_gpus(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
+    let low = model.host_statuses.iter().zip(&model.state.hosts).filter_map(|(standing, host)| Some((standing.low_gpus.as_ref()?, host)));
+    let (worst, host) = low.min_by(|a, b| a.0.mean.total_cmp(&b.0.mean))?;
+    let more = model.host_statuses.iter().filter(|standing| standing.low_gpus.is_some()).count() - 1;
+    let more = if more > 0 { format!("; {}", style::count_noun(more, "more host")) } else { String::new() };
+    Some(("least used", format!("{} {}{more}", model.sanitize(&host.name), worst.text()), DisplayStatus::Warn))
+}
+
+/// The rank that holds up the others: steps behind, fewest tokens a second, or silent for longest.
+fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
+    if model.state.goal.0 != RunGoal::Up || model.state.outcome.is_some() {
+        return None;
+    }
+    // What a lost host's rank did last says nothing about its speed.
+    let is_connected =
+        |host: u32| model.state.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Connected);
+    let is_running = |rank: &&RankState| rank.started_at.is_some() && rank.exit.is_none() && is_connected(rank.host);
+    let running = || model.state.ranks.values().filter(is_running);
+    running().nth(1)?;
+    let owner = |rank: &RankState| format!("r{} on {}", rank.rank, model.sanitize(model.state.host_name(rank.host)));
+    let values = |metric: u8| running().filter_map(move |rank| Some((rank.metrics.get(&metric)?.last, rank)));
+    let least = |metric: u8| values(metric).min_by(|a, b| a.0.total_cmp(&b.0));
+    // One value says little about a rank: the last ones together do.
+    let speed = |rank: &RankState| {
+        let points: Vec<f32> = rank.metrics.get(&TOKENS_PER_SECOND_INDEX)?.points().collect();
+        let last = &points[points.len().saturating_sub(SPEED_POINTS)..];
+        let count = f32::from(u16::try_from(last.len()).ok().filter(|count| *count > 0)?);
+        Some(last.iter().sum::<f32>() / count)
+    };
+    let first = values(STEP_INDEX).map(|(step, _)| step).fold(f64::MIN, f64::max);
+    if let Some((step, rank)) = least(STEP_INDEX).filter(|(step, _)| first - step >= MIN_STEPS_BEHIND) {
+        let text = format!("{} step {step:.0}, {:.0} behind", owner(rank), first - step);
+        return Some(("slowest", text, DisplayStatus::Warn));
+    }
+    let quiet = running().filter(|rank| rank.last_output_at > 0).map(|rank| (output_age(model, rank), rank));
+    let newest = quiet.clone().map(|(age, _)| age).min().unwrap_or(0);
+    if let Some((age, rank)) = quiet.max_by_key(|(age, _)| *age).filter(|(age, _)| age - newest > MIN_QUIET_MS) {
+        return Some(("quietest", format!("{} {} without a line", owner(rank), style::format_duration(age)), DisplayStatus::Ok));
+    }
+    let speeds: Vec<(f32, &RankState)> = running().filter_map(|rank| Some((speed(rank)?, rank))).collect();
+    let count = f32::from(u16::try_from(speeds.len()).ok().filter(|count| *count > 1)?);
+    let mean = f64::from(speeds.iter().map(|(speed, _)| speed).sum::<f32>() / count);
+    let (speed, rank) = speeds.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let text = format!("{} {} tokens/s, mean {}", owner(rank), training::format_value(f64::from(speed)), training::format_value(mean));
+    Some(("slowest", text, DisplayStatus::Ok))
+}
+
+fn output_age(model: &Model, rank: &RankState) -> i64 {
+    let log = (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart });
+    model.now - model.log_times.last_output(log).unwrap_or(rank.last_output_at)
+}

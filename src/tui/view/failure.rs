@@ -1,0 +1,187 @@
+//! What is wrong and what to do about it, on the first screen: the verdict in one line with its next step, or, after a failure, a pane with the
+//! cause, the last lines of its log and the advice.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use crate::event::{Outcome, RunGoal};
+use crate::report::style;
+use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
+
+use super::formatting;
+use super::lines::{render_lines, rows_area};
+use super::pane_frame::{PaneFrame, draw_frame};
+use super::run_problems::RunProblem;
+
+/// From this height on the first failure has a pane.
+const MIN_PANE_AREA: u16 = 16;
+/// From this height on the pane has more lines, and more problems stand below it.
+const TALL: u16 = 30;
+/// The most rows of the cause, and of the advice.
+const MAX_TEXT_ROWS: usize = 3;
+
+/// Draws what is wrong at the top of an area: the first failure as a pane, other problems as lines. Gives the rest of the area.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[RunProblem]) -> Rect {
+    match found.first().filter(|first| area.height >= MIN_PANE_AREA && is_failure(model, first)) {
+        Some(first) => {
+            let rest = draw_pane(frame, area, model, first);
+            let room = if area.height >= TALL { 3 } else { 1 };
+            draw_lines(frame, rest, problem_lines(model, found, 1, room, usize::from(area.width)))
+        }
+        None => draw_verdict(frame, area, model, found),
+    }
+}
+
+/// Whether the run has a failure that is told with the last lines of its log.
+pub(super) fn has_failure(model: &Model, found: &[RunProblem]) -> bool {
+    found.first().is_some_and(|first| is_failure(model, first))
+}
+
+/// Whether a problem is why the run ends or has ended.
+fn is_failure(model: &Model, problem: &RunProblem) -> bool {
+    let ends = model.state.goal.0 != RunGoal::Up || model.state.outcome.is_some();
+    problem.status == DisplayStatus::Error && ends
+}
+
+/// The verdict: the first problem and its next step, then other problems.
+fn draw_verdict(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[RunProblem]) -> Rect {
+    let width = usize::from(area.width);
+    let room = if area.height >= TALL { 5 } else { (usize::from(area.height) / 5).clamp(1, 3) };
+    let mut lines = Vec::new();
+    if let Some(first) = found.first() {
+        lines.push(problem_line(model, first, width));
+        if room > 1 {
+            lines.push(next_line(model, first, width));
+        }
+        lines.extend(problem_lines(model, found, 1, room.saturating_sub(2), width));
+    } else if let Some((status, text, next)) = end_verdict(model) {
+        lines.push(status_line(model, status, &text, width));
+        lines.extend((room > 1).then(|| advice_line(model, &next, width)));
+    }
+    draw_lines(frame, area, lines)
+}
+
+fn draw_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>) -> Rect {
+    let rows = u16::try_from(lines.len()).unwrap_or(0).min(area.height);
+    render_lines(frame, rows_area(area, 0, rows), lines);
+    rows_area(area, rows, area.height - rows)
+}
+
+/// How a run without problems ended, and what to do next.
+fn end_verdict(model: &Model) -> Option<(DisplayStatus, String, String)> {
+    let (outcome, reason) = model.state.outcome.as_ref()?;
+    let logs = model.evidence.command_formatter().format_command("logs", "");
+    match outcome {
+        Outcome::Ok => {
+            let text = match model.state.ranks.len() {
+                0 => "the run succeeded".to_owned(),
+                ranks => format!("the run succeeded: {} ended with exit 0", style::count_noun(ranks, "rank")),
+            };
+            Some((DisplayStatus::Done, text, format!("{logs} shows what the ranks wrote")))
+        }
+        _ => {
+            let (word, _) = style::outcome_label(outcome);
+            let reason = if reason.is_empty() { String::new() } else { format!(": {}", model.sanitize(reason)) };
+            Some((DisplayStatus::Warn, format!("{}{reason}", word.to_lowercase()), format!("{logs} shows what the ranks wrote")))
+        }
+    }
+}
+
+/// The problems from `from` on, one a row; the last row counts those without a row.
+fn problem_lines(model: &Model, found: &[RunProblem], from: usize, room: usize, width: usize) -> Vec<Line<'static>> {
+    let rest = found.get(from..).unwrap_or_default();
+    let mut lines: Vec<Line<'static>> = rest.iter().take(room).map(|problem| problem_line(model, problem, width)).collect();
+    if rest.len() > room && room > 0 {
+        lines.truncate(room - 1);
+        let more = style::count_noun(rest.len() - lines.len(), "more problem");
+        lines.push(Line::styled(format!(" {} {more}: press 7", model.theme.ellipsis()), model.theme.dim()));
+    }
+    lines
+}
+
+/// A problem on one line.
+pub(super) fn problem_line(model: &Model, problem: &RunProblem, width: usize) -> Line<'static> {
+    status_line(model, problem.status, &problem.line(), width)
+}
+
+fn status_line(model: &Model, status: DisplayStatus, text: &str, width: usize) -> Line<'static> {
+    let symbol = Span::styled(format!(" {} ", model.theme.symbol(status)), model.theme.status_style(status));
+    Line::from(vec![symbol, Span::raw(style::truncate_text(text, width.saturating_sub(3)))])
+}
+
+/// What to do about a problem, on one line.
+fn next_line(model: &Model, problem: &RunProblem, width: usize) -> Line<'static> {
+    advice_line(model, &next_step(problem).replace('\n', "  "), width)
+}
+
+fn advice_line(model: &Model, text: &str, width: usize) -> Line<'static> {
+    Line::from(vec![Span::styled("   next  ", model.theme.accent()), Span::raw(style::truncate_text(text, width.saturating_sub(9)))])
+}
+
+/// The advice, or the key that shows more.
+fn next_step(problem: &RunProblem) -> &str {
+    match (problem.next_step.as_str(), problem.log) {
+        ("", Some(_)) => "press 7 for its lines, then enter for its log",
+        ("", None) => "press 7 for more",
+        (advice, _) => advice,
+    }
+}
+
+/// The pane of the first failure. Gives the rest of the area.
+fn draw_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProblem) -> Rect {
+    let width = usize::from(area.width).saturating_sub(4);
+    // The hosts and the log keep the larger part.
+    let most = usize::from(if area.height >= TALL { area.height / 2 } else { area.height * 2 / 5 }).saturating_sub(2);
+    let content = explain(model, problem, width, most);
+    let height = u16::try_from(content.len() + 2).unwrap_or(area.height).min(area.height);
+    let location = if problem.place.is_empty() { "the run".to_owned() } else { problem.place.clone() };
+    let title = PaneFrame {
+        left: vec![
+            Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
+            Span::styled(format!(" {location}"), model.theme.header()),
+        ],
+        right: vec![Span::styled("7 problems", model.theme.dim())],
+        selected: false,
+        status: problem.status,
+    };
+    let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);
+    render_lines(frame, inner, content);
+    rows_area(area, height, area.height - height)
+}
+
+/// The cause, the last lines of its log and the advice in at most `most` rows: the advice and the cause are kept, the newest lines take the rest.
+pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: usize) -> Vec<Line<'static>> {
+    let mut lines: Vec<Line<'static>> =
+        wrap_rows(&problem.text, width, MAX_TEXT_ROWS).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
+    let advice = wrap_rows(next_step(problem), width.saturating_sub(6), MAX_TEXT_ROWS);
+    let room = most.saturating_sub(lines.len() + advice.len());
+    for line in last_lines(model, problem, room) {
+        let text = style::truncate_text(&model.sanitize(&line), width.saturating_sub(3));
+        lines.push(Line::from(vec![Span::styled("   | ", model.theme.dim()), Span::raw(text)]));
+    }
+    for (n, row) in advice.into_iter().enumerate() {
+        lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, model.theme.accent()), Span::raw(row)]));
+    }
+    lines
+}
+
+/// Wrapped at `width`; what does not fit into `most` rows is cut.
+fn wrap_rows(text: &str, width: usize, most: usize) -> Vec<String> {
+    let mut rows: Vec<String> =
+        text.split('\n').flat_map(|line| style::wrap_text(line, width.max(1), true)).filter(|row| !row.is_empty()).collect();
+    if rows.len() > most {
+        rows.truncate(most);
+        if let Some(last) = rows.last_mut() {
+            *last = formatting::pad(&format!("{last}…"), width.min(last.chars().count() + 1)).trim_end().to_owned();
+        }
+    }
+    rows
+}
+
+/// The newest lines of a problem's log.
+pub(super) fn last_lines(model: &Model, problem: &RunProblem, most: usize) -> Vec<String> {
+    let Some((host, file)) = problem.log else { return Vec::new() };
+    model.state.recent_lines(host, file).map(|recent| recent.last_lines(most)).unwrap_or_default()
+}

@@ -1,0 +1,153 @@
+//! Up to eight hosts: a row a GPU whose cells are the metric over time, the newest at the right. A cell's height and color say the same.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use crate::state::{GpuTracePoint, HostState};
+use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
+
+use super::gpu_matrix::{GpuMatrix, GpuMetric};
+use super::lines::render_lines;
+use super::{formatting, graph};
+
+/// More hosts are the matrix.
+const MAX_HOSTS: usize = 8;
+/// The fewest and the most cells of a row.
+const MIN_CELLS: usize = 16;
+const MAX_CELLS: usize = 120;
+/// The most cells of all rows: with every sample all of them move, and a frame has a bounded size.
+const MAX_ALL_CELLS: usize = 1_200;
+/// The width of a value behind the cells.
+const VALUE_WIDTH: usize = 6;
+
+/// Where each GPU is drawn: host, place on the host, and area.
+pub(super) type HeatRows = Vec<(usize, usize, Rect)>;
+
+/// How the GPUs stand: columns of hosts side by side, and the cells of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HeatMapShape {
+    columns: usize,
+    cells: usize,
+    name_width: usize,
+}
+
+impl HeatMapShape {
+    /// The shape in which all GPUs fit; `None` where only the matrix does.
+    pub(super) fn fit(model: &Model, area: Rect, name_width: usize) -> Option<HeatMapShape> {
+        let hosts = model.state.hosts.len();
+        let gpus: Vec<usize> = model.state.hosts.iter().map(|host| host.gpus.len().max(1)).collect();
+        if hosts == 0 || hosts > MAX_HOSTS {
+            return None;
+        }
+        (1..=hosts).find_map(|columns| {
+            let rows: usize = gpus.chunks(columns).map(|row| row.iter().max().copied().unwrap_or(1)).sum();
+            let width = usize::from(area.width) / columns;
+            // Name, index, mark, value and gaps.
+            let cells = width.checked_sub(name_width + 6 + VALUE_WIDTH + 1)?.min(MAX_ALL_CELLS / gpus.iter().sum::<usize>().max(1));
+            (rows <= usize::from(area.height) && cells >= MIN_CELLS).then(|| HeatMapShape {
+                columns,
+                cells: cells.min(MAX_CELLS),
+                name_width,
+            })
+        })
+    }
+
+    /// Draws the rows. Gives where each GPU was drawn.
+    pub(super) fn draw(&self, frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>) -> HeatRows {
+        let model = matrix.model;
+        let width = area.width / u16::try_from(self.columns).unwrap_or(1);
+        let mut places = HeatRows::new();
+        let mut y = area.y;
+        for (row, hosts) in model.state.hosts.chunks(self.columns).enumerate() {
+            let height = hosts.iter().map(|host| host.gpus.len().max(1)).max().unwrap_or(1);
+            for (column, host) in hosts.iter().enumerate() {
+                let x = area.x + u16::try_from(column).unwrap_or(0) * width;
+                let at = row * self.columns + column;
+                let lines = (0..host.gpus.len().max(1)).map(|location| self.gpu_line(matrix, (at, host), location)).collect();
+                let rows = u16::try_from(host.gpus.len().max(1)).unwrap_or(u16::MAX);
+                render_lines(frame, Rect { x, y, width, height: rows.min(area.bottom().saturating_sub(y)) }, lines);
+                let gpus = (0_u16..).zip(0..host.gpus.len());
+                places.extend(gpus.map(|(down, location)| (at, location, Rect { x, y: y.saturating_add(down), width, height: 1 })));
+            }
+            y = y.saturating_add(u16::try_from(height).unwrap_or(u16::MAX));
+        }
+        places
+    }
+
+    fn gpu_line(&self, matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState), location: usize) -> Line<'static> {
+        let (model, theme) = (matrix.model, matrix.model.theme);
+        let name = if location == 0 { model.sanitize(&host.name) } else { String::new() };
+        let mut spans = vec![Span::raw(format!(" {} ", formatting::pad(&name, self.name_width)))];
+        let Some(gpu) = host.gpus.get(location) else {
+            spans.push(Span::styled("no GPU data yet", theme.dim()));
+            return Line::from(spans);
+        };
+        let is_match = matrix.is_match(at, location);
+        let under = at == matrix.selection.host && location == matrix.selection.gpu;
+        let index = format!("{:>3} ", gpu.index);
+        spans.push(if under { Span::styled(index, theme.selected()) } else { Span::styled(index, theme.dim()) });
+        let metric = matrix.selection.metric;
+        let trace = host.gpu_traces.get(&gpu.index);
+        let values: Vec<Option<f32>> =
+            trace.map(|trace| trace.iter().map(|point| trace_value(metric, point)).collect()).unwrap_or_default();
+        let shown = &values[values.len().saturating_sub(self.cells)..];
+        spans.push(Span::raw(" ".repeat(self.cells - shown.len())));
+        spans.extend(heat_cells(matrix, shown, is_match));
+        // The current value as in the matrix, with its mark of a fault or of old values.
+        let cell = matrix.render_cell(at, location, VALUE_WIDTH - 1);
+        let is_number = cell.content.ends_with(|c: char| c.is_ascii_digit());
+        spans.push(if under { Span::raw(cell.content) } else { cell });
+        spans.push(Span::styled(if is_number { unit(metric) } else { " " }, theme.dim()));
+        Line::from(spans)
+    }
+}
+
+/// Neighbouring cells of one color are one span.
+fn heat_cells(matrix: &GpuMatrix<'_>, values: &[Option<f32>], is_match: bool) -> Vec<Span<'static>> {
+    let theme = matrix.model.theme;
+    let mut spans: Vec<Span<'static>> = Vec::new();
+    for value in values {
+        let text = graph::sparkline(&[*value], 1, theme.uses_ascii_graphs());
+        let style = match value {
+            Some(percent) if is_match => theme.heat(*percent),
+            _ => theme.dim(),
+        };
+        match spans.last_mut().filter(|last| last.style == style) {
+            Some(last) => last.content.to_mut().push_str(&text),
+            None => spans.push(Span::styled(text, style)),
+        }
+    }
+    spans
+}
+
+fn trace_value(metric: GpuMetric, point: &GpuTracePoint) -> Option<f32> {
+    match metric {
+        GpuMetric::Utilization => point.utilization,
+        GpuMetric::Power => point.power,
+        GpuMetric::Memory => point.memory,
+        GpuMetric::Temperature => point.temperature,
+    }
+}
+
+fn unit(metric: GpuMetric) -> &'static str {
+    match metric {
+        GpuMetric::Utilization | GpuMetric::Power | GpuMetric::Memory => "%",
+        GpuMetric::Temperature => "C",
+    }
+}
+
+/// What the cells mean.
+pub(super) fn legend(model: &Model) -> Vec<Span<'static>> {
+    let theme = model.theme;
+    let mut spans = vec![Span::styled(" 0 ", theme.dim())];
+    for step in 0..8_u8 {
+        let value = f32::from(step) * 100.0 / 7.0;
+        spans.push(Span::styled(graph::sparkline(&[Some(value)], 1, theme.uses_ascii_graphs()), theme.heat(value)));
+    }
+    spans.push(Span::styled(" 100, the newest sample at the right  ", theme.dim()));
+    spans.push(Span::styled(theme.symbol(DisplayStatus::Lost), theme.status_style(DisplayStatus::Lost)));
+    spans.push(Span::styled(" old  ", theme.dim()));
+    spans
+}

@@ -1,0 +1,180 @@
+//! The rows of the GPU matrix: a row per host with totals, two digits per GPU, or one character per GPU with several hosts per row.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use crate::report::style;
+use crate::tui::model::Model;
+
+use super::gpu_matrix::{GpuMatrix, MatrixSelection};
+use super::lines::{render_lines, rows_area};
+use super::pane_frame::{PaneFrame, draw_frame};
+use super::{formatting, host_status};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GpuLayout {
+    /// A row per host: three digits per GPU, and totals.
+    Rows,
+    Digits,
+    Glyphs,
+}
+
+impl GpuLayout {
+    /// Width of a GPU.
+    pub(super) fn cell_width(self) -> usize {
+        match self {
+            GpuLayout::Rows => 4,
+            GpuLayout::Digits => 3,
+            GpuLayout::Glyphs => 1,
+        }
+    }
+}
+
+/// Width of a host's totals.
+const TOTALS_WIDTH: usize = 25;
+
+pub(super) fn max_gpus(model: &Model) -> usize {
+    model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).max(1)
+}
+
+/// The largest layout in which all hosts fit, and its hosts per row.
+pub(super) fn choose_layout(width: usize, room: usize, name: usize, wide: usize, hosts: usize) -> (GpuLayout, usize) {
+    for form in [GpuLayout::Rows, GpuLayout::Digits, GpuLayout::Glyphs] {
+        let across = match form {
+            GpuLayout::Rows => width / (name + 3 + wide * form.cell_width() + TOTALS_WIDTH),
+            GpuLayout::Digits | GpuLayout::Glyphs => width.saturating_sub(name + 2) / (wide * form.cell_width() + 1),
+        };
+        if across > 0 && hosts <= across * room || form == GpuLayout::Glyphs {
+            let across = match form {
+                // Even numbers are easier to count.
+                GpuLayout::Glyphs if across >= 8 => across / 4 * 4,
+                GpuLayout::Glyphs => across,
+                GpuLayout::Rows | GpuLayout::Digits => hosts.div_ceil(room.max(1)),
+            };
+            return (form, across.clamp(1, hosts.max(1)));
+        }
+    }
+    (GpuLayout::Glyphs, 1)
+}
+
+/// Layout of the matrix in a frame.
+pub(super) struct MatrixShape {
+    pub(super) form: GpuLayout,
+    /// Hosts per row.
+    pub(super) across: usize,
+    /// Width of a host name.
+    pub(super) name_width: usize,
+    /// Maximum number of GPUs of a host.
+    pub(super) gpus: usize,
+}
+
+impl MatrixShape {
+    /// Width of a host with its GPUs and the gap to the next one.
+    pub(super) fn host_width(&self) -> usize {
+        let cells = self.gpus * self.form.cell_width();
+        match self.form {
+            GpuLayout::Rows => self.name_width + 2 + cells + TOTALS_WIDTH,
+            GpuLayout::Digits | GpuLayout::Glyphs => cells + 1,
+        }
+    }
+}
+
+pub(super) fn header_line(model: &Model, shape: &MatrixShape, width: usize) -> Line<'static> {
+    let name = shape.name_width;
+    let text = match shape.form {
+        GpuLayout::Rows => {
+            let numbers: String = (0..shape.gpus).map(|gpu| format!("{gpu:>4}")).collect();
+            let one = format!(" {} {numbers}  {:>4} {:>4} {:>5} {:>6}  ", formatting::pad("HOST", name), "AVG", "MEM", "MAXT", "POWER");
+            one.repeat(shape.across)
+        }
+        GpuLayout::Digits | GpuLayout::Glyphs => {
+            let marks: String = (0..shape.across).map(|n| formatting::pad(&format!("+{n}"), shape.host_width())).collect();
+            format!(" {} {marks}", formatting::pad("", name))
+        }
+    };
+    Line::styled(style::truncate_text(text.trim_end(), width), model.theme.header())
+}
+
+fn host_cells(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> impl Iterator<Item = Span<'static>> {
+    (0..shape.gpus).map(move |gpu| matrix.render_cell(host, gpu, shape.form.cell_width()))
+}
+
+fn host_label(model: &Model, host: usize, shape: &MatrixShape) -> Span<'static> {
+    let label = model.state.hosts.get(host).map_or_else(String::new, |host| model.sanitize(&host.name));
+    Span::raw(format!(" {} ", formatting::pad(&label, shape.name_width)))
+}
+
+pub(super) fn matrix_row(matrix: &GpuMatrix<'_>, hosts: std::ops::Range<usize>, shape: &MatrixShape) -> Line<'static> {
+    let mut spans = vec![host_label(matrix.model, hosts.start, shape)];
+    for host in hosts {
+        spans.extend(host_cells(matrix, host, shape));
+        spans.push(Span::raw(" "));
+    }
+    Line::from(spans)
+}
+
+/// A host with three digits per GPU and its totals.
+pub(super) fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape) -> Vec<Span<'static>> {
+    let model = matrix.model;
+    let mut spans = vec![host_label(model, host, shape)];
+    spans.extend(host_cells(matrix, host, shape));
+    let fresh = model.state.hosts.get(host).filter(|host| !model.is_stale(host.gpus_at));
+    let all = fresh.map(|host| host_status::sum_gpus(host.gpus.iter())).unwrap_or_default();
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    spans.push(Span::raw(format!(
+        "  {:>4} {:>4} {:>5} {:>6}  ",
+        or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
+        or_dash(all.memory.map(|v| format!("{v:.0}%"))),
+        or_dash(all.hottest.map(|v| format!("{v:.0}C"))),
+        or_dash(all.power.map(formatting::format_watts)),
+    )));
+    spans
+}
+
+/// Draws every GPU as one character in a frame at the top of an area. Gives the rows that it took; 0: there is no room.
+pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
+    let name_width = widest_name(model);
+    let hosts = model.state.hosts.len();
+    let (form, across) = choose_layout(usize::from(area.width).saturating_sub(2), 0, name_width, max_gpus(model), hosts);
+    let rows = u16::try_from(hosts.div_ceil(across.max(1))).unwrap_or(u16::MAX);
+    let height = rows.saturating_add(3);
+    if hosts == 0 || form != GpuLayout::Glyphs || height > area.height {
+        return 0;
+    }
+    let title = PaneFrame {
+        left: vec![Span::styled("GPUs", model.theme.header()), Span::styled(" tenths of utilization", model.theme.dim())],
+        right: vec![Span::styled("! fault  ? old  . idle", model.theme.dim())],
+        ..PaneFrame::default()
+    };
+    let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);
+    // No GPU is under a cursor here.
+    let selection = MatrixSelection { host: usize::MAX, ..MatrixSelection::default() };
+    let matrix = GpuMatrix::new(model, &selection);
+    let shape = MatrixShape { form, across, name_width, gpus: max_gpus(model) };
+    let rows = (0..hosts).step_by(across).map(|first| matrix_row(&matrix, first..(first + across).min(hosts), &shape));
+    render_lines(frame, inner, std::iter::once(header_line(model, &shape, usize::from(inner.width))).chain(rows).collect());
+    height
+}
+
+/// The width of a host's name.
+pub(super) fn widest_name(model: &Model) -> usize {
+    model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4).clamp(4, 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_fitting_layout_is_chosen() {
+        // A screen of 24 rows has room for 16 rows of hosts.
+        assert_eq!(choose_layout(80, 16, 6, 8, 16), (GpuLayout::Rows, 1));
+        assert_eq!(choose_layout(200, 52, 6, 8, 4), (GpuLayout::Rows, 1));
+        assert_eq!(choose_layout(80, 16, 6, 8, 32), (GpuLayout::Digits, 2));
+        assert_eq!(choose_layout(80, 16, 6, 8, 128), (GpuLayout::Glyphs, 8));
+        assert_eq!(choose_layout(120, 32, 6, 8, 128), (GpuLayout::Digits, 4));
+        assert_eq!(choose_layout(200, 52, 6, 8, 128), (GpuLayout::Rows, 3));
+        assert_eq!(choose_layout(3, 0, 16, 8, 0), (GpuLayout::Glyphs, 1));
+    }
+}

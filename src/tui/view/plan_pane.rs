@@ -1,0 +1,95 @@
+//! What a plan would run, and its phases: how many hosts are done with each, as a bar, and how long it took.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use crate::event::Phase;
+use crate::model::step_status::StepStatus;
+use crate::report::style;
+use crate::state::StepState;
+use crate::tui::model::Model;
+use crate::tui::theme::{DisplayStatus, Theme};
+
+use super::formatting;
+use super::lines::{render_lines, rows_area};
+use super::pane_frame::{PaneFrame, draw_frame};
+
+/// The most rows of what the plan would run.
+const MAX_SUMMARY_ROWS: usize = 10;
+
+/// Draws the plan in a frame at the top of an area. Gives the rows that it took; 0: there is no plan or no room.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
+    let width = usize::from(area.width).saturating_sub(2);
+    let mut lines: Vec<Line<'static>> = model
+        .capabilities
+        .plan_lines
+        .iter()
+        .take(MAX_SUMMARY_ROWS)
+        .map(|line| Line::raw(style::truncate_text(&format!(" {}", model.sanitize(line)), width)))
+        .collect();
+    let phases = phases(model);
+    lines.extend(phases.iter().map(|phase| phase_line(model, *phase, width)));
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
+    if phases.is_empty() || height > area.height {
+        return 0;
+    }
+    let title = PaneFrame {
+        left: vec![Span::styled("plan", model.theme.header())],
+        right: vec![Span::styled("phase by phase, all hosts at once", model.theme.dim())],
+        ..PaneFrame::default()
+    };
+    let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);
+    render_lines(frame, inner, lines);
+    height
+}
+
+/// The phases of the plan in force, in its order.
+fn phases(model: &Model) -> Vec<Phase> {
+    let mut phases: Vec<Phase> = Vec::new();
+    for step in model.state.step_tracker.steps() {
+        if !phases.contains(&step.info.phase) {
+            phases.push(step.info.phase);
+        }
+    }
+    phases
+}
+
+/// `● pull        pull the image          ██████▋     4/6 hosts     28 s`.
+fn phase_line(model: &Model, phase: Phase, width: usize) -> Line<'static> {
+    let theme = model.theme;
+    let steps: Vec<&StepState> = model.state.step_tracker.steps_in_phase(phase).collect();
+    let ended = steps.iter().filter(|step| step.status.has_ended()).count();
+    let status = phase_status(&steps, ended);
+    let title = steps.iter().find(|step| step.status == StepStatus::Running).or(steps.first()).map_or("", |step| step.info.title.as_str());
+    let hosts = format!("{ended}/{}", style::count_noun(steps.len(), "step"));
+    let began = steps.iter().filter_map(|step| step.started_at).min();
+    let until = if ended == steps.len() { steps.iter().filter_map(|step| step.ended_at).max() } else { Some(model.now) };
+    let took = began.zip(until).map_or_else(String::new, |(from, to)| style::format_duration(to - from));
+    // Mark, name, count and duration.
+    let rest = width.saturating_sub(3 + 12 + 12 + 9);
+    let title_width = rest / 2;
+    Line::from(vec![
+        Span::styled(format!(" {} ", theme.symbol(status)), theme.status_style(status)),
+        Span::raw(formatting::pad(phase.name(), 12)),
+        Span::styled(formatting::pad(&model.sanitize(title), title_width), theme.dim()),
+        Span::styled(bar(ended, steps.len(), rest.saturating_sub(title_width).min(40), theme), theme.status_style(status)),
+        Span::raw(format!("{}{}", formatting::pad_left(&hosts, 12), formatting::pad_left(&took, 9))),
+    ])
+}
+
+fn phase_status(steps: &[&StepState], ended: usize) -> DisplayStatus {
+    let is = |status: StepStatus| steps.iter().any(|step| step.status == status);
+    match () {
+        () if is(StepStatus::Failed) => DisplayStatus::Error,
+        () if is(StepStatus::Running) => DisplayStatus::Busy,
+        () if ended == steps.len() => DisplayStatus::Done,
+        () => DisplayStatus::Pending,
+    }
+}
+
+fn bar(done: usize, all: usize, width: usize, theme: Theme) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "for a bar")]
+    let share = done as f32 / all.max(1) as f32 * 100.0;
+    formatting::horizontal_bar(Some(share), width, theme.ascii)
+}

@@ -1,0 +1,192 @@
+//! What is wrong with the run, worst first: diagnosed causes, failed ranks and steps, lost hosts, warnings.
+//!
+//! A cause comes before its effects; one failure is one problem; equal problems of several hosts are merged.
+
+use std::cmp::Reverse;
+
+use crate::diagnose::{self, DiagnosisFinding};
+use crate::event::{LogFile, Phase};
+use crate::report::{finding, style};
+use crate::state::{ConnectionStatus, RankState};
+use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
+
+use super::host_status;
+
+/// How long a warning is shown.
+const NOTICE_MS: i64 = 60_000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunProblem {
+    pub status: DisplayStatus,
+    /// Where it is, sanitized: `rank 37 on gpu04`; empty if it concerns the whole run.
+    pub place: String,
+    /// What is wrong, sanitized.
+    pub text: String,
+    /// Affected hosts; empty if it concerns the whole run.
+    pub hosts: Vec<u32>,
+    /// The related log.
+    pub log: Option<(u32, LogFile)>,
+    /// Next step, sanitized; may be empty.
+    pub next_step: String,
+}
+
+impl RunProblem {
+    fn new(status: DisplayStatus, text: String) -> RunProblem {
+        RunProblem { status, place: String::new(), text, hosts: Vec::new(), log: None, next_step: String::new() }
+    }
+
+    /// Place and text on one line.
+    pub(crate) fn line(&self) -> String {
+        if self.place.is_empty() { self.text.clone() } else { format!("{}  {}", self.place, self.text) }
+    }
+}
+
+#[derive(Default)]
+struct ProblemList(Vec<RunProblem>);
+
+impl ProblemList {
+    /// Merges with an equal problem of another host.
+    fn push_or_merge(&mut self, host: u32, problem: RunProblem) {
+        match self.0.iter_mut().find(|known| known.status == problem.status && known.text == problem.text) {
+            Some(known) => known.hosts.push(host),
+            None => self.0.push(RunProblem { hosts: vec![host], ..problem }),
+        }
+    }
+}
+
+fn rank_log(rank: &RankState) -> (u32, LogFile) {
+    (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })
+}
+
+pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
+    let mut found = ProblemList::default();
+    let findings = diagnose::diagnose_run(&model.evidence, &model.state);
+    let mut causes: Vec<RunProblem> = findings.iter().map(|finding| cause_problem(model, finding)).collect();
+    add_rank_problems(model, &findings, &mut found);
+    add_step_problems(model, &findings, &mut found);
+    add_host_problems(model, &findings, &mut found);
+    let fresh =
+        model.state.notices.iter().rev().filter(|note| note.warn && (model.now - note.at < NOTICE_MS || model.state.outcome.is_some()));
+    for note in fresh.take(20) {
+        let text = model.sanitize(&note.text);
+        match note.host {
+            Some(host) => found.push_or_merge(host, RunProblem::new(DisplayStatus::Warn, text)),
+            None if found.0.iter().any(|known| known.text == text) => {}
+            None => found.0.push(RunProblem::new(DisplayStatus::Warn, text)),
+        }
+    }
+    let mut all = found.0;
+    for problem in all.iter_mut().filter(|problem| !problem.hosts.is_empty()) {
+        problem.hosts.sort_unstable();
+        problem.hosts.dedup();
+        problem.place = style::format_hosts(&model.state, &model.sanitizer, &problem.hosts);
+    }
+    all.sort_by_key(|problem| Reverse(problem.status));
+    causes.extend(all);
+    causes
+}
+
+/// A diagnosed cause: how its ranks ended, and why.
+fn cause_problem(model: &Model, found: &DiagnosisFinding) -> RunProblem {
+    let [what, why, next] = finding::finding_texts(found, model.lang, &model.sanitizer);
+    let affected = if found.affected.is_empty() { String::new() } else { format!("; affects {}", style::format_ranks(&found.affected)) };
+    let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+    let log = found.ranks.first().and_then(|rank| model.state.ranks.get(rank)).map(rank_log);
+    RunProblem {
+        status: DisplayStatus::Error,
+        place: finding::format_location(found, &model.state, &model.sanitizer),
+        text: format!("{}{what}{why}{affected}", exit_of_ranks(model, &found.ranks)),
+        hosts: found.hosts.clone(),
+        log: log.or_else(|| found.hosts.first().map(|host| (*host, LogFile::Launcher))),
+        next_step: next,
+    }
+}
+
+/// `exit 1, failed first: `, where all these ranks ended alike.
+fn exit_of_ranks(model: &Model, ranks: &[u32]) -> String {
+    let exit = |rank: &u32| model.state.ranks.get(rank).and_then(|rank| rank.exit);
+    let Some(first) = ranks.first().and_then(exit).filter(|first| !first.is_success()) else { return String::new() };
+    if ranks.iter().any(|rank| exit(rank) != Some(first)) {
+        return String::new();
+    }
+    let culprits = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+    let mark = if ranks.iter().any(|rank| culprits.contains(rank)) { ", failed first" } else { "" };
+    format!("{}{mark}: ", style::format_exit(first))
+}
+
+/// The ranks that no finding names.
+fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mut ProblemList) {
+    let first: Vec<u32> = model.state.culprit.as_ref().map(|culprit| culprit.ranks.clone()).unwrap_or_default();
+    let is_told = |rank: &RankState| findings.iter().any(|found| found.ranks.contains(&rank.rank) || found.affected.contains(&rank.rank));
+    for rank in model.state.failed_ranks().into_iter().filter(|rank| !is_told(rank)) {
+        let exit = rank.exit.map(style::format_exit).unwrap_or_default();
+        if !first.is_empty() && !first.contains(&rank.rank) {
+            // Its own launcher or a broken connection to the first failed rank ended it.
+            let text = format!("ranks that ended after the first failure: {exit}");
+            problems.push_or_merge(rank.host, RunProblem { log: Some(rank_log(rank)), ..RunProblem::new(DisplayStatus::Warn, text) });
+            continue;
+        }
+        let mark = if first.contains(&rank.rank) { ", failed first" } else { "" };
+        let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", model.sanitize(&line)));
+        let next = model.evidence.command_formatter().format_command("logs", &format!("--rank {}", rank.rank));
+        let text = format!("rank {} {exit}{mark}{last}", rank.rank);
+        let problem = RunProblem { log: Some(rank_log(rank)), next_step: next, ..RunProblem::new(DisplayStatus::Error, text) };
+        problems.push_or_merge(rank.host, problem);
+    }
+}
+
+/// Whether a finding about this host quotes a line of the text.
+fn is_explained(findings: &[DiagnosisFinding], host: u32, text: &str) -> bool {
+    let quotes = |found: &DiagnosisFinding| found.evidence.iter().any(|line| text.lines().any(|own| own == line));
+    findings.iter().any(|found| found.ranks.is_empty() && found.hosts.contains(&host) && quotes(found))
+}
+
+/// The log that shows why a step of this phase failed.
+fn step_log(phase: Phase) -> LogFile {
+    match phase {
+        Phase::Task(number) => LogFile::Task { number },
+        _ => LogFile::Launcher,
+    }
+}
+
+fn add_step_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mut ProblemList) {
+    for step in model.state.failed_steps().filter(|step| !is_explained(findings, step.info.host, &step.note)) {
+        let text = format!("{}: {}", step.info.phase.name(), model.sanitize(&step.note));
+        let log = Some((step.info.host, step_log(step.info.phase)));
+        let problem = RunProblem { log, next_step: model.sanitize(&step.hint), ..RunProblem::new(DisplayStatus::Error, text) };
+        problems.push_or_merge(step.info.host, problem);
+    }
+    for left in &model.state.leftovers {
+        let next_step = model.evidence.command_formatter().format_command("down", "");
+        let text = format!("leftover: {}", model.sanitize(&left.text));
+        problems.push_or_merge(left.host, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Error, text) });
+    }
+}
+
+fn add_host_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mut ProblemList) {
+    for ((at, host), standing) in (0_u32..).zip(&model.state.hosts).zip(&model.host_statuses) {
+        let failing = !standing.ranks.failed.is_empty() || standing.ranks.stopped > 0;
+        let node = Some((at, LogFile::Launcher));
+        match (host.connection_status, host.launcher_exit) {
+            (ConnectionStatus::Unreachable, _) if is_explained(findings, at, &host.connection_error) => {}
+            (ConnectionStatus::Unreachable, _) => {
+                let text = format!("unreachable: {}", model.sanitize(&host.connection_error));
+                problems.push_or_merge(at, RunProblem::new(DisplayStatus::Lost, text));
+            }
+            (ConnectionStatus::Retrying, _) => {
+                let next = "its ranks may still run; reconnecting automatically".to_owned();
+                let text = format!("no connection, retrying: {}", model.sanitize(&host.connection_error));
+                problems.push_or_merge(at, RunProblem { next_step: next, ..RunProblem::new(DisplayStatus::Lost, text) });
+            }
+            (_, Some((exit, _))) if !exit.is_success() && !failing && model.state.stopping_since.is_none() => {
+                let text = format!("the launcher ended: {}", style::format_exit(exit));
+                problems.push_or_merge(at, RunProblem { log: node, ..RunProblem::new(DisplayStatus::Error, text) });
+            }
+            _ => {}
+        }
+        if let Some(why) = host_status::hardware_warning(host) {
+            problems.push_or_merge(at, RunProblem::new(DisplayStatus::Warn, model.sanitize(&why)));
+        }
+    }
+}

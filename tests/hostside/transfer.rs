@@ -1,0 +1,257 @@
+//! `assets/transfer.sh` in every shell and userland that a host may have, driven without a connection.
+
+use std::os::unix::fs::symlink;
+
+use sha2::{Digest as _, Sha256};
+
+use super::*;
+
+/// A shell with its userland: GNU, or busybox alone.
+fn shells(dir: &Path) -> Vec<(&'static str, Command)> {
+    let bin = dir.join("busybox-bin");
+    std::fs::create_dir_all(&bin).expect("made");
+    let busybox = ["/usr/bin/busybox", "/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
+    let mut shells = Vec::new();
+    for (name, argv) in [("dash", &["dash"][..]), ("bash", &["bash", "--posix"]), ("sh", &["sh"])] {
+        let mut command = Command::new(argv[0]);
+        command.args(&argv[1..]);
+        if Command::new(argv[0]).args(["-c", ":"]).status().is_ok_and(|status| status.success()) {
+            shells.push((name, command));
+        }
+    }
+    if let Some(busybox) = busybox {
+        let list = Command::new(busybox).arg("--list").output().expect("its applets").stdout;
+        for applet in String::from_utf8_lossy(&list).lines() {
+            symlink(busybox, bin.join(applet)).expect("a link");
+        }
+        let mut command = Command::new(busybox);
+        command.arg("sh").env("PATH", &bin);
+        shells.push(("busybox", command));
+    }
+    shells
+}
+
+fn part_dir() -> String {
+    format!(".orchestrate-part.{}", rustix::process::geteuid().as_raw())
+}
+
+fn make_part_dir(root: &Path, mode: u32) {
+    let dir = root.join(part_dir());
+    std::fs::create_dir(&dir).expect("made");
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode)).expect("a mode");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Runs a session: the script's text and these commands; returns what it answers.
+fn session(shell: &Command, root: &Path, commands: &[u8]) -> Vec<u8> {
+    let script = format!("root='{}' nonce=00ff00ff\n{}", root.display(), read_asset("transfer.sh"));
+    let mut command = Command::new(shell.get_program());
+    command.args(shell.get_args()).args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.envs(shell.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let mut child = command.spawn().expect("a shell");
+    let mut stdin = child.stdin.take().expect("piped");
+    let commands = commands.to_vec();
+    let feed = std::thread::spawn(move || stdin.write_all(&commands));
+    let output = child.wait_with_output().expect("ended");
+    feed.join().expect("joined").expect("all commands were taken");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    output.stdout
+}
+
+fn tar_of(dir: &Path, names: &[&str]) -> Vec<u8> {
+    let tar = Command::new("tar").args(["--format=gnu", "-cf", "-", "-C"]).arg(dir).args(names).output().expect("tar");
+    assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
+    tar.stdout
+}
+
+/// The command that sends an archive of these names, of which `files` are regular.
+fn archive_command(dir: &Path, names: &[&str], files: &[&str]) -> Vec<u8> {
+    let archive = tar_of(dir, names);
+    let list: Vec<u8> = files.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
+    let contents: Vec<u8> = files.iter().flat_map(|name| std::fs::read(dir.join(name)).expect("read")).collect();
+    let head = format!("A {} {}\n", archive.len() / 10240, list.len());
+    [head.as_bytes(), &archive, &list, format!("V {}\n", hex(&contents)).as_bytes()].concat()
+}
+
+#[test]
+fn archives_and_big_files_arrive_in_every_shell() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let from = dir.path().join("from");
+    std::fs::create_dir_all(from.join("d/new")).expect("made");
+    for (name, content) in [("a", "one"), ("d/b\nc", "two"), ("d/new/x", "three"), ("d/-n", "four")] {
+        std::fs::write(from.join(name), content).expect("written");
+    }
+    symlink("d/-n", from.join("l")).expect("a link");
+    let big: Vec<u8> = (0..300_000_u32).flat_map(u32::to_be_bytes).collect();
+    for (name, shell) in shells(dir.path()) {
+        let root = dir.path().join(name).join("to");
+        std::fs::create_dir_all(root.join("d")).expect("made");
+        std::fs::write(root.join("a"), "old").expect("written");
+        symlink("/etc/passwd", root.join("d/-n")).expect("a link");
+        let all = archive_command(&from, &["./a", "./d", "./l"], &["./a", "./d/b\nc", "./d/new/x", "./d/-n"]);
+        let (first, rest) = big.split_at(70_001);
+        let segment = |offset: usize, last: u8, bytes: &[u8]| {
+            let head = format!("B abc123 {offset} {} {last} 640 1000000 7\n./d/big", bytes.len());
+            [head.as_bytes(), bytes, format!("V {}\n", hex(bytes)).as_bytes()].concat()
+        };
+        let mode = b"C 711 7\n./d/-n\0";
+        let commands = [&all[..], &segment(0, 0, first), b"Q abc123\n", &segment(first.len(), 1, rest), mode, b"Z\n"].concat();
+        let answer = String::from_utf8_lossy(&session(&shell, &root, &commands)).into_owned();
+        let lines: Vec<&str> = answer.lines().collect();
+        let part = format!("Q 70001 {}", hex(first));
+        assert_eq!(lines.get(1..), Some(&["A", "B", part.as_str(), "B", "C"][..]), "{name}: {answer}");
+        for file in ["a", "d/b\nc", "d/new/x", "d/-n"] {
+            assert_eq!(std::fs::read(root.join(file)).expect("read"), std::fs::read(from.join(file)).expect("read"), "{name}: {file}");
+        }
+        assert!(!root.join("d/-n").symlink_metadata().expect("a file").is_symlink(), "{name}: a link is replaced, not followed");
+        assert_eq!(std::fs::read_link(root.join("l")).expect("a link"), Path::new("d/-n"));
+        let stat = root.join("d/big").metadata().expect("a file");
+        assert_eq!((stat.len(), stat.mode() & 0o777, stat.mtime()), (1_200_000, 0o640, 1_000_000), "{name}");
+        assert_eq!(std::fs::read(root.join("d/big")).expect("read"), big, "{name}");
+        assert_eq!(root.join("d/-n").metadata().expect("a file").mode() & 0o777, 0o711, "{name}");
+        assert!(!root.join(part_dir()).exists(), "{name}: nothing is left");
+    }
+}
+
+#[test]
+fn what_does_not_fit_its_checksum_or_leads_out_is_refused_in_every_shell() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let from = dir.path().join("from");
+    std::fs::create_dir_all(from.join("d")).expect("made");
+    std::fs::write(from.join("d/f"), "new").expect("written");
+    for (name, shell) in shells(dir.path()) {
+        let (root, outside) = (dir.path().join(name).join("to"), dir.path().join(name).join("outside"));
+        std::fs::create_dir_all(&root).expect("made");
+        std::fs::create_dir_all(&outside).expect("made");
+        let answer = |commands: &[u8]| String::from_utf8_lossy(&session(&shell, &root, commands)).into_owned();
+        let mut wrong = archive_command(&from, &["./d"], &["./d/f"]);
+        let end = wrong.len() - 2;
+        wrong[end] = if wrong[end] == b'0' { b'1' } else { b'0' };
+        assert!(answer(&wrong).contains("\nF what arrived is not what was sent"), "{name}");
+        assert!(!root.join("d").exists(), "{name}: nothing is half-written under its final name");
+        symlink(&outside, root.join("d")).expect("a link");
+        let through = answer(&[&archive_command(&from, &["./d"], &["./d/f"])[..], b"Z\n"].concat());
+        assert!(through.contains("a link leads to another directory"), "{name}: {through}");
+        let big = answer(&[&b"B abc 0 3 1 644 1 5\n./d/fnewV "[..], hex(b"new").as_bytes(), b"\nZ\n"].concat());
+        assert!(big.contains("a link leads to another directory"), "{name}: {big}");
+        std::fs::remove_dir_all(root.join(part_dir())).expect("removed");
+        make_part_dir(&root, 0o700);
+        symlink(outside.join("file"), root.join(part_dir()).join("abc")).expect("a link");
+        std::fs::remove_file(root.join("d")).expect("removed");
+        let planted = answer(&[&b"B abc 0 3 1 644 1 3\n./fnewV "[..], hex(b"new").as_bytes(), b"\nZ\n"].concat());
+        assert!(planted.ends_with("B\n"), "{name}: {planted}");
+        assert_eq!(std::fs::read_dir(&outside).expect("a folder").count(), 0, "{name}: nothing outside changes");
+        let chmod = answer(b"C 777 6\n./../x\0Z\n");
+        assert!(chmod.contains("\nF "), "{name}: {chmod}");
+    }
+}
+
+#[test]
+fn bulk_data_waits_for_acknowledgements() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_be_bytes).collect();
+    std::fs::write(dir.path().join("big"), &content).expect("written");
+    for (name, shell) in shells(dir.path()) {
+        let commands = format!("R 1 {} 5\n./big1\n2\n3\n4\n5\nZ\n", content.len() - (1 << 20));
+        let answer = session(&shell, dir.path(), commands.as_bytes());
+        let at = answer.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+        let expected = &content[1 << 20..];
+        assert_eq!(answer.get(at..at + expected.len()), Some(expected), "{name}");
+        let stat = dir.path().join("big").metadata().expect("a file");
+        let end = format!("R {} 0 {} {}\n", hex(expected), stat.len(), stat.mtime());
+        assert_eq!(String::from_utf8_lossy(&answer[at + expected.len()..]), end, "{name}");
+        // Without acknowledgements it stops after three frames.
+        let stopped = session(&shell, dir.path(), format!("R 0 {} 5\n./big", content.len()).as_bytes());
+        assert!(stopped.len() < (3 << 21) + 1000, "{name}: {}", stopped.len());
+    }
+}
+
+/// The zeros that stand for what could not be read are announced as such.
+#[test]
+fn a_big_file_that_cannot_be_read_whole_is_reported() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("short"), vec![7; 1 << 20]).expect("written");
+    std::fs::write(dir.path().join("grown"), vec![7; (1 << 21) + 6]).expect("written");
+    std::fs::create_dir(dir.path().join("dir")).expect("made");
+    for (name, shell) in shells(dir.path()) {
+        for file in ["short", "grown", "none", "dir"] {
+            let length = (1 << 20) + 5;
+            let commands = format!("R 0 {length} {}\n./{file}1\n2\nZ\n", file.len() + 2);
+            let answer = session(&shell, dir.path(), commands.as_bytes());
+            let start = answer.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+            let end = String::from_utf8_lossy(&answer[start + length..]).into_owned();
+            let words: Vec<&str> = end.split_whitespace().collect();
+            let sum = hex(&answer[start..start + length]);
+            assert_eq!(words.get(..3), Some(&["R", sum.as_str(), "1"][..]), "{name}: {file}: {end}");
+        }
+    }
+}
+
+/// A part directory that others can write or own is refused; theirs blocks nobody; ended sessions leave nothing.
+#[test]
+fn the_part_directory_is_the_users_own() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let from = dir.path().join("from");
+    std::fs::create_dir_all(&from).expect("made");
+    std::fs::write(from.join("f"), "new").expect("written");
+    for (name, shell) in shells(dir.path()) {
+        let root = dir.path().join(name).join("to");
+        std::fs::create_dir_all(root.join(".orchestrate-part")).expect("made");
+        let push = || {
+            let commands = [&archive_command(&from, &["./f"], &["./f"])[..], b"Z\n"].concat();
+            String::from_utf8_lossy(&session(&shell, &root, &commands)).into_owned()
+        };
+        make_part_dir(&root, 0o777);
+        let refused = push();
+        assert!(refused.contains("\nF ") && refused.contains("this is no directory of orchestrate"), "{name}: {refused}");
+        assert!(!root.join("f").exists(), "{name}");
+        std::fs::remove_dir(root.join(part_dir())).expect("removed");
+        // A link in its place: what it leads to keeps its old files.
+        let old = dir.path().join(name).join("old");
+        std::fs::create_dir_all(&old).expect("made");
+        let touched = Command::new("touch").args(["-d", "@1"]).arg(old.join("mine")).status().expect("touch");
+        assert!(touched.success());
+        symlink(&old, root.join(part_dir())).expect("a link");
+        assert!(push().contains("this is no directory of orchestrate"), "{name}");
+        assert!(old.join("mine").exists(), "{name}");
+        std::fs::remove_file(root.join(part_dir())).expect("removed");
+        // What an ended session unpacked is removed, that of a running one is not.
+        make_part_dir(&root, 0o700);
+        let place = |path: &str| std::fs::read_to_string(path).expect("read");
+        let space = std::fs::read_link("/proc/self/ns/pid").expect("a link").display().to_string();
+        let digits = |text: &str| text.chars().filter(|c| matches!(c, '0'..='9' | 'a'..='f')).collect::<String>();
+        let place = digits(&format!("{space}{}", place("/proc/sys/kernel/random/boot_id")));
+        let work = |pid: u32| root.join(part_dir()).join(format!("w.{place}.{pid}.aa"));
+        std::fs::create_dir_all(work(u32::MAX).join("t/d")).expect("made");
+        std::fs::create_dir_all(work(std::process::id())).expect("made");
+        assert!(push().ends_with("A\n"), "{name}");
+        assert!(!work(u32::MAX).exists() && work(std::process::id()).exists(), "{name}");
+        assert_eq!(std::fs::read(root.join("f")).expect("read"), b"new", "{name}");
+    }
+}
+
+/// What find cannot enter is in the listing as a complaint.
+#[test]
+fn a_directory_that_cannot_be_listed_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, shell) in shells(dir.path()) {
+        let (root, bin) = (dir.path().join(name).join("to"), dir.path().join(name).join("bin"));
+        for path in [&root, &bin] {
+            std::fs::create_dir_all(path).expect("made");
+        }
+        std::fs::write(root.join("f"), "x").expect("written");
+        let real = if name == "busybox" { "busybox find" } else { "/usr/bin/find" };
+        write_executable(&bin.join("find"), &format!("#!/bin/sh\necho \"find: './d': Permission denied\" >&2\nexec {real} \"$@\"\n"));
+        let path = shell.get_envs().find_map(|(key, value)| (key == "PATH").then_some(value?)).map(ToOwned::to_owned);
+        let path = path.or_else(|| std::env::var_os("PATH")).expect("a path").to_string_lossy().into_owned();
+        let mut faulty = Command::new(shell.get_program());
+        faulty.args(shell.get_args()).env("PATH", format!("{}:{path}", bin.display()));
+        let answer = String::from_utf8_lossy(&session(&faulty, &root, b"T\nZ\n")).into_owned();
+        // A busybox shell may run its own find.
+        let complained = answer.contains("\n00ff00ff ! find: './d': Permission denied\n");
+        assert!(answer.contains("./f\n") && (complained || name == "busybox"), "{name}: {answer}");
+    }
+}
