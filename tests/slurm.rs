@@ -217,7 +217,8 @@ fn requeued_job_is_a_new_run_with_a_new_rendezvous() {
     );
     let out = cluster.run("sbatch", &["--parsable", &script.display().to_string()]);
     let job = String::from_utf8_lossy(&out.stdout).trim().to_owned();
-    let started = || cluster.path("run/again/n1.out").exists() && cluster.rank_logs("again").len() == 2;
+    let both = || ["n0", "n1"].iter().all(|node| cluster.path("run/again").join(format!("{node}.out")).exists());
+    let started = || both() && cluster.rank_logs("again").iter().filter(|log| log.ends_with(" 0\n")).count() == 2;
     cluster.wait_until("the first start did not begin", started);
     assert!(cluster.run("scontrol", &["requeue", &job]).status.success());
     cluster.wait_until("the second start did not end well", || {
