@@ -51,13 +51,15 @@ mod unreachable;
 pub(crate) mod up;
 mod value_parsers;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::args::{Cli, Command};
+use crate::cli::args::{Cli, Command, CommonArgs};
 use crate::cli::exit::{CliError, exit_code};
 use crate::cli::local_env::print_stderr;
+use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::Outcome;
 
 pub fn main() -> ExitCode {
@@ -69,7 +71,9 @@ pub fn main() -> ExitCode {
         let more = if backtrace.status() == std::backtrace::BacktraceStatus::Captured { format!("\n{backtrace}") } else { String::new() };
         print_stderr(&format!("{panic}{more}"));
     }));
-    init_tracing(&cli);
+    let common = common_args(&cli.command);
+    init_tracing(common.as_ref().map_or(0, |common| common.verbose));
+    let advice = common.map_or_else(CommandFormatter::default, |common| local_env::build_advice(&common, Path::new("."), &[]));
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -87,20 +91,20 @@ pub fn main() -> ExitCode {
     }
     ExitCode::from(match ended {
         Ok(outcome) => exit_code(&outcome),
-        Err(error) => report_error(error),
+        Err(error) => report_error(error, &advice),
     })
 }
 
 /// `--readonly` is an error for commands that change hosts.
 fn reject_readonly_changes(command: &Command) -> Result<(), CliError> {
-    let (name, common) = match command {
-        Command::Up(args) => ("up", &args.common),
-        Command::Prepare(args) => ("prepare", &args.common),
-        Command::Down(args) => ("down", &args.common),
-        Command::Exec(args) => ("exec", &args.common),
+    let name = match command {
+        Command::Up(_) => "up",
+        Command::Prepare(_) => "prepare",
+        Command::Down(_) => "down",
+        Command::Exec(_) => "exec",
         _ => return Ok(()),
     };
-    if !common.dashboard.readonly {
+    if !common_args(command).is_some_and(|common| common.dashboard.readonly) {
         return Ok(());
     }
     let help = "use it with `tui`, `attach` or `replay`: it disables every key of the dashboard that changes something";
@@ -135,15 +139,15 @@ async fn run(command: Command) -> Result<Outcome, CliError> {
     }
 }
 
-fn report_error(error: CliError) -> u8 {
+fn report_error(error: CliError, advice: &CommandFormatter) -> u8 {
     match error {
         CliError::Usage(text) => {
-            print_stderr(&text);
+            print_stderr(&advice.complete_commands(&text));
             2
         }
         CliError::Inventory(problems) => {
             for problem in &problems {
-                print_stderr(&problem.to_string());
+                print_stderr(&advice.complete_commands(&problem.to_string()));
             }
             print_stderr(&crate::report::style::count_noun(problems.len(), "problem"));
             2
@@ -157,25 +161,33 @@ fn report_error(error: CliError) -> u8 {
     }
 }
 
+/// The options of a command that reads an inventory.
+fn common_args(command: &Command) -> Option<CommonArgs> {
+    Some(match command {
+        Command::Up(args) => args.common.clone(),
+        Command::Prepare(args) => args.common.clone(),
+        Command::Tui(args) => args.common.clone(),
+        Command::Down(args) => args.common.clone(),
+        Command::Ps(args) => args.common.clone(),
+        Command::Attach(args) => args.common.clone(),
+        Command::Logs(args) => args.common.clone(),
+        Command::Check(args) => args.common.clone(),
+        Command::Plan(args) => args.common.clone(),
+        Command::Render(args) => args.common.clone(),
+        Command::Exec(args) => args.common.clone(),
+        Command::Stacks(args) => args.common.clone(),
+        Command::Shell(args) => args.common_args(),
+        Command::Push(args) => args.transfer.common_args(),
+        Command::Pull(args) => args.transfer.common_args(),
+        Command::Slurm(args) => match &args.command {
+            args::SlurmCommand::Render(args) => args.common.clone(),
+        },
+        Command::Init(_) | Command::Runs(_) | Command::Replay(_) | Command::Demo(_) | Command::Sandbox(_) => return None,
+    })
+}
+
 /// Library logs go to standard error, and only with `-v`. russh stays at `warn`: at lower levels it prints signed data.
-fn init_tracing(cli: &Cli) {
-    let verbose = match &cli.command {
-        Command::Up(a) => a.common.verbose,
-        Command::Prepare(a) => a.common.verbose,
-        Command::Tui(a) => a.common.verbose,
-        Command::Down(a) => a.common.verbose,
-        Command::Ps(a) => a.common.verbose,
-        Command::Attach(a) => a.common.verbose,
-        Command::Logs(a) => a.common.verbose,
-        Command::Check(a) => a.common.verbose,
-        Command::Plan(_) | Command::Render(_) | Command::Slurm(_) | Command::Init(_) => 0,
-        Command::Runs(_) | Command::Replay(_) | Command::Demo(_) | Command::Sandbox(_) => 0,
-        Command::Exec(a) => a.common.verbose,
-        Command::Stacks(a) => a.common.verbose,
-        Command::Shell(a) => a.verbose,
-        Command::Push(a) => a.transfer.verbose,
-        Command::Pull(a) => a.transfer.verbose,
-    };
+fn init_tracing(verbose: u8) {
     let filter = match verbose {
         0 => "off",
         1 => "orchestrate=info,russh=warn",

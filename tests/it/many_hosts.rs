@@ -35,7 +35,14 @@ mod whole {
     async fn two_hundred_fifty_six_hosts_launch_and_tear_down() {
         let fixture = SandboxFixture::with_hosts(256).await;
         let script = "with: script\ngate: none\nshell: \"echo here\"\n".to_owned();
-        let job = JobSpec { in_container: false, launch: script, top_level: "teardown: never\n".to_owned(), ..JobSpec::default() };
+        // A stop has `stop_grace` and 30 s to answer; here two processors answer for 256 hosts.
+        let job = JobSpec {
+            in_container: false,
+            launch: script,
+            top_level: "teardown: never\n".to_owned(),
+            stop_grace: "300s",
+            ..JobSpec::default()
+        };
         let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("vast", &job));
         let mut started = std::time::Instant::now();
         for (words, expected) in [

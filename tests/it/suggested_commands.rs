@@ -105,8 +105,10 @@ fn collect_suggested_commands(inventory: &str) -> BTreeSet<Vec<String>> {
             let before = text[..at].chars().next_back();
             let words = parse_leading_command(text[at..].trim_end_matches(['"', '\\']));
             let verb = words.get(1).map(String::as_str).unwrap_or_default();
-            let verbs =
-                ["up", "down", "ps", "logs", "attach", "check", "plan", "exec", "stacks", "shell", "runs", "replay", "render", "tui"];
+            let verbs = [
+                "up", "prepare", "down", "ps", "logs", "attach", "check", "plan", "exec", "stacks", "shell", "runs", "replay", "render",
+                "tui",
+            ];
             if before.is_none_or(|c| !c.is_alphanumeric()) && verbs.contains(&verb) {
                 found.insert(words[1..].to_vec());
             }
