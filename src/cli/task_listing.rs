@@ -1,7 +1,7 @@
 //! Which tasks of `prepare` a command runs, and the list of them.
 
 use crate::cli::exit::CliError;
-use crate::cli::local_env::print_stdout;
+use crate::cli::local_env::{print_stderr, print_stdout};
 use crate::event::Outcome;
 use crate::inventory::{Inventory, PrepareTask, RuntimeValues, TaskSelection};
 use crate::text::hostlist::fold_names;
@@ -24,6 +24,9 @@ pub(super) fn list_tasks(inventory: &Inventory, selection: &TaskSelection) -> Re
         let hosts = if names.is_empty() { "no host".to_owned() } else { fold_names(&names) };
         let tags = if task.tags.is_empty() { String::new() } else { format!("  tags: {}", task.tags.join(", ")) };
         text.push_str(&format!("{:>3}  {:<width$}  {hosts}{tags}\n", task.number, task.name));
+    }
+    if text.is_empty() {
+        print_stderr("no task would run");
     }
     print_stdout(&text);
     Ok(Outcome::Ok)

@@ -140,6 +140,24 @@ fn recap_bounds_many_different_failures() {
     }
 }
 
+/// The commands of a remedy stay on one line each, so that they can be pasted.
+#[test]
+fn remedies_are_never_cut() {
+    let words = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or make the batch smaller, or shard the optimizer over more ranks";
+    let command = format!("orchestrate exec wan22.yaml -- sh -c '{}'", "nvidia-smi -q ".repeat(8));
+    let chinese = "显存已满".repeat(30);
+    for hint in [words.to_owned(), format!("{words}; {command}"), chinese] {
+        let mut harness = SinkHarness::new(NullSink);
+        harness.emit(0, run_started(1, 1, &[(Phase::Pull, "pull")]));
+        harness.emit(0, EventKind::StepFailed { step: 0, error: "x".to_owned(), hint: hint.clone(), unreachable: false });
+        harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
+        let text = render(&harness);
+        let without_spaces = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+        assert!(without_spaces(&text).contains(&without_spaces(&hint)), "{text}");
+        assert!(!hint.contains(&command) || text.contains(command.trim_end()), "{text}");
+    }
+}
+
 #[test]
 fn ranks_of_rebooted_host_are_not_running() {
     let mut harness = SinkHarness::new(NullSink);
