@@ -20,7 +20,7 @@ use crate::remote::{HostConnector, OutputChunk, Remote, RemoteError, RemoteStrea
 /// The most starts and ends that one host can have to tell: of 4096 wrappers, as `assets/follow.sh` looks at, and of what it cannot know.
 const MAX_REPORTED_EVENTS: usize = 2 * 4096 + 16;
 
-/// Of which run, and what was told: whether it was an end, and of which file.
+/// The run, whether an end was reported, and the file.
 type ReportedEvents = (String, HashSet<(bool, Option<LogFile>)>);
 
 /// One host's connection. The lock is held while connecting, so that several callers share one attempt.
@@ -184,7 +184,7 @@ impl HostConnection {
     /// Tries a TCP connection from the host.
     ///
     /// # Errors
-    /// Where it cannot be told.
+    /// When it is unknown.
     pub(crate) async fn probe_tcp(&self, address: &str, port: u16, within: Duration) -> Result<TcpReachability, RemoteError> {
         self.get_or_connect().await?.probe_tcp(address, port, within).await
     }
@@ -210,7 +210,7 @@ impl HostConnection {
         }
     }
 
-    /// Whether a report is told for the first time: a resumed stream says again who started and ended.
+    /// Whether a report is new: a resumed stream repeats which ranks started and ended.
     ///
     /// # Errors
     /// When it is one more than a host can have to tell.

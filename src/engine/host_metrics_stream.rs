@@ -20,10 +20,10 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
-/// The most that a host is heard to say in a second: a few every two seconds are asked for.
+/// The most events taken from a host in a second; a few every two seconds are requested.
 const MAX_EVENTS_PER_SECOND: usize = 100;
 
-/// Watches one of so many hosts until told to stop. What cannot be seen is no trouble of the run: it is asked again, and its age shows.
+/// Samples one of `hosts` hosts until it is stopped. A failure to sample does not fail the run: it is tried again, and the age of the values shows it.
 pub(crate) async fn stream_host_metrics(connection: Arc<HostConnection>, context: HostContext, hosts: usize, end: CancellationToken) {
     let command = host_metrics::metrics_command(&context, hosts);
     let (mut pause, mut unread) = (RETRY_PAUSE, None);

@@ -55,7 +55,7 @@ pub(crate) struct FetchedLogs {
     pub truncated_files: BTreeSet<LogFile>,
 }
 
-/// Who is told what a stream brings.
+/// Receives what a stream delivers.
 enum StreamEventTarget<'a> {
     /// The follower; it ends before its watchers.
     Follower(&'a mpsc::Sender<LogStreamEvent>),

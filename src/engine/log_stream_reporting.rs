@@ -1,5 +1,5 @@
 //! What is said of a host's log stream: bytes that are missing, files that are not what they should be, errors with what to do; and how
-//! its reports are told as events.
+//! its reports become events.
 
 use std::time::Duration;
 

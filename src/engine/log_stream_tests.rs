@@ -163,7 +163,7 @@ async fn protocol_violations_give_up_with_reason() {
 
 #[tokio::test]
 async fn full_disk_streams_events_without_logs() {
-    // The log cannot be stored; what is told behind it comes with the next stream, and a host that sends logs all the same is cut off.
+    // The log cannot be stored; what is reported after it comes with the next stream, and a host that sends logs all the same is cut off.
     let says = "P rank-0.0 7 9 11.5\nF rank-0.0 0 5\nabcd\nX rank-1.0 7 12.5\n";
     let (reported, _) = follow_scripted_host(HostBehavior::Sends(says), has_given_up).await;
     let rank = |rank| LogFile::Rank { rank, restart: 0 };

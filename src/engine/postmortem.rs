@@ -36,7 +36,7 @@ impl Postmortem {
                         link.emitter().send(EventKind::Postmortem { host: link.event_host_index(), lines });
                     }
                 }
-                // Its absence is told as such elsewhere; nothing is known of it here.
+                // A missing file is reported elsewhere; here it means that nothing is known.
                 Ok(Err(error)) => tracing::debug!(%error, host = link.host_index(), "it was not asked what it knows of the failure"),
                 Err(_) => tracing::debug!(host = link.host_index(), "it did not say in time what it knows of the failure"),
             }

@@ -1,4 +1,4 @@
-//! Asks the hosts what the checks need to be told: alone, about each other, from inside. Judges nothing.
+//! Runs the probes that the checks need: on each host, between hosts, inside containers. Judges nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct HostProbes {
     /// Whatever needs no other host.
     pub host_command: Option<RemoteCommand>,
-    /// Which questions that answers; told where it has no answer.
+    /// Which probes that answers, for the message when there is no answer.
     pub probes: Vec<Probe>,
     pub clock_command: Option<RemoteCommand>,
 }
@@ -104,7 +104,7 @@ impl Engine {
         join_all(asked).await
     }
 
-    /// Asks hosts one more thing each; the answers go into `told`.
+    /// Asks hosts one more thing each; the answers go into `probe_outputs`.
     pub(crate) async fn run_extra_probe(&self, commands: Vec<(usize, RemoteCommand)>, probe: Probe, probe_outputs: &mut [ProbeOutput]) {
         let asked = commands.into_iter().filter_map(|(host, command)| Some((host, self.connections.get(host)?, command)));
         let answers = join_all(asked.map(|(host, link, command)| async move {

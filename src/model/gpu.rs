@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One GPU as nvidia-smi told it. What it did not tell, or told as `[N/A]` or `ERR!`, is absent.
+/// One GPU as nvidia-smi reports it. A value that is missing, `[N/A]` or `ERR!` is absent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuSample {
     /// Its index on the host.
     pub index: u32,
-    /// `GPU-…`; empty where it was not told.
+    /// `GPU-…`; empty if it is not reported.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uuid: String,
-    /// Its product name; empty where it was not told.
+    /// Its product name; empty if it is not reported.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Utilisation, percent: the share of the last second in which some kernel ran.
@@ -51,7 +51,7 @@ pub struct GpuProcess {
     pub gpu: String,
     /// GPU memory in use, MiB.
     pub memory: Option<f32>,
-    /// Its owner on the host; empty where it was not told.
+    /// Its owner on the host; empty if it is not reported.
     pub user: String,
     pub name: String,
     /// Whether it belongs to this run.

@@ -8,7 +8,7 @@ pub enum TcpReachability {
     Refused,
     /// It did not come about, and why: the path is closed.
     Blocked(String),
-    /// It cannot be told, and why: sshd forwards nothing, or gives no reason.
+    /// Unknown, with the reason: sshd does not forward, or gives no reason.
     Unknown(String),
 }
 
@@ -20,7 +20,7 @@ pub enum PathState<'a> {
     Rejected,
     /// A firewall drops them; why that is thought.
     Dropped(&'a str),
-    /// It cannot be told, and why.
+    /// Unknown, with the reason.
     Unknown(&'a str),
 }
 

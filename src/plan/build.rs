@@ -65,7 +65,7 @@ const TASK_VARIABLES: [&str; 8] =
 /// The fabric address of every host, or what is wrong with each that has none.
 ///
 /// # Errors
-/// The hosts whose address cannot be told, with the remedy.
+/// The hosts whose address is unknown, with the remedy.
 pub(crate) fn resolve_addresses(inventory: &Inventory, facts: &[HostFacts]) -> Result<Vec<String>, Vec<(usize, Issue)>> {
     let mut troubles = Vec::new();
     let mut found = Vec::new();

@@ -218,7 +218,7 @@ impl HostFacts {
                 _ => facts.apply_line(key, value),
             }
         }
-        // When the lock was made is told by a laptop's clock, and counts only until the first beat.
+        // The time of the lock is from a laptop's clock; it counts only until the first heartbeat.
         if let (Some(lock), Some(age)) = (&mut facts.lock, LockRecord::seconds_since_heartbeat(lock_beat, uptime, facts.clock_range.0)) {
             lock.heartbeat_age = age;
         }

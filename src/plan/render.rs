@@ -58,7 +58,7 @@ struct HostScript<'a> {
     tasks: Vec<&'a HostTask>,
 }
 
-/// A path of the host; `~/` is the home of whoever runs the script.
+/// A path of the host; `~/` is the home of the user who runs the script.
 fn quote_host_path(path: &str) -> String {
     match path.strip_prefix("~/") {
         Some(rest) => format!("\"$HOME\"/{}", quote(rest)),

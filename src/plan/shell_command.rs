@@ -23,13 +23,13 @@ const SET_TTY_SIZE_SH: &str = "case $(stty size 2>/dev/null) in ''|'0 0') if [ -
 
 #[derive(Debug, Clone)]
 pub(crate) struct ExecRequest<'a> {
-    /// Where, with the run directory that the host told and its current run.
+    /// Where, with the run directory and the current run that the host reports.
     pub context: HostContext,
     /// What the host answered.
     pub facts: &'a HostFacts,
     /// Whose variables are set beside the run's.
     pub rank: Option<u32>,
-    /// The command: none is a shell to talk with, one word a line for `sh`, several an argument vector.
+    /// The command: none is an interactive shell, one word a line for `sh`, several an argument vector.
     pub argv: &'a [String],
     /// `$TERM` of the terminal that it gets.
     pub term: Option<&'a str>,

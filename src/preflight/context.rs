@@ -18,7 +18,7 @@ pub(crate) struct CheckContext<'a> {
     pub job: &'a Job,
     /// Those that answered, in node-rank order.
     pub hosts: Vec<CheckedHost<'a>>,
-    /// The address that ranks use for each host of the inventory; empty where it cannot be told.
+    /// The address that ranks use for each host of the inventory; empty if it is unknown.
     pub fabric_addresses: Vec<String>,
     /// Whether a launch follows, which clears away what is there.
     pub before_launch: bool,
@@ -33,7 +33,7 @@ pub(crate) struct CheckedHost<'a> {
     pub job_host: &'a JobHost,
     pub facts: &'a HostFacts,
     pub probe_output: &'a ProbeOutput,
-    /// The address that ranks use; `None`: it cannot be told.
+    /// The address that ranks use; `None`: unknown.
     pub fabric_address: Option<&'a str>,
     /// Whether a run of this name is live on it.
     pub has_live_run: bool,

@@ -1,4 +1,4 @@
-//! Preflight: one check a file. A check says what it must be told by the hosts (`probe`), and judges the answers of all hosts at once.
+//! Preflight: one check a file. A check names the probes it needs and judges the answers of all hosts at once.
 //!
 //! Pure: nothing here asks a host. A check changes nothing on a host either: what is asked is read-only, but for files that are made and
 //! removed at once where it is tried whether something can be written.

@@ -26,7 +26,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     )
 }
 
-/// Compares something of each mount between the hosts that have it; the first that differs is told.
+/// Compares something of each mount between the hosts that have it; the first that differs is reported.
 pub(crate) fn compare_mounts(
     context: &CheckContext<'_>,
     wanted: impl Fn(&Mount) -> bool,

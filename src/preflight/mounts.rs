@@ -43,7 +43,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     })
 }
 
-/// What a host told of its n-th mount or path.
+/// What a host reports about its n-th mount or path.
 pub(crate) fn probed_file_value<'a>(host: &CheckedHost<'a>, at: usize, what: &str) -> Option<&'a str> {
     let head = format!("{at} {what} ");
     host.probe_output.values("file").iter().find_map(|line| line.strip_prefix(&head))

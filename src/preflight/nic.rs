@@ -1,4 +1,4 @@
-//! `nic`: the card by which ranks talk.
+//! `nic`: the network interface that ranks use.
 
 use super::context::CheckContext;
 use super::probe::Probe;

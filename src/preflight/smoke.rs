@@ -93,7 +93,7 @@ enum SmokeStage {
     Done,
 }
 
-/// What one rank told.
+/// What one rank reported.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SmokeRankLog {
     /// The index of its host.
@@ -189,7 +189,7 @@ pub(crate) struct SmokeContext<'a> {
     pub failure_reason: &'a str,
 }
 
-/// A cell for each host, from what every rank told, in the order of the ranks.
+/// A cell for each host, from the reports of every rank, in the order of the ranks.
 pub(crate) fn evaluate_smoke(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
     if ranks.iter().any(|rank| rank.skip_reason.is_some()) {
         return missing_dependency_results(context, ranks);

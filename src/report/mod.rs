@@ -1,6 +1,6 @@
 //! Faces without a screen of their own: lines, bars, JSON, the journal, log files, the recap. All are consumers of one stream of events.
 //!
-//! A face that fails is left out and the others are told; only the log files answer for themselves, since the hosts wait for them.
+//! A sink that fails is dropped and the others get a notice; only failures of the log files are returned, since the hosts wait for them.
 
 mod disk_reserve;
 pub(crate) mod finding;
@@ -69,7 +69,7 @@ pub trait ReportSink: Send {
     fn finish(&mut self, state: &RunState) -> io::Result<()>;
 }
 
-/// Folds the stream and hands it to every face: log files and journal first, then the state, then the sinks.
+/// Folds the stream and hands it to every sink: log files and journal first, then the state, then the sinks.
 pub struct Reporter {
     state: RunState,
     evidence: Evidence,
@@ -86,7 +86,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// With these faces; `cleaner` knows what must not be written down.
+    /// With these sinks; `sanitizer` masks secrets and cleans foreign text.
     pub fn new(sanitizer: Sanitizer, sinks: Vec<Box<dyn ReportSink>>) -> Self {
         Reporter {
             state: RunState::new(),
@@ -125,10 +125,10 @@ impl Reporter {
         crate::diagnose::diagnose_run(&self.evidence, &self.state)
     }
 
-    /// Keeps the run in this folder from now on, and what was told before. `record`: the hosts of the run's record in node-rank order.
+    /// Keeps the run in this directory from now on, and the events until now. `record`: the hosts of the run's record in node-rank order.
     ///
     /// # Errors
-    /// When the log folder cannot be opened. A journal that cannot be written is told as a notice.
+    /// When the log folder cannot be opened. A journal that cannot be written is reported as a notice.
     pub fn set_run_dir(&mut self, dir: RunDir, record: &[String]) -> Result<(), LogStoreError> {
         // Another run follows: how the one before ended is known now.
         if self.run_dir.as_ref().is_some_and(|before| *before != dir) {
@@ -188,7 +188,7 @@ impl Reporter {
         self.logs.as_mut().ok_or(LogStoreError::NoRunDir)?.sync()
     }
 
-    /// Whether the disk has room for logs, as far as that can be told without writing any.
+    /// Whether the disk has room for logs, as far as that is known without writing any.
     pub fn has_disk_space(&mut self) -> bool {
         self.logs.as_mut().is_none_or(LogStore::has_disk_space)
     }
@@ -196,7 +196,7 @@ impl Reporter {
     /// Takes an event. `Ok` for a log event means that its bytes are in the file.
     ///
     /// # Errors
-    /// When log bytes could not be written: then nobody was told of them, and they are wanted again.
+    /// When log bytes could not be written: then no sink got them, and they are requested again.
     pub fn handle_event(&mut self, event: &Event) -> Result<(), LogStoreError> {
         let stored = self.store_log(event);
         self.warn_disk_state(event, &stored);
@@ -263,7 +263,7 @@ impl Reporter {
         });
     }
 
-    /// Ends all faces and writes the report. What could not be written is returned as text.
+    /// Ends all sinks and writes the report. What could not be written is returned as text.
     pub fn finish(&mut self) -> Vec<String> {
         let state = &self.state;
         for sink in &mut self.sinks {
@@ -301,7 +301,7 @@ impl Reporter {
         }
     }
 
-    /// A disk that takes no more log bytes is told once, and once more when it does again.
+    /// A disk that takes no more log bytes is reported once, and once more when it does again.
     fn warn_disk_state(&mut self, event: &Event, stored: &Result<Option<PathBuf>, LogStoreError>) {
         let log = matches!(event.kind, EventKind::Log { .. });
         let warning = match stored {
@@ -328,7 +328,7 @@ impl Reporter {
         }
     }
 
-    /// A log that shrank is told once, however often it shrinks: a program may cut its log with every line.
+    /// A log that shrank is reported once, however often it shrinks: a program may cut its log with every line.
     fn warn_log_shrunk(&mut self, event: &Event, kept: &Path) {
         let EventKind::LogTruncated { host, file, size } = event.kind else { return };
         if !self.reported_shrunk.insert((host, file)) {

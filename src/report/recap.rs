@@ -214,7 +214,7 @@ impl RecapRenderer<'_> {
         lines
     }
 
-    /// `changed 1  ok 3`; changed is always told.
+    /// `changed 1  ok 3`; `changed` is always printed.
     fn task_counts(&self, counts: [usize; 5]) -> String {
         let labels = [("changed", Tone::Warn), ("ok", Tone::Ok), ("skipped", Tone::Dim), ("failed", Tone::Bad), ("unreachable", Tone::Bad)];
         let texts = labels.iter().zip(counts).filter(|((label, _), count)| *count > 0 || *label == "changed");

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::*;
 use crate::event::{LogFile, Outcome, RunInfo, RunOutcome};
 
-/// A face that remembers, and may break.
+/// A sink that records, and can fail.
 #[derive(Clone, Default)]
 struct RecordingSink {
     recorded: Arc<Mutex<Vec<String>>>,
@@ -103,7 +103,7 @@ fn full_disk_warns_once_and_pauses_copying() {
     let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(face.clone())]);
     reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
     reporter.handle_event(&run_started()).expect("taken");
-    // A folder in the file's place: it takes no bytes, whoever asks.
+    // A folder in the file's place: it takes no bytes, even from root.
     let place = state_dir.path().join("runs/r1/logs/node-0.log");
     std::fs::create_dir(&place).expect("made");
     let node = |seq| event(seq, EventKind::Log { host: 0, file: LogFile::Launcher, offset: 0, bytes: Bytes::from_static(b"x"), len: 1 });

@@ -1,6 +1,6 @@
-//! A face on a thread of its own, so that a stopped terminal or a slow pipe stops nothing else.
+//! A sink on a thread of its own, so that a stopped terminal or a slow pipe stops nothing else.
 //!
-//! Log bytes and GPU values are left out while too much waits, and a notice tells how much; all else is kept.
+//! Log bytes and samples are dropped while the queue is full, and a notice says how many bytes; all else is kept.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,13 +14,13 @@ use crate::state::RunState;
 
 use super::ReportSink;
 
-/// Chatter is left out beyond this many waiting bytes.
+/// Logs and samples are dropped beyond this many queued bytes.
 const LOG_QUEUE_LIMIT: usize = 16 << 20;
-/// Everything is left out beyond this.
+/// Every event is dropped beyond this.
 const QUEUE_LIMIT: usize = 128 << 20;
-/// What an event weighs beside its bytes.
+/// What an event counts beside its log bytes.
 const EVENT_OVERHEAD: usize = 512;
-/// How long the end waits for a face that does not move.
+/// How long `finish` waits for a sink that does not advance.
 pub(crate) const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 enum SinkMessage {
@@ -41,7 +41,7 @@ struct SinkQueue {
 
 type SharedQueue = (Mutex<SinkQueue>, Condvar);
 
-/// A face behind a queue.
+/// A sink behind a queue.
 pub(crate) struct ThreadedSink {
     queue: Arc<SharedQueue>,
     thread: Option<JoinHandle<()>>,
@@ -49,14 +49,14 @@ pub(crate) struct ThreadedSink {
 }
 
 impl ThreadedSink {
-    /// Puts `face` on a thread of its own; `state` is what it knows already.
+    /// Runs `sink` on a thread of its own; `state` is the state so far.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// If the thread cannot be started.
     pub(crate) fn new(sink: impl ReportSink + 'static, state: RunState, timeout: Duration) -> io::Result<Self> {
         let shared = Arc::new((Mutex::new(SinkQueue::default()), Condvar::new()));
         let worker_queue = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("face".to_owned()).spawn(move || run_sink(&worker_queue, sink, state))?;
+        let thread = std::thread::Builder::new().name("sink".to_owned()).spawn(move || run_sink(&worker_queue, sink, state))?;
         Ok(ThreadedSink { queue: shared, thread: Some(thread), finish_timeout: timeout })
     }
 
@@ -169,7 +169,7 @@ impl ReportSink for ThreadedSink {
 }
 
 impl Drop for ThreadedSink {
-    /// A face that was left out, or never finished, ends by itself.
+    /// The thread of a sink that was dropped, or never finished, ends by itself.
     fn drop(&mut self) {
         self.lock_queue().closed = true;
         self.queue.1.notify_all();

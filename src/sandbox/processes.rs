@@ -155,7 +155,7 @@ pub(super) fn kill_marked(marker: &str, within: Duration) -> Vec<i32> {
 /// For so long a process must look like a rank before it is taken for one.
 const RANK_RECHECK_DELAY: Duration = Duration::from_millis(50);
 
-/// Kills the rank that a fault names, as the kernel does when memory is short; whether there was one now. Who is told no tries again.
+/// Kills the rank that a fault names, as the kernel does when memory is short; returns whether there was one; the caller tries again if not.
 pub(super) fn oom_kill_rank(marker: &str, fault: &OomKill) -> bool {
     oom_kill_rank_after(marker, fault, || std::thread::sleep(RANK_RECHECK_DELAY))
 }

@@ -153,10 +153,10 @@ impl Action {
         }
     }
 
-    /// What a connection means; an error: it cannot be told.
+    /// What a connection means; an error: unknown.
     ///
     /// # Errors
-    /// Why it cannot be told.
+    /// Why it is unknown.
     pub fn judge_connection(&self, found: &TcpReachability) -> Result<ActionResult, String> {
         match self {
             Action::ReachMaster(a) => a.judge(found),

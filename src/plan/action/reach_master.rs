@@ -21,7 +21,7 @@ impl ReachMaster {
         Execution::Connect { address: self.address.clone(), port: self.port, timeout: CONNECT_TIMEOUT * 2 }
     }
 
-    /// What the connection says; an error: it cannot be told. Before the launch nothing listens there.
+    /// What the connection shows; an error: unknown. Before the launch nothing listens there.
     pub(super) fn judge(&self, found: &TcpReachability) -> Result<ActionResult, String> {
         let to = format!("{}:{}", self.address, self.port);
         let failed = |why: &str| Ok(ActionResult::failed(format!("{to} is unreachable: {why}"), master_port_hint(self.port, "the master")));

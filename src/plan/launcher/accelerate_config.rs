@@ -11,7 +11,7 @@ pub struct AccelerateConfig {
 
 impl AccelerateConfig {
     /// What a config file says that the inventory says otherwise: key, its value, ours. Keys of a file that the command line overrides are
-    /// told all the same: whoever reads the file would be misled.
+    /// written all the same: a person who reads the file would be misled.
     pub fn find_contradictions(&self, described: &[(String, String)]) -> Vec<(String, String, String)> {
         let mut found = Vec::new();
         for (key, value) in described {

@@ -1,4 +1,4 @@
-//! What each launcher is told: one launcher a file, with its flags, the workers' command, what its environment means, what its exit status
+//! The command line of each launcher, one launcher a file, with its flags, the workers' command, what its environment means, what its exit status
 //! means and how it is stopped.
 //!
 //! A launcher's own flags are built here and typed nowhere else. Every launcher but `processes` starts its workers as `/bin/sh <run

@@ -1,8 +1,8 @@
-//! processes: one process a GPU, each told about the gang as torch and JAX expect it, started by `assets/processes.sh`.
+//! processes: one process a GPU, each with the variables that torch and JAX expect, started by `assets/processes.sh`.
 //!
 //! `WORLD_SIZE` counts processes. JAX reads the coordinator from its environment, but neither the number of processes nor their ids: a program
 //! passes `WORLD_SIZE` and `RANK` (or `JAX_NUM_PROCESSES`, `JAX_PROCESS_ID`) to `jax.distributed.initialize` (jax/_src/distributed.py). The
-//! coordinator binds `[::]` by default, which fails where IPv6 is off. Each process is told its own device, so that four of them on a host do
+//! coordinator binds `[::]` by default, which fails where IPv6 is off. Each process gets its own device, so that four of them on a host do
 //! not all take every GPU.
 //!
 //! Gate: rank 0 listens on the master's port when it reaches its `init_process_group` or `initialize`, after its imports. Exit status: that of
@@ -74,7 +74,7 @@ fn prefix_python(builder: &LaunchSpecBuilder<'_>, argv: Vec<String>) -> Vec<Stri
     argv
 }
 
-/// The script that an interpreter is given, where that can be told.
+/// The script that an interpreter is given, if that is known.
 fn find_entry_script(command: &[String]) -> Option<String> {
     let program = command.first()?.rsplit('/').next()?;
     let words = command.get(1..)?.iter().find(|word| *word != "-u")?;

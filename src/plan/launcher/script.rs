@@ -1,4 +1,4 @@
-//! script: one process a host, told about the gang as guides 001 and 002 do: `RANK` is the node rank and `WORLD_SIZE` the number of hosts.
+//! script: one process a host, with the variables of guides 001 and 002: `RANK` is the node rank and `WORLD_SIZE` the number of hosts.
 //!
 //! What the script starts is its own; the run's one rank a host is the script. Gate: its process runs, since only the script knows whether
 //! and when a port opens. Exit status: the script's. Stop: `reap` sends TERM to every process of the run, the script's children too.

@@ -82,7 +82,7 @@ pub(crate) fn nvidia_smi_command() -> RemoteCommand {
     RemoteCommand::from_script("read nvidia-smi", script, Duration::from_secs(20)).with_output_limit(64 << 10)
 }
 
-/// What a stream told.
+/// What a stream reported.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum MetricsEvent {
     /// A round of GPU values.

@@ -138,7 +138,7 @@ pub enum LogFrame {
         /// Whether these are the frame's last bytes: now it is acknowledged.
         ends_frame: bool,
     },
-    /// A wrapper was recorded; the second on the host's clock, 0 where it is not told.
+    /// A wrapper was recorded; the second on the host's clock, 0 if it is not reported.
     Started(LogFile, f64),
     /// A wrapper ended, and its log was sent to the end; the second on the host's clock.
     Ended(LogFile, Exit, f64),

@@ -23,7 +23,7 @@ pub(crate) struct ListedGpu {
     /// Its index on the host.
     pub index: u32,
     pub name: String,
-    /// `GPU-…`; empty where it was not told.
+    /// `GPU-…`; empty if it is not reported.
     pub uuid: String,
     /// How many MIG devices it is cut into.
     pub mig_devices: u32,

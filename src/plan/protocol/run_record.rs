@@ -97,7 +97,7 @@ const MAX_HOSTS: usize = 4096;
 const MAX_RANKS: usize = 65536;
 
 impl RunRecord {
-    /// Reads a record as a host told it, of the run that is current there. It passes the grammar of an inventory: what a host says may become
+    /// Reads the record of the current run as the host sent it. It passes the grammar of an inventory: what a host says may become
     /// the address of a connection or a word of a command.
     ///
     /// # Errors

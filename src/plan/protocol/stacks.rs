@@ -24,14 +24,14 @@ pub(crate) struct RankStack {
     pub restart: u32,
     /// Its process, as it is numbered where it runs.
     pub pid: u32,
-    /// Who told: `py-spy`, `gdb`, `kernel`; `ended`: it has none any more.
+    /// The source: `py-spy`, `gdb`, `kernel`; `ended`: it has none any more.
     pub source: String,
     pub command_line: String,
     /// The kernel's state of its main thread, and where that waits in the kernel.
     pub kernel_state: String,
     /// Its threads: how many have the same name.
     pub threads: Vec<String>,
-    /// All its stacks, as they were told.
+    /// All its stacks, as they were sent.
     pub stack_lines: Vec<String>,
     /// Whether it handles SIGUSR1.
     pub handles_usr1: bool,
@@ -129,7 +129,7 @@ fn gdb_frames(lines: &[String]) -> Vec<String> {
     let mut main = false;
     for line in lines {
         if line.starts_with("Thread ") {
-            // The main thread is told first, and once more among all.
+            // The main thread comes first, and once more among all.
             main = frames.is_empty() && line.starts_with("Thread 1 ");
         } else if let (true, Some(frame)) = (main, line.strip_prefix('#')) {
             let words = frame.split_once(' ').map_or(frame, |(_, rest)| rest).trim();
@@ -152,7 +152,7 @@ pub(crate) struct StackGroup {
     pub source: String,
     /// The frames, the innermost first.
     pub frames: Vec<String>,
-    /// Indexes of hosts and what each rank told, by rank.
+    /// Host index and stack of each rank, by rank.
     pub members: Vec<(usize, RankStack)>,
 }
 
