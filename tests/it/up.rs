@@ -35,6 +35,28 @@ async fn successful_run_leaves_nothing() {
     fixture.assert_clean_and_stop().await;
 }
 
+/// With `ready_when` a run is ready when a rank has written that line, not when every rank runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_is_ready_when_a_line_says_so() {
+    let fixture = SandboxFixture::with_hosts(2).await;
+    fixture
+        .set_payload_setup("if [ \"$RANK\" = 0 ]; then until [ -e \"$BENCH/load\" ]; do sleep 0.1; done; echo \"model loaded by 2\"; fi");
+    let job = JobSpec { launch: "ready_when: 'loaded by {{ world_size }}$'\n".to_owned(), ..JobSpec::default() };
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("ready", &job));
+    let mut up = laptop.start(&["up", path_str(&file), "--progress", "plain"]);
+    up.wait_for_output("rank 0 of 2 on gpu01").await;
+    let count = |is: fn(&EventKind) -> bool| laptop.journal_kinds().iter().filter(|kind| is(kind)).count();
+    let is_ready = || count(|kind| matches!(kind, EventKind::Ready)) > 0;
+    let all_started = || count(|kind| matches!(kind, EventKind::RankStarted { .. })) == 2;
+    wait_until("both ranks run", async || all_started().then_some(())).await;
+    assert!(!is_ready(), "every rank runs, and none has loaded its model");
+    std::fs::write(fixture.control_dir().join("load"), "").expect("written");
+    wait_until("the run is ready", async || is_ready().then_some(())).await;
+    fixture.end_ranks(None, 0);
+    up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK");
+    fixture.assert_clean_and_stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_match_to_the_last_byte() {
     let fixture = SandboxFixture::with_hosts(1).await;
