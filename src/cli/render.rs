@@ -10,6 +10,7 @@ use crate::cli::open_session::LoadMode;
 use crate::cli::plan::{PlanInputs, load_with_facts};
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::Outcome;
+use crate::cli::launch::require_launch;
 use crate::lifecycle::launch_request::new_run_id;
 use crate::lifecycle::plan_preview::{PlanPreview, build_plan};
 use crate::plan::render;
@@ -28,6 +29,7 @@ async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcom
     let now = jiff::Zoned::now();
     let run = new_run_id(&now);
     let PlanPreview { job, plan, .. } = build_plan(inventory, facts, &run, &now.strftime("%Y%m%d%H%M%S").to_string())?;
+    require_launch(&job)?;
     let advice = build_advice(&args.common, base, &inventory.hosts);
     let scripts = render::render_scripts(&plan, &job, &|host| advice.ssh_args(host));
     let placeholders = render::find_placeholders(&scripts);

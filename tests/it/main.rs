@@ -21,6 +21,7 @@ mod many_hosts;
 mod mid_run_faults;
 mod output_streams;
 mod prepare;
+mod prepare_attach;
 mod query_commands;
 mod registry_login;
 mod reordered_hosts;
