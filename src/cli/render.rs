@@ -5,12 +5,12 @@ use std::path::Path;
 
 use crate::cli::args::RenderArgs;
 use crate::cli::exit::CliError;
+use crate::cli::launch::require_launch;
 use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr, write_in_thread};
 use crate::cli::open_session::LoadMode;
 use crate::cli::plan::{PlanInputs, load_with_facts};
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::Outcome;
-use crate::cli::launch::require_launch;
 use crate::lifecycle::launch_request::new_run_id;
 use crate::lifecycle::plan_preview::{PlanPreview, build_plan};
 use crate::plan::render;

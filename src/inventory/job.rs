@@ -52,7 +52,18 @@ pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: 
     let log_max = super::log_settings::parse_max_log_bytes(&scope, errors);
     errors.problems.extend(scope.take_problems());
     let has_launch = block.is_some();
-    Some(Job { has_launch, nproc_per_node, hosts, secret_names: secrets, tasks, launch, teardown, checks, on_failure, max_log_bytes: log_max })
+    Some(Job {
+        has_launch,
+        nproc_per_node,
+        hosts,
+        secret_names: secrets,
+        tasks,
+        launch,
+        teardown,
+        checks,
+        on_failure,
+        max_log_bytes: log_max,
+    })
 }
 
 /// Evaluates every variable, also those that nothing uses.
@@ -81,10 +92,8 @@ fn build_job_host(evaluator: &Evaluator<'_>, block: Option<&YamlNode>, host: usi
         container,
         workdir,
         nproc: evaluator.nproc_on_host(host),
-        command: block.map_or_else(
-            || LaunchCommand::Argv(Vec::new()),
-            |block| launch::parse_launch_command(evaluator, block, host, errors),
-        ),
+        command: block
+            .map_or_else(|| LaunchCommand::Argv(Vec::new()), |block| launch::parse_launch_command(evaluator, block, host, errors)),
     }
 }
 

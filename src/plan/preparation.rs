@@ -99,13 +99,7 @@ mod tests {
     #[test]
     fn lock_without_a_heartbeat_is_not_held() {
         let locked = |heartbeat_age, laptop: &str| HostFacts {
-            lock: Some(LockRecord {
-                token: "t".to_owned(),
-                owner: "li@a".to_owned(),
-                laptop_id: laptop.to_owned(),
-                pid: 7,
-                heartbeat_age,
-            }),
+            lock: Some(LockRecord { token: "t".to_owned(), owner: "li@a".to_owned(), laptop_id: laptop.to_owned(), pid: 7, heartbeat_age }),
             ..HostFacts::default()
         };
         let is_held = |facts: HostFacts| is_lock_held(&[HostFacts::default(), facts], "here", |_| false);

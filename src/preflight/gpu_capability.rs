@@ -19,12 +19,11 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 const ARCH_LIST: &str = "TORCH_CUDA_ARCH_LIST";
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    let compared = context.compare_hosts(Level::Warn, "compile kernels for all of them (TORCH_CUDA_ARCH_LIST)", |host| {
-        match gpu_skip_result(host) {
+    let compared =
+        context.compare_hosts(Level::Warn, "compile kernels for all of them (TORCH_CUDA_ARCH_LIST)", |host| match gpu_skip_result(host) {
             Some(cell) => Err(cell),
             None => gpu_field(host, "compute_cap"),
-        }
-    });
+        });
     let lists = arch_lists(context);
     context.hosts.iter().zip(compared).map(|(host, cell)| missing_architecture(host, &lists).unwrap_or(cell)).collect()
 }
@@ -44,9 +43,9 @@ fn missing_architecture(host: &CheckedHost<'_>, lists: &[(&str, &str)]) -> Optio
     }
     let rows = host.probe_output.gpu_rows();
     let capabilities = rows.iter().filter_map(|row| row.get("compute_cap").copied());
-    let (capability, (task, list)) = capabilities.flat_map(|capability| lists.iter().map(move |list| (capability, *list))).find(
-        |(capability, (_, list))| parse_version(capability).is_some_and(|capability| !is_covered(list, capability)),
-    )?;
+    let (capability, (task, list)) = capabilities
+        .flat_map(|capability| lists.iter().map(move |list| (capability, *list)))
+        .find(|(capability, (_, list))| parse_version(capability).is_some_and(|capability| !is_covered(list, capability)))?;
     let message = format!("the GPUs need {capability}, and task `{task}` compiles for {list} ({ARCH_LIST})");
     Some(CheckResult::new(Level::Warn, message, format!("add {capability} to {ARCH_LIST} of the task, or end the list with +PTX")))
 }

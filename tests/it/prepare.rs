@@ -201,7 +201,7 @@ async fn task_outlives_a_killed_laptop() {
         again.wait_for_output("are running: waiting for them").await;
         std::fs::write(fixture.control_dir().join("finish"), "").expect("written");
         let attached = attach.wait_for_exit().await;
-        attached.assert_exit_code(0).assert_contains("rank 1 got <>");
+        attached.assert_exit_code(0).assert_contains("rank 0 got <>");
         again.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("wait: changed gpu[01-02]");
         assert_eq!(count_lines(&fixture, "starts"), 4, "once a run");
         assert_eq!(other.read_log(&task_log("gpu02", 1)), b"waiting on gpu02\nfinished\n");

@@ -22,22 +22,24 @@ async fn wait_for_first_task(fixture: &SandboxFixture) {
 async fn attach_follows_every_task_and_the_launch() {
     for in_container in [true, false] {
         let fixture = SandboxFixture::with_hosts(2).await;
-        let (laptop, other) = (fixture.new_laptop("laptop"), fixture.new_laptop("other"));
+        let [laptop, other, third] = ["laptop", "other", "third"].map(|name| fixture.new_laptop(name));
         let file = fixture.write_inventory("row", &job_with_tasks(&fixture, in_container, TWO_STEPS));
         let up = laptop.start(&["up", path_str(&file)]);
         wait_for_first_task(&fixture).await;
         let mut attach = other.start(&["attach", path_str(&file), "--progress", "plain"]);
-        let mut second = laptop.start(&["up", path_str(&file), "--progress", "plain"]);
+        let mut second = third.start(&["up", path_str(&file), "--progress", "plain"]);
         attach.wait_for_output("first on gpu02").await;
         second.wait_for_output("first on gpu02").await;
         allow(&fixture, "go1");
         attach.wait_for_output("last on gpu02").await;
         second.wait_for_output("last on gpu02").await;
+        // It only waits: it leaves the tasks running.
+        second.send_signal("INT");
+        second.wait_for_exit().await.assert_exit_code(130);
         allow(&fixture, "go2");
-        attach.wait_for_exit().await.assert_exit_code(0).assert_contains("quick on gpu01").assert_contains("rank 1 got <>");
+        attach.wait_for_exit().await.assert_exit_code(0).assert_contains("quick on gpu01").assert_contains("rank 0 got <>");
         up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK");
         assert!(other.read_log(&task_log("gpu02", 2)).starts_with(b"quick on gpu02\n"), "a task that nobody saw running was fetched too");
-        second.wait_for_exit().await.assert_exit_code(0);
         laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
         fixture.assert_clean_and_stop().await;
     }

@@ -53,7 +53,9 @@ mod tests {
         ] {
             assert!(asked_for_input(log), "{log}");
         }
-        for log in ["", "error: no space left on device\n", "ERROR: No matching distribution found for x\n", "expected [y] / [n] in a config\n"] {
+        for log in
+            ["", "error: no space left on device\n", "ERROR: No matching distribution found for x\n", "expected [y] / [n] in a config\n"]
+        {
             assert!(!asked_for_input(log), "{log}");
         }
         let earlier = format!("Proceed? [y/N]\n{}", "compiling\n".repeat(20));
