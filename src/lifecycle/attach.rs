@@ -71,7 +71,11 @@ async fn find_target(session: &mut Session, signals: &mut StopController) -> Res
             continue;
         }
         // The command that launches is between two steps: some launchers run, or it clears the previous run.
-        let unfinished = matches!(existing, ExistingRun::Partial { .. } | ExistingRun::NoRun);
+        let unfinished = match existing {
+            ExistingRun::Partial { .. } | ExistingRun::NoRun => true,
+            ExistingRun::Ended { .. } => ended_tasks_ok(&known).is_some(),
+            ExistingRun::Live { .. } | ExistingRun::Preparing { .. } => false,
+        };
         if followed_tasks && unfinished && is_driver_alive(session, &known) {
             match pause(signals).await {
                 None => continue,

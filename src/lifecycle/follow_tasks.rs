@@ -96,6 +96,8 @@ pub(crate) async fn follow_tasks(
         }
         match preparation_progress(&facts, run) {
             PreparationProgress::Running => {}
+            // A command that is removing the run takes its files one by one: a status may be gone before its pid.
+            PreparationProgress::Failed if is_driver_alive(session, &facts) => {}
             PreparationProgress::Failed => return Ok(TasksEnd::Ended { ok: false }),
             PreparationProgress::Replaced | PreparationProgress::Removed => return Ok(TasksEnd::Replaced),
             PreparationProgress::Between { remaining, launch_follows: false } if remaining.is_empty() => {
