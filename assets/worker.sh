@@ -1,7 +1,9 @@
 #!/bin/sh
 # One worker process: its own log, pid and exit status, whichever launcher started it. Started as `sh <host>.in/<run>/worker` with RANK in the
 # environment; the command is in worker.argv, byte for byte. Ends the way the command ended, by the same signal where it was one.
-R=${0%/*} F=${0%/*/*}
+# What the command is given: this shell's own variables may have the name of one that is exported. No variable of a user is named orch_ or ORCH_.
+orch_env=$(export -p)
+R=${0%/*} F=${0%/*/*} waited=''
 F=${F%.in}.out/${R##*/}.
 # shellcheck source=assets/lib.sh
 . "$R/lib"
@@ -21,7 +23,7 @@ record "$base"
 told=
 trap 'told=1; kill -TERM "$child" 2>/dev/null' TERM
 trap 'told=1; kill -INT "$child" 2>/dev/null' INT
-"$@" & child=$!
+(eval "$orch_env" && exec "$@") & child=$!
 rc=0
 while :; do
   told=

@@ -15,6 +15,8 @@ mod postmortem;
 mod run_end_detection;
 #[path = "hostside/transfer.rs"]
 mod transfer;
+#[path = "hostside/worker_environment.rs"]
+mod worker_environment;
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

@@ -80,7 +80,7 @@ pub(crate) struct UpArgs {
     /// Print what would be done and change nothing
     #[arg(long, visible_alias = "check")]
     pub dry_run: bool,
-    /// Show every difference from the live run
+    /// Show every difference from the live run, and what changed in the tasks since they last ran
     #[arg(long)]
     pub diff: bool,
     /// Which checks run before anything is changed
@@ -156,6 +156,9 @@ pub(crate) struct PrepareArgs {
     /// Print what would be done and change nothing
     #[arg(long, visible_alias = "check")]
     pub dry_run: bool,
+    /// Show what changed in the tasks since they last ran
+    #[arg(long)]
+    pub diff: bool,
     /// Which checks run before anything is changed
     #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
     pub preflight: PreflightLevel,

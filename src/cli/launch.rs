@@ -62,6 +62,9 @@ fn build_request(
     inventory: &Inventory,
 ) -> Result<(LaunchRequest, Option<WorkflowError>), CliError> {
     let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
+    if !args.tasks_only {
+        require_launch(&draft)?;
+    }
     let selection = args.tasks.selection();
     if select_tasks(&selection, &draft.tasks)?.is_empty() && args.tasks_only {
         let why = if draft.tasks.is_empty() { "the inventory has no `prepare` tasks" } else { "no task is left by --tags and --skip-tags" };
@@ -96,6 +99,16 @@ fn build_request(
         stay_open: args.intro_text.is_some(),
     };
     Ok((request, launch_error))
+}
+
+/// # Errors
+/// The inventory has tasks alone.
+pub(super) fn require_launch(job: &Job) -> Result<(), CliError> {
+    if job.has_launch {
+        return Ok(());
+    }
+    let help = "add what to run: launch: { command: [train.py] }; `orchestrate prepare` runs the tasks alone";
+    Err(CliError::Usage(format!("the inventory has no `launch`: there is nothing to start after its tasks\n    help: {help}")))
 }
 
 /// The environment variables that hold the registry passwords of a job.

@@ -10,6 +10,7 @@ pub(crate) async fn run(args: &PrepareArgs) -> Result<Outcome, CliError> {
         tasks_only: true,
         recreate: args.recreate,
         dry_run: args.dry_run,
+        diff: args.diff,
         preflight: args.preflight,
         lock_wait: args.lock_wait,
         ..UpArgs::with_common(args.common.clone())

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::cli::args::RenderArgs;
 use crate::cli::exit::CliError;
+use crate::cli::launch::require_launch;
 use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr, write_in_thread};
 use crate::cli::open_session::LoadMode;
 use crate::cli::plan::{PlanInputs, load_with_facts};
@@ -28,6 +29,7 @@ async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcom
     let now = jiff::Zoned::now();
     let run = new_run_id(&now);
     let PlanPreview { job, plan, .. } = build_plan(inventory, facts, &run, &now.strftime("%Y%m%d%H%M%S").to_string())?;
+    require_launch(&job)?;
     let advice = build_advice(&args.common, base, &inventory.hosts);
     let scripts = render::render_scripts(&plan, &job, &|host| advice.ssh_args(host));
     let placeholders = render::find_placeholders(&scripts);

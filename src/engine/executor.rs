@@ -295,7 +295,7 @@ async fn run_with_retries(connection: &Arc<HostConnection>, step: &PlanStep, off
         let ended = run_step_once(connection, step, offsets, hosts).await;
         let StepResult::Unreachable(error) = &ended else { return ended };
         // A task goes on meanwhile: its end is waited for as long as the network is away.
-        let waits = matches!(step.action, Action::WaitForTasks(_));
+        let waits = matches!(step.action, Action::WaitForTask(_));
         if !error.is_retryable() || tries >= MAX_TRIES && !waits || matches!(error, RemoteError::Timeout { .. }) {
             return ended;
         }

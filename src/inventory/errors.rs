@@ -225,14 +225,22 @@ pub(super) fn validate_variable_name(name: &str) -> Result<(), (String, String)>
         let message = format!("`{}` is not a variable name", shorten(name));
         return Err((message, "use letters, digits and _, not beginning with a digit".to_owned()));
     }
-    if RESERVED_VARIABLES.contains(&name) || ["TORCHELASTIC_", "ORCH_", "PET_"].iter().any(|prefix| name.starts_with(prefix)) {
+    // Wrappers on the hosts name their own variables orch_.
+    let reserved_prefix = ["TORCHELASTIC_", "ORCH_", "PET_", "orch_"].iter().any(|prefix| name.starts_with(prefix));
+    if RESERVED_VARIABLES.contains(&name) || reserved_prefix {
         let hint = match name {
             "MASTER_PORT" => "set launch.master_port",
             "MASTER_ADDR" => "set master, and fabric_address of that host",
             "NPROC_PER_NODE" | "GPUS_PER_NODE" => "set launch.nproc_per_node",
+            _ if name.starts_with("orch_") => "rename it: names that begin with orch_ are for orchestrate's own scripts",
             _ => "remove it: every rank gets the right value",
         };
-        return Err((format!("orchestrate sets `{name}` for each rank"), hint.to_owned()));
+        let message = if name.starts_with("orch_") {
+            format!("`{name}` is a reserved name")
+        } else {
+            format!("orchestrate sets `{name}` for each rank")
+        };
+        return Err((message, hint.to_owned()));
     }
     Ok(())
 }
@@ -313,7 +321,7 @@ mod tests {
 
     #[test]
     fn reserved_variables_are_rejected() {
-        for name in ["RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "ORCH_RUN_ID", "1A", "A-B", "", "A=B", "Ä"] {
+        for name in ["RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "ORCH_RUN_ID", "orch_env", "1A", "A-B", "", "A=B", "Ä"] {
             assert!(validate_variable_name(name).is_err(), "{name}");
         }
         for name in ["NCCL_DEBUG", "_a", "RANKS", "ORCHESTRA"] {

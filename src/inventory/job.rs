@@ -22,14 +22,19 @@ pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: 
     };
     let scope = Evaluator::new(facts);
     evaluate_all_vars(&scope);
-    let Some(block) = read.tree.get("launch") else {
+    let block = read.tree.get("launch");
+    let has_tasks = read.tree.get("prepare").is_some_and(|list| !list.items().is_empty());
+    if block.is_none() && !has_tasks {
         errors.report(&read.tree.location.child("launch"), "`launch` is missing", "add what to run: launch: { command: [train.py] }");
         errors.problems.extend(scope.take_problems());
         return None;
-    };
+    }
     let hosts: Vec<JobHost> = (0..inventory.hosts.len()).map(|host| build_job_host(&scope, block, host, errors)).collect();
     let command = hosts.first().map_or_else(|| LaunchCommand::Argv(Vec::new()), |host| host.command.clone());
-    let launch = launch::parse_launch(&scope, block, command, errors);
+    let launch = match block {
+        Some(block) => launch::parse_launch(&scope, block, command, errors),
+        None => launch::no_launch(&scope),
+    };
     let secrets = read.tree.get("secrets").map(|node| hosts::parse_secrets(&scope.evaluate(node, None), errors)).unwrap_or_default();
     check_secrets_not_in_env(&read.tree, &read.host_nodes, &secrets, errors);
     let nproc_per_node = scope.nproc_per_node();
@@ -46,7 +51,19 @@ pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: 
     let tasks = super::prepare::parse_prepare(inventory, &scope, &hosts, errors);
     let log_max = super::log_settings::parse_max_log_bytes(&scope, errors);
     errors.problems.extend(scope.take_problems());
-    Some(Job { nproc_per_node, hosts, secret_names: secrets, tasks, launch, teardown, checks, on_failure, max_log_bytes: log_max })
+    let has_launch = block.is_some();
+    Some(Job {
+        has_launch,
+        nproc_per_node,
+        hosts,
+        secret_names: secrets,
+        tasks,
+        launch,
+        teardown,
+        checks,
+        on_failure,
+        max_log_bytes: log_max,
+    })
 }
 
 /// Evaluates every variable, also those that nothing uses.
@@ -58,7 +75,7 @@ fn evaluate_all_vars(evaluator: &Evaluator<'_>) {
     }
 }
 
-fn build_job_host(evaluator: &Evaluator<'_>, block: &YamlNode, host: usize, errors: &mut InventoryErrors) -> JobHost {
+fn build_job_host(evaluator: &Evaluator<'_>, block: Option<&YamlNode>, host: usize, errors: &mut InventoryErrors) -> JobHost {
     let facts = evaluator.inputs();
     let member = facts.host_nodes.get(host);
     let mut env = facts.tree.get("env").map(|node| errors.read_env(&evaluator.evaluate(node, Some(host)))).unwrap_or_default();
@@ -75,7 +92,8 @@ fn build_job_host(evaluator: &Evaluator<'_>, block: &YamlNode, host: usize, erro
         container,
         workdir,
         nproc: evaluator.nproc_on_host(host),
-        command: launch::parse_launch_command(evaluator, block, host, errors),
+        command: block
+            .map_or_else(|| LaunchCommand::Argv(Vec::new()), |block| launch::parse_launch_command(evaluator, block, host, errors)),
     }
 }
 

@@ -9,6 +9,8 @@ use super::task_settings::PrepareTask;
 /// The launch half: every value final.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
+    /// Whether there is a `launch`; without one the inventory has tasks alone.
+    pub has_launch: bool,
     /// Worker processes a host (for `script`: 1 process, but this many GPUs a host); `None` where they are not known, or differ.
     pub nproc_per_node: Option<u32>,
     /// Same order as [`Inventory::hosts`](super::Inventory::hosts).

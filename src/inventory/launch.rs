@@ -48,6 +48,26 @@ pub(super) fn parse_launch(
     }
 }
 
+/// What stands for a `launch` in an inventory of tasks alone: nothing is asked of an interpreter or a port.
+pub(super) fn no_launch(evaluator: &Evaluator<'_>) -> LaunchSettings {
+    LaunchSettings {
+        launcher: Launcher::Script,
+        master_port: evaluator.inputs().runtime.master_port,
+        command: LaunchCommand::Argv(Vec::new()),
+        launcher_args: Vec::new(),
+        setup: None,
+        python: "python3".to_owned(),
+        gpu_visibility: GpuVisibility::All,
+        max_restarts: 0,
+        min_nodes: None,
+        start: StartOrder::MasterFirst,
+        gate: StartGate::MasterStarted,
+        master_timeout: Duration::from_secs(300),
+        ready_pattern: None,
+        stop_grace: Duration::from_secs(60),
+    }
+}
+
 fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, errors: &mut InventoryErrors) -> Launcher {
     let words = ["torchrun", "accelerate", "deepspeed", "processes", "script"].map(|word| (word, word));
     let word = with.and_then(|node| errors.read_choice(node, &words)).unwrap_or("torchrun");

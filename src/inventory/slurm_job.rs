@@ -46,6 +46,10 @@ impl Inventory {
         let view = self.slurm_view();
         let known = view.slurm_values();
         let job = view.job(&known).map_err(readable)?;
+        if !job.has_launch {
+            let location = self.merged.tree.location.child("launch");
+            return Err(vec![location.problem("`launch` is missing", "add what to run: launch: { command: [train.py] }")]);
+        }
         let mut problems = Vec::new();
         SlurmChecks { inventory: self, settings, job: &job, problems: &mut problems }.run();
         if !problems.is_empty() {

@@ -7,34 +7,30 @@ use crate::event::Outcome;
 use crate::inventory::Teardown;
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
-use crate::lifecycle::follow_tasks::{TasksEnd, follow_tasks};
+use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks, is_driver_alive, pause};
 use crate::lifecycle::session::{Session, collect_facts};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::teardown::{EndPolicy, finish_run};
 use crate::plan::existing_run::{ExistingRun, classify_existing_run, ended_tasks_ok};
 use crate::plan::facts::HostFacts;
+use crate::plan::preparation::{PreparationProgress, preparation_progress};
 
 /// How long a teardown waits for another operator's lock.
 const LOCK_WAIT: Duration = Duration::from_secs(45);
+/// How many tasks that did not run are named.
+const MAX_NAMED_TASKS: usize = 3;
+
+/// What there is to attach to.
+enum AttachTarget {
+    Run { run_id: String, facts: Vec<Option<HostFacts>> },
+    Nothing(WorkflowEnd),
+}
 
 /// Follows the live run, or reports how it ended.
 pub(crate) async fn attach(session: &mut Session, signals: &mut StopController) -> Result<WorkflowEnd, WorkflowError> {
-    let (facts, outcome) = collect_facts(session, session.gather_facts(None).await);
-    let known: Vec<HostFacts> = facts.iter().flatten().cloned().collect();
-    let names = session.host_names();
-    let reached: Vec<String> = names.iter().zip(&facts).filter(|(_, f)| f.is_some()).map(|(n, _)| n.clone()).collect();
-    let run = match classify_existing_run(&known, &reached, &[]) {
-        ExistingRun::NoRun if outcome == Outcome::Ok => return Ok(WorkflowEnd::new(Outcome::Ok, "no run exists")),
-        ExistingRun::NoRun => return Ok(WorkflowEnd::new(outcome, "no run exists on the hosts that answered")),
-        ExistingRun::Preparing { run_id } => return attach_to_tasks(session, facts, &run_id, signals).await,
-        ExistingRun::Ended { .. } if ended_tasks_ok(&known).is_some() => {
-            return Ok(tasks_end(session, ended_tasks_ok(&known) == Some(true)));
-        }
-        ExistingRun::Live { run_id, .. } | ExistingRun::Ended { run_id } => run_id,
-        ExistingRun::Partial { reason } => {
-            session.notice(format!("partial gang: {reason}; `orchestrate down` removes it"), true);
-            known.iter().find_map(|f| f.current_run.clone()).unwrap_or_default()
-        }
+    let (run, facts) = match find_target(session, signals).await? {
+        AttachTarget::Run { run_id, facts } => (run_id, facts),
+        AttachTarget::Nothing(end) => return Ok(end),
     };
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
     let (follow_outcome, record) = follow_existing_run(session, &facts, &run, signals, FollowMode::MayStop).await?;
@@ -57,27 +53,85 @@ pub(crate) async fn attach(session: &mut Session, signals: &mut StopController) 
     Ok(WorkflowEnd { outcome, reason })
 }
 
-/// Follows tasks of `prepare`; no rank was started.
+/// Looks for a run with ranks. Tasks that another command runs are followed first, and the launch after them is waited for.
+async fn find_target(session: &mut Session, signals: &mut StopController) -> Result<AttachTarget, WorkflowError> {
+    let mut followed_tasks = false;
+    loop {
+        let (facts, outcome) = collect_facts(session, session.gather_facts(None).await);
+        let known: Vec<HostFacts> = facts.iter().flatten().cloned().collect();
+        let names = session.host_names();
+        let reached: Vec<String> = names.iter().zip(&facts).filter(|(_, f)| f.is_some()).map(|(n, _)| n.clone()).collect();
+        let existing = classify_existing_run(&known, &reached, &[]);
+        if let Some(run) = find_tasks_in_progress(session, &existing, &known) {
+            let all: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
+            if let Some(end) = attach_to_tasks(session, &all, &run, signals).await? {
+                return Ok(AttachTarget::Nothing(end));
+            }
+            followed_tasks = true;
+            continue;
+        }
+        // The command that launches is between two steps: some launchers run, or it clears the previous run.
+        let unfinished = match existing {
+            ExistingRun::Partial { .. } | ExistingRun::NoRun => true,
+            ExistingRun::Ended { .. } => ended_tasks_ok(&known).is_some(),
+            ExistingRun::Live { .. } | ExistingRun::Preparing { .. } => false,
+        };
+        if followed_tasks && unfinished && is_driver_alive(session, &known) {
+            match pause(signals).await {
+                None => continue,
+                Some(end) => return end_following(session, end, signals).await.map(AttachTarget::Nothing),
+            }
+        }
+        let nothing = |end| Ok(AttachTarget::Nothing(end));
+        let run_id = match existing {
+            ExistingRun::NoRun if outcome == Outcome::Ok => return nothing(WorkflowEnd::new(Outcome::Ok, "no run exists")),
+            ExistingRun::NoRun => return nothing(WorkflowEnd::new(outcome, "no run exists on the hosts that answered")),
+            ExistingRun::Ended { .. } if ended_tasks_ok(&known).is_some() => return nothing(describe_ended_tasks(session, &known)),
+            ExistingRun::Live { run_id, .. } | ExistingRun::Ended { run_id } | ExistingRun::Preparing { run_id } => run_id,
+            ExistingRun::Partial { reason } => {
+                session.notice(format!("partial gang: {reason}; `orchestrate down` removes it"), true);
+                known.iter().find_map(|f| f.current_run.clone()).unwrap_or_default()
+            }
+        };
+        return Ok(AttachTarget::Run { run_id, facts });
+    }
+}
+
+/// Follows tasks of `prepare`; `None`: something else is there now.
 async fn attach_to_tasks(
     session: &mut Session,
-    facts: Vec<Option<HostFacts>>,
+    facts: &[HostFacts],
     run: &str,
     signals: &mut StopController,
-) -> Result<WorkflowEnd, WorkflowError> {
-    let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
+) -> Result<Option<WorkflowEnd>, WorkflowError> {
     session.notice(format!("tasks of {run} are running: following them (Ctrl-C detaches)"), false);
-    let end = follow_tasks(session, &facts, run, signals).await?;
-    let left = "the tasks keep running".to_owned();
-    let (outcome, reason) = match (end, signals.first_signal()) {
+    match follow_tasks(session, facts, run, signals).await? {
+        TasksEnd::Replaced => Ok(None),
+        end => end_following(session, end, signals).await.map(Some),
+    }
+}
+
+async fn end_following(session: &mut Session, end: TasksEnd, signals: &StopController) -> Result<WorkflowEnd, WorkflowError> {
+    let left = "the tasks keep running";
+    match (end, signals.first_signal()) {
         (TasksEnd::Teardown, signal) => {
             let policy = EndPolicy { lock_wait: LOCK_WAIT, teardown: Teardown::Always, grace: Duration::from_secs(60) };
-            return finish_run(session, FollowOutcome::Teardown, policy, signal).await;
+            finish_run(session, FollowOutcome::Teardown, policy, signal).await
         }
-        (TasksEnd::Detached, Some(number)) => (Outcome::Signal(number), left),
-        (TasksEnd::Detached, None) => (Outcome::Detached, left),
-        (TasksEnd::Ended { ok }, _) => return Ok(tasks_end(session, ok)),
-    };
-    Ok(WorkflowEnd { outcome, reason })
+        (TasksEnd::Detached, Some(number)) => Ok(WorkflowEnd::new(Outcome::Signal(number), left)),
+        (TasksEnd::Detached | TasksEnd::Replaced, _) => Ok(WorkflowEnd::new(Outcome::Detached, left)),
+        (TasksEnd::Ended { ok }, _) => Ok(tasks_end(session, ok)),
+        (TasksEnd::Abandoned { remaining, launch_follows }, _) => Ok(abandoned_tasks_end(session, &remaining, launch_follows)),
+    }
+}
+
+/// How a run of tasks ended that nobody drives any more.
+fn describe_ended_tasks(session: &Session, facts: &[HostFacts]) -> WorkflowEnd {
+    let run = facts.iter().find_map(|facts| facts.current_run.clone()).unwrap_or_default();
+    match preparation_progress(facts, &run) {
+        PreparationProgress::Between { remaining, launch_follows } => abandoned_tasks_end(session, &remaining, launch_follows),
+        _ => tasks_end(session, ended_tasks_ok(facts) == Some(true)),
+    }
 }
 
 fn tasks_end(session: &Session, ok: bool) -> WorkflowEnd {
@@ -87,4 +141,19 @@ fn tasks_end(session: &Session, ok: bool) -> WorkflowEnd {
     } else {
         WorkflowEnd::new(Outcome::Failed, format!("a task failed and no rank was started; try again with `{next}`"))
     }
+}
+
+/// The command that ran the tasks has ended, or was killed, before the last one.
+fn abandoned_tasks_end(session: &Session, remaining: &[String], launch_follows: bool) -> WorkflowEnd {
+    if remaining.is_empty() {
+        return tasks_end(session, true);
+    }
+    let next = session.suggest_command(if launch_follows { "up" } else { "prepare" }, "");
+    let more = remaining.len().saturating_sub(MAX_NAMED_TASKS);
+    let mut names = remaining.iter().take(MAX_NAMED_TASKS).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        names.push_str(&format!(" and {more} more"));
+    }
+    let reason = format!("the command that ran the tasks has ended before its last task: {names} did not run; continue with `{next}`");
+    WorkflowEnd::new(Outcome::Failed, reason)
 }

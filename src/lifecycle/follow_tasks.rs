@@ -1,52 +1,169 @@
-//! Follows tasks of `prepare` that another command has started, until none runs.
+//! Follows tasks of `prepare` that another command runs, until the last one has ended.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::executor::{ExecutionOptions, ExecutionReport};
+use crate::engine::log_stream::LogOffsets;
 use crate::engine::scheduler::FailurePolicy;
-use crate::event::RunControl;
+use crate::event::{Outcome, RunControl};
 use crate::lifecycle::error::WorkflowError;
-use crate::lifecycle::session::{Session, find_run_record};
+use crate::lifecycle::session::{Session, collect_facts, find_run_record};
 use crate::lifecycle::stop_controller::StopController;
 use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::action::Action;
-use crate::plan::action::task::WaitForTasks;
-use crate::plan::existing_run::running_tasks;
+use crate::plan::action::task::WaitForTask;
+use crate::plan::existing_run::{ExistingRun, running_tasks};
 use crate::plan::facts::HostFacts;
+use crate::plan::preparation::{PreparationProgress, is_lock_held, preparation_progress};
 
-/// How the waiting ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How long after a task its successor is looked for.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How following the tasks ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TasksEnd {
-    /// No task runs; whether all ended well.
+    /// No task is to come; whether all ended well.
     Ended { ok: bool },
+    /// The command that ran them has ended before its end: what it has not started.
+    Abandoned {
+        /// The names of the tasks; empty: the ranks alone.
+        remaining: Vec<String>,
+        /// Whether it would have launched ranks.
+        launch_follows: bool,
+    },
+    /// Ranks were started, another run is current, or the run was removed.
+    Replaced,
     /// The user left, the tasks go on.
     Detached,
     /// The user wants everything removed.
     Teardown,
 }
 
-/// Shows the logs of the tasks that run, and waits for their end.
+/// The run whose tasks another command is running on these hosts, though none may run at this moment.
+pub(crate) fn find_tasks_in_progress(session: &Session, existing: &ExistingRun, facts: &[HostFacts]) -> Option<String> {
+    match existing {
+        ExistingRun::Preparing { run_id } => Some(run_id.clone()),
+        ExistingRun::Ended { .. } | ExistingRun::Partial { .. } => {
+            let run = facts.iter().find_map(|facts| facts.current_run.clone())?;
+            let has_tasks = facts.iter().filter_map(HostFacts::run_record).any(|record| !record.tasks.is_empty());
+            let between = matches!(preparation_progress(facts, &run), PreparationProgress::Between { .. });
+            (has_tasks && between && is_driver_alive(session, facts)).then_some(run)
+        }
+        ExistingRun::NoRun | ExistingRun::Live { .. } => None,
+    }
+}
+
+/// Whether a command that changes these hosts is at work.
+pub(crate) fn is_driver_alive(session: &Session, facts: &[HostFacts]) -> bool {
+    let identity = &session.local.identity;
+    is_lock_held(facts, &identity.local_machine_id, identity.is_process_alive)
+}
+
+/// Shows the logs of the tasks that run, and waits for their end and for the tasks after them.
 pub(crate) async fn follow_tasks(
     session: &mut Session,
     facts: &[HostFacts],
     run: &str,
     signals: &mut StopController,
 ) -> Result<TasksEnd, WorkflowError> {
-    let record = find_run_record(facts.iter(), run).cloned();
-    let offsets = session.open_run_dir(run, record.as_ref()).await?;
-    let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(|f| Some(f).filter(|f| !f.run_dir.is_empty())).collect();
-    let plan = plan_waiting(session, &known, record.as_ref().map(|record| &record.tasks));
-    session.emit_run_started(run, Some(&plan));
+    let mut facts = facts.to_vec();
+    let mut followed = BTreeSet::new();
+    let mut offsets = None;
+    loop {
+        let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(|f| Some(f).filter(|f| !f.run_dir.is_empty())).collect();
+        let plan = plan_waiting(session, &known, &mut followed);
+        if !plan.steps.is_empty() {
+            let offsets = match &offsets {
+                Some(offsets) => offsets,
+                None => offsets.insert(session.open_run_dir(run, find_run_record(facts.iter(), run)).await?),
+            };
+            session.emit_run_started(run, Some(&plan));
+            match execute_waiting(session, &plan, &known, offsets, signals).await {
+                Ok(report) if report.is_ok() => {}
+                Ok(_) => return Ok(TasksEnd::Ended { ok: false }),
+                Err(end) => return Ok(end),
+            }
+            facts = match look_again(session, signals).await {
+                Ok(facts) => facts,
+                Err(end) => return Ok(end),
+            };
+            continue;
+        }
+        match preparation_progress(&facts, run) {
+            PreparationProgress::Running => {}
+            // A command that is removing the run takes its files one by one: a status may be gone before its pid.
+            PreparationProgress::Failed if is_driver_alive(session, &facts) => {}
+            PreparationProgress::Failed => return Ok(TasksEnd::Ended { ok: false }),
+            PreparationProgress::Replaced | PreparationProgress::Removed => return Ok(TasksEnd::Replaced),
+            PreparationProgress::Between { remaining, launch_follows: false } if remaining.is_empty() => {
+                return Ok(TasksEnd::Ended { ok: true });
+            }
+            PreparationProgress::Between { remaining, launch_follows } if !is_driver_alive(session, &facts) => {
+                return Ok(TasksEnd::Abandoned { remaining, launch_follows });
+            }
+            PreparationProgress::Between { .. } => {}
+        }
+        if let Some(end) = pause(signals).await {
+            return Ok(end);
+        }
+        facts = match look_again(session, signals).await {
+            Ok(facts) => facts,
+            Err(end) => return Ok(end),
+        };
+    }
+}
+
+/// The facts of all hosts; a host that cannot be reached is waited for.
+///
+/// # Errors
+/// The user left meanwhile.
+async fn look_again(session: &Session, signals: &mut StopController) -> Result<Vec<HostFacts>, TasksEnd> {
+    loop {
+        let (facts, outcome) = collect_facts(session, session.gather_facts(None).await);
+        if outcome == Outcome::Ok {
+            return Ok(facts.into_iter().flatten().collect());
+        }
+        if let Some(end) = pause(signals).await {
+            return Err(end);
+        }
+    }
+}
+
+/// Waits a moment; what the user wants if it comes first.
+pub(crate) async fn pause(signals: &mut StopController) -> Option<TasksEnd> {
+    tokio::select! {
+        () = tokio::time::sleep(LOOK_INTERVAL) => None,
+        control = signals.controls.recv() => match control {
+            Some(RunControl::Teardown) => Some(TasksEnd::Teardown),
+            Some(RunControl::Stop { .. } | RunControl::Kill { .. }) => None,
+            Some(RunControl::Detach | RunControl::Restart) | None => Some(TasksEnd::Detached),
+        },
+    }
+}
+
+/// Waits for the tasks of a plan.
+///
+/// # Errors
+/// The user left meanwhile.
+async fn execute_waiting(
+    session: &Session,
+    plan: &Arc<Plan>,
+    facts: &[Option<HostFacts>],
+    offsets: &LogOffsets,
+    signals: &mut StopController,
+) -> Result<ExecutionReport, TasksEnd> {
     let cancel_token = CancellationToken::new();
-    let options = ExecutionOptions { offsets: &offsets, failure_policy: FailurePolicy::Teardown, cancel_token: &cancel_token };
-    let engine = session.engine.clone();
-    let waiting = engine.execute(&plan, &known, options);
+    let options = ExecutionOptions { offsets, failure_policy: FailurePolicy::Teardown, cancel_token: &cancel_token };
+    let engine = &session.engine;
+    let waiting = engine.execute(plan, facts, options);
     tokio::pin!(waiting);
     let mut end = None;
-    let report: ExecutionReport = loop {
+    let report = loop {
         tokio::select! {
             report = &mut waiting => break report,
             control = signals.controls.recv(), if end.is_none() => match control {
@@ -59,18 +176,27 @@ pub(crate) async fn follow_tasks(
             cancel_token.cancel();
         }
     };
-    Ok(end.unwrap_or(TasksEnd::Ended { ok: report.is_ok() }))
+    end.map_or(Ok(report), Err)
 }
 
-fn plan_waiting(session: &Session, facts: &[Option<HostFacts>], names: Option<&std::collections::BTreeMap<u32, String>>) -> Arc<Plan> {
+/// A plan that waits for what was not followed yet: at first for the tasks that run, later for those too that have ended meanwhile.
+fn plan_waiting(session: &Session, facts: &[Option<HostFacts>], followed: &mut BTreeSet<(u32, usize)>) -> Arc<Plan> {
     let mut plan = Plan::empty(session.host_contexts(facts, None));
-    let running: Vec<Vec<u32>> = facts.iter().map(|facts| facts.as_ref().map(running_tasks).unwrap_or_default()).collect();
-    let Some(first) = running.iter().flatten().min().copied() else { return Arc::new(plan) };
-    for (host, numbers) in running.into_iter().enumerate().filter(|(_, numbers)| !numbers.is_empty()) {
-        let name = |number: &u32| names.and_then(|names| names.get(number)).cloned().unwrap_or_else(|| format!("task {number}"));
-        let title = numbers.iter().map(name).collect::<Vec<_>>().join(", ");
-        let Some(context) = plan.hosts.get(host).cloned() else { continue };
-        plan.push(host, Phase::Task(first), Action::WaitForTasks(WaitForTasks { context, numbers, title }));
+    let is_first = followed.is_empty();
+    let mut found = BTreeSet::new();
+    for (host, facts) in facts.iter().enumerate().filter_map(|(host, facts)| Some((host, facts.as_ref()?))) {
+        let numbers = if is_first { running_tasks(facts) } else { facts.tasks.keys().copied().collect() };
+        found.extend(numbers.into_iter().map(|number| (number, host)));
     }
+    if let (false, Some((first, _))) = (is_first, followed.first()) {
+        found.retain(|(number, _)| number >= first);
+    }
+    for (number, host) in found.difference(followed) {
+        let record = facts.get(*host).and_then(|facts| facts.as_ref()?.run_record());
+        let title = record.and_then(|record| record.tasks.get(number).cloned()).unwrap_or_else(|| format!("task {number}"));
+        let Some(context) = plan.hosts.get(*host).cloned() else { continue };
+        plan.push(*host, Phase::Task(*number), Action::WaitForTask(WaitForTask { context, number: *number, title }));
+    }
+    followed.append(&mut found);
     Arc::new(plan)
 }

@@ -29,5 +29,6 @@ pub(crate) mod session;
 pub(crate) mod smoke;
 pub(crate) mod stop_controller;
 pub(crate) mod stop_ladder;
+pub(crate) mod task_preview;
 pub(crate) mod teardown;
 pub(crate) mod transfer_files;

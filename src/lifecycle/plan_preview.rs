@@ -91,7 +91,7 @@ pub(crate) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run_id: &st
         started_at: String::new(),
         recreate_containers: false,
         tasks: TaskSelection::default(),
-        tasks_only: false,
+        tasks_only: !job.has_launch,
     };
     let secrets: Vec<(String, String)> = job.secret_names.iter().map(|name| (name.clone(), format!("<secret {name}>"))).collect();
     let inputs = LaunchInputs {

@@ -10,11 +10,12 @@ use crate::lifecycle::confirm::{confirm_plan, describe_launch_effect};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::execute_launch::launch;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
-use crate::lifecycle::follow_tasks::{TasksEnd, follow_tasks};
+use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::preflight::gather_facts_and_probes;
 use crate::lifecycle::session::{Session, collect_facts, report_issues};
 use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::lifecycle::task_preview::{changed_tasks, preview_tasks};
 use crate::lifecycle::teardown::{EndPolicy, finish_run};
 use crate::plan::Plan;
 use crate::plan::action::Issue;
@@ -26,7 +27,6 @@ use crate::plan::existing_run::{
 use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::overview::{DEFAULT_COLUMNS, PlanOverview, format_overview};
-use crate::plan::protocol::run_record::diff_config_texts;
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::text::hostlist::fold_names;
 
@@ -39,10 +39,10 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
         Err(end) => return Ok(LaunchStep::Done(end)),
     };
     let request = context.request;
-    if let ExistingRun::Preparing { run_id } = &target.existing
-        && !(request.recreate || request.dry_run)
+    if !(request.recreate || request.dry_run)
+        && let Some(run_id) = find_tasks_in_progress(context.session, &target.existing, &target.facts)
     {
-        return wait_for_tasks(context, &target.facts, run_id).await;
+        return wait_for_tasks(context, &target.facts, &run_id).await;
     }
     if let (true, Some(end)) = (request.tasks_only, refuse_beside_ranks(context.session, &target.facts)) {
         return Ok(LaunchStep::Done(end));
@@ -63,12 +63,17 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
         }
     }
     if request.dry_run {
-        return Ok(LaunchStep::Done(dry_run(context, &target)));
+        return Ok(LaunchStep::Done(dry_run(context, &target).await));
     }
     if request.limit.is_none()
         && let Some(end) = confirm_and_clean_recorded_hosts(context.session, &mut context.state.cleared_hosts, &target.facts).await?
     {
         return Ok(LaunchStep::Done(end));
+    }
+    if request.show_all_differences {
+        for line in changed_tasks(context.session, &target.facts, usize::MAX) {
+            context.session.notice(format!("the tasks differ from those of the last run: {line}"), false);
+        }
     }
     if !context.state.confirmed {
         return confirm_plan(context, &target).await;
@@ -94,7 +99,7 @@ async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], ru
     let end = follow_tasks(context.session, facts, run, context.signals).await?;
     context.signals.set_policy(if context.request.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop });
     match (end, context.signals.first_signal()) {
-        (TasksEnd::Ended { .. }, None) => Ok(LaunchStep::Reconcile),
+        (TasksEnd::Ended { .. } | TasksEnd::Abandoned { .. } | TasksEnd::Replaced, None) => Ok(LaunchStep::Reconcile),
         (TasksEnd::Teardown, signal) => {
             let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: Teardown::Always, grace: Duration::from_secs(60) };
             finish_run(context.session, FollowOutcome::Teardown, policy, signal).await.map(LaunchStep::Done)
@@ -182,18 +187,40 @@ fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job,
     Ok((job, texts))
 }
 
-fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> WorkflowEnd {
+async fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> WorkflowEnd {
     let mut identity = context.state.identity.clone();
     identity.lock_token = None;
     let facts = &facts_after_stop(&target.facts);
     let outcome = match build::plan_launch(target.inputs(context.session, facts, &identity)) {
         Ok(plan) => {
             print_dry_run(context, target, (&plan, facts));
+            print_tasks(context, target, &plan).await;
             Outcome::Ok
         }
         Err(issues) => report_issues(context.session, &issues),
     };
     WorkflowEnd::new(outcome, "nothing was changed")
+}
+
+/// What the tasks would do, and with `--diff` what is different in them since they last ran.
+async fn print_tasks(context: &LaunchContext<'_>, target: &LaunchTarget, plan: &Plan) {
+    let (session, console) = (&*context.session, &context.session.local.console);
+    let rows = preview_tasks(session, plan, &target.facts).await;
+    if rows.is_empty() {
+        return;
+    }
+    console.print_stdout(&format!("\ntasks\n{rows}"));
+    if !context.request.show_all_differences {
+        return;
+    }
+    if !target.facts.iter().any(|facts| facts.run_record().is_some_and(|record| !record.tasks_text.is_empty())) {
+        console.print_stdout("\nno earlier run of the tasks is on the hosts: there is nothing to compare with\n");
+        return;
+    }
+    let differences = changed_tasks(session, &target.facts, usize::MAX);
+    let lines: String = differences.iter().map(|line| format!("  {line}\n")).collect();
+    let text = if lines.is_empty() { "  nothing\n".to_owned() } else { lines };
+    console.print_stdout(&format!("\nchanged in the tasks since they last ran\n{text}"));
 }
 
 fn print_dry_run(context: &LaunchContext<'_>, target: &LaunchTarget, (plan, facts): (&Plan, &[HostFacts])) {
@@ -224,19 +251,6 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
     WorkflowEnd::new(Outcome::Refused, "a different run is live")
 }
 
-/// What is different in the tasks since the live run was prepared.
-fn changed_tasks(session: &Session, facts: &[HostFacts]) -> Vec<String> {
-    let mut found = Vec::new();
-    for (host, record) in facts.iter().enumerate().filter_map(|(host, facts)| facts.run_record().map(|record| (host, record))) {
-        for line in diff_config_texts(&record.tasks_text, &session.inventory.tasks_text(host)) {
-            if found.len() < MAX_SHOWN_DIFFERENCES && !found.contains(&line) {
-                found.push(line);
-            }
-        }
-    }
-    found
-}
-
 /// Follows a live run; at its end, tears it down as its record says.
 async fn attach_to_live_run(
     context: &mut LaunchContext<'_>,
@@ -248,7 +262,8 @@ async fn attach_to_live_run(
     for line in differences {
         context.session.notice(format!("the live run differs from the inventory: {line}"), true);
     }
-    for line in changed_tasks(context.session, facts) {
+    let max = if request.show_all_differences { usize::MAX } else { MAX_SHOWN_DIFFERENCES };
+    for line in changed_tasks(context.session, facts, max) {
         context.session.notice(format!("the tasks of the live run differ from the inventory: {line}"), false);
     }
     context.state.confirmed = true;

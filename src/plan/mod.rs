@@ -14,6 +14,7 @@ pub(crate) mod launcher;
 pub mod logind;
 pub(crate) mod overview;
 pub mod postmortem;
+pub(crate) mod preparation;
 pub mod protocol;
 pub(crate) mod rank_environment;
 pub(crate) mod rank_layout;
@@ -21,6 +22,7 @@ pub(crate) mod render;
 pub(crate) mod shell_command;
 pub(crate) mod slurm;
 pub(crate) mod task;
+pub(crate) mod task_preview;
 pub(crate) mod teardown;
 
 use crate::model::phase::Phase;

@@ -129,7 +129,7 @@ fn ceil_seconds(duration: Duration) -> u64 {
 }
 
 /// A path of the host; `~/` is the home of whoever runs the script.
-fn quote_home(path: &str, quoted: impl Fn(&str) -> String) -> String {
+pub(crate) fn quote_home(path: &str, quoted: impl Fn(&str) -> String) -> String {
     match path.strip_prefix("~/") {
         Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
         None if path == "~" => "\"$HOME\"".to_owned(),

@@ -21,6 +21,8 @@ mod many_hosts;
 mod mid_run_faults;
 mod output_streams;
 mod prepare;
+mod prepare_attach;
+mod prepare_preview;
 mod query_commands;
 mod registry_login;
 mod reordered_hosts;

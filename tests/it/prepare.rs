@@ -7,7 +7,7 @@ use orchestrate::event::{EventKind, Phase};
 use crate::support::{JobSpec, SandboxFixture, path_str, wait_until};
 
 /// A job with tasks; `$BENCH` is the shared directory in scripts. Its ranks print a variable and end.
-fn job_with_tasks(fixture: &SandboxFixture, in_container: bool, tasks: &str) -> JobSpec {
+pub(crate) fn job_with_tasks(fixture: &SandboxFixture, in_container: bool, tasks: &str) -> JobSpec {
     let shared = fixture.control_dir().display().to_string();
     JobSpec {
         in_container,
@@ -17,12 +17,12 @@ fn job_with_tasks(fixture: &SandboxFixture, in_container: bool, tasks: &str) -> 
     }
 }
 
-fn task_log(host: &str, number: u32) -> String {
+pub(crate) fn task_log(host: &str, number: u32) -> String {
     format!("task-{number}-{host}.log")
 }
 
 /// How often a script has appended a line to a file of the shared directory.
-fn count_lines(fixture: &SandboxFixture, name: &str) -> usize {
+pub(crate) fn count_lines(fixture: &SandboxFixture, name: &str) -> usize {
     std::fs::read_to_string(fixture.control_dir().join(name)).unwrap_or_default().lines().count()
 }
 
@@ -201,10 +201,11 @@ async fn task_outlives_a_killed_laptop() {
         again.wait_for_output("are running: waiting for them").await;
         std::fs::write(fixture.control_dir().join("finish"), "").expect("written");
         let attached = attach.wait_for_exit().await;
-        attached.assert_exit_code(0).assert_contains("no rank was started; continue with `orchestrate up");
+        attached.assert_exit_code(0).assert_contains("rank 0 got <>");
         again.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("wait: changed gpu[01-02]");
         assert_eq!(count_lines(&fixture, "starts"), 4, "once a run");
-        assert_eq!(other.read_log(&task_log("gpu02", 1)), b"waiting on gpu02\nfinished\n");
+        let first_run = other.run_dirs().first().expect("the run that it attached to").join("logs");
+        assert_eq!(std::fs::read(first_run.join(task_log("gpu02", 1))).expect("its log"), b"waiting on gpu02\nfinished\n");
         laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
         fixture.assert_clean_and_stop().await;
     }

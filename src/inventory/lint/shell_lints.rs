@@ -179,7 +179,7 @@ fn is_match(text: &str, pattern: &str) -> bool {
 }
 
 /// TORCH_CUDA_ARCH_LIST in a script, which a build in it reads.
-fn lint_arch_list(context: &mut LintContext<'_>, text: &str, location: &SourceLocation) {
+pub(super) fn lint_arch_list(context: &mut LintContext<'_>, text: &str, location: &SourceLocation) {
     let Ok(list) = Regex::new(r#"TORCH_CUDA_ARCH_LIST=["']?([0-9a-z.;, +A-Z]*)"#) else { return };
     if list.captures_iter(text).any(|found| super::env_lints::lacks_hopper(&found[1])) {
         context.report("cuda-arch-list", location, super::env_lints::ARCH_MESSAGE, super::env_lints::ARCH_HINT);

@@ -3,7 +3,7 @@
 use regex::Regex;
 
 use super::context::LintContext;
-use super::shell_lints;
+use super::{env_lints, shell_lints};
 use crate::inventory::yaml_tree::{YamlKind, YamlNode};
 
 pub(super) fn lint_tasks(context: &mut LintContext<'_>) {
@@ -13,6 +13,7 @@ pub(super) fn lint_tasks(context: &mut LintContext<'_>) {
             lint_run(context, task, run);
         }
         lint_paths(context, task);
+        lint_arch_list(context, task);
     }
 }
 
@@ -30,6 +31,15 @@ fn lint_run(context: &mut LintContext<'_>, task: &YamlNode, run: &YamlNode) {
         context.report("background-command", &run.location, message, hint);
     }
     shell_lints::lint_unexported(context, text, &run.location);
+    shell_lints::lint_arch_list(context, text, &run.location);
+}
+
+/// What an extension is compiled for, in the task's own env.
+fn lint_arch_list(context: &mut LintContext<'_>, task: &YamlNode) {
+    let Some(node) = task.get_path(&["env", "TORCH_CUDA_ARCH_LIST"]) else { return };
+    if matches!(&node.kind, YamlKind::Scalar { text, .. } if env_lints::lacks_hopper(text)) {
+        context.report("cuda-arch-list", &node.location, env_lints::ARCH_MESSAGE, env_lints::ARCH_HINT);
+    }
 }
 
 /// A relative path begins in the home, or in the image's working directory.

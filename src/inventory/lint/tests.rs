@@ -62,6 +62,25 @@ fn unknown_lint_names_are_rejected() {
 }
 
 #[test]
+fn tasks_are_linted_like_the_launch() {
+    let lints_of = |task: &str| {
+        let text = format!("name: a\nhosts: [a, b]\nprepare: [{{ name: t, {task} }}]\nlaunch: {{ nproc_per_node: 1, command: [t.py] }}\n");
+        lint_names(&load("task", &text))
+    };
+    for (task, lint) in [
+        ("env: { TORCH_CUDA_ARCH_LIST: '7.5 8.6' }, run: make", "cuda-arch-list"),
+        ("run: 'TORCH_CUDA_ARCH_LIST=\"7.5\" make'", "cuda-arch-list"),
+        ("run: \"TORCH_CUDA_ARCH_LIST='9.0' DS_BUILD_UTILS=1\\npython3 setup.py bdist_wheel\"", "unexported-assignment"),
+        ("run: pip install x", "pip-without-unless"),
+        ("run: 'make &'", "background-command"),
+    ] {
+        assert!(lints_of(task).contains(&lint), "{task}: {:?}", lints_of(task));
+    }
+    let good = lints_of("env: { TORCH_CUDA_ARCH_LIST: '9.0' }, run: make");
+    assert!(!good.contains(&"cuda-arch-list"), "{good:?}");
+}
+
+#[test]
 fn lint_table_is_sorted() {
     assert!(LINTS.is_sorted_by_key(|(name, _)| *name));
 }

@@ -14,6 +14,7 @@ pub(crate) mod pull;
 pub(crate) mod reach_master;
 pub(crate) mod run_files;
 pub mod task;
+mod terminal_reads;
 pub(crate) mod verify_facts;
 
 pub use self::action_result::{ActionResult, Execution};
@@ -36,8 +37,8 @@ pub enum Action {
     CheckEnvironment(environment::CheckEnvironment),
     /// Runs a task of `prepare` to its end.
     RunTask(Box<task::RunTask>),
-    /// Waits for tasks that another command has started.
-    WaitForTasks(task::WaitForTasks),
+    /// Waits for a task that another command has started.
+    WaitForTask(task::WaitForTask),
     StartLauncher(launch::StartLauncher),
     /// Waits for the master's port.
     WaitForMaster(launch::WaitForMaster),
@@ -63,7 +64,7 @@ impl Action {
             Action::StartContainer(c) => c.title(),
             Action::CheckEnvironment(_) => "check the container's environment",
             Action::RunTask(a) => &a.task.name,
-            Action::WaitForTasks(a) => &a.title,
+            Action::WaitForTask(a) => &a.title,
             Action::StartLauncher(_) => "start the launcher",
             Action::WaitForMaster(_) => "wait for the master's port",
             Action::StopRanks(_) => "stop the ranks",
@@ -82,7 +83,7 @@ impl Action {
             | Action::ReachMaster(_)
             | Action::PullImage(_)
             | Action::CheckEnvironment(_)
-            | Action::WaitForTasks(_)
+            | Action::WaitForTask(_)
             | Action::WaitForMaster(_)
             | Action::FetchLogs(_)
             | Action::VerifyRemoved(_) => true,
@@ -115,7 +116,7 @@ impl Action {
             Action::WriteRunFiles(_)
             | Action::CheckEnvironment(_)
             | Action::RunTask(_)
-            | Action::WaitForTasks(_)
+            | Action::WaitForTask(_)
             | Action::StartLauncher(_)
             | Action::WaitForMaster(_)
             | Action::StopRanks(_) => Observation::Needed(String::new()),
@@ -142,7 +143,7 @@ impl Action {
             Action::StartContainer(a) => Execution::Script(a.command()),
             Action::CheckEnvironment(a) => Execution::Script(a.command()),
             Action::RunTask(a) => Execution::Script(a.command()),
-            Action::WaitForTasks(a) => Execution::Script(a.command()),
+            Action::WaitForTask(a) => Execution::Script(a.command()),
             Action::StartLauncher(a) => Execution::Script(a.command()),
             Action::WaitForMaster(a) => Execution::Script(a.command()),
             Action::StopRanks(a) => Execution::Script(a.command()),
@@ -176,7 +177,7 @@ impl Action {
             Action::StartContainer(a) => a.judge(output),
             Action::CheckEnvironment(a) => a.judge(output),
             Action::RunTask(a) => a.judge(output),
-            Action::WaitForTasks(a) => a.judge(output),
+            Action::WaitForTask(a) => a.judge(output),
             Action::StartLauncher(a) => a.judge(output),
             Action::WaitForMaster(a) => a.judge(output),
             Action::StopRanks(a) => a.judge(output),

@@ -6,6 +6,7 @@ use crate::model::exit::Exit;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::ActionResult;
 use crate::plan::action::detached_start::DetachedStart;
+use crate::plan::action::terminal_reads::{self, asked_for_input};
 use crate::plan::facts::parse_exit;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
@@ -136,6 +137,7 @@ impl RunTask {
             "chdir" => "correct `chdir`, or make the directory in an earlier task",
             "bash" => "install bash there: tasks are bash scripts",
             "value" => "see whether the disk of run_dir is full; tasks that register need head and wc there",
+            _ if asked_for_input(&log) => terminal_reads::HINT,
             _ => "see its log; once mended, run the command again: finished tasks with `creates` or `unless` are skipped",
         };
         ActionResult::failed(message, hint)
@@ -149,28 +151,24 @@ impl RunTask {
     }
 }
 
-/// Waits until no task of the current run runs on the host: another command has started it.
+/// Waits until a task of the current run has ended on the host: another command has started it.
 #[derive(Debug, Clone)]
-pub struct WaitForTasks {
+pub struct WaitForTask {
     pub context: HostContext,
-    /// The tasks that run.
-    pub numbers: Vec<u32>,
-    /// Their names, for people.
+    pub number: u32,
+    /// Its name, for people.
     pub title: String,
 }
 
-impl WaitForTasks {
+impl WaitForTask {
     pub(super) fn command(&self) -> RemoteCommand {
-        let mut script = self.context.script_preamble();
-        script.push_str(SAFE_READ_SH);
-        for number in &self.numbers {
-            script.push_str(&wait_for_status_script(&self.context, &format!("task-{number}")));
-        }
-        script.push_str("cd -P -- \"$OUT\" && dir=$(pwd -P) || exit 72\n");
-        for number in &self.numbers {
-            script.push_str(&format!("first_lines \"$dir\" {}\n", quote(&format!("{}.task-{number}.rc", self.context.run_id))));
-        }
-        script.push_str("exit 0\n");
+        let base = format!("task-{}", self.number);
+        let script = format!(
+            "{}{SAFE_READ_SH}{}cd -P -- \"$OUT\" && dir=$(pwd -P) || exit 72\nfirst_lines \"$dir\" {}\nexit 0\n",
+            self.context.script_preamble(),
+            wait_for_status_script(&self.context, &base),
+            quote(&format!("{}.{base}.rc", self.context.run_id)),
+        );
         RemoteCommand::from_script("wait for the running task", script, LONGEST_WAIT)
     }
 

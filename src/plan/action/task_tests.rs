@@ -163,6 +163,35 @@ fn failures_are_told_with_their_last_line() {
 }
 
 #[test]
+fn task_that_asks_for_input_is_told_that_it_has_no_terminal() {
+    let hint = |text: &str| match TaskHost::new(host_task(script(text))).result() {
+        ActionResult::Failed(Issue { hint, .. }) => hint,
+        other => panic!("{other:?}"),
+    };
+    assert!(hint("printf 'Proceed? [y/N] '; read -r answer || exit 1").contains("a task has no terminal"));
+    assert!(hint("exec 3</dev/tty").contains("a task has no terminal"));
+    assert!(!hint("echo broken; exit 1").contains("terminal"));
+}
+
+#[test]
+fn output_without_end_is_bounded() {
+    let host = TaskHost::new(host_task(script("yes | head -c 300000; echo end")));
+    let pipe = format!("log_max=100000\n{}", include_str!("../../../assets/pipe.sh"));
+    std::fs::write(format!("{}/pipe", host.run.context.run_dir()), pipe).expect("written");
+    let answer = host.answer();
+    assert_eq!(host.run.judge(&answer), done(true));
+    assert!(answer.stdout.len() < TAIL_BYTES + 200, "only the log's end is fetched to judge it");
+    let prefix = host.run.context.run_file_prefix();
+    let read = |end: &str| std::fs::read_to_string(format!("{prefix}task-3.{end}")).unwrap_or_default();
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while !std::path::Path::new(&format!("{prefix}task-3.end")).exists() && std::time::Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(read("log").len(), 100_000);
+    assert!(read("lost").starts_with("max 100000 200004 200004\n"), "{}", read("lost").trim_end());
+}
+
+#[test]
 fn retries_end_with_the_first_success() {
     let host = TaskHost::new(HostTask { retries: 5, ..host_task(script("echo >>tries; test $(wc -l <tries) = 2")) });
     assert_eq!(host.result(), done(true));

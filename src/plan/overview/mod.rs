@@ -18,13 +18,21 @@ const COLUMNS: std::ops::RangeInclusive<usize> = 60..=120;
 /// At most 40 lines of at most `columns` columns.
 pub(crate) fn format_overview(overview: &PlanOverview<'_>, columns: usize) -> String {
     let mut page = OverviewPage::new(columns.clamp(*COLUMNS.start(), *COLUMNS.end()));
-    sections::push_summary(&mut page, overview);
-    let container_is_shortened = sections::push_container(&mut page, overview);
-    let launch_is_shortened = sections::push_launch(&mut page, overview);
-    sections::push_environment(&mut page, overview);
+    let launches = overview.plan.run_record.as_ref().is_none_or(|record| !record.tasks_only);
+    if launches {
+        sections::push_summary(&mut page, overview);
+    } else {
+        sections::push_tasks_summary(&mut page, overview);
+    }
+    let mut is_shortened = sections::push_container(&mut page, overview);
+    if launches {
+        is_shortened |= sections::push_launch(&mut page, overview);
+        sections::push_environment(&mut page, overview);
+    }
     sections::push_phases(&mut page, overview);
     sections::push_effect(&mut page, overview);
-    let whole = if container_is_shortened || launch_is_shortened { ", whole commands" } else { "" };
-    page.row("more", &format!("-v: scripts{whole}; --rank 0: the environment of rank 0"), 2);
+    let whole = if is_shortened { ", whole commands" } else { "" };
+    let rank = if launches { "; --rank 0: the environment of rank 0" } else { "" };
+    page.row("more", &format!("-v: scripts{whole}{rank}"), 2);
     page.into_text()
 }

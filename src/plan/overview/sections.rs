@@ -46,6 +46,15 @@ pub(super) fn push_summary(page: &mut OverviewPage, overview: &PlanOverview<'_>)
     page.row("ranks", &rank_ranges(overview), 3);
 }
 
+/// Of tasks alone: no rank starts.
+pub(super) fn push_tasks_summary(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
+    let PlanOverview { plan, hosts, .. } = overview;
+    let name = plan.hosts.first().map_or("", |context| context.name.as_str());
+    let noun = if hosts.len() == 1 { "host" } else { "hosts" };
+    page.line(&format!("{name}: {} {noun}, the tasks of `prepare` alone", hosts.len()));
+    page.row("hosts", &fold_names(&hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>()), 3);
+}
+
 /// `gpu[01-02]: 8 GPUs each, 5 ranks each`, equal hosts together.
 fn host_groups(overview: &PlanOverview<'_>) -> String {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
@@ -110,7 +119,9 @@ pub(super) fn push_container(page: &mut OverviewPage, overview: &PlanOverview<'_
         }
     }
     if all.is_empty() {
-        page.row("container", "none: the launcher runs on the hosts themselves", 1);
+        let tasks_only = overview.plan.run_record.as_ref().is_some_and(|record| record.tasks_only);
+        let what = if tasks_only { "tasks run" } else { "the launcher runs" };
+        page.row("container", &format!("none: {what} on the hosts themselves"), 1);
         return false;
     }
     let settings: Vec<&ContainerSettings> = overview.job.hosts.iter().filter_map(|host| host.container.as_ref()).collect();

@@ -1,0 +1,37 @@
+//! A dry run of tasks: what each would do on each host now, and what differs in them since they last ran.
+
+use crate::lifecycle::session::Session;
+use crate::model::remote_command::CommandOutput;
+use crate::plan::Plan;
+use crate::plan::facts::HostFacts;
+use crate::plan::protocol::run_record::diff_config_texts;
+use crate::plan::task_preview::TaskPreview;
+
+/// The tasks of a plan with their forecasts, one line each; empty where there are no tasks.
+pub(crate) async fn preview_tasks(session: &Session, plan: &Plan, facts: &[HostFacts]) -> String {
+    let preview = TaskPreview::new(plan, facts);
+    let mut answers: Vec<Option<CommandOutput>> = vec![None; plan.hosts.len()];
+    let collect = |host: usize, answer: Result<CommandOutput, _>| {
+        if let (Some(place), Ok(output)) = (answers.get_mut(host), answer) {
+            *place = Some(output);
+        }
+    };
+    session.engine.fan_out(preview.commands(), collect).await;
+    let forecasts: Vec<_> = answers.iter().enumerate().map(|(host, answer)| preview.forecasts(host, answer.as_ref())).collect();
+    preview.format(&forecasts)
+}
+
+/// What is different in the tasks since the run on the hosts was prepared, masked, `max` lines at most.
+pub(crate) fn changed_tasks(session: &Session, facts: &[HostFacts], max: usize) -> Vec<String> {
+    let sanitizer = session.reporter.sanitizer();
+    let mut found: Vec<String> = Vec::new();
+    for (host, record) in facts.iter().enumerate().filter_map(|(host, facts)| facts.run_record().map(|record| (host, record))) {
+        for line in diff_config_texts(&record.tasks_text, &session.inventory.tasks_text(host)) {
+            let line = sanitizer.sanitize_line(&line).to_string();
+            if found.len() < max && !found.contains(&line) {
+                found.push(line);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,227 @@
+//! What a dry run asks the hosts about their tasks: whether `creates` matches and `unless` succeeds now. Nothing is changed, as far as `unless`
+//! only looks.
+
+use std::time::Duration;
+
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
+use crate::plan::Plan;
+use crate::plan::action::{Action, Observation};
+use crate::plan::facts::HostFacts;
+use crate::plan::host_context::HostContext;
+use crate::plan::task::HostTask;
+use crate::text::hostlist::fold_names;
+use crate::text::shell_quote::quote;
+
+/// The longest that one `unless` may take in a dry run.
+const UNLESS_SECS: u64 = 60;
+
+/// What a task would do on one host now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TaskForecast {
+    Runs,
+    /// Its container is made first: only then its `creates` and `unless` can be evaluated.
+    RunsInNewContainer,
+    /// `creates` matches.
+    Exists,
+    /// `unless` succeeded.
+    UnlessSucceeded,
+    /// The host did not answer.
+    Unknown,
+}
+
+/// The tasks of one host, and the command that evaluates them.
+struct HostTasks<'a> {
+    context: &'a HostContext,
+    tasks: Vec<&'a HostTask>,
+    /// Whether the container is to be made first.
+    needs_container: bool,
+}
+
+/// The tasks of a plan on each host, in order.
+pub(crate) struct TaskPreview<'a> {
+    hosts: Vec<HostTasks<'a>>,
+}
+
+impl<'a> TaskPreview<'a> {
+    pub(crate) fn new(plan: &'a Plan, facts: &[HostFacts]) -> TaskPreview<'a> {
+        let mut hosts: Vec<HostTasks<'a>> =
+            plan.hosts.iter().map(|context| HostTasks { context, tasks: Vec::new(), needs_container: false }).collect();
+        for step in &plan.steps {
+            let (Some(host), Some(facts)) = (hosts.get_mut(step.host), facts.get(step.host)) else { continue };
+            match &step.action {
+                Action::StartContainer(start) if start.spec.is_some() => {
+                    host.needs_container = !matches!(step.action.observe(facts), Observation::Satisfied(_));
+                }
+                Action::RunTask(run) => host.tasks.push(&run.task),
+                _ => {}
+            }
+        }
+        TaskPreview { hosts }
+    }
+
+    /// What evaluates the tasks, for the hosts that have something to evaluate.
+    pub(crate) fn commands(&self) -> Vec<(usize, RemoteCommand)> {
+        let is_asked = |host: &HostTasks<'_>| !host.needs_container && host.tasks.iter().any(|task| has_condition(task));
+        self.hosts.iter().enumerate().filter(|(_, host)| is_asked(host)).map(|(index, host)| (index, host.command())).collect()
+    }
+
+    /// What each task would do on a host. `answer`: what its command printed.
+    pub(crate) fn forecasts(&self, host: usize, answer: Option<&CommandOutput>) -> Vec<(u32, TaskForecast)> {
+        let Some(host) = self.hosts.get(host) else { return Vec::new() };
+        let text = answer.filter(|output| output.is_success()).map(CommandOutput::stdout_text).unwrap_or_default();
+        let of_task = |task: &HostTask| {
+            if !has_condition(task) {
+                return TaskForecast::Runs;
+            }
+            if host.needs_container {
+                return TaskForecast::RunsInNewContainer;
+            }
+            let word = text.lines().find_map(|line| line.strip_prefix(&format!("{} ", task.base_name())));
+            match word {
+                Some("run") => TaskForecast::Runs,
+                Some("creates") => TaskForecast::Exists,
+                Some("unless") => TaskForecast::UnlessSucceeded,
+                _ => TaskForecast::Unknown,
+            }
+        };
+        host.tasks.iter().map(|task| (task.number, of_task(task))).collect()
+    }
+
+    /// One line for each task and forecast, equal hosts together.
+    pub(crate) fn format(&self, forecasts: &[Vec<(u32, TaskForecast)>]) -> String {
+        let mut rows: Vec<(u32, &str, TaskForecast, Vec<String>)> = Vec::new();
+        for (host, own) in self.hosts.iter().zip(forecasts) {
+            for (task, (number, forecast)) in host.tasks.iter().zip(own) {
+                let name = host.context.host.clone();
+                match rows.iter_mut().find(|row| (row.0, row.2) == (*number, *forecast)) {
+                    Some(row) => row.3.push(name),
+                    None => rows.push((*number, &task.name, *forecast, vec![name])),
+                }
+            }
+        }
+        rows.sort_by_key(|row| row.0);
+        let width = rows.iter().map(|row| row.1.chars().count()).max().unwrap_or(0);
+        let line = |(number, name, forecast, hosts): &(u32, &str, TaskForecast, Vec<String>)| {
+            let what = match forecast {
+                TaskForecast::Runs => "would run",
+                TaskForecast::RunsInNewContainer => "would run unless the new container says otherwise",
+                TaskForecast::Exists => "would be skipped: what it creates exists",
+                TaskForecast::UnlessSucceeded => "would be skipped: `unless` succeeded",
+                TaskForecast::Unknown => "unknown: `creates` and `unless` could not be evaluated",
+            };
+            format!("  {number:>3}  {name:<width$}  {what}  {}\n", fold_names(hosts))
+        };
+        rows.iter().map(line).collect()
+    }
+}
+
+fn has_condition(task: &HostTask) -> bool {
+    task.command.creates.is_some() || task.command.unless.is_some()
+}
+
+impl HostTasks<'_> {
+    fn command(&self) -> RemoteCommand {
+        let asked = || self.tasks.iter().filter(|task| has_condition(task));
+        let body: String = asked().map(|task| condition_script(task)).collect();
+        let inside = format!("-c {}", quote(&format!("cd || exit\n{body}exit 0\n")));
+        let script = format!("{}{} </dev/null\n", self.context.script_preamble(), self.context.exec_script(&inside));
+        let unless = asked().filter(|task| task.command.unless.is_some()).count() as u64;
+        RemoteCommand::from_script("evaluate the tasks", script, Duration::from_secs(30 + unless * (UNLESS_SECS + 2)))
+    }
+}
+
+/// Prints `task-3 creates`, `task-3 unless` or `task-3 run`. A directory that is not there may be made by an earlier task.
+fn condition_script(task: &HostTask) -> String {
+    let (command, base) = (&task.command, task.base_name());
+    let mut script = String::from("(\n");
+    if let Some(dir) = &command.chdir {
+        script.push_str(&format!("cd -- {} 2>/dev/null || {{ echo {base} run; exit; }}\n", crate::plan::task::quote_home(dir, quote)));
+    }
+    for (name, value) in task.run_env.iter().chain(&command.env) {
+        script.push_str(&format!("export {name}={}\n", quote(value)));
+    }
+    if let Some(creates) = &command.creates {
+        script.push_str(&format!("creates={}\n", quote(creates)));
+        script.push_str("case $creates in '~/'*) creates=$HOME/${creates#\\~/} ;; esac\n");
+        script.push_str(&format!(
+            "IFS=; for f in $creates; do if [ -e \"$f\" ] || [ -L \"$f\" ]; then echo {base} creates; exit; fi; done; unset IFS\n"
+        ));
+    }
+    if let Some(unless) = &command.unless {
+        script.push_str(&format!(
+            "if timeout {UNLESS_SECS} bash -c {} >/dev/null 2>&1 </dev/null; then echo {base} unless; exit; fi\n",
+            quote(unless)
+        ));
+    }
+    script.push_str(&format!("echo {base} run\n)\n"));
+    script
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::inventory::TaskCommand;
+
+    fn task(number: u32, command: TaskCommand) -> HostTask {
+        HostTask {
+            number,
+            name: format!("t{number}"),
+            command,
+            register: None,
+            shares_value: false,
+            changed_pattern: None,
+            timeout: Duration::from_secs(30),
+            retries: 0,
+            delay: Duration::ZERO,
+            run_env: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn conditions_are_evaluated_and_nothing_runs() {
+        let home = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(home.path().join("dist dir")).expect("made");
+        std::fs::write(home.path().join("dist dir/x-1.whl"), "").expect("written");
+        let run = || TaskCommand { script: "touch ran".to_owned(), ..TaskCommand::default() };
+        let creates = |pattern: &str| TaskCommand { creates: Some(pattern.to_owned()), ..run() };
+        let unless = |line: &str| TaskCommand {
+            unless: Some(line.to_owned()),
+            env: BTreeMap::from([("WANTED".to_owned(), "it's".to_owned())]),
+            ..run()
+        };
+        let commands = [
+            run(),
+            creates("~/dist dir/x-*.whl"),
+            TaskCommand { chdir: Some("~/dist dir".to_owned()), ..creates("x-*") },
+            creates("$(touch ran)*"),
+            unless("[[ $WANTED == \"it's\" ]]"),
+            unless("read -r line"),
+            TaskCommand { chdir: Some("/no/such/dir".to_owned()), ..unless("true") },
+        ];
+        let tasks: Vec<HostTask> = (1..).zip(commands).map(|(number, command)| task(number, command)).collect();
+        let context = HostContext::new("n", "gpu01", "/nowhere");
+        let host = HostTasks { context: &context, tasks: tasks.iter().collect(), needs_container: false };
+        let mut shell = std::process::Command::new("/bin/sh");
+        let out = shell.args(["-c", &host.command().script]).env("HOME", home.path()).output().expect("a shell");
+        let answer = CommandOutput { exit_code: out.status.code().unwrap_or(-1), stdout: out.stdout, ..CommandOutput::default() };
+        let preview = TaskPreview { hosts: vec![host] };
+        let forecasts = preview.forecasts(0, Some(&answer));
+        let expected = [
+            TaskForecast::Runs,
+            TaskForecast::Exists,
+            TaskForecast::Exists,
+            TaskForecast::Runs,
+            TaskForecast::UnlessSucceeded,
+            TaskForecast::Runs,
+            TaskForecast::Runs,
+        ];
+        assert_eq!(forecasts.iter().map(|(_, forecast)| *forecast).collect::<Vec<_>>(), expected);
+        assert!(!home.path().join("ran").exists(), "nothing ran");
+        assert_eq!(preview.forecasts(0, None)[1].1, TaskForecast::Unknown, "no answer is no yes");
+        let text = preview.format(&[forecasts]);
+        assert!(text.contains("    2  t2  would be skipped: what it creates exists  gpu01\n"), "{text}");
+    }
+}

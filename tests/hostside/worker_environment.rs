@@ -1,0 +1,48 @@
+//! The wrappers of workers hand every variable on as they got it, whatever names their own scripts use.
+
+use std::process::Stdio;
+
+use crate::{TestHost, read_asset, wait_until};
+
+/// Names that the scripts use for themselves.
+const NAMES: [&str; 22] = [
+    "R", "F", "n", "b", "i", "pid", "pids", "rc", "r", "first", "count", "life", "base", "mask", "told", "waited", "child", "status",
+    "log_at", "log_mask", "log_max", "log_why",
+];
+
+/// A run's directory with the scripts and a worker that prints the variables.
+fn host_with_worker() -> TestHost {
+    let host = TestHost::new();
+    std::fs::create_dir_all(host.path("h.in/run1")).expect("made");
+    std::fs::create_dir_all(host.path("h.out")).expect("made");
+    for (name, asset) in [("lib", "lib.sh"), ("append", "append.sh"), ("worker", "worker.sh"), ("processes", "processes.sh")] {
+        host.write_file(&format!("h.in/run1/{name}"), &read_asset(asset));
+    }
+    host.write_file("h.in/run1/pipe", &format!("log_max=1000000\n{}", read_asset("pipe.sh")));
+    let shown: String = NAMES.iter().map(|name| format!("{name}=${name} ")).collect();
+    host.write_file("h.in/run1/worker.argv", &format!("set -- /bin/sh -c 'echo \"{shown}\"; echo \"$HARD\"; exit 3'\n"));
+    host
+}
+
+const HARD_VALUE: &str = "it's \"$HOME\" `id` \\ 中\nnext line ";
+
+fn assert_worker_has_its_environment(script: &str, arguments: &[&str]) {
+    let host = host_with_worker();
+    let mut shell = host.shell_command();
+    shell.arg(host.path(&format!("h.in/run1/{script}"))).args(arguments).env("RANK", "0").env("HARD", HARD_VALUE);
+    for name in NAMES {
+        shell.env(name, format!("of {name}"));
+    }
+    let status = shell.stdin(Stdio::null()).status().expect("a shell");
+    assert_eq!(status.code(), Some(3), "{script}: the worker's own status");
+    let expected: String = NAMES.iter().map(|name| format!("{name}=of {name} ")).collect();
+    wait_until("its log is whole", || host.path("h.out/run1.rank-0.0.end").exists().then_some(()));
+    let log = std::fs::read_to_string(host.path("h.out/run1.rank-0.0.log")).expect("its log");
+    assert_eq!(log, format!("{expected}\n{HARD_VALUE}\n"), "{script}");
+}
+
+#[test]
+fn worker_gets_variables_that_are_named_like_the_wrappers_own() {
+    assert_worker_has_its_environment("worker", &[]);
+    assert_worker_has_its_environment("processes", &["0", "1"]);
+}
