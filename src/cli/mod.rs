@@ -40,6 +40,8 @@ pub(crate) mod sandbox;
 pub(crate) mod shell;
 mod shell_target;
 pub(crate) mod slurm;
+mod slurm_down;
+mod slurm_logs;
 pub(crate) mod ssh_report;
 pub(crate) mod stacks;
 pub(crate) mod task_args;
@@ -55,7 +57,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::args::{Cli, Command};
+use crate::cli::args::{Cli, Command, SlurmCommand};
 use crate::cli::exit::{CliError, exit_code};
 use crate::cli::local_env::print_stderr;
 use crate::event::Outcome;
@@ -98,13 +100,19 @@ fn reject_readonly_changes(command: &Command) -> Result<(), CliError> {
         Command::Prepare(args) => ("prepare", &args.common),
         Command::Down(args) => ("down", &args.common),
         Command::Exec(args) => ("exec", &args.common),
+        Command::Slurm(args) => match &args.command {
+            SlurmCommand::Submit(args) => ("slurm submit", &args.common),
+            SlurmCommand::Cancel(args) => ("slurm cancel", &args.common),
+            SlurmCommand::Down(args) => ("slurm down", &args.common),
+            _ => return Ok(()),
+        },
         _ => return Ok(()),
     };
     if !common.dashboard.readonly {
         return Ok(());
     }
     let help = "use it with `tui`, `attach` or `replay`: it disables every key of the dashboard that changes something";
-    let dry_run = if name == "exec" { "" } else { "; `--dry-run` prints what would be done" };
+    let dry_run = if name == "exec" || name.starts_with("slurm") { "" } else { "; `--dry-run` prints what would be done" };
     Err(CliError::Usage(format!("--readonly: `{name}` changes hosts\n    help: {help}{dry_run}")))
 }
 
@@ -127,7 +135,7 @@ async fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Pull(args) => pull::run(&args).await,
         Command::Stacks(args) => stacks::run(&args).await,
         Command::Shell(args) => shell::run(&args).await,
-        Command::Slurm(args) => slurm::run(&args.command),
+        Command::Slurm(args) => slurm::run(&args.command).await,
         Command::Runs(args) => runs::run(&args),
         Command::Replay(args) => replay::run(&args).await,
         Command::Demo(args) => demo::run(&args).await,
@@ -168,7 +176,8 @@ fn init_tracing(cli: &Cli) {
         Command::Attach(a) => a.common.verbose,
         Command::Logs(a) => a.common.verbose,
         Command::Check(a) => a.common.verbose,
-        Command::Plan(_) | Command::Render(_) | Command::Slurm(_) | Command::Init(_) => 0,
+        Command::Slurm(a) => a.command.verbosity(),
+        Command::Plan(_) | Command::Render(_) | Command::Init(_) => 0,
         Command::Runs(_) | Command::Replay(_) | Command::Demo(_) | Command::Sandbox(_) => 0,
         Command::Exec(a) => a.common.verbose,
         Command::Stacks(a) => a.common.verbose,
@@ -214,7 +223,7 @@ mod tests {
                 Err(other) => panic!("{other:?}"),
             }
         };
-        for name in ["up", "prepare", "down", "exec"] {
+        for name in ["up", "prepare", "down", "exec", "slurm submit", "slurm cancel", "slurm down"] {
             let tail = if name == "exec" { " -- true" } else { "" };
             let text = rejection(&format!("{name} x.yaml --readonly{tail}")).expect("rejected");
             assert!(
