@@ -42,6 +42,7 @@ mod shell_target;
 pub(crate) mod slurm;
 mod slurm_down;
 mod slurm_logs;
+mod slurm_reports;
 pub(crate) mod ssh_report;
 pub(crate) mod stacks;
 pub(crate) mod task_args;

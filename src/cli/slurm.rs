@@ -6,18 +6,17 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_raw_unless_tty, print_stderr, print_stdout, read_secrets};
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
+use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, report_silence};
 use crate::cli::{slurm_down, slurm_logs};
 use crate::event::Outcome;
 use crate::lifecycle::launch_request::new_run_id;
-use crate::lifecycle::session::Session;
-use crate::lifecycle::slurm_job::{CancelEnd, LoginNode, SubmitEnd, record_submission};
+use crate::lifecycle::slurm_job::{SubmitEnd, record_submission};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::slurm;
 use crate::plan::slurm::job_state::explain_refusal;
 use crate::plan::slurm::login_scripts::Submission;
-use crate::remote::RemoteError;
-use crate::report::job_status::{headline, job_outcome, status_lines};
+use crate::report::job_status::{job_outcome, status_lines};
 use crate::text::shell_quote::quote;
 
 pub(crate) async fn run(command: &SlurmCommand) -> Result<Outcome, CliError> {
@@ -125,56 +124,4 @@ async fn cancel(args: &SlurmJobArgs) -> Result<Outcome, CliError> {
     };
     login.close().await;
     Ok(session.disconnect(&signals, outcome).await)
-}
-
-/// Says how an order to cancel ended.
-pub(super) fn report_cancel(session: &Session, end: CancelEnd) -> Outcome {
-    let sanitizer = session.reporter.sanitizer();
-    match end {
-        CancelEnd::NoLiveJob(report) => {
-            let last = report.job.map_or_else(String::new, |job| format!("; the last one, job {job}, is {}", headline(&report)));
-            print_stderr(&sanitizer.sanitize_line(&format!("no live job{last}")));
-            Outcome::Ok
-        }
-        CancelEnd::Ended(report) => {
-            let job = report.job.unwrap_or_default();
-            print_stderr(&sanitizer.sanitize_line(&format!("job {job}: {}", headline(&report))));
-            Outcome::Ok
-        }
-        CancelEnd::StillThere(report) => {
-            let job = report.job.unwrap_or_default();
-            let help = "a node may be stuck: `sinfo -R` on the login node says which, and administrators set it down";
-            print_stderr(
-                &sanitizer.sanitize_multiline(&format!("job {job} is still {} after two minutes\n    help: {help}", headline(&report))),
-            );
-            Outcome::Leftovers
-        }
-        CancelEnd::Refused(failure) => {
-            print_stderr(&sanitizer.sanitize_line(&format!("{}: {}", failure.command, failure.text)));
-            Outcome::Failed
-        }
-        CancelEnd::NoAnswer(error) => {
-            report_silence(session, &error);
-            Outcome::Unreachable
-        }
-    }
-}
-
-pub(super) fn report_silence(session: &Session, error: &str) {
-    let error = session.reporter.sanitizer().sanitize_line(error);
-    print_stderr(&format!(
-        "slurmctld does not answer: {error}\n    help: nothing was changed; try again when `squeue` answers on the login node"
-    ));
-}
-
-/// Says why the login node gave no answer.
-pub(super) fn report_login_error(error: &RemoteError) -> Outcome {
-    let hint = if error.hint().is_empty() { String::new() } else { format!("\n    help: {}", error.hint()) };
-    print_stderr(&format!("login node: {error}{hint}"));
-    Outcome::Unreachable
-}
-
-pub(super) async fn finish(session: Session, login: LoginNode, outcome: Outcome, reason: &str) -> Outcome {
-    login.close().await;
-    session.finish(outcome, reason, false).await.0
 }

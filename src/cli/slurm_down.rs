@@ -5,7 +5,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
-use crate::cli::slurm::{finish, report_cancel, report_login_error, report_silence};
+use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, report_silence};
 use crate::event::Outcome;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_follow::{open_nodes, report_end};

@@ -7,7 +7,7 @@ use crate::cli::local_env::{hide_known_secrets, print_stderr, write_in_thread};
 use crate::cli::local_logs::{LocalRuns, LogPrinter};
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
-use crate::cli::slurm::{finish, report_login_error};
+use crate::cli::slurm_reports::{finish, report_login_error};
 use crate::event::Outcome;
 use crate::lifecycle::error::{WorkflowEnd, worse_outcome};
 use crate::lifecycle::reporter_task::read_log_tails;

@@ -93,7 +93,7 @@ pub(crate) fn job_outcome(report: &JobReport) -> (Outcome, RunOutcome) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::slurm::job_report::JobNotes;
+    use crate::plan::slurm::job_notes::JobNotes;
 
     fn report(state: JobState) -> JobReport {
         JobReport { job: Some(12), now: 10_000, state: Some((state, StateSource::Squeue)), ..JobReport::default() }

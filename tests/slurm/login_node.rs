@@ -123,16 +123,21 @@ fn start_sshd(dir: &Path, config: &str) -> Option<(u16, Child)> {
     let mut child = Command::new("/usr/sbin/sshd");
     let child = child.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
     let mut child = child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("sshd starts");
+    if listens(dir) {
+        return Some((port, child));
+    }
+    child.kill().ok();
+    child.wait().ok();
+    None
+}
+
+/// Whether sshd got its port, once it says so.
+fn listens(dir: &Path) -> bool {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         let said = std::fs::read_to_string(dir.join("sshd.log")).unwrap_or_default();
-        if said.contains("Server listening") {
-            return Some((port, child));
-        }
-        if said.contains("Address already in use") {
-            child.kill().ok();
-            child.wait().ok();
-            return None;
+        if said.contains("Server listening") || said.contains("Address already in use") {
+            return said.contains("Server listening");
         }
         assert!(Instant::now() < end, "sshd does not listen: {said}");
         std::thread::sleep(Duration::from_millis(20));

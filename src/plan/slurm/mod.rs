@@ -5,6 +5,7 @@
 
 mod header;
 mod inputs;
+pub(crate) mod job_notes;
 pub(crate) mod job_report;
 pub(crate) mod job_state;
 pub(crate) mod login_scripts;
