@@ -148,7 +148,7 @@ fn listens(dir: &Path) -> bool {
 fn waiting_ranks(until: &Path) -> String {
     format!(
         "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 5s\n  shell: |\n    set -eu\n    trap 'echo saved; exit 3' TERM\n    \
-         echo \"rank $RANK begins\"\n    while [ ! -e {} ]; do sleep 0.2; done\n    echo \"rank $RANK ends\"\n",
+         echo \"rank $RANK begins\"\n    while [ ! -e {} ]; do sleep 0.2 || :; done\n    echo \"rank $RANK ends\"\n",
         until.display()
     )
 }
