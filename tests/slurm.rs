@@ -2,6 +2,9 @@
 //! machine, its file system and its processes; GPUs are names without devices.
 #![expect(clippy::disallowed_methods, clippy::expect_used, clippy::panic, reason = "the proof is a real cluster")]
 
+#[path = "slurm/login_node.rs"]
+mod login_node;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -6,8 +6,9 @@ note() { printf '%s %s %s\n' "$(date +%s)" "$start" "$*" >>"$dir/status"; }
 
 fail() { say "$*" >&2; note "failed $*"; exit 1; }
 
+# main [RUN]: `slurm submit` gives the first start the id of its run.
 main() {
-  start=${SLURM_RESTART_COUNT:-0}
+  start=${SLURM_RESTART_COUNT:-0} given_run=${1:-}
   dir=$root/$name/slurm-$SLURM_JOB_ID
   umask 077
   mkdir -p "$dir/files" "$dir/nodes" || { say "cannot write $dir" >&2; exit 1; }
@@ -49,6 +50,7 @@ name_nodes() {
   { node_address "$master"; node_address "$(sed -n 2p "$dir/node-list")"; } >"$dir/peers"
   # A run id of its own for each start, and a rendezvous that an earlier start of this job cannot join.
   run=$(date +%Y%m%d-%H%M%S)-$(printf '%04x' $((SLURM_JOB_ID % 65536)))
+  case $start:$given_run in *[!0-9a-f:-]*) ;; 0:????????-??????-????) run=$given_run ;; esac
   {
     printf "ORCH_ROOT='%s'\nORCH_NAME='%s'\nORCH_RUN_ID='%s'\n" "$root" "$name" "$run"
     printf "ORCH_RUN_STAMP='%s'\nORCH_RENDEZVOUS_ID='%s'\n" "$(date +%Y%m%d%H%M%S)" "$SLURM_JOB_ID-$start"

@@ -305,6 +305,35 @@ pub(crate) struct SlurmArgs {
 pub(crate) enum SlurmCommand {
     /// Write the job as a script for sbatch
     Render(SlurmRenderArgs),
+    /// Submit the job through the login node
+    Submit(SlurmJobArgs),
+    /// Show the job's state: why it waits, where it runs, how it ended
+    Status(SlurmJobArgs),
+    /// Show the logs of the ranks
+    Logs(LogsArgs),
+    /// Follow the job, from the queue to its end; Ctrl-C detaches
+    Attach(AttachArgs),
+    /// Cancel the job and wait for its end
+    Cancel(SlurmJobArgs),
+    /// Cancel the job, fetch its logs and remove its files
+    Down(SlurmJobArgs),
+}
+
+impl SlurmCommand {
+    pub(crate) fn common_args(&self) -> &CommonArgs {
+        match self {
+            SlurmCommand::Render(args) => &args.common,
+            SlurmCommand::Submit(args) | SlurmCommand::Status(args) | SlurmCommand::Cancel(args) | SlurmCommand::Down(args) => &args.common,
+            SlurmCommand::Logs(args) => &args.common,
+            SlurmCommand::Attach(args) => &args.common,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SlurmJobArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
 }
 
 #[derive(Debug, Clone, Args)]

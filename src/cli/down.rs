@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use crate::cli::args::{DownArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::open_session::{LoadMode, is_for_slurm_alone, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
+use crate::cli::slurm_down;
 use crate::event::Outcome;
 use crate::inventory::Inventory;
 use crate::inventory::smoke_test::SmokeTest;
@@ -18,6 +19,9 @@ use crate::lifecycle::stop_ladder::InterruptPolicy;
 pub(crate) async fn run(args: &DownArgs) -> Result<Outcome, CliError> {
     if args.common.progress == ProgressMode::Tui {
         return Err(CliError::Usage("--progress tui: only for `up` and `attach`; use `--progress bars` or `plain` with `down`".to_owned()));
+    }
+    if is_for_slurm_alone(&args.common)? {
+        return slurm_down::down(&args.common).await;
     }
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let signals = StopController::listen(InterruptPolicy::Leave, print_stderr).map_err(anyhow::Error::from)?;

@@ -40,6 +40,9 @@ pub(crate) mod sandbox;
 pub(crate) mod shell;
 mod shell_target;
 pub(crate) mod slurm;
+mod slurm_down;
+mod slurm_logs;
+mod slurm_reports;
 pub(crate) mod ssh_report;
 pub(crate) mod stacks;
 pub(crate) mod task_args;
@@ -56,7 +59,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::args::{Cli, Command, CommonArgs};
+use crate::cli::args::{Cli, Command, CommonArgs, SlurmCommand};
 use crate::cli::exit::{CliError, exit_code};
 use crate::cli::local_env::print_stderr;
 use crate::diagnose::command_formatter::CommandFormatter;
@@ -102,13 +105,19 @@ fn reject_readonly_changes(command: &Command) -> Result<(), CliError> {
         Command::Prepare(_) => "prepare",
         Command::Down(_) => "down",
         Command::Exec(_) => "exec",
+        Command::Slurm(args) => match &args.command {
+            SlurmCommand::Submit(_) => "slurm submit",
+            SlurmCommand::Cancel(_) => "slurm cancel",
+            SlurmCommand::Down(_) => "slurm down",
+            _ => return Ok(()),
+        },
         _ => return Ok(()),
     };
     if !common_args(command).is_some_and(|common| common.dashboard.readonly) {
         return Ok(());
     }
     let help = "use it with `tui`, `attach` or `replay`: it disables every key of the dashboard that changes something";
-    let dry_run = if name == "exec" { "" } else { "; `--dry-run` prints what would be done" };
+    let dry_run = if name == "exec" || name.starts_with("slurm") { "" } else { "; `--dry-run` prints what would be done" };
     Err(CliError::Usage(format!("--readonly: `{name}` changes hosts\n    help: {help}{dry_run}")))
 }
 
@@ -131,7 +140,7 @@ async fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Pull(args) => pull::run(&args).await,
         Command::Stacks(args) => stacks::run(&args).await,
         Command::Shell(args) => shell::run(&args).await,
-        Command::Slurm(args) => slurm::run(&args.command),
+        Command::Slurm(args) => slurm::run(&args.command).await,
         Command::Runs(args) => runs::run(&args),
         Command::Replay(args) => replay::run(&args).await,
         Command::Demo(args) => demo::run(&args).await,
@@ -179,9 +188,7 @@ fn common_args(command: &Command) -> Option<CommonArgs> {
         Command::Shell(args) => args.common_args(),
         Command::Push(args) => args.transfer.common_args(),
         Command::Pull(args) => args.transfer.common_args(),
-        Command::Slurm(args) => match &args.command {
-            args::SlurmCommand::Render(args) => args.common.clone(),
-        },
+        Command::Slurm(args) => args.command.common_args().clone(),
         Command::Init(_) | Command::Runs(_) | Command::Replay(_) | Command::Demo(_) | Command::Sandbox(_) => return None,
     })
 }
@@ -226,7 +233,7 @@ mod tests {
                 Err(other) => panic!("{other:?}"),
             }
         };
-        for name in ["up", "prepare", "down", "exec"] {
+        for name in ["up", "prepare", "down", "exec", "slurm submit", "slurm cancel", "slurm down"] {
             let tail = if name == "exec" { " -- true" } else { "" };
             let text = rejection(&format!("{name} x.yaml --readonly{tail}")).expect("rejected");
             assert!(

@@ -12,8 +12,9 @@ use crate::cli::local_env::{
 use crate::cli::output::{OutputOptions, reporter_setup};
 use crate::diagnose::RuleSet;
 use crate::inventory::lint::{LintFinding, LintSeverity};
-use crate::inventory::{Inventory, RuntimeValues};
+use crate::inventory::{Inventory, InventoryHost, RuntimeValues};
 use crate::lifecycle::session::{LocalContext, Session};
+use crate::lifecycle::slurm_job::LoginNode;
 
 /// Which parts of the inventory must be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(super) fn load_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inven
         LoadMode::ConnectionOnly => Inventory::load_connection(&sources, &args.set)?,
     };
     if inventory.hosts.is_empty() {
-        let message = "the inventory has no `hosts`: it is for SLURM alone\n    help: use `orchestrate slurm render`, or add hosts";
+        let message = "the inventory has no `hosts`: it is for SLURM alone\n    help: use `orchestrate slurm submit`, or add hosts";
         return Err(CliError::Usage(message.to_owned()));
     }
     if let Some(pattern) = &args.limit {
@@ -43,17 +44,53 @@ pub(super) fn load_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inven
     Ok((inventory, base))
 }
 
-/// Loads the inventory of a command for SLURM, which chooses the hosts.
+/// Loads the inventory of a command for SLURM, which chooses the hosts; also returns the directory that its relative paths start from.
 ///
 /// # Errors
 /// Every problem in the inventory; `--limit`.
-pub(super) fn load_slurm_inventory(args: &CommonArgs) -> Result<Inventory, CliError> {
+pub(super) fn load_slurm_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inventory, PathBuf), CliError> {
     if args.limit.is_some() {
         let help = "set slurm.nodes, for example with --set slurm.nodes=1";
         return Err(CliError::Usage(format!("--limit: SLURM chooses the hosts\n    help: {help}")));
     }
+    let (sources, base) = read_inventory_files(args)?;
+    let inventory = match mode {
+        LoadMode::Full => apply_lints(Inventory::load(&sources, &args.set)?, args)?,
+        LoadMode::ConnectionOnly => Inventory::load_connection(&sources, &args.set)?,
+    };
+    Ok((inventory, base))
+}
+
+/// Whether the inventory has a login node and no `hosts`.
+///
+/// # Errors
+/// Every problem in the inventory.
+pub(super) fn is_for_slurm_alone(args: &CommonArgs) -> Result<bool, CliError> {
     let (sources, _) = read_inventory_files(args)?;
-    apply_lints(Inventory::load(&sources, &args.set)?, args)
+    let inventory = Inventory::load_connection(&sources, &args.set)?;
+    Ok(inventory.hosts.is_empty() && inventory.slurm.is_some_and(|slurm| slurm.login.is_some()))
+}
+
+/// Opens the session of a command for SLURM, and the way to the login node. The session has no hosts: the job's nodes come when it runs.
+///
+/// # Errors
+/// As [`open_session`]; no login node.
+pub(super) fn open_slurm_session(
+    command: &'static str,
+    args: &CommonArgs,
+    (mut inventory, base_dir): (Inventory, PathBuf),
+    output: OutputOptions,
+) -> Result<(Session, LoginNode), CliError> {
+    let settings = inventory.slurm.as_ref();
+    let Some(login) = settings.and_then(|settings| settings.login.clone()) else {
+        let help = "add the name of the cluster's login node, as ssh knows it: slurm: { login: login01 }";
+        return Err(CliError::Usage(format!("`slurm.login` is missing\n    help: {help}")));
+    };
+    raise_nofile_limit(settings.map_or(0, |settings| settings.nodes as usize)).map_err(CliError::Usage)?;
+    inventory.hosts.clear();
+    let session = open_session_through(Some(login.clone()), command, args, (inventory, base_dir), output)?;
+    let login = LoginNode::open(&session, login);
+    Ok((session, login))
 }
 
 /// Prints lint warnings; denied lints are errors.
@@ -73,6 +110,16 @@ fn apply_lints(inventory: Inventory, args: &CommonArgs) -> Result<Inventory, Cli
 pub(super) fn open_session(
     command: &'static str,
     args: &CommonArgs,
+    loaded: (Inventory, PathBuf),
+    output: OutputOptions,
+) -> Result<Session, CliError> {
+    open_session_through(None, command, args, loaded, output)
+}
+
+fn open_session_through(
+    login: Option<InventoryHost>,
+    command: &'static str,
+    args: &CommonArgs,
     (inventory, base_dir): (Inventory, PathBuf),
     output: OutputOptions,
 ) -> Result<Session, CliError> {
@@ -82,7 +129,7 @@ pub(super) fn open_session(
     let reporter = reporter_setup(args, output, &secrets, build_advice(args, &base_dir, &inventory.hosts))?;
     // Only commands that diagnose read the rules: a broken rule must not block `down`.
     let rules = match command {
-        "up" | "tui" | "attach" => load_diagnosis_rules(inventory.diagnosis_rule_source()?, &base_dir)?,
+        "up" | "tui" | "attach" | "slurm attach" => load_diagnosis_rules(inventory.diagnosis_rule_source()?, &base_dir)?,
         _ => None,
     };
     let rules = rules.map(|rules| RuleSet::with_user_rules(rules).map_err(CliError::Inventory)).transpose()?;
@@ -93,6 +140,7 @@ pub(super) fn open_session(
         forks: args.forks,
         assume_yes: args.yes,
         console: Arc::new(TerminalConsole),
+        login,
     };
     let session = Session::open(command, inventory, local, reporter);
     if let Some(rules) = rules {

@@ -7,8 +7,26 @@ use std::collections::BTreeMap;
 use crate::text::shell_quote::quote;
 
 /// The commands that take an inventory as their first word.
-const POSITIONAL_INVENTORY_COMMANDS: [&str; 12] =
-    ["up", "prepare", "tui", "down", "ps", "logs", "attach", "check", "plan", "render", "exec", "stacks"];
+const POSITIONAL_INVENTORY_COMMANDS: [&str; 18] = [
+    "up",
+    "prepare",
+    "tui",
+    "down",
+    "ps",
+    "logs",
+    "attach",
+    "check",
+    "plan",
+    "render",
+    "exec",
+    "stacks",
+    "slurm submit",
+    "slurm status",
+    "slurm logs",
+    "slurm attach",
+    "slurm cancel",
+    "slurm down",
+];
 /// Those that take it by `-i` only.
 const FLAG_INVENTORY_COMMANDS: [&str; 1] = ["shell"];
 /// What a command begins with.

@@ -226,6 +226,15 @@ pub(super) fn parse_host(evaluator: &Evaluator<'_>, index: usize, errors: &mut I
     Some(InventoryHost { name: host_node_name(member).to_owned(), address, fabric_address, gpus, ssh })
 }
 
+/// The login node of a cluster: `host`, `user@host` or `user@host:port`, with the inventory's `ssh` beneath.
+pub(super) fn parse_login_host(evaluator: &Evaluator<'_>, login: &str, errors: &mut InventoryErrors) -> Option<InventoryHost> {
+    let SshDestination { user, host: name, port } = host_patterns::parse_destination(login).ok()?;
+    let common = evaluator.inputs().tree.get("ssh").filter(|node| matches!(node.kind, YamlKind::Map(_)));
+    let ssh = common.map(|node| parse_ssh(&evaluate_before_connect(evaluator, node, 0, errors), errors)).unwrap_or_default();
+    let ssh = HostSshSettings { user: user.or(ssh.user), port: port.or(ssh.port), ..ssh };
+    Some(InventoryHost { name, address: None, fabric_address: None, gpus: GpuSelection::Any, ssh })
+}
+
 /// Evaluates what must be known before a host is connected.
 pub(super) fn evaluate_before_connect(evaluator: &Evaluator<'_>, node: &YamlNode, host: usize, errors: &mut InventoryErrors) -> YamlNode {
     let node = evaluator.evaluate(node, Some(host));

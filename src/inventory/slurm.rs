@@ -4,7 +4,7 @@ use super::errors::InventoryErrors;
 use super::eval::{Evaluator, NPROC_LIMIT};
 use super::schema;
 use super::yaml_tree::{YamlKind, YamlNode, shorten};
-use super::{hosts, name_syntax};
+use super::{InventoryHost, hosts, name_syntax};
 
 /// The most nodes of a job.
 const NODES_LIMIT: u32 = 4096;
@@ -15,8 +15,8 @@ const ARG_LENGTH_LIMIT: usize = 1024;
 /// `slurm`, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmSettings {
-    /// The login node, as ssh names it; only commands that reach the cluster need it.
-    pub login: Option<String>,
+    /// The login node; only commands that reach the cluster need it.
+    pub login: Option<InventoryHost>,
     pub nodes: u32,
     pub gpus_per_node: u32,
     pub partition: Option<String>,
@@ -74,7 +74,7 @@ pub(super) fn parse_slurm(evaluator: &Evaluator<'_>, host_count: usize, errors: 
     reader.check_image(container, image.as_deref(), tree);
     let time = reader.text("time", |text| parse_time_limit(text).map(drop).ok_or_else(|| time_problem(text)));
     Some(SlurmSettings {
-        login: reader.text("login", validate_login),
+        login: reader.login(host_count),
         nodes: reader.nodes(host_count),
         gpus_per_node: reader.gpus_per_node(tree),
         partition: reader.text("partition", validate_partition),
@@ -103,6 +103,14 @@ impl SlurmReader<'_, '_> {
     fn text(&mut self, key: &str, valid: impl Fn(&str) -> Result<(), (String, String)>) -> Option<String> {
         let node = self.value(key)?;
         self.errors.validated_text(&node, valid)
+    }
+
+    /// With the inventory's `ssh`, whose problems are told of the hosts where there are any.
+    fn login(&mut self, host_count: usize) -> Option<InventoryHost> {
+        let text = self.text("login", validate_login)?;
+        let mut told = InventoryErrors::default();
+        let errors = if host_count == 0 { &mut *self.errors } else { &mut told };
+        hosts::parse_login_host(self.evaluator, &text, errors)
     }
 
     fn number(&mut self, key: &str, min: u32, max: u32) -> Option<u32> {

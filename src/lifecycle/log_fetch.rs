@@ -4,20 +4,21 @@ use crate::engine::log_stream::{self, LogOffsets, LogStreamError};
 use crate::event::Outcome;
 use crate::lifecycle::session::Session;
 use crate::plan::facts::HostFacts;
+use crate::plan::host_context::HostContext;
 
 pub(crate) async fn fetch_logs(session: &Session, facts: &[Option<HostFacts>], offsets: LogOffsets) -> Outcome {
     let contexts = session.host_contexts(facts, None);
+    let reached = contexts.into_iter().zip(facts).map(|(context, facts)| facts.is_some().then_some(context));
+    fetch_logs_of(session, reached.collect(), offsets).await
+}
+
+/// Fetches from the hosts that have a context.
+pub(crate) async fn fetch_logs_of(session: &Session, contexts: Vec<Option<HostContext>>, offsets: LogOffsets) -> Outcome {
+    let hosts = contexts.len();
     let mut fetches = tokio::task::JoinSet::new();
-    for (connection, context) in session
-        .engine
-        .connections()
-        .iter()
-        .cloned()
-        .zip(contexts)
-        .filter(|(connection, _)| facts.get(connection.host_index()).is_some_and(Option::is_some))
-    {
+    for (connection, context) in session.engine.connections().iter().cloned().zip(contexts) {
+        let Some(context) = context else { continue };
         let offsets = offsets.clone();
-        let hosts = facts.len();
         fetches.spawn(async move { (connection.host_index(), log_stream::fetch_logs(&connection, &context, &offsets, hosts).await) });
     }
     let mut outcome = Outcome::Ok;

@@ -26,6 +26,8 @@ pub(crate) mod recorded_hosts;
 pub(crate) mod remaining_items;
 pub(crate) mod reporter_task;
 pub(crate) mod session;
+pub(crate) mod slurm_follow;
+pub(crate) mod slurm_job;
 pub(crate) mod smoke;
 pub(crate) mod stop_controller;
 pub(crate) mod stop_ladder;

@@ -37,11 +37,17 @@ pub(crate) struct LocalContext {
     /// `--yes`.
     pub(crate) assume_yes: bool,
     pub(crate) console: Arc<dyn Console>,
+    /// Every host is reached through this one alone: the login node of a cluster, for its nodes.
+    pub(crate) login: Option<InventoryHost>,
 }
 
 impl LocalContext {
     fn build_engine(&self, inventory: &Inventory, emitter: Emitter) -> Engine {
-        let fleet: Arc<dyn HostConnector> = Arc::new(SshFleet::new(inventory.hosts.clone(), self.ssh.clone()));
+        let ssh_hosts = match &self.login {
+            Some(login) => vec![login.clone(); inventory.hosts.len()],
+            None => inventory.hosts.clone(),
+        };
+        let fleet: Arc<dyn HostConnector> = Arc::new(SshFleet::new(ssh_hosts, self.ssh.clone()));
         Engine::new(&fleet, inventory.hosts.len(), self.forks, emitter)
     }
 }

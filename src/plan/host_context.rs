@@ -36,6 +36,9 @@ pub struct HostContext {
     pub world_size: u32,
     /// Whether the run was left by a version that kept everything in one directory.
     pub legacy_layout: bool,
+    /// Whether the ranks are on another machine that shares the run directory, a node of a cluster: nothing is known of its processes, and
+    /// nothing private of ours is there.
+    pub on_cluster: bool,
 }
 
 impl HostContext {
@@ -53,6 +56,7 @@ impl HostContext {
             max_log_bytes: 0,
             world_size: 0,
             legacy_layout: false,
+            on_cluster: false,
         }
     }
 
@@ -163,6 +167,9 @@ impl HostContext {
 
     /// The run's record. That of an earlier version lies where its ranks can write.
     pub fn run_record_path(&self) -> String {
+        if self.on_cluster {
+            return format!("{}/settings", self.run_dir());
+        }
         if self.legacy_layout { format!("{}/run.json", self.run_dir()) } else { format!("{}/{}.json", self.private_dir(), self.run_id) }
     }
 

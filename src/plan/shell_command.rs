@@ -186,19 +186,7 @@ mod tests {
     use super::*;
 
     fn test_context() -> HostContext {
-        HostContext {
-            name: "n".to_owned(),
-            host: "gpu01".to_owned(),
-            run_id: String::new(),
-            run_dir_root: "~/.orchestrate".to_owned(),
-            docker_needs_sudo: false,
-            docker_host: None,
-            in_container: true,
-            lock_token: None,
-            legacy_layout: false,
-            max_log_bytes: 0,
-            world_size: 0,
-        }
+        HostContext { in_container: true, ..HostContext::new("n", "gpu01", "~/.orchestrate") }
     }
 
     fn parse_facts(text: &str) -> HostFacts {

@@ -4,6 +4,7 @@
 
 mod disk_reserve;
 pub(crate) mod finding;
+pub(crate) mod job_status;
 pub mod journal;
 pub(crate) mod json;
 pub(crate) mod line_writer;

@@ -48,9 +48,10 @@ impl NodeList {
         self.names.iter().position(|name| name == host).and_then(|at| u32::try_from(at).ok())
     }
 
-    /// Writes the list if the directory has none. A list that another process has written meanwhile takes precedence.
+    /// Writes the list if the directory has none and the names are known: those of a job that waits in a queue are not. A list that another
+    /// process has written meanwhile takes precedence.
     pub(super) fn save_if_missing(&mut self, dir: &Path) -> io::Result<()> {
-        if self.saved {
+        if self.saved || self.names.is_empty() {
             return Ok(());
         }
         let _lock = lock_dir(dir)?;

@@ -57,15 +57,16 @@ pub fn log_stream_command(
         flag(!logs),
         quote(&format!(" {have}")),
     );
-    if !context.legacy_layout {
+    let has_private_dir = !context.legacy_layout && !context.on_cluster;
+    if has_private_dir {
         script.push_str(&launcher_liveness_script(context));
         script.push_str(&format!("note={}/attached mark=$P/following.{}.$$\n", quote(&context.run_dir()), quote(&context.run_id)));
     }
-    if purpose == LogStreamPurpose::Fetch && !context.legacy_layout {
+    if purpose == LogStreamPurpose::Fetch && has_private_dir {
         // A run that lost its record is fetched all the same.
         script.push_str(&format!("[ -e \"$record\" ] || record={}/settings\n", quote(&context.run_dir())));
     }
-    if purpose == LogStreamPurpose::Fetch && context.in_container && !context.legacy_layout {
+    if purpose == LogStreamPurpose::Fetch && context.in_container && has_private_dir {
         script.push_str(&format!(
             "for f in \"$F\"*.log; do if [ -f \"$f\" ] && [ ! -r \"$f\" ]; then {}; break; fi; done\n",
             context.run_as_root_script("for f in \"$0/$1\".*.log; do [ -L \"$f\" ] || chmod a+r \"$f\"; done", &context.run_id)

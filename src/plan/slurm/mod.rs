@@ -5,6 +5,10 @@
 
 mod header;
 mod inputs;
+pub(crate) mod job_notes;
+pub(crate) mod job_report;
+pub(crate) mod job_state;
+pub(crate) mod login_scripts;
 mod node_files;
 mod task;
 
@@ -36,7 +40,7 @@ pub(crate) fn render_batch_script(inventory: &Inventory, slurm: &SlurmJob) -> Re
     let spec = shorten_run_dir(build_launch_spec(&builder), &context.run_dir());
     let inputs = ScriptInputs { inventory, slurm, context, layout, spec };
     let text = format!("{}{}{}", header::header_text(&inputs), main_text(), node_files::write_files_text(&inputs));
-    let text = format!("{text}\nmain\n");
+    let text = format!("{text}\nmain \"$@\"\n");
     if text.len() > SCRIPT_SIZE_LIMIT {
         return Err(format!("the script has {} bytes, SLURM takes at most {SCRIPT_SIZE_LIMIT}", text.len()));
     }

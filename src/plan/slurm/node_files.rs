@@ -70,7 +70,7 @@ fn files(inputs: &ScriptInputs<'_>) -> Vec<(String, String)> {
     ];
     files.extend(scripts.map(|(name, text)| (name.to_owned(), text.to_owned())));
     if inputs.slurm.settings.container == SlurmContainer::Docker {
-        files.push(("remove".to_owned(), include_str!("../../../assets/slurm/remove.sh").to_owned()));
+        files.push(("remove".to_owned(), task::remove_text(inputs)));
     }
     files
 }

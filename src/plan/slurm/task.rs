@@ -73,11 +73,20 @@ if [ -n \"${CUDA_VISIBLE_DEVICES:-}\" ]; then
 fi
 ";
 
+/// The step that removes a container which the ranks' step left, from the same engine.
+pub(super) fn remove_text(inputs: &ScriptInputs<'_>) -> String {
+    let body = include_str!("../../../assets/slurm/remove.sh");
+    let (head, rest) = body.split_once("dir=").unwrap_or(("", body));
+    format!("{head}{}dir={rest}", inputs.container_settings().map_or_else(String::new, engine_text))
+}
+
+/// docker with another engine than its own default.
+fn engine_text(spec: &ContainerSettings) -> String {
+    spec.engine_host.as_ref().map_or_else(String::new, |host| format!("docker() {{ command docker -H {} \"$@\"; }}\n", quote(host)))
+}
+
 fn docker_text(inputs: &ScriptInputs<'_>, spec: &ContainerSettings) -> String {
-    let mut text = String::from("\n");
-    if let Some(host) = &spec.engine_host {
-        text.push_str(&format!("docker() {{ command docker -H {} \"$@\"; }}\n", quote(host)));
-    }
+    let mut text = format!("\n{}", engine_text(spec));
     let body = include_str!("../../../assets/slurm/docker.sh");
     text.push_str(body.split_once('\n').map_or(body, |(_, rest)| rest));
     let image = quote(&spec.image);

@@ -115,7 +115,7 @@ fn run_on(program: &str, args: &[&str], files: &[PathBuf]) {
 /// The files that a script writes, written by bash itself.
 fn extract_files(script: &str, dir: &Path) -> Vec<PathBuf> {
     std::fs::create_dir_all(dir.join("files")).expect("made");
-    let functions = script.trim_end().strip_suffix("main").expect("main is the last line");
+    let functions = script.trim_end().strip_suffix("main \"$@\"").expect("main is the last line");
     // Nothing above `write_files` runs anything but settings.
     let out = Command::new("bash")
         .args(["-c", &format!("{functions}\ndir=$1\nwrite_files"), "bash", &dir.display().to_string()])

@@ -1,0 +1,36 @@
+# shellcheck shell=sh disable=SC2154
+# Removes what the name's jobs left in the run directory, unless one lives. What cannot be removed is listed.
+find_job
+if [ "$asked" -ne 0 ] || [ -n "$live" ]; then exit 0; fi
+remove_secrets
+plain_word() { case $1 in '' | .* | -* | *[!A-Za-z0-9._-]*) return 1 ;; esac; }
+for files in "$dir"/slurm-[1-9]*; do
+  if [ ! -d "$files" ] || [ -L "$files" ]; then continue; fi
+  id=${files##*/slurm-}
+  case $id in *[!0-9]*) continue ;; esac
+  runs=$(sed -n 's/^[0-9]* [0-9]* running \([0-9a-f-]*\)$/\1/p' "$files/status" 2>/dev/null | head -n 20)
+  while read -r node; do
+    plain_word "$node" || continue
+    for run in $runs; do
+      [ ! -d "$dir/$node.in/$run" ] || [ -L "$dir/$node.in" ] || rm -rf "$dir/$node.in/$run"
+      [ ! -d "$dir/$node.out" ] || [ -L "$dir/$node.out" ] || rm -rf "$dir/$node.out/$run".*
+    done
+    # What is left there is another run's, or nobody's.
+    if [ -d "$dir/$node.out" ] && [ ! -L "$dir/$node.out" ]; then rmdir "$dir/$node.out" 2>/dev/null; fi
+    if [ ! -e "$dir/$node.out" ] && [ -d "$dir/$node.in" ] && [ ! -L "$dir/$node.in" ] && [ ! -e "$dir/$node.private" ]; then
+      rm -f "$dir/$node.in/keeper" "$dir/$node.in/current"
+      rmdir "$dir/$node.in" 2>/dev/null
+    fi
+    for run in $runs; do
+      for left in "$dir/$node.in/$run" "$dir/$node.out/$run".*; do [ ! -e "$left" ] || printf '@left %s\n' "$left"; done
+    done
+  done <<NODES
+$(head -n 4096 "$files/node-list" 2>/dev/null)
+NODES
+  rm -rf "$files" "$dir/$name-$id.out"
+  [ ! -e "$files" ] || printf '@left %s\n' "$files"
+done
+rm -f "$dir/slurm-job" "$dir/slurm.sbatch" "$dir/slurm-submit.lock"
+[ ! -e "$dir/slurm-secrets" ] || printf '@left %s\n' "$dir/slurm-secrets"
+rmdir "$dir" 2>/dev/null
+printf '@clean 0\n'

@@ -1,0 +1,67 @@
+//! `down` for a job on SLURM: cancels it, fetches its logs, removes its files.
+
+use crate::cli::args::{CommonArgs, ProgressMode};
+use crate::cli::exit::CliError;
+use crate::cli::local_env::print_stderr;
+use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
+use crate::cli::output::OutputOptions;
+use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, report_silence};
+use crate::event::Outcome;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::slurm_follow::{open_nodes, report_end};
+use crate::lifecycle::slurm_job::{CancelEnd, LoginNode};
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
+
+pub(super) async fn down(args: &CommonArgs) -> Result<Outcome, CliError> {
+    let loaded = load_slurm_inventory(args, LoadMode::ConnectionOnly)?;
+    let (mut session, login) = open_slurm_session("slurm down", args, loaded, OutputOptions::progress_only(ProgressMode::Plain))?;
+    let signals = StopController::listen(InterruptPolicy::Leave, print_stderr).map_err(anyhow::Error::from)?;
+    let retry = session.suggest_command("slurm down", "");
+    let outcome = match signals.run_until_leaving(cancel_and_clean(&mut session, &login)).await {
+        Ok(outcome) => outcome?,
+        Err(outcome) => {
+            print_stderr(&format!("interrupted; to finish:\n    {retry}"));
+            return Ok(outcome);
+        }
+    };
+    Ok(finish(session, login, outcome, "").await)
+}
+
+async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Outcome, CliError> {
+    let report = match login.cancel().await {
+        Err(error) => return Ok(report_login_error(&error)),
+        Ok(end @ (CancelEnd::StillThere(_) | CancelEnd::Refused(_) | CancelEnd::NoAnswer(_))) => return Ok(report_cancel(session, end)),
+        Ok(CancelEnd::NoLiveJob(report)) => report,
+        Ok(CancelEnd::Ended(report)) => {
+            report_cancel(session, CancelEnd::Ended(report.clone()));
+            report
+        }
+    };
+    if let Some(job) = open_nodes(session, &report).await? {
+        let fetched = job.fetch(session).await;
+        report_end(session, &report, Some(&job.run_id));
+        if fetched != Outcome::Ok {
+            print_stderr("the logs could not be fetched: nothing was removed");
+            return Ok(Outcome::Leftovers);
+        }
+    }
+    let cleaned = match login.clean().await {
+        Ok(cleaned) => cleaned,
+        Err(error) => return Ok(report_login_error(&error)),
+    };
+    for left in &cleaned.leftovers {
+        print_stderr(&session.reporter.sanitizer().sanitize_line(&format!("left on the cluster: {left}")));
+    }
+    match (cleaned.is_clean, cleaned.leftovers.is_empty(), cleaned.queue_error) {
+        (_, _, Some(error)) => {
+            report_silence(session, &error);
+            Ok(Outcome::Unreachable)
+        }
+        (true, true, None) => {
+            print_stderr("nothing of the job is left in the run directory");
+            Ok(Outcome::Ok)
+        }
+        _ => Ok(Outcome::Leftovers),
+    }
+}

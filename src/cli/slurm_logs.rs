@@ -1,0 +1,118 @@
+//! `slurm logs` and `slurm attach`: the job's ranks, read through the login node.
+
+use crate::cli::args::{AttachArgs, LogsArgs, ProgressMode};
+use crate::cli::dashboard_shell::spawn_action_handler;
+use crate::cli::exit::CliError;
+use crate::cli::local_env::{hide_known_secrets, print_stderr, write_in_thread};
+use crate::cli::local_logs::{LocalRuns, LogPrinter};
+use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
+use crate::cli::output::OutputOptions;
+use crate::cli::slurm_reports::{finish, report_login_error};
+use crate::event::Outcome;
+use crate::lifecycle::error::{WorkflowEnd, worse_outcome};
+use crate::lifecycle::reporter_task::read_log_tails;
+use crate::lifecycle::session::{MIN_HISTORY_LINES, Session};
+use crate::lifecycle::slurm_follow::{open_nodes, report_end, wait_for_start};
+use crate::lifecycle::slurm_job::LoginNode;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::report::job_status::status_lines;
+use crate::report::log_lines::LogSelection;
+
+pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
+    let (inventory, base) = load_slurm_inventory(&args.common, LoadMode::ConnectionOnly)?;
+    let secrets = hide_known_secrets(&inventory);
+    if let Some(id) = &args.run {
+        let past = LocalRuns::new(&inventory.name, &secrets)?;
+        return past.copy_printer(&past.find(id)?, args)?.print();
+    }
+    let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
+    let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
+    let output = OutputOptions::progress_only(ProgressMode::Plain);
+    let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory.clone(), base.clone()), output)?;
+    let asked = async { if args.follow { wait_for_start(&session, &login).await } else { login.status().await } };
+    let report = match signals.run_until_stopped(asked).await {
+        Ok(Ok(report)) => report,
+        Ok(Err(error)) => {
+            let outcome = report_login_error(&error);
+            return Ok(finish(session, login, outcome, &error.to_string()).await);
+        }
+        Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
+    };
+    let Some(job) = open_nodes(&mut session, &report).await? else {
+        let lines = status_lines(&inventory.name, &report).join("\n");
+        print_stderr(&session.reporter.sanitizer().sanitize_multiline(&format!("no logs yet: {lines}")));
+        return Ok(finish(session, login, Outcome::Ok, "").await);
+    };
+    let outcome = match signals.run_until_stopped(job.fetch(&session)).await {
+        Ok(outcome) => outcome,
+        Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
+    };
+    let filter = args.ranks().resolve(&report.nodes, &args.hosts).map_err(CliError::Usage)?;
+    let world_size = Some(report.ranks_per_node * u32::try_from(report.nodes.len()).unwrap_or(0)).filter(|size| *size > 0);
+    let sanitizer = session.reporter.sanitizer().clone();
+    let printer = session.run_dir.clone().map(|dir| LogPrinter { dir, args: args.clone(), sanitizer, world_size });
+    let outcome = finish(session, login, outcome, "").await;
+    let printed = signals.run_until_stopped(write_in_thread(move || printer.map_or(Ok(Outcome::Ok), |printer| printer.print()))).await;
+    let outcome = match printed {
+        Ok(printed) => worse_outcome(printed??, outcome),
+        Err(outcome) => return Ok(outcome),
+    };
+    if !args.follow || outcome != Outcome::Ok {
+        return Ok(outcome);
+    }
+    // The copies are printed; a second session prints what is written from now on.
+    let output = OutputOptions { progress: ProgressMode::Plain, logs: LogSelection::Filtered(filter), history_lines: None };
+    let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory, base), output)?;
+    let end = follow(&mut session, &login, &mut signals, None).await?;
+    let outcome = if let Outcome::Signal(_) = end.outcome { end.outcome } else { Outcome::Ok };
+    print_stderr(&session.reporter.sanitizer().sanitize_multiline(&end.reason));
+    Ok(finish(session, login, outcome, "").await)
+}
+
+pub(super) async fn attach(args: &AttachArgs) -> Result<Outcome, CliError> {
+    let loaded = load_slurm_inventory(&args.common, LoadMode::ConnectionOnly)?;
+    let output = OutputOptions::with_main_rank(args.common.progress, args.tail);
+    let (mut session, login) = open_slurm_session("slurm attach", &args.common, loaded, output)?;
+    let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
+    let leave = signals.leave_token.clone();
+    spawn_action_handler(&mut session, &signals);
+    session.emit_run_started("", None);
+    let end = tokio::select! {
+        end = follow(&mut session, &login, &mut signals, Some(args.tail)) => end?,
+        () = leave.cancelled() => return Ok(signals.signal_outcome()),
+    };
+    login.close().await;
+    Ok(session.finish(end.outcome, &end.reason, true).await.0)
+}
+
+/// Waits for the start, follows the ranks, and says how the job ended. `history`: how many lines of each log are shown first.
+async fn follow(
+    session: &mut Session,
+    login: &LoginNode,
+    signals: &mut StopController,
+    history: Option<usize>,
+) -> Result<WorkflowEnd, CliError> {
+    let left = |signals: &StopController| {
+        let outcome = signals.first_signal().map_or(Outcome::Detached, Outcome::Signal);
+        WorkflowEnd::new(outcome, "detached: the job goes on")
+    };
+    let report = match signals.run_until_stopped(wait_for_start(session, login)).await {
+        Ok(Ok(report)) => report,
+        Ok(Err(error)) => return Ok(WorkflowEnd::new(report_login_error(&error), error.to_string())),
+        Err(_) => return Ok(left(signals)),
+    };
+    let Some(job) = open_nodes(session, &report).await? else {
+        return Ok(match report.job {
+            Some(_) => report_end(session, &report, None),
+            None => WorkflowEnd::new(Outcome::Ok, "no job exists"),
+        });
+    };
+    if let Some((dir, lines)) = session.run_dir.as_ref().zip(history) {
+        session.reporter.show_log_tails(read_log_tails(dir, &session.host_names(), lines.max(MIN_HISTORY_LINES)));
+    }
+    Ok(match job.follow(session, login, signals).await {
+        Some(report) => report_end(session, &report, Some(&job.run_id)),
+        None => left(signals),
+    })
+}

@@ -1,0 +1,179 @@
+//! Follows a job on a SLURM cluster: waits in the queue with it, then reads its ranks' logs through the login node, and learns its end from
+//! SLURM where the ranks cannot tell it.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use crate::engine::follow::{FollowOutcome, FollowSpec};
+use crate::engine::log_stream::LogOffsets;
+use crate::event::{EventKind, Outcome, RunControl, RunOutcome};
+use crate::inventory::InventoryHost;
+use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
+use crate::lifecycle::log_fetch::fetch_logs_of;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::slurm_job::{LoginNode, MAX_POLL_PAUSE, PollPauses};
+use crate::lifecycle::stop_controller::StopController;
+use crate::model::rank::RankInfo;
+use crate::plan::Plan;
+use crate::plan::host_context::HostContext;
+use crate::plan::slurm::job_report::JobReport;
+use crate::remote::RemoteError;
+use crate::report::job_status::{end_lines, headline, job_outcome, pending_lines};
+
+/// What a job's last words may take to arrive once SLURM says that it has ended: a shared file system shows them late.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long SLURM may take to notice that the ranks of a job have ended.
+const END_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A job whose ranks have started: its nodes are hosts of the session.
+pub(crate) struct StartedJob {
+    pub(crate) run_id: String,
+    spec: FollowSpec,
+    offsets: LogOffsets,
+}
+
+/// Waits until the ranks of the job have been started, or it has ended before.
+///
+/// # Errors
+/// The login node does not answer the first question.
+pub(crate) async fn wait_for_start(session: &Session, login: &LoginNode) -> Result<JobReport, RemoteError> {
+    let mut report = login.status().await?;
+    let mut pauses = PollPauses::new();
+    let mut told = String::new();
+    loop {
+        let waits = report.job.is_some() && report.state.is_some() && !report.has_ended();
+        if !waits || is_started(&report) {
+            return Ok(report);
+        }
+        let text = format!("job {}: {}", report.job.unwrap_or_default(), headline(&report));
+        if text != told {
+            let more: String = pending_lines(&report).iter().map(|line| format!(";{}", line.trim_end().replacen(' ', "", 1))).collect();
+            session.notice(format!("{text}{more}"), false);
+            told = text;
+        }
+        pauses.wait().await;
+        match login.status().await {
+            Ok(next) => report = next,
+            Err(error) if error.is_retryable() => tracing::debug!(%error, "the login node is asked again"),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+pub(crate) fn is_started(report: &JobReport) -> bool {
+    report.notes.run_id.is_some() && !report.nodes.is_empty()
+}
+
+/// Makes the job's nodes the hosts of the session. `None`: its ranks were never started.
+///
+/// # Errors
+/// This laptop's run directory.
+pub(crate) async fn open_nodes(session: &mut Session, report: &JobReport) -> Result<Option<StartedJob>, WorkflowError> {
+    let Some(run_id) = report.notes.run_id.clone().filter(|_| is_started(report)) else { return Ok(None) };
+    let Some(login) = session.local.login.clone() else { return Ok(None) };
+    let hosts: Vec<InventoryHost> = report.nodes.iter().map(|name| InventoryHost { name: name.clone(), ..login.clone() }).collect();
+    let per_node = report.ranks_per_node;
+    let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+    let world_size = per_node.saturating_mul(count);
+    let name = session.inventory.name.clone();
+    let context = |host: &InventoryHost| HostContext {
+        run_id: run_id.clone(),
+        world_size,
+        on_cluster: true,
+        ..HostContext::new(&name, &host.name, &report.root)
+    };
+    let contexts: Vec<HostContext> = hosts.iter().map(context).collect();
+    session.add_hosts(hosts);
+    let mut plan = Plan::empty(contexts.clone());
+    plan.ranks = (0..world_size.min(1 << 16)).map(|rank| RankInfo { rank, host: rank / per_node, local_rank: rank % per_node }).collect();
+    let offsets = session.open_run_dir(&run_id, None).await?;
+    session.emit_run_started(&run_id, Some(&plan));
+    let spec = FollowSpec {
+        hosts: contexts,
+        rank_count: world_size as usize,
+        ready_when: None,
+        stop_grace: Duration::ZERO,
+        return_when_running: false,
+        launcher_restarts_ranks: false,
+        min_hosts: 0,
+        read_only: true,
+    };
+    Ok(Some(StartedJob { run_id, spec, offsets }))
+}
+
+impl StartedJob {
+    /// Fetches what this laptop lacks of the logs.
+    pub(crate) async fn fetch(&self, session: &Session) -> Outcome {
+        let contexts = self.spec.hosts.iter().cloned().map(Some).collect();
+        fetch_logs_of(session, contexts, self.offsets.clone()).await
+    }
+
+    /// Follows the ranks until the job has ended; `None`: the person left before.
+    pub(crate) async fn follow(&self, session: &Session, login: &LoginNode, signals: &mut StopController) -> Option<JobReport> {
+        let end: RefCell<Option<JobReport>> = RefCell::default();
+        let controls = signals.control_sender.clone();
+        let poll = async {
+            let report = self.wait_for_end(login, None).await;
+            tokio::time::sleep(LAST_WORDS_TIMEOUT).await;
+            end.replace(report);
+            if let Some(controls) = controls.upgrade()
+                && controls.send(RunControl::Detach).await.is_err()
+            {
+                tracing::debug!("the following has ended");
+            }
+            std::future::pending::<()>().await;
+        };
+        let outcome = tokio::select! {
+            outcome = session.engine.follow_run(&self.spec, &self.offsets, &mut signals.controls) => outcome,
+            () = poll => FollowOutcome::Detached,
+        };
+        match (outcome, end.into_inner()) {
+            (_, Some(report)) => {
+                self.fetch(session).await;
+                Some(report)
+            }
+            (FollowOutcome::Ended { .. }, None) => self.wait_for_end(login, Some(END_TIMEOUT)).await,
+            (_, None) => None,
+        }
+    }
+
+    /// Asks until the job has ended, or another start of it has begun. The last answer after `within`, where there is one.
+    async fn wait_for_end(&self, login: &LoginNode, within: Option<Duration>) -> Option<JobReport> {
+        let begun = tokio::time::Instant::now();
+        let mut pauses = PollPauses::new();
+        let mut last = None;
+        loop {
+            match within {
+                Some(_) => pauses.wait().await,
+                None => tokio::time::sleep(MAX_POLL_PAUSE).await,
+            }
+            match login.status().await {
+                Ok(report) => {
+                    let other = report.notes.run_id.as_ref().is_some_and(|run| *run != self.run_id);
+                    let forgotten = report.state.is_none() && report.queue_error.is_none();
+                    if report.has_ended() || other || forgotten {
+                        return Some(report);
+                    }
+                    last = Some(report);
+                }
+                Err(error) => tracing::debug!(%error, "the job is asked for again"),
+            }
+            if within.is_some_and(|within| begun.elapsed() >= within) {
+                return last;
+            }
+        }
+    }
+}
+
+/// Tells how the job ended, or that it goes on.
+pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str>) -> WorkflowEnd {
+    let job = report.job.unwrap_or_default();
+    let (outcome, end) = job_outcome(report);
+    if run.is_some() {
+        let ended_at = if end == RunOutcome::Running { 0 } else { crate::engine::emitter::now_unix_millis() };
+        session.engine.emitter().send(EventKind::RunEndReported { end, ended_at });
+    }
+    let mut lines = if end == RunOutcome::Running { Vec::new() } else { end_lines(report) };
+    lines.insert(0, format!("job {job}: {}", headline(report)));
+    WorkflowEnd::new(outcome, lines.join("; ").replace("\n    help: ", "; help: "))
+}

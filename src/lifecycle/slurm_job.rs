@@ -1,0 +1,163 @@
+//! A job on a SLURM cluster, through its login node: asked for, submitted, cancelled, its files removed.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::event::{EventKind, RunOutcome};
+use crate::inventory::InventoryHost;
+use crate::lifecycle::error::WorkflowError;
+use crate::lifecycle::session::Session;
+use crate::model::remote_command::RemoteCommand;
+use crate::plan::slurm::job_report::{JobReport, OrderFailure};
+use crate::plan::slurm::login_scripts::{JobPlace, Submission};
+use crate::remote::RemoteError;
+use crate::report::past_runs::RunDir;
+
+/// How long a cancelled job is waited for: the cluster's KillWait, and what its epilogue takes.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(120);
+/// slurmctld is asked more often at first, and at most every 15 s then: it serves the whole cluster.
+const FIRST_POLL_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const MAX_POLL_PAUSE: Duration = Duration::from_secs(15);
+
+/// The pauses between two questions about a job.
+pub(crate) struct PollPauses(Duration);
+
+impl PollPauses {
+    pub(crate) fn new() -> PollPauses {
+        PollPauses(FIRST_POLL_PAUSE)
+    }
+
+    pub(crate) async fn wait(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(MAX_POLL_PAUSE);
+    }
+}
+
+/// The login node, connected when first asked.
+pub(crate) struct LoginNode {
+    session: Session,
+    pub(crate) place: JobPlace,
+}
+
+/// How a submission ended.
+pub(crate) enum SubmitEnd {
+    Submitted(u64),
+    /// A job of the name lives; nothing was submitted.
+    Live(u64),
+    Refused(OrderFailure),
+    /// The queue could not be asked, and why.
+    NoAnswer(String),
+}
+
+/// How an order to cancel ended.
+pub(crate) enum CancelEnd {
+    /// There was none.
+    NoLiveJob(JobReport),
+    Ended(JobReport),
+    /// After two minutes.
+    StillThere(JobReport),
+    Refused(OrderFailure),
+    NoAnswer(String),
+}
+
+impl LoginNode {
+    /// A session of its own, without output.
+    pub(crate) fn open(session: &Session, login: InventoryHost) -> LoginNode {
+        let place = JobPlace { name: session.inventory.name.clone(), run_dir: session.inventory.run_dir.clone() };
+        let mut inventory = session.inventory.clone();
+        inventory.hosts = vec![login];
+        LoginNode { session: session.open_silent("slurm", inventory), place }
+    }
+
+    /// Runs a script on the login node and reads its answer.
+    ///
+    /// # Errors
+    /// The connection, or an answer that is not whole.
+    async fn ask(&self, command: &RemoteCommand) -> Result<JobReport, RemoteError> {
+        let Some(connection) = self.session.engine.connections().first() else {
+            return Err(RemoteError::InvalidConfig { what: "no login node".to_owned(), hint: "set slurm.login".to_owned() });
+        };
+        let output = connection.exec(command).await?;
+        let report = JobReport::parse(&output.stdout_text());
+        if report.root.is_empty() {
+            return Err(RemoteError::Truncated { title: command.title.clone(), what: output.error_line() });
+        }
+        if let Some(program) = &report.missing {
+            let what = format!("{program} is not on the PATH of a login shell there");
+            let hint = "set slurm.login to a node where sbatch works after a login".to_owned();
+            return Err(RemoteError::InvalidConfig { what, hint });
+        }
+        Ok(report)
+    }
+
+    /// # Errors
+    /// As [`LoginNode::ask`].
+    pub(crate) async fn status(&self) -> Result<JobReport, RemoteError> {
+        self.ask(&self.place.status_command()).await
+    }
+
+    /// # Errors
+    /// As [`LoginNode::ask`]. The job may have been submitted then.
+    pub(crate) async fn submit(&self, submission: &Submission) -> Result<SubmitEnd, RemoteError> {
+        let report = self.ask(&self.place.submit_command(submission)).await?;
+        Ok(match (report.submitted, report.live, report.failure, report.queue_error) {
+            (Some(job), ..) => SubmitEnd::Submitted(job),
+            (None, Some(job), ..) => SubmitEnd::Live(job),
+            (None, None, Some(failure), _) => SubmitEnd::Refused(failure),
+            (None, None, None, error) => SubmitEnd::NoAnswer(error.unwrap_or_else(|| "no job id".to_owned())),
+        })
+    }
+
+    /// Cancels the live job and waits for its end.
+    ///
+    /// # Errors
+    /// As [`LoginNode::ask`].
+    pub(crate) async fn cancel(&self) -> Result<CancelEnd, RemoteError> {
+        let ordered = self.ask(&self.place.cancel_command()).await?;
+        if let Some(error) = ordered.queue_error {
+            return Ok(CancelEnd::NoAnswer(error));
+        }
+        if let Some(failure) = ordered.failure {
+            return Ok(CancelEnd::Refused(failure));
+        }
+        let deadline = Instant::now() + CANCEL_TIMEOUT;
+        let mut pauses = PollPauses::new();
+        loop {
+            let report = self.status().await?;
+            match (ordered.live, report.has_ended() || (report.state.is_none() && report.queue_error.is_none())) {
+                (None, _) => return Ok(CancelEnd::NoLiveJob(report)),
+                (Some(_), true) => return Ok(CancelEnd::Ended(report)),
+                (Some(_), false) if Instant::now() >= deadline => return Ok(CancelEnd::StillThere(report)),
+                (Some(_), false) => pauses.wait().await,
+            }
+        }
+    }
+
+    /// Removes the files of jobs that have ended.
+    ///
+    /// # Errors
+    /// As [`LoginNode::ask`].
+    pub(crate) async fn clean(&self) -> Result<JobReport, RemoteError> {
+        self.ask(&self.place.clean_command()).await
+    }
+
+    pub(crate) async fn close(self) {
+        self.session.engine.close().await;
+    }
+}
+
+/// Writes the record of a run that waits in the queue: `runs` lists it from now on.
+///
+/// # Errors
+/// The run directory of this laptop cannot be written.
+pub(crate) async fn record_submission(session: &mut Session, run: &str, job: u64) -> Result<(), WorkflowError> {
+    let dir = RunDir::open(&session.local.state_dir, run)
+        .map_err(|e| WorkflowError::Usage(format!("{}: cannot create the run directory: {e}", session.local.state_dir.display())))?;
+    session.run_dir = Some(dir.clone());
+    session.reporter.open_run_dir(dir, Vec::new()).await.map_err(WorkflowError::Usage)?;
+    session.emit_run_started(run, None);
+    session.notice(format!("job {job} submitted"), false);
+    session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Running, ended_at: 0 });
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! The commands that the login node gets: each a script that is bounded by itself, with its answer in `job_report`.
+
+use std::time::Duration;
+
+use crate::model::remote_command::RemoteCommand;
+use crate::text::shell_quote::quote;
+
+const LOGIN_SH: &str = include_str!("../../../assets/slurm/login.sh");
+/// Several programs of 20 s each, and slurmctld may hold every one of them.
+const TIMEOUT: Duration = Duration::from_secs(150);
+const OUTPUT_LIMIT: usize = 1 << 20;
+
+/// Where a name's jobs live on the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct JobPlace {
+    pub(crate) name: String,
+    /// `run_dir`, as the inventory says it.
+    pub(crate) run_dir: String,
+}
+
+/// What is handed over at `submit`.
+pub(crate) struct Submission {
+    /// The script for sbatch.
+    pub(crate) script: String,
+    /// The id of the run that the job's first start is.
+    pub(crate) run_id: String,
+    pub(crate) secrets: Vec<(String, String)>,
+}
+
+impl JobPlace {
+    /// Asks for everything that is known of the last job.
+    pub(crate) fn status_command(&self) -> RemoteCommand {
+        self.command("ask SLURM for the job", "", include_str!("../../../assets/slurm/status.sh"))
+    }
+
+    /// Submits the job, unless one lives.
+    pub(crate) fn submit_command(&self, submission: &Submission) -> RemoteCommand {
+        let lines: String = submission.secrets.iter().map(|(name, value)| format!("export {name}={}\n", quote(value))).collect();
+        let settings = format!("script={}\nsecrets={}\nrun={}\n", quote(&submission.script), quote(&lines), quote(&submission.run_id));
+        let command = self.command("submit the job", &settings, include_str!("../../../assets/slurm/submit.sh"));
+        // They stand in the script quoted twice.
+        command.with_secrets(submission.secrets.iter().flat_map(|(_, value)| [quote(value), value.clone()]))
+    }
+
+    /// Cancels the live job.
+    pub(crate) fn cancel_command(&self) -> RemoteCommand {
+        self.command("cancel the job", "", include_str!("../../../assets/slurm/cancel.sh"))
+    }
+
+    /// Removes the files of jobs that have ended.
+    pub(crate) fn clean_command(&self) -> RemoteCommand {
+        self.command("remove the job's files", "", include_str!("../../../assets/slurm/clean.sh"))
+    }
+
+    fn command(&self, title: &str, settings: &str, body: &str) -> RemoteCommand {
+        let script = format!("name={}\nroot={}\n{settings}{LOGIN_SH}{body}", quote(&self.name), self.root_word());
+        RemoteCommand::from_script(title, script, TIMEOUT).with_output_limit(OUTPUT_LIMIT)
+    }
+
+    /// `run_dir` as a word of the login node's shell.
+    fn root_word(&self) -> String {
+        match self.run_dir.strip_prefix("~/") {
+            Some(rest) => format!("\"$HOME\"/{}", quote(rest)),
+            None if self.run_dir == "~" => "\"$HOME\"".to_owned(),
+            None => quote(&self.run_dir),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn submission_carries_script_and_secrets_as_data() {
+        let place = JobPlace { name: "t5".to_owned(), run_dir: "~/a b".to_owned() };
+        let submission = Submission {
+            script: "#!/bin/bash\necho '$x'\n".to_owned(),
+            run_id: "20261123-200000-000c".to_owned(),
+            secrets: vec![("HF_TOKEN".to_owned(), "it's".to_owned())],
+        };
+        let command = place.submit_command(&submission);
+        assert!(
+            command.script.starts_with("name=t5\nroot=\"$HOME\"/'a b'\nscript='#!/bin/bash\necho '\\''$x'\\''\n'\n"),
+            "{}",
+            command.script
+        );
+        assert!(!command.masked_script().contains("it'\\''s"), "secrets are masked where commands are shown");
+    }
+}

@@ -1,0 +1,139 @@
+//! What a person reads of a SLURM job: its state, why it waits, how it ended and what to do.
+
+use crate::event::{Outcome, RunOutcome};
+use crate::plan::slurm::job_report::{JobReport, StateSource};
+use crate::plan::slurm::job_state::{JobPhase, JobState, explain_pending};
+use crate::report::style::format_duration;
+use crate::text::hostlist::fold_names;
+
+/// The lines of `slurm status`.
+pub(crate) fn status_lines(name: &str, report: &JobReport) -> Vec<String> {
+    let Some(job) = report.job else {
+        return match &report.queue_error {
+            Some(error) => vec![silent_line(error), format!("nothing of {name} is in the run directory")],
+            None => vec![format!("no job of {name}")],
+        };
+    };
+    let mut lines = vec![format!("job {job}  {name}  {}", headline(report))];
+    if report.phase() == Some(JobPhase::Waiting) {
+        lines.extend(pending_lines(report));
+    }
+    lines.extend(report.notes.run_id.iter().map(|run| format!("  run {run}")));
+    if let Some(why) = report.notes.stopping.as_ref().filter(|_| !report.has_ended()) {
+        lines.push(format!("  stopping the ranks: {why}"));
+    }
+    if report.has_ended() || report.state.is_none() {
+        lines.extend(end_lines(report).into_iter().map(|line| format!("  {line}")));
+    }
+    if let Some(error) = &report.queue_error {
+        lines.push(silent_line(error));
+    }
+    lines
+}
+
+fn silent_line(error: &str) -> String {
+    format!("slurmctld does not answer: {error}\n    help: the state is that of the job's own files; ask again later")
+}
+
+/// `RUNNING on n[0-1]`.
+pub(crate) fn headline(report: &JobReport) -> String {
+    let Some((state, source)) = &report.state else { return "unknown".to_owned() };
+    let nodes = if report.nodes.is_empty() { String::new() } else { format!(" on {}", fold_names(&report.nodes)) };
+    let reason =
+        if state.phase() == JobPhase::Waiting && !report.reason.is_empty() { format!(" ({})", report.reason) } else { String::new() };
+    let source = if *source == StateSource::StatusFile { ", by its status file" } else { "" };
+    let since = match (state.phase(), report.starts_at) {
+        (JobPhase::Running, Some(start)) if start <= report.now => format!(" for {}", format_duration((report.now - start) * 1000)),
+        _ => String::new(),
+    };
+    format!("{}{reason}{nodes}{since}{source}", state.as_str())
+}
+
+/// Why it waits, its place, and when it is expected to start.
+pub(crate) fn pending_lines(report: &JobReport) -> Vec<String> {
+    let mut lines: Vec<String> = explain_pending(&report.reason).map(|text| format!("  {text}")).into_iter().collect();
+    let place = report.place.map(|(place, count)| format!("place {place} of {count} that wait in partition {}", report.partition));
+    let start = report.starts_at.filter(|start| *start > report.now);
+    let start = start.map(|start| format!("expected to start in {}", format_duration((start - report.now) * 1000)));
+    let both: Vec<String> = place.into_iter().chain(start).collect();
+    if !both.is_empty() {
+        lines.push(format!("  {}", both.join("; ")));
+    }
+    lines
+}
+
+/// How it ended: the rank that failed first, the cause, and what to do.
+pub(crate) fn end_lines(report: &JobReport) -> Vec<String> {
+    let notes = &report.notes;
+    let mut lines = Vec::new();
+    if let Some((rank, node, code)) = &notes.first_failure {
+        lines.push(format!("rank {rank} on {node} failed first, with exit code {code}"));
+    }
+    lines.extend(notes.failure.iter().map(|why| format!("the job's script gave up: {why}")));
+    lines.extend(notes.stopping.iter().map(|why| format!("its ranks were told to stop: {why}")));
+    match &report.state {
+        None => lines.push(
+            "SLURM no longer knows it, and it wrote no end: it was killed, or its node was lost\n    help: with accounting `sacct` knows more; look at the logs".to_owned(),
+        ),
+        Some((state, _)) => lines.extend(state.cause().map(|(cause, advice)| format!("cause: {cause}\n    help: {advice}"))),
+    }
+    lines
+}
+
+/// How a job ended: for the exit code, and for the run's record.
+pub(crate) fn job_outcome(report: &JobReport) -> (Outcome, RunOutcome) {
+    match &report.state {
+        Some((JobState::Completed, _)) => (Outcome::Ok, RunOutcome::Ok),
+        Some((JobState::Cancelled, _)) => (Outcome::Stopped, RunOutcome::Stopped),
+        Some((state, _)) if state.phase() != JobPhase::Ended => (Outcome::Ok, RunOutcome::Running),
+        Some(_) | None => (Outcome::Failed, RunOutcome::Failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::slurm::job_notes::JobNotes;
+
+    fn report(state: JobState) -> JobReport {
+        JobReport { job: Some(12), now: 10_000, state: Some((state, StateSource::Squeue)), ..JobReport::default() }
+    }
+
+    #[test]
+    fn pending_job_says_reason_place_and_start() {
+        let pending = JobReport {
+            reason: "Priority".to_owned(),
+            place: Some((3, 17)),
+            partition: "gpu".to_owned(),
+            starts_at: Some(10_600),
+            ..report(JobState::Pending)
+        };
+        let lines = status_lines("t5", &pending);
+        assert_eq!(lines[0], "job 12  t5  PENDING (Priority)");
+        assert_eq!(lines[1], "  jobs of higher priority are before it");
+        assert!(lines[2].starts_with("  place 3 of 17 that wait in partition gpu; expected to start in 10m"), "{}", lines[2]);
+        assert_eq!(job_outcome(&pending), (Outcome::Ok, RunOutcome::Running));
+    }
+
+    #[test]
+    fn failed_job_names_the_first_rank_and_the_next_step() {
+        let notes = JobNotes { first_failure: Some((2, "n1".to_owned(), 7)), ..JobNotes::default() };
+        let failed = JobReport { notes, nodes: vec!["n0".to_owned(), "n1".to_owned()], ..report(JobState::Failed) };
+        let text = status_lines("t5", &failed).join("\n");
+        assert!(text.starts_with("job 12  t5  FAILED on n[0-1]\n  rank 2 on n1 failed first, with exit code 7\n  cause: "), "{text}");
+        assert_eq!(job_outcome(&failed).0, Outcome::Failed);
+        assert_eq!(job_outcome(&report(JobState::Cancelled)).0, Outcome::Stopped);
+    }
+
+    #[test]
+    fn silent_controller_is_said_and_ends_nothing() {
+        let silent = JobReport {
+            state: Some((JobState::Running, StateSource::StatusFile)),
+            queue_error: Some("Unable to contact slurm controller".to_owned()),
+            ..report(JobState::Running)
+        };
+        let text = status_lines("t5", &silent).join("\n");
+        assert!(text.contains("RUNNING, by its status file") && text.contains("slurmctld does not answer: Unable"), "{text}");
+        assert_eq!(job_outcome(&silent).0, Outcome::Ok);
+    }
+}

@@ -1,0 +1,259 @@
+//! The commands that reach a cluster through its login node: an sshd of the test's own, whose user finds SLURM only after a login.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Cluster;
+
+/// A laptop, and the login node that it reaches.
+struct Login {
+    cluster: Cluster,
+    port: u16,
+    sshd: Child,
+}
+
+impl Drop for Login {
+    fn drop(&mut self) {
+        // What a failed test left in the queue.
+        drop(self.cluster.run("scancel", &["--full", "--user=root"]));
+        self.sshd.kill().ok();
+        self.sshd.wait().ok();
+    }
+}
+
+/// What a command said and how it ended.
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    fn new(out: &Output) -> Said {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Said { code: out.status.code(), out: text(&out.stdout), err: text(&out.stderr) }
+    }
+
+    #[track_caller]
+    fn expect(self, code: i32, words: &[&str]) -> Said {
+        let all = format!("exit code {:?}\n{}{}", self.code, self.out, self.err);
+        assert_eq!(self.code, Some(code), "{all}");
+        for word in words {
+            assert!(all.contains(word), "{word:?} is missing: {all}");
+        }
+        self
+    }
+}
+
+impl Login {
+    fn new() -> Login {
+        let cluster = Cluster::new();
+        let at = |name: &str| cluster.path(name);
+        let text = |name: &str| at(name).display().to_string();
+        std::fs::create_dir_all(at("home")).expect("made");
+        std::fs::create_dir_all("/run/sshd").expect("sshd's own folder");
+        for key in ["host_key", "id"] {
+            let made = cluster.run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &text(key)]);
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        }
+        // The cluster is known to a login shell alone, and both files say what nobody asked for.
+        let conf = &cluster.configuration;
+        std::fs::write(at("home/.bash_profile"), format!("echo welcome to the cluster\nexport SLURM_CONF={conf}\n")).expect("written");
+        std::fs::write(at("home/.bashrc"), "echo noise\n").expect("written");
+        std::fs::write(at("ssh_config"), "").expect("written");
+        let config = format!(
+            "ListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}.pub\nStrictModes no\nPidFile none\nUsePAM no\n\
+             PasswordAuthentication no\nMaxStartups 10:30:100\nSetEnv HOME={} SLURM_JOB_ID=7 SBATCH_HOLD=1\n",
+            text("host_key"),
+            text("id"),
+            text("home"),
+        );
+        let started = (0..10).find_map(|_| start_sshd(&cluster.path(""), &config));
+        let (port, sshd) = started.expect("one of ten ports is free");
+        let key = std::fs::read_to_string(at("host_key.pub")).expect("a host key");
+        let words: Vec<&str> = key.split_whitespace().take(2).collect();
+        std::fs::write(at("known"), format!("[127.0.0.1]:{port} {}\n", words.join(" "))).expect("written");
+        Login { cluster, port, sshd }
+    }
+
+    /// Writes an inventory; `slurm`: the block's keys beside the login node. The run directory is below the login node's home.
+    fn inventory(&self, name: &str, slurm: &str, rest: &str) -> PathBuf {
+        let path = self.cluster.path(&format!("{name}.yaml"));
+        let text = format!(
+            "name: {name}\nrun_dir: ~/run\nssh: {{ user: root, port: {}, identity: ./id, known_hosts: ./known }}\n{rest}\n\
+             slurm: {{ login: 127.0.0.1, nodes: 2, gpus_per_node: 2, time: \"10\", cpus_per_task: 2{slurm} }}\n",
+            self.port
+        );
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+
+    fn command(&self, words: &[&str], inventory: &Path) -> Command {
+        let mut command = self.cluster.command("timeout");
+        command.args(["-k", "5", "150", env!("CARGO_BIN_EXE_orchestrate")]).args(words).arg(inventory);
+        command.arg("-F").arg(self.cluster.path("ssh_config"));
+        command.env("XDG_STATE_HOME", self.cluster.path("state")).env_remove("SLURM_CONF").env("HF_TOKEN", "it's $x");
+        command
+    }
+
+    fn orchestrate(&self, words: &[&str], inventory: &Path) -> Said {
+        Said::new(&self.command(words, inventory).output().expect("it runs"))
+    }
+
+    fn submit(&self, inventory: &Path) -> String {
+        self.orchestrate(&["slurm", "submit"], inventory).expect(0, &["next: orchestrate slurm status"]).out.trim().to_owned()
+    }
+
+    fn runs(&self) -> String {
+        let mut command = self.cluster.command(env!("CARGO_BIN_EXE_orchestrate"));
+        Said::new(&command.arg("runs").env("XDG_STATE_HOME", self.cluster.path("state")).output().expect("it runs")).expect(0, &[]).out
+    }
+
+    fn wait_for_status(&self, inventory: &Path, words: &str) {
+        self.cluster
+            .wait_until(&format!("no status with {words:?}"), || self.orchestrate(&["slurm", "status"], inventory).out.contains(words));
+    }
+}
+
+fn start_sshd(dir: &Path, config: &str) -> Option<(u16, Child)> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
+    std::fs::write(dir.join("sshd_config"), format!("Port {port}\n{config}")).expect("written");
+    let log = std::fs::File::create(dir.join("sshd.log")).expect("a log");
+    let mut child = Command::new("/usr/sbin/sshd");
+    let child = child.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
+    let mut child = child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("sshd starts");
+    if listens(dir) {
+        return Some((port, child));
+    }
+    child.kill().ok();
+    child.wait().ok();
+    None
+}
+
+/// Whether sshd got its port, once it says so.
+fn listens(dir: &Path) -> bool {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let said = std::fs::read_to_string(dir.join("sshd.log")).unwrap_or_default();
+        if said.contains("Server listening") || said.contains("Address already in use") {
+            return said.contains("Server listening");
+        }
+        assert!(Instant::now() < end, "sshd does not listen: {said}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ranks that end when a file of the test appears.
+fn waiting_ranks(until: &Path) -> String {
+    format!(
+        "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 5s\n  shell: |\n    set -eu\n    trap 'echo saved; exit 3' TERM\n    \
+         echo \"rank $RANK begins\"\n    while [ ! -e {} ]; do sleep 0.2 || :; done\n    echo \"rank $RANK ends\"\n",
+        until.display()
+    )
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn job_is_submitted_once_followed_to_its_end_and_removed() {
+    let login = Login::new();
+    let go = login.cluster.path("go");
+    let inventory = login.inventory("follow", ", args: [\"--hold\"]", &waiting_ranks(&go));
+    login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["no job of follow"]);
+    let job = login.submit(&inventory);
+    login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["PENDING (JobHeldUser)", "scontrol release", "place 1 of 1"]);
+    // As after a kill between sbatch and the notes of it, here and there.
+    std::fs::remove_file(login.cluster.path("home/run/follow/slurm-job")).expect("it was noted");
+    std::fs::remove_dir_all(login.cluster.path("state")).expect("a record");
+    login.orchestrate(&["slurm", "submit"], &inventory).expect(3, &[&format!("job {job} of this name is live: nothing was submitted")]);
+    let follower =
+        login.command(&["slurm", "logs", "-f"], &inventory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    assert!(login.cluster.run("scontrol", &["release", &job]).status.success());
+    login.wait_for_status(&inventory, "RUNNING on n[0-1]");
+    let begun = || (0..2).all(|node| login.cluster.path(&format!("home/run/follow/n{node}.out")).exists());
+    login.cluster.wait_until("no rank has begun", begun);
+    std::fs::write(&go, "").expect("written");
+    let followed = Said::new(&follower.wait_with_output().expect("it ends")).expect(0, &[&format!("job {job}: COMPLETED")]);
+    for rank in 0..4 {
+        let line = |word: &str| format!("[rank {rank} n{}] rank {rank} {word}\n", rank / 2);
+        assert!(followed.out.contains(&line("begins")) && followed.out.contains(&line("ends")), "{}", followed.out);
+    }
+    login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["COMPLETED"]);
+    let one = login.orchestrate(&["slurm", "logs", "--rank", "3", "--tail", "1"], &inventory).expect(0, &[]);
+    assert_eq!(one.out, "[rank 3 n1] rank 3 ends\n");
+    assert!(login.runs().contains("OK"), "{}", login.runs());
+    login.orchestrate(&["down"], &inventory).expect(0, &["nothing of the job is left"]);
+    assert!(!login.cluster.path("home/run/follow").exists());
+    login.orchestrate(&["slurm", "logs", "--run", "2", "--rank", "0"], &inventory).expect(0, &["rank 0 ends"]);
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn failed_job_names_its_first_rank_to_every_command() {
+    let login = Login::new();
+    let ranks = "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 5s\n  shell: |\n    set -eu\n    \
+                 if [ \"$RANK\" = 2 ]; then echo \"<$HF_TOKEN>\"; exit 7; fi\n    sleep 600\n";
+    let inventory = login.inventory("fails", ", secrets: file", &format!("secrets: [HF_TOKEN]\n{ranks}"));
+    login.submit(&inventory);
+    login.orchestrate(&["slurm", "attach", "--progress", "plain"], &inventory).expect(1, &["rank 2 on n1 failed first, with exit code 7"]);
+    login.orchestrate(&["slurm", "status"], &inventory).expect(1, &["FAILED", "rank 2 on n1 failed first, with exit code 7", "help: "]);
+    let log = std::fs::read_dir(login.cluster.path("home/run/fails/n1.out")).expect("logs");
+    let log = log.filter_map(Result::ok).find(|entry| entry.file_name().to_string_lossy().ends_with(".rank-2.0.log")).expect("rank 2");
+    assert_eq!(std::fs::read_to_string(log.path()).expect("read"), "<it's $x>\n", "the secret arrived");
+    assert!(!login.cluster.path("home/run/fails/slurm-secrets").exists());
+    assert!(login.runs().contains("FAILED"), "{}", login.runs());
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn cancelled_and_refused_jobs_leave_nothing_that_waits() {
+    let login = Login::new();
+    let go = login.cluster.path("never");
+    let inventory = login.inventory("stopped", "", &waiting_ranks(&go));
+    let job = login.submit(&inventory);
+    let refused = format!("secrets: [HF_TOKEN]\n{}", waiting_ranks(&go));
+    let refused = login.inventory("refused", ", secrets: file, partition: none", &refused);
+    login.orchestrate(&["slurm", "submit"], &refused).expect(3, &["sbatch --test-only refused the job", "partition", "help: "]);
+    assert!(!login.cluster.path("home/run/refused/slurm-secrets").exists(), "no job reads them");
+    let waits = login.inventory("waits", "", &waiting_ranks(&go));
+    login.wait_for_status(&inventory, "RUNNING");
+    login.submit(&waits);
+    login.wait_for_status(&waits, "PENDING (Resources)");
+    login.orchestrate(&["slurm", "cancel"], &waits).expect(0, &["CANCELLED"]);
+    login.wait_for_status(&inventory, "\n  run ");
+    login.cluster.wait_until("no rank has begun", || {
+        let said = login.orchestrate(&["slurm", "logs"], &inventory).out;
+        (0..4).all(|rank| said.contains(&format!("rank {rank} begins")))
+    });
+    login.orchestrate(&["slurm", "cancel"], &inventory).expect(0, &[&format!("job {job}: CANCELLED")]);
+    login.orchestrate(&["slurm", "cancel"], &inventory).expect(0, &["no live job; the last one"]);
+    let logs = login.orchestrate(&["slurm", "logs"], &inventory).expect(0, &[]);
+    assert!((0..4).all(|rank| logs.out.contains(&format!("[rank {rank} n{}] saved", rank / 2))), "{}", logs.out);
+    login.orchestrate(&["slurm", "status"], &inventory).expect(1, &["CANCELLED", "cancelled with scancel"]);
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn silent_slurmctld_is_said_and_ends_no_job() {
+    let login = Login::new();
+    let go = login.cluster.path("go");
+    let inventory = login.inventory("outage", "", &waiting_ranks(&go));
+    let job = login.submit(&inventory);
+    login.wait_for_status(&inventory, "\n  run ");
+    let follower =
+        login.command(&["slurm", "logs", "-f"], &inventory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let state = Path::new(&login.cluster.configuration).parent().expect("a folder").to_owned();
+    let controller = std::fs::read_to_string(state.join("slurmctld.pid")).expect("its pid").trim().to_owned();
+    assert!(login.cluster.run("kill", &[&controller]).status.success());
+    login.cluster.wait_until("slurmctld is still there", || !login.cluster.run("kill", &["-0", &controller]).status.success());
+    let words = ["RUNNING on n[0-1], by its status file", "slurmctld does not answer: "];
+    let status = login.orchestrate(&["slurm", "status"], &inventory);
+    let submit = login.orchestrate(&["slurm", "submit"], &inventory);
+    let started = login.cluster.command("/usr/sbin/slurmctld").status().expect("slurmctld starts");
+    assert!(started.success());
+    status.expect(0, &words);
+    submit.expect(4, &["slurmctld does not answer: ", "nothing was changed"]);
+    login.wait_for_status(&inventory, &format!("job {job}  outage  RUNNING on n[0-1] for "));
+    std::fs::write(&go, "").expect("written");
+    Said::new(&follower.wait_with_output().expect("it ends")).expect(0, &["rank 3 ends", &format!("job {job}: COMPLETED")]);
+}
