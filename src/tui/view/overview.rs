@@ -128,6 +128,13 @@ pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
     view.hosts.selected_host()
 }
 
+impl OverviewPane {
+    /// Shows all panes again; `false` if none was zoomed.
+    pub(crate) fn unzoom(&mut self) -> bool {
+        std::mem::take(&mut self.zoomed)
+    }
+}
+
 pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     match cmd {
         UiCommand::NextPane => {
