@@ -195,6 +195,7 @@ mod tests {
             docker_host: None,
             in_container: true,
             lock_token: None,
+            follower: String::new(),
             legacy_layout: false,
             max_log_bytes: 0,
             world_size: 0,
