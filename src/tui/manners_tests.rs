@@ -25,7 +25,7 @@ fn esc_goes_back_step_by_step() {
         .collect();
     assert_eq!(screens, [Screen::Logs, Screen::Logs, Screen::Overview], "the search, the zoom, then the screen");
     press_keys(&mut scene.app, "z esc");
-    assert_eq!((scene.app.ui.screen, scene.app.ui.overview.unzoom()), (Screen::Overview, false), "the zoom has ended");
+    assert_eq!((scene.app.ui.screen, scene.app.ui.overview.zoomed), (Screen::Overview, false), "the zoom has ended");
     press_keys(&mut scene.app, "5 ! esc");
     assert_eq!(scene.app.ui.screen, Screen::Gpus);
     press_keys(&mut scene.app, "esc");

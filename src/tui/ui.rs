@@ -157,7 +157,7 @@ impl Ui {
         match self.screen {
             Screen::Logs => self.logs.undo_last_view(),
             Screen::Gpus => self.gpus.clear_filter(),
-            Screen::Overview => self.overview.unzoom(),
+            Screen::Overview => std::mem::take(&mut self.overview.zoomed),
             Screen::Host | Screen::Ranks | Screen::Events | Screen::Problems => false,
         }
     }

@@ -53,7 +53,7 @@ pub struct OverviewPane {
     /// What the bars or digits of the hosts mean.
     legend: &'static str,
     /// The zone with the focus has the whole screen.
-    zoomed: bool,
+    pub(crate) zoomed: bool,
     /// The newest line of each rank, read again only when its log has grown.
     last_lines: BTreeMap<u32, LastLine>,
 }
@@ -126,13 +126,6 @@ pub(super) fn handle_click(view: &mut OverviewPane, x: u16, y: u16) -> bool {
 
 pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
     view.hosts.selected_host()
-}
-
-impl OverviewPane {
-    /// Shows all panes again; `false` if none was zoomed.
-    pub(crate) fn unzoom(&mut self) -> bool {
-        std::mem::take(&mut self.zoomed)
-    }
 }
 
 pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
