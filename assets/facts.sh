@@ -195,6 +195,16 @@ else c=''
 fi
 emit current "$c"
 [ -z "$c" ] || [ ! -e "$P/$c.stopped" ] || emit stopped yes
+# Who follows the run: a stream's file is touched every 5 s while its laptop answers.
+n=0
+[ -z "$c" ] || for f in "$P/following.$c".*; do
+  if ! number "${f##*.}" || [ ! -d "/proc/${f##*.}" ] || [ ! -f "$f" ] || [ -L "$f" ]; then continue; fi
+  n=$((n + 1)); [ "$n" -le 16 ] || break
+  at=$(date -r "$f" +%s 2>/dev/null) now=$(date +%s)
+  number "$at" || at=$now
+  l=$(head -c 200 "$f" 2>/dev/null | head -n 1)
+  [ -z "$l" ] || emit_text follower "$((now > at ? now - at : 0)) $l"
+done
 if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
   files='' count=0
   for f in "$prefix"node.pid "$prefix"node.rc "$prefix"rank-*.pid "$prefix"rank-*.rc "$prefix"task-*.pid "$prefix"task-*.rc; do

@@ -9,13 +9,13 @@
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
 # With once set it prints `E` and ends after sending everything that exists.
 # Set before: F (how the paths of the run's files begin), record (a file that exists as long as the run's files do), note (the file that
-# says that a follower is attached; empty: none), mark (a file that exists while this script runs; empty: none), once, guards (whether this follower
+# says that a follower is attached; empty: none), mark (a file that exists while this script runs, with who says follows; empty: none), once, guards (whether this follower
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), where (the ranks are: container,
 # host; empty: their end is not looked for), docker (its words), id (of the container), init, init_start, init_boot (the container's first process or the
 # keeper: pid, start, boot id), proven (not empty: that pid is the container's, by its cgroup), run_boot (the boot id in which the run was made; empty:
 # not known), have (` file=offset file=offset `), no_logs (starts and ends alone are wanted: the laptop cannot store logs). start_keeper starts another
 # keeper.
-: "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${have:= }" "${record:=}"
+: "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${who:=}" "${have:= }" "${record:=}"
 : "${no_logs:=}" "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
 sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
 node_pid='' node_start='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
@@ -211,7 +211,7 @@ lost_ranks() {
 $(first_lines "$dir" $files)
 RANKS
 }
-if [ -z "$once" ] && [ -n "$mark" ]; then { true >"$mark"; } 2>/dev/null; trap remove_mark EXIT; fi
+if [ -z "$once" ] && [ -n "$mark" ]; then { printf '%s\n' "$who" >"$mark"; } 2>/dev/null; trap remove_mark EXIT; fi
 note_attached
 while :; do
   run_exists || { printf 'N\n'; exit 0; }
@@ -313,6 +313,8 @@ STATUS
   if [ "$beat" -ge 25 ]; then
     beat=0 free=0 total=0
     note_attached
+    # Its age says how long this follower has been silent. It is not made again where a teardown has removed it.
+    [ -z "$mark" ] || touch -c "$mark" 2>/dev/null
     # shellcheck disable=SC2046
     set -- $(df -Pk . 2>/dev/null | tail -n 1)
     [ $# -ge 4 ] && free=$4 total=$2

@@ -2,8 +2,8 @@
 //! (`exec_single_host`).
 
 use crate::cli::args::{ExecArgs, ProgressMode};
-use crate::cli::exec_single_host::stream_single_host;
-use crate::cli::exit::CliError;
+use crate::cli::exec_single_host::{has_piped_input, pipe_to_single_host, stream_single_host};
+use crate::cli::exit::{CliError, as_ssh_exit};
 use crate::cli::local_env::{print_json, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
@@ -30,8 +30,16 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     };
     let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
     let names = session.host_names();
-    let outcome = if let ([name], false) = (names.as_slice(), wants_json(args)) {
-        signals.run_until_stopped(stream_single_host(&session, name, &command)).await.unwrap_or_else(Ok)
+    let is_single = names.len() == 1 && !wants_json(args);
+    let outcome = if let ([name], true) = (names.as_slice(), is_single) {
+        let run = async {
+            if has_piped_input() {
+                pipe_to_single_host(&session, name, &command).await
+            } else {
+                stream_single_host(&session, name, &command).await
+            }
+        };
+        signals.run_until_stopped(run).await.unwrap_or_else(Ok)
     } else {
         match signals.run_until_stopped(run_on_all_hosts(&session, command)).await {
             Ok(answers) => Ok(print_results(&session, &names, answers, args)),
@@ -40,7 +48,10 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     };
     // Closing the connections ends a cancelled command on the hosts.
     match outcome {
-        Ok(outcome) => Ok(session.disconnect(&signals, outcome).await),
+        Ok(outcome) => match session.disconnect(&signals, outcome).await {
+            outcome if is_single => as_ssh_exit(outcome),
+            outcome => Ok(outcome),
+        },
         Err(error) => match session.disconnect(&signals, Outcome::Failed).await {
             signal @ Outcome::Signal(_) => Ok(signal),
             _ => Err(error),

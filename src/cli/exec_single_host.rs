@@ -1,8 +1,10 @@
-//! `exec` on a single host: streams its output, unchanged into a file or a pipe, sanitized on a terminal.
+//! `exec` on a single host: streams its output, unchanged into a file or a pipe, sanitized on a terminal. A pipe or a file on standard input
+//! reaches the command, as with ssh.
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::exit::CliError;
+use crate::cli::interactive::{self, InteractiveEnd};
 use crate::cli::local_env::print_stderr;
 use crate::cli::passthrough;
 use crate::cli::unreachable::print_unreachable;
@@ -32,6 +34,33 @@ pub(super) async fn stream_single_host(session: &Session, name: &str, command: &
     };
     let written = write_result.await.map_err(anyhow::Error::from)?;
     report_end(session, name, exit, written)
+}
+
+/// Whether standard input is something to hand on: no terminal, and no `/dev/null`.
+pub(super) fn has_piped_input() -> bool {
+    use rustix::fs::FileType;
+    rustix::fs::fstat(std::io::stdin())
+        .is_ok_and(|stat| matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::RegularFile | FileType::Socket))
+}
+
+/// Runs the command with our standard input as its own.
+pub(super) async fn pipe_to_single_host(session: &Session, name: &str, command: &RemoteCommand) -> Result<Outcome, CliError> {
+    let Some(connection) = session.engine.connections().first() else { return Ok(Outcome::Ok) };
+    let opened = async { connection.get_or_connect().await?.open_interactive(command, None).await };
+    let end = match opened.await {
+        Ok(channel) => match tokio::time::timeout(command.timeout, interactive::run(channel, false)).await {
+            Ok(end) => end.map_err(anyhow::Error::from)?,
+            Err(_) => InteractiveEnd::ConnectionLost(RemoteError::Timeout { title: command.title.clone(), after: command.timeout }),
+        },
+        Err(error) => InteractiveEnd::ConnectionLost(error),
+    };
+    match end {
+        InteractiveEnd::Exited(code) => report_end(session, name, Ok(code), Ok(())),
+        InteractiveEnd::ConnectionLost(error) => report_end(session, name, Err(error), Ok(())),
+        InteractiveEnd::OutputClosed => Ok(Outcome::Ok),
+        InteractiveEnd::Signal(number) => Ok(Outcome::Signal(number)),
+        InteractiveEnd::Escaped => Ok(Outcome::Signal(1)),
+    }
 }
 
 /// The remote command's status becomes the program's. A closed pipe (`| head`) is not an error.

@@ -4,6 +4,9 @@ use crate::event::Outcome;
 use crate::inventory::InventoryProblem;
 use crate::lifecycle::error::WorkflowError;
 
+/// What ssh exits with when it failed itself.
+const SSH_FAILURE: u8 = 255;
+
 /// Ends a command early, with the text for the user.
 #[derive(Debug)]
 pub(crate) enum CliError {
@@ -48,6 +51,16 @@ pub(crate) fn exit_code(outcome: &Outcome) -> u8 {
         Outcome::Leftovers => 5,
         Outcome::Locked => 6,
         Outcome::Signal(n) => u8::try_from(128 + n).unwrap_or(255),
+    }
+}
+
+/// As ssh does, `shell` and `exec` on one host exit with 255 where we failed, so that every other status is the remote command's.
+pub(crate) fn as_ssh_exit(outcome: Outcome) -> Result<Outcome, CliError> {
+    match outcome {
+        Outcome::Failed | Outcome::Refused | Outcome::Unreachable | Outcome::Locked | Outcome::Leftovers => {
+            Err(CliError::RemoteExit(SSH_FAILURE))
+        }
+        Outcome::Ok | Outcome::Detached | Outcome::Stopped | Outcome::Signal(_) => Ok(outcome),
     }
 }
 

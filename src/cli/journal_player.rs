@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::cli::value_parsers::SPEED_RANGE;
 use crate::event::controls::UserAction;
-use crate::event::{Event, UnixMillis};
+use crate::event::{Event, EventKind, UnixMillis};
 use crate::report::replay_source::LogTextLoader;
 use crate::tui::feed::{FeedMessage, FeedSender, ReplayClock};
 
@@ -101,6 +101,12 @@ impl<'a> JournalPlayer<'a> {
             }
             UserAction::ScaleSpeed(factor) => self.clock.speed = (self.clock.speed * factor).clamp(SPEED_RANGE.0, SPEED_RANGE.1),
             UserAction::Seek(by) => self.seek((self.now + by).clamp(self.clock.start, self.clock.end)),
+            UserAction::SeekFirstFailure => match first_failure_at(self.events) {
+                Some(at) => self.seek(at),
+                None => {
+                    self.feed_sender.send(FeedMessage::ShowToast("nothing failed in this run".to_owned()));
+                }
+            },
             UserAction::Detach | UserAction::Interrupt | UserAction::Hangup | UserAction::LeaveNow | UserAction::DashboardPanicked => {
                 return false;
             }
@@ -128,6 +134,16 @@ impl<'a> JournalPlayer<'a> {
     }
 }
 
+/// When the first process of the run failed by itself.
+fn first_failure_at(events: &[Event]) -> Option<UnixMillis> {
+    let is_failure = |event: &&Event| match &event.kind {
+        EventKind::RankExited { exit, stopped, .. } => !exit.is_success() && stopped.is_none(),
+        EventKind::StepFailed { .. } | EventKind::Culprit { .. } => true,
+        _ => false,
+    };
+    events.iter().find(is_failure).map(|event| event.at)
+}
+
 /// Time until the next event or the next full second, whichever comes first. `None` while paused: a screen that does not change costs nothing.
 fn time_until_next_event(clock: ReplayClock, now: UnixMillis, fractional_ms: f64, next: Option<UnixMillis>) -> Option<Duration> {
     if clock.paused {
@@ -152,6 +168,25 @@ mod tests {
         assert!((player.clock.speed - 4.0).abs() < f64::EPSILON, "{}", player.clock.speed);
         (0..20).for_each(|_| assert!(player.handle_action(UserAction::ScaleSpeed(0.5))));
         assert!((player.clock.speed - SPEED_RANGE.0).abs() < f64::EPSILON, "{}", player.clock.speed);
+    }
+
+    #[test]
+    fn first_failure_is_what_failed_by_itself() {
+        let exit = |at, code, stopped| Event {
+            seq: 0,
+            at,
+            kind: EventKind::RankExited {
+                host: 0,
+                rank: 3,
+                restart: 0,
+                exit: crate::event::Exit::Code(code),
+                ended_at: at,
+                uncertainty: 0,
+                stopped,
+            },
+        };
+        assert_eq!(first_failure_at(&[exit(10, 0, None), exit(20, 1, Some(true)), exit(30, 7, None), exit(40, 1, None)]), Some(30));
+        assert_eq!(first_failure_at(&[exit(10, 0, None)]), None);
     }
 
     #[test]

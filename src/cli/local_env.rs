@@ -136,6 +136,10 @@ impl Console for TerminalConsole {
         print_stdout(text);
     }
 
+    fn can_ask(&self) -> bool {
+        std::io::stdin().is_terminal()
+    }
+
     fn confirm(&self, question: &str) -> bool {
         TtyPrompt.ask_line(&format!("{question} [y/N]")).is_some_and(|answer| matches!(answer.trim(), "y" | "Y" | "yes"))
     }

@@ -1,15 +1,17 @@
 #![expect(clippy::disallowed_methods, reason = "reads the laptop's log copies")]
 //! This laptop's log copies: finds a past run and prints its logs.
 
-use std::io::BufRead;
+use std::io::{BufRead as _, Read as _, Seek as _};
 
 use crate::cli::args::LogsArgs;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, print_stderr, print_stdout};
 use crate::event::{LogFile, Outcome};
 use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::log_copies::LogEnd;
 use crate::lifecycle::reporter_task::error_chain;
-use crate::report::log_store::{LogStore, LogStoreError};
+use crate::report::log_store::LogStoreError;
+use crate::report::log_tail::tail_offset;
 use crate::report::past_runs::{RunDir, RunSummary, list_runs, open_logs};
 use crate::report::style;
 use crate::text::sanitize::Sanitizer;
@@ -73,6 +75,9 @@ impl LocalRuns {
     }
 }
 
+/// A longer line is printed in parts.
+const MAX_LINE_BYTES: u64 = 1 << 20;
+
 /// Prints the selected logs of a run directory.
 pub(super) struct LogPrinter {
     pub(super) dir: RunDir,
@@ -83,11 +88,11 @@ pub(super) struct LogPrinter {
 }
 
 impl LogPrinter {
-    /// Blocks while a pipe holds it up.
+    /// Prints the logs and returns how far: with `-f`, a last line without an end is left to what follows. Blocks while a pipe holds it up.
     ///
     /// # Errors
     /// A selection that the run does not have, or logs that cannot be read.
-    pub(super) fn print(&self) -> Result<Outcome, CliError> {
+    pub(super) fn print(&self) -> Result<Vec<LogEnd>, CliError> {
         let store_error = |e: LogStoreError| CliError::Usage(error_chain(&e));
         let mut store = open_logs(self.dir.path()).map_err(store_error)?;
         let hosts = store.hosts().to_vec();
@@ -98,7 +103,7 @@ impl LogPrinter {
         }
         let filter = selection.resolve(&hosts, &self.args.hosts).map_err(CliError::Usage)?;
         let mut without_log = selection.numbers().clone();
-        let mut is_cut = false;
+        let (mut is_cut, mut ends) = (false, Vec::new());
         for (index, host) in (0..).zip(&hosts) {
             let mut files: Vec<LogFile> = store.log_lengths(host).map_err(store_error)?.into_iter().map(|(file, _)| file).collect();
             files.sort();
@@ -112,7 +117,11 @@ impl LogPrinter {
                     LogFile::Task { number } if filter.selects_launcher(index) => format!("[task {number} {host}] "),
                     LogFile::Launcher | LogFile::Rank { .. } | LogFile::Task { .. } => continue,
                 };
-                is_cut |= self.print_file(&store, (host, file), &self.sanitizer.sanitize_line(&prefix))?;
+                let Some(Ok(input)) = store.path(host, file).map(std::fs::File::open) else { continue };
+                let start = self.start_offset(&input).map_err(anyhow::Error::from)?;
+                is_cut |= start > 0;
+                let offset = self.print_from(input, start, &self.sanitizer.sanitize_line(&prefix)).map_err(anyhow::Error::from)?;
+                ends.push(LogEnd { host: host.clone(), file, offset });
             }
         }
         if !without_log.is_empty() {
@@ -123,29 +132,40 @@ impl LogPrinter {
         if is_cut && self.args.tail.is_none() {
             print_stderr("earlier log lines are not shown: `--tail all` prints all, `--tail N` more of them");
         }
-        Ok(Outcome::Ok)
+        Ok(ends)
     }
 
-    /// Whether the beginning of the log was left out.
-    fn print_file(&self, store: &LogStore, (host, file): (&str, LogFile), prefix: &str) -> Result<bool, CliError> {
-        let mut print_line =
-            |line: &[u8]| print_stdout(&format!("{prefix}{}\n", self.sanitizer.sanitize_line(&String::from_utf8_lossy(line))));
-        let Some(Ok(input)) = store.path(host, file).map(std::fs::File::open) else { return Ok(false) };
-        if let Some(lines) = self.args.tail_lines() {
-            let bytes = store.tail(host, file, lines).map_err(|e| CliError::Usage(e.to_string()))?;
-            bytes.strip_suffix(b"\n").unwrap_or(&bytes).split(|b| *b == b'\n').filter(|_| !bytes.is_empty()).for_each(&mut print_line);
-            return Ok(input.metadata().is_ok_and(|metadata| metadata.len() > bytes.len() as u64));
+    fn start_offset(&self, input: &std::fs::File) -> std::io::Result<u64> {
+        match self.args.tail_lines() {
+            None => Ok(0),
+            Some(0) if self.args.follow => {
+                // No line that is there, but all of the one that has no end yet.
+                let last_line = tail_offset(input, 1, MAX_LINE_BYTES)?;
+                let mut last = Vec::new();
+                (&mut &*input).seek(std::io::SeekFrom::Start(last_line))?;
+                input.take(MAX_LINE_BYTES).read_to_end(&mut last)?;
+                Ok(if last.ends_with(b"\n") { last_line + last.len() as u64 } else { last_line })
+            }
+            Some(lines) => tail_offset(input, lines, u64::MAX),
         }
+    }
+
+    /// Prints a log from an offset; returns the offset after the last printed byte.
+    fn print_from(&self, mut input: std::fs::File, start: u64, prefix: &str) -> std::io::Result<u64> {
+        input.seek(std::io::SeekFrom::Start(start))?;
         let mut reader = std::io::BufReader::new(input);
+        let mut end = start;
         let mut line = Vec::new();
         loop {
             line.clear();
-            // A longer line is cut at 1 MiB, so that memory is bounded.
-            let count = std::io::Read::take(&mut reader, 1 << 20).read_until(b'\n', &mut line).map_err(anyhow::Error::from)?;
-            if count == 0 {
-                return Ok(false);
+            // A longer line is cut, so that memory is bounded.
+            let count = reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? as u64;
+            let is_unfinished = !line.ends_with(b"\n") && count < MAX_LINE_BYTES;
+            if count == 0 || is_unfinished && self.args.follow {
+                return Ok(end);
             }
-            print_line(&line);
+            end += count;
+            print_stdout(&format!("{prefix}{}\n", self.sanitizer.sanitize_line(&String::from_utf8_lossy(&line))));
         }
     }
 }

@@ -30,7 +30,8 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let past = LocalRuns::new(&inventory.name, &secrets)?;
     let selected = args.run.as_deref().map(|id| past.find(id)).transpose()?;
     if let Some(run) = selected.as_ref().filter(|run| !matches!(run.run_end, None | Some(RunOutcome::Running))) {
-        return past.copy_printer(run, args)?.print();
+        past.copy_printer(run, args)?.print()?;
+        return Ok(Outcome::Ok);
     }
     // Listen before the fetch: with -f, a Ctrl-C during it also ends the following.
     let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
@@ -55,15 +56,17 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
         Err(Ok(copy)) => past.copy_printer(&copy, args)?,
         Err(Err(outcome)) => return Ok(outcome),
     };
-    let outcome = match signals.run_until_stopped(write_in_thread(move || printer.print())).await {
-        Ok(printed) => worse_outcome(printed??, outcome),
+    let ends = match signals.run_until_stopped(write_in_thread(move || printer.print())).await {
+        Ok(printed) => printed??,
         Err(outcome) => return Ok(outcome),
     };
     let Some(run) = run.filter(|_| args.follow && outcome == Outcome::Ok) else { return Ok(outcome) };
     // The copies are printed; a second session prints what is written from now on.
     let logs = filter.map_or(LogSelection::All, LogSelection::Filtered);
     let output = OutputOptions { progress: ProgressMode::Plain, logs, history_lines: None };
-    follow_logs(open_session("logs", &args.common, (inventory, base), output)?, signals, facts, &run).await
+    let mut session = open_session("logs", &args.common, (inventory, base), output)?;
+    session.printed_logs = ends;
+    follow_logs(session, signals, facts, &run).await
 }
 
 struct FetchedRun {

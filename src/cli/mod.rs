@@ -31,6 +31,7 @@ pub(crate) mod plan;
 pub(crate) mod prepare;
 pub(crate) mod probe_listing;
 pub(crate) mod ps;
+mod ps_ranks;
 pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod render;

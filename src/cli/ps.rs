@@ -4,15 +4,19 @@ use std::fmt::Write as _;
 
 use crate::cli::args::{ProgressMode, PsArgs};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_json, print_stderr, print_stdout};
+use crate::cli::local_env::{print_json, print_stderr, print_stdout, terminal_columns};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
+use crate::cli::ps_ranks::{RankRow, collect_ranks};
 use crate::event::{Exit, Outcome};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::existing_run::{HostRunState, host_run_state, is_docker_state_unknown, running_tasks};
 use crate::plan::facts::HostFacts;
+use crate::plan::overview::DEFAULT_COLUMNS;
 use crate::report::style::format_duration;
+use crate::text::sanitize::Sanitizer;
+use crate::text::width::truncate_text;
 
 pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
     let loaded = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
@@ -24,15 +28,21 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
     };
     let now = jiff::Timestamp::now();
     let mut outcome = Outcome::Ok;
-    let mut rows = Vec::new();
+    let (mut rows, mut facts) = (Vec::new(), Vec::new());
     for (host, answer) in session.host_names().into_iter().zip(answers) {
-        rows.push(match answer {
-            Ok(facts) => HostRow::new(host, &facts, now),
+        let (row, known) = match answer {
+            Ok(facts) => (HostRow::new(host, &facts, now), Some(facts)),
             Err(error) => {
                 outcome = Outcome::Unreachable;
-                HostRow { host, error: Some(error.to_string()), ..HostRow::default() }
+                (HostRow { host, error: Some(error.to_string()), ..HostRow::default() }, None)
             }
-        });
+        };
+        rows.push(row);
+        facts.push(known);
+    }
+    match signals.run_until_stopped(collect_ranks(&session, &facts)).await {
+        Ok(ranks) => rows.iter_mut().zip(ranks).for_each(|(row, ranks)| row.rank_rows = ranks),
+        Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
     }
     let sanitizer = session.reporter.sanitizer();
     if args.json || args.common.progress == ProgressMode::Json {
@@ -41,8 +51,29 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
         let header = ["HOST", "RUN", "AGE", "LAUNCHER", "RANKS", "CONTAINER", "OWNER"].map(str::to_owned);
         let cells = rows.iter().map(|row| row.cells().map(|cell| sanitizer.sanitize_line(&cell)));
         print_stdout(&format_table(&std::iter::once(header).chain(cells).collect::<Vec<_>>()));
+        print_stdout(&format_ranks(&rows, sanitizer));
     }
     Ok(session.disconnect(&signals, outcome).await)
+}
+
+/// A row a rank, after an empty line; empty without ranks.
+fn format_ranks(hosts: &[HostRow], sanitizer: &Sanitizer) -> String {
+    let columns = terminal_columns().map_or(DEFAULT_COLUMNS, usize::from);
+    let mut rows: Vec<(u32, [String; 5])> = Vec::new();
+    for host in hosts {
+        let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        rows.extend(host.rank_rows.iter().map(|row| {
+            let line = row.last_line.as_deref().map(|line| sanitizer.sanitize_line(line).replace('\t', " "));
+            (row.rank, [row.rank.to_string(), host.host.clone(), row.state_text(), dash(row.step_text()), dash(line)])
+        }));
+    }
+    rows.sort_by_key(|(rank, _)| *rank);
+    let header = ["RANK", "HOST", "STATE", "STEP", "LAST LINE"].map(str::to_owned);
+    let table: Vec<[String; 5]> = std::iter::once(header).chain(rows.into_iter().map(|(_, row)| row)).collect();
+    if table.len() == 1 {
+        return String::new();
+    }
+    format_table(&table).lines().fold("\n".to_owned(), |text, line| text + &truncate_text(line, columns) + "\n")
 }
 
 /// What runs on a host. `None`: nothing of the kind, or not known.
@@ -59,6 +90,7 @@ struct HostRow {
     owner: Option<String>,
     /// Why the host did not answer.
     error: Option<String>,
+    rank_rows: Vec<RankRow>,
 }
 
 impl HostRow {
@@ -94,6 +126,7 @@ impl HostRow {
             container,
             owner: record.map(|record| record.owner.clone()),
             error: None,
+            rank_rows: Vec::new(),
         }
     }
 
@@ -123,7 +156,7 @@ impl HostRow {
             "format": "ps 1", "host": self.host, "run": self.run, "started_at": self.started_at.map(|at| at.to_string()),
             "age_seconds": self.age_millis.map(|age| age / 1000), "launcher": self.launcher, "ranks": self.ranks_text(),
             "ranks_running": running, "ranks_ok": ok, "ranks_failed": failed, "container": self.container, "owner": self.owner,
-            "error": self.error,
+            "error": self.error, "rank_rows": self.rank_rows.iter().map(RankRow::to_json).collect::<Vec<_>>(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `shell`: opens a shell in the run's container or on the bare host, with the run's environment; for a rank also with its variables.
 
 use crate::cli::args::{ProgressMode, ShellArgs};
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, as_ssh_exit};
 use crate::cli::interactive::{self, InteractiveEnd};
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     };
     match session.disconnect(&signals, Outcome::Ok).await {
         signal @ Outcome::Signal(_) if outcome.is_ok() => Ok(signal),
-        _ => outcome,
+        _ => outcome.and_then(as_ssh_exit),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_sessio
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error};
 use crate::event::Outcome;
-use crate::lifecycle::error::{WorkflowEnd, worse_outcome};
-use crate::lifecycle::reporter_task::read_log_tails;
+use crate::lifecycle::error::WorkflowEnd;
+use crate::lifecycle::log_copies::{read_log_tails, read_unprinted_logs};
 use crate::lifecycle::session::{MIN_HISTORY_LINES, Session};
 use crate::lifecycle::slurm_follow::{open_nodes, report_end, wait_for_start};
 use crate::lifecycle::slurm_job::LoginNode;
@@ -24,7 +24,8 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let secrets = hide_known_secrets(&inventory);
     if let Some(id) = &args.run {
         let past = LocalRuns::new(&inventory.name, &secrets)?;
-        return past.copy_printer(&past.find(id)?, args)?.print();
+        past.copy_printer(&past.find(id)?, args)?.print()?;
+        return Ok(Outcome::Ok);
     }
     let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
     let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
@@ -53,9 +54,9 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let sanitizer = session.reporter.sanitizer().clone();
     let printer = session.run_dir.clone().map(|dir| LogPrinter { dir, args: args.clone(), sanitizer, world_size });
     let outcome = finish(session, login, outcome, "").await;
-    let printed = signals.run_until_stopped(write_in_thread(move || printer.map_or(Ok(Outcome::Ok), |printer| printer.print()))).await;
-    let outcome = match printed {
-        Ok(printed) => worse_outcome(printed??, outcome),
+    let printed = signals.run_until_stopped(write_in_thread(move || printer.map_or(Ok(Vec::new()), |printer| printer.print()))).await;
+    let ends = match printed {
+        Ok(printed) => printed??,
         Err(outcome) => return Ok(outcome),
     };
     if !args.follow || outcome != Outcome::Ok {
@@ -64,6 +65,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     // The copies are printed; a second session prints what is written from now on.
     let output = OutputOptions { progress: ProgressMode::Plain, logs: LogSelection::Filtered(filter), history_lines: None };
     let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory, base), output)?;
+    session.printed_logs = ends;
     let end = follow(&mut session, &login, &mut signals, None).await?;
     let outcome = if let Outcome::Signal(_) = end.outcome { end.outcome } else { Outcome::Ok };
     print_stderr(&session.reporter.sanitizer().sanitize_multiline(&end.reason));
@@ -86,7 +88,8 @@ pub(super) async fn attach(args: &AttachArgs) -> Result<Outcome, CliError> {
     Ok(session.finish(end.outcome, &end.reason, true).await.0)
 }
 
-/// Waits for the start, follows the ranks, and says how the job ended. `history`: how many lines of each log are shown first.
+/// Waits for the start, follows the ranks, and says how the job ended. `history`: how many lines of each log are shown first; `None`: what was
+/// not printed yet.
 async fn follow(
     session: &mut Session,
     login: &LoginNode,
@@ -108,8 +111,12 @@ async fn follow(
             None => WorkflowEnd::new(Outcome::Ok, "no job exists"),
         });
     };
-    if let Some((dir, lines)) = session.run_dir.as_ref().zip(history) {
-        session.reporter.show_log_tails(read_log_tails(dir, &session.host_names(), lines.max(MIN_HISTORY_LINES)));
+    if let Some(dir) = &session.run_dir {
+        let names = session.host_names();
+        session.reporter.show_stored_logs(match history {
+            Some(lines) => read_log_tails(dir, &names, lines.max(MIN_HISTORY_LINES)),
+            None => read_unprinted_logs(dir, &names, &session.printed_logs),
+        });
     }
     Ok(match job.follow(session, login, signals).await {
         Some(report) => report_end(session, &report, Some(&job.run_id)),

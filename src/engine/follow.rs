@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
-use crate::engine::gang::{Gang, ProcessFailure};
+use crate::engine::gang::Gang;
 use crate::engine::host_metrics_stream;
 use crate::engine::log_stream::{LogFollower, LogOffsets};
 use crate::engine::log_stream_event::LogStreamEvent;
@@ -251,7 +251,7 @@ impl Follower<'_> {
         let before = self.gang.tolerated_launcher_failures().len();
         self.gang.apply_event(event);
         if let Some(lost) = self.gang.tolerated_launcher_failures().get(before) {
-            let text = format!("{}: the other hosts are enough and go on", self.describe_failure(lost));
+            let text = format!("{}: the other hosts are enough and go on", self.gang.describe_failure(lost, |host| self.host_name(host)));
             self.engine.emitter.send_notice(Some(lost.host), text, true);
         }
         let host = match event {
@@ -282,16 +282,11 @@ impl Follower<'_> {
 
     /// What is said of a failed run: those who failed first.
     fn failure_reason(&self) -> Option<String> {
-        self.gang.culprits().first().map(|failure| self.describe_failure(failure))
+        self.gang.failure_reason(|host| self.host_name(host))
     }
 
-    fn describe_failure(&self, failure: &ProcessFailure) -> String {
-        let host = self.run.hosts.get(failure.host).map_or("?", |s| s.host.as_str());
-        match failure.rank {
-            None if let Some(why) = self.gang.give_up_reason(failure.host) => format!("{host} was given up: {why}"),
-            Some(rank) => format!("rank {rank} on {host} failed: {}", failure.exit),
-            None => format!("the launcher on {host} failed: {}", failure.exit),
-        }
+    fn host_name(&self, host: usize) -> String {
+        self.run.hosts.get(host).map_or_else(|| "?".to_owned(), |context| context.host.clone())
     }
 
     fn emit_ready(&mut self) {

@@ -8,6 +8,9 @@ use crate::event::stop_orders::surely_ended_before;
 use crate::model::exit::Exit;
 use crate::model::log_file::LogFile;
 
+/// How many of several first failures a reason names.
+const MAX_NAMED_FAILURES: usize = 3;
+
 /// An exit that was no success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessFailure {
@@ -186,6 +189,33 @@ impl Gang {
         found.sort_by_key(|f| (f.ended_at, f.rank));
         found
     }
+
+    /// `rank 3 on gpu01 failed: exit 1`. Of several that the clocks cannot order, none is said to be the one.
+    pub(crate) fn failure_reason(&self, host_name: impl Fn(usize) -> String) -> Option<String> {
+        let place = |failure: &ProcessFailure| match failure.rank {
+            Some(rank) => format!("rank {rank} on {} ({})", host_name(failure.host), failure.exit),
+            None => format!("the launcher on {} ({})", host_name(failure.host), failure.exit),
+        };
+        match self.culprits().as_slice() {
+            [] => None,
+            [failure] => Some(self.describe_failure(failure, host_name)),
+            several => {
+                let (named, more) = several.split_at(several.len().min(MAX_NAMED_FAILURES));
+                let names: Vec<String> = named.iter().map(|failure| place(failure)).collect();
+                let more = if more.is_empty() { String::new() } else { format!(" or {} more", more.len()) };
+                Some(format!("{}{more} failed first", names.join(" or ")))
+            }
+        }
+    }
+
+    pub(crate) fn describe_failure(&self, failure: &ProcessFailure, host_name: impl Fn(usize) -> String) -> String {
+        let host = host_name(failure.host);
+        match failure.rank {
+            None if let Some(why) = self.give_up_reason(failure.host) => format!("{host} was given up: {why}"),
+            Some(rank) => format!("rank {rank} on {host} failed: {}", failure.exit),
+            None => format!("the launcher on {host} failed: {}", failure.exit),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -218,6 +248,11 @@ mod tests {
         gang.apply_event(&rank_ended(1, 9, 1, 4015));
         gang.apply_event(&rank_ended(0, 3, 7, 4000));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3), Some(9)]);
+        let reason = |gang: &Gang| gang.failure_reason(|host| format!("gpu0{host}"));
+        assert_eq!(reason(&gang).as_deref(), Some("rank 3 on gpu00 (exit 7) or rank 9 on gpu01 (exit 1) failed first"));
+        // What was taken for the first is not, once an earlier one is known.
+        gang.apply_event(&rank_ended(1, 8, 5, 3900));
+        assert_eq!(reason(&gang).as_deref(), Some("rank 8 on gpu01 failed: exit 5"));
     }
 
     #[test]

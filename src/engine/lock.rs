@@ -13,6 +13,7 @@ use crate::engine::host_connection::HostConnection;
 use crate::plan::action::lock;
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::lock_record::LockRecord;
+use crate::plan::protocol::run_follower::RunFollower;
 use crate::remote::RemoteError;
 
 /// How often the holder shows that he lives.
@@ -27,6 +28,13 @@ pub(crate) struct LockIdentity {
     pub pid: u32,
     /// Whether a process of this laptop lives.
     pub is_process_alive: fn(u32) -> bool,
+}
+
+impl LockIdentity {
+    /// What the hosts record of this command while it follows a run.
+    pub(crate) fn follower_text(&self) -> String {
+        RunFollower::format(&self.owner, &self.local_machine_id, self.pid)
+    }
 }
 
 /// Why a name could not be locked.

@@ -73,4 +73,6 @@ pub enum UserAction {
     ScaleSpeed(f64),
     /// Seek by this many milliseconds; negative: back.
     Seek(i64),
+    /// Seek to the first failure.
+    SeekFirstFailure,
 }

@@ -180,11 +180,9 @@ fn constraint_hint(evaluator: &Evaluator<'_>, expressions: &[(String, &SourceLoc
             None => format!("no launch.nproc_per_node {} satisfies all constraints: change the hosts or the vars", on(hosts)),
         };
     };
-    let mut listed = fits.iter().take(HINT_LIMIT).map(|fit| fit.nproc.to_string()).collect::<Vec<_>>().join(", ");
-    if fits.len() > HINT_LIMIT {
-        listed.push_str(", …");
-    }
-    let order = if fits.len() > 1 { ", the one that uses most GPUs first" } else { "" };
+    let others: Vec<String> = fits.iter().take(HINT_LIMIT).skip(1).map(|fit| fit.nproc.to_string()).collect();
+    let more = if fits.len() > HINT_LIMIT { ", …" } else { "" };
+    let others = if others.is_empty() { String::new() } else { format!(" (or {}{more})", others.join(", ")) };
     let idle = best.idle_gpus.map(|idle| format!(": {} processes, {idle} GPUs idle", best.world_size())).unwrap_or_default();
-    format!("launch.nproc_per_node {listed} {} satisfies all constraints{order}{idle}", on(hosts))
+    format!("launch.nproc_per_node {}{others} per host satisfies all constraints {}{idle}", best.nproc, on(hosts))
 }

@@ -122,7 +122,7 @@ fn violated_constraint_suggests_valid_nproc() {
     assert_eq!(problems[0].message, "the constraint `num_heads % ulysses_size == 0` does not hold: num_heads is 40, ulysses_size is 16");
     assert_eq!(
         problems[0].hint,
-        "launch.nproc_per_node 5, 4, 2, 1 on 2 hosts satisfies all constraints, the one that uses most GPUs first: 10 processes, 6 GPUs idle"
+        "launch.nproc_per_node 5 (or 4, 2, 1) per host satisfies all constraints on 2 hosts: 10 processes, 6 GPUs idle"
     );
 }
 

@@ -2,6 +2,7 @@
 
 use crate::event::controls::DashboardCapabilities;
 use crate::event::{Outcome, RunControl};
+use crate::inventory::Job;
 use crate::lifecycle::error::{WorkflowError, worse_outcome};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::session::report_issues;
@@ -12,6 +13,7 @@ use crate::plan::action::Action;
 use crate::plan::build::{self, LaunchInputs};
 use crate::plan::existing_run::{ExistingRun, facts_after_stop};
 use crate::plan::teardown::TeardownScope;
+use crate::report::style::count_noun;
 use crate::text::shell_quote::join_quoted;
 
 enum DashboardDecision {
@@ -95,7 +97,19 @@ pub(crate) async fn decide_after_run(context: &mut LaunchContext<'_>, mut outcom
     }
 }
 
-/// The user has confirmed by typing the run's name, so the lock is taken over.
+/// `2, 16 ranks`; where the rendezvous numbers the ranks, how many each host starts.
+fn describe_ranks(job: &Job, hosts: usize, world_size: u32) -> String {
+    if !job.launch.launcher.has_dynamic_ranks() {
+        return format!("{hosts}, {}", count_noun(world_size as usize, "rank"));
+    }
+    let counts: Vec<Option<u32>> = (0..hosts).map(|host| job.nproc(host)).collect();
+    let each = match counts.first() {
+        Some(Some(first)) if counts.iter().all(|count| *count == Some(*first)) => count_noun(*first as usize, "rank"),
+        _ => "the ranks of its GPUs".to_owned(),
+    };
+    format!("{hosts} × {each}, numbered by torchrun")
+}
+
 /// What would run: hosts and ranks, image, command, and what differs from a live run.
 fn describe_plan(target: &LaunchTarget, plan: &Plan) -> Vec<String> {
     let mut images: Vec<&str> =
@@ -107,7 +121,7 @@ fn describe_plan(target: &LaunchTarget, plan: &Plan) -> Vec<String> {
         _ => None,
     });
     let mut lines = vec![
-        format!("hosts     {}, {} ranks", plan.hosts.len(), plan.world_size),
+        format!("hosts     {}", describe_ranks(&target.job, plan.hosts.len(), plan.world_size)),
         format!("image     {}", if images.is_empty() { "none: on the hosts themselves".to_owned() } else { images.join(", ") }),
     ];
     lines.extend(command.map(|command| format!("command   {command}")));
@@ -117,6 +131,7 @@ fn describe_plan(target: &LaunchTarget, plan: &Plan) -> Vec<String> {
     lines
 }
 
+/// The user has confirmed by typing the run's name, so the lock is taken over.
 async fn tear_down(context: &mut LaunchContext<'_>) -> Result<Outcome, WorkflowError> {
     let options = TeardownOptions { scope: TeardownScope::Everything, kill_at_once: false, fetch_logs: true, grace: None };
     teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, true).await

@@ -1,17 +1,22 @@
 //! Stops and removes a run and its leftovers, and verifies that nothing is left.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Outcome;
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
+use crate::lifecycle::operator::confirm_in_thread;
 use crate::lifecycle::recorded_hosts::{RecordedHost, describe_hosts};
 use crate::lifecycle::remaining_items::{self, UnremovedItems};
 use crate::lifecycle::session::{Session, collect_facts};
 use crate::lifecycle::teardown::{self, TeardownOptions};
 use crate::plan::display::format_plan;
+use crate::plan::existing_run::{HostRunState, host_run_state, running_tasks};
 use crate::plan::facts::HostFacts;
 use crate::plan::overview::DEFAULT_COLUMNS;
 use crate::plan::overview::teardown::format_teardown;
+use crate::plan::protocol::run_follower::RunFollower;
 use crate::plan::teardown::{TeardownScope, TeardownSpec, plan_teardown};
 
 pub(crate) struct DownRequest {
@@ -42,10 +47,41 @@ pub(crate) async fn tear_down_all(session: &mut Session, request: &DownRequest) 
         report_nothing_found(session, &facts, unremoved)
     } else if request.dry_run {
         print_teardown_plan(session, &facts, request)
+    } else if let Some(followers) = describe_followers(session, &facts)
+        && !confirm_over_followers(session, &followers).await
+    {
+        let command = session.suggest_command("down", "--yes");
+        session.notice(format!("{followers}: nothing was changed; `{command}` tears it down all the same"), true);
+        WorkflowEnd::new(Outcome::Refused, "nothing was changed")
     } else {
         remove_found(session, request, unremoved, &excluded).await?
     };
     Ok(DownReport { end, has_smoke_run })
+}
+
+/// Asks on a terminal, above the progress bars, which would draw over a line without an end; `false` without one.
+async fn confirm_over_followers(session: &Session, followers: &str) -> bool {
+    if !session.local.console.can_ask() {
+        return false;
+    }
+    session.notice(format!("{followers}. Stop and remove it? [y/N]"), true);
+    confirm_in_thread(Arc::clone(&session.local.console), "answer".to_owned()).await
+}
+
+/// Who follows the live run that would be torn down; `None`: nobody does, or `--yes`.
+fn describe_followers(session: &Session, facts: &[Option<HostFacts>]) -> Option<String> {
+    let is_live = |facts: &&HostFacts| host_run_state(facts) == HostRunState::Running || !running_tasks(facts).is_empty();
+    let live: Vec<&HostFacts> = facts.iter().flatten().filter(is_live).collect();
+    let identity = &session.local.identity;
+    let is_present = |follower: &&RunFollower| follower.is_present(&identity.local_machine_id, identity.is_process_alive);
+    let present = live.iter().flat_map(|facts| &facts.followers).filter(is_present);
+    let owners: BTreeSet<&str> = present.map(|follower| follower.owner.as_str()).collect();
+    if session.local.assume_yes || owners.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = owners.into_iter().collect();
+    let verb = if names.len() == 1 { "follows" } else { "follow" };
+    Some(format!("{} {verb} the live run of {}", names.join(", "), session.inventory.name))
 }
 
 /// The hosts that answered hold nothing that a teardown removes.

@@ -136,7 +136,9 @@ async fn roll_back(
 }
 
 async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets: &LogOffsets) -> Result<LaunchStep, WorkflowError> {
-    let run = follow_spec(plan, job, context.request.detach);
+    let mut run = follow_spec(plan, job, context.request.detach);
+    let follower = context.session.local.identity.follower_text();
+    run.hosts.iter_mut().for_each(|host| host.follower.clone_from(&follower));
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
             let text = "all ranks are running; while detached, each host stops its own ranks when one of them fails";

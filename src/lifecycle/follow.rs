@@ -10,7 +10,7 @@ use crate::event::controls::DashboardCapabilities;
 use crate::inventory::Job;
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::hang_watchdog::{HangWatchdog, hang_config};
-use crate::lifecycle::reporter_task::read_log_tails;
+use crate::lifecycle::log_copies::{read_log_tails, read_unprinted_logs};
 use crate::lifecycle::session::{MIN_HISTORY_LINES, Session, find_run_record};
 use crate::lifecycle::stop_controller::StopController;
 use crate::plan::Plan;
@@ -74,8 +74,12 @@ pub(crate) async fn follow_existing_run(
     plan.run_record = Some(record.clone());
     session.emit_run_started(run, Some(&plan));
     session.emit_run_found(&known).await;
-    if let Some(dir) = session.run_dir.as_ref().filter(|_| mode != FollowMode::ReadOnly) {
-        session.reporter.show_log_tails(read_log_tails(dir, &session.host_names(), session.history_lines.max(MIN_HISTORY_LINES)));
+    if let Some(dir) = &session.run_dir {
+        let names = session.host_names();
+        session.reporter.show_stored_logs(match mode {
+            FollowMode::ReadOnly => read_unprinted_logs(dir, &names, &session.printed_logs),
+            FollowMode::MayStop | FollowMode::MayRestart => read_log_tails(dir, &names, session.history_lines.max(MIN_HISTORY_LINES)),
+        });
     }
     let spec = FollowSpec {
         hosts: contexts,

@@ -15,11 +15,25 @@ pub(crate) trait Console: Send + Sync {
     /// Text on standard output.
     fn print_stdout(&self, text: &str);
 
+    /// Whether there is a terminal on which a question can be answered.
+    fn can_ask(&self) -> bool;
+
     /// Asks a yes-or-no question; `false` without a terminal.
     fn confirm(&self, question: &str) -> bool;
 
     /// The width of the terminal on standard error; `None` for a file or a pipe.
     fn columns(&self) -> Option<u16>;
+}
+
+/// Asks in a thread of its own, so that Ctrl-C works while the terminal waits for an answer. `false` also where no thread could be started.
+pub(crate) async fn confirm_in_thread(console: Arc<dyn Console>, question: String) -> bool {
+    let (sender, answer) = oneshot::channel();
+    let ask = move || {
+        if sender.send(console.confirm(&question)).is_err() {
+            tracing::debug!("the command was cancelled before the answer");
+        }
+    };
+    std::thread::Builder::new().name("question".to_owned()).spawn(ask).is_ok() && answer.await.unwrap_or(false)
 }
 
 /// What the dashboard gets beside events.

@@ -116,6 +116,21 @@ fn a_rank_has_its_whole_environment_without_secrets() {
 }
 
 #[test]
+fn ids_of_the_ssh_user_are_not_made_up() {
+    let inventory = inventory(
+        "name: ids\nhosts: [{ name: gpu01, address: 10.0.0.1, gpus: 1 }, { name: gpu02, address: 10.0.0.2, gpus: 1 }]\n\
+         container: { image: \"train:1\", user: me }\nlaunch: { nproc_per_node: 1, command: [train.py] }\n",
+    );
+    let text = overview(&inventory, false, 80);
+    assert!(text.contains("--user=<from <host>: uid:gid>") && !text.contains("0:0"), "{text}");
+    let mut facts = answers(&inventory);
+    facts.iter_mut().for_each(|facts| (facts.uid, facts.gid) = (Some(1007), Some(100)));
+    let preview = build_plan(&inventory, &facts, "<run id>", "<run stamp>").expect("a plan");
+    let text = preview.overview(&inventory, Some(&facts), 80);
+    assert!(text.contains("--user=1007:100"), "{text}");
+}
+
+#[test]
 fn effect_on_existing_runs_is_said() {
     let said = |existing| describe_up(existing).join("\n");
     assert!(said(ExistingRun::NoRun).contains("`up` launches one"));

@@ -1,22 +1,21 @@
-#![expect(clippy::disallowed_methods, reason = "spawns the reporter's task and reads the run directory")]
+#![expect(clippy::disallowed_methods, reason = "spawns the reporter's task")]
 //! Runs the reporter in a task: it folds every event and feeds every output, so that a slow terminal blocks nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::diagnose::{DiagnosisFinding, Evidence, Lang, RuleSet};
 use crate::engine::emitter::{EngineMessage, EngineMessageReceiver, now_unix_millis};
-use crate::engine::log_stream::LogOffsets;
+use crate::event::EventKind;
 use crate::event::controls::{DashboardCapabilities, UserAction};
-use crate::event::{EventKind, LogFile};
 use crate::lifecycle::hang_watchdog::HangWatchdog;
+use crate::lifecycle::log_copies::LogPart;
 use crate::lifecycle::operator::{DashboardHandle, DashboardView};
 use crate::report::ReportSink;
-use crate::report::past_runs::{RunDir, open_logs};
+use crate::report::past_runs::RunDir;
 use crate::report::style::TextStyle;
 use crate::report::threaded_sink::FINISH_TIMEOUT;
 use crate::report::{Reporter, recap};
@@ -25,7 +24,7 @@ use crate::text::sanitize::Sanitizer;
 
 enum ReporterRequest {
     OpenRunDir(RunDir, Vec<String>, oneshot::Sender<Result<(), String>>),
-    ShowLogTails(Vec<LogTail>),
+    ShowStoredLogs(Vec<LogPart>),
     GetState(oneshot::Sender<Box<RunState>>),
     Finish(oneshot::Sender<ReporterOutcome>),
     SetEvidence(Box<Evidence>),
@@ -39,14 +38,6 @@ pub(crate) struct ReporterOutcome {
     pub(crate) findings: Vec<DiagnosisFinding>,
     /// Outputs that failed.
     pub(crate) output_errors: Vec<String>,
-}
-
-/// The last lines of one of this laptop's log copies.
-pub(crate) struct LogTail {
-    host: u32,
-    file: LogFile,
-    offset: u64,
-    bytes: Bytes,
 }
 
 pub(crate) struct ReporterHandle {
@@ -107,8 +98,8 @@ impl ReporterTask {
             ReporterRequest::OpenRunDir(dir, record, done) => {
                 send_reply(done, self.reporter.set_run_dir(dir, &record).map_err(|e| error_chain(&e)));
             }
-            ReporterRequest::ShowLogTails(tails) => {
-                for LogTail { host, file, offset, bytes } in tails {
+            ReporterRequest::ShowStoredLogs(parts) => {
+                for LogPart { host, file, offset, bytes } in parts {
                     let log = EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes };
                     self.reporter.show_stored_log(log, now_unix_millis());
                 }
@@ -177,8 +168,8 @@ impl ReporterHandle {
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
     }
 
-    pub(crate) fn show_log_tails(&self, tails: Vec<LogTail>) {
-        if self.requests.send(ReporterRequest::ShowLogTails(tails)).is_err() {
+    pub(crate) fn show_stored_logs(&self, parts: Vec<LogPart>) {
+        if self.requests.send(ReporterRequest::ShowStoredLogs(parts)).is_err() {
             tracing::debug!("the reporter has ended");
         }
     }
@@ -298,27 +289,4 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// The last lines of each of this laptop's log copies of these hosts.
-pub(crate) fn read_log_tails(dir: &RunDir, hosts: &[String], lines: usize) -> Vec<LogTail> {
-    let Ok(mut store) = open_logs(dir.path()) else { return Vec::new() };
-    let mut tails = Vec::new();
-    for (host, name) in (0..).zip(hosts) {
-        for (file, len) in store.log_lengths(name).unwrap_or_default() {
-            match store.tail(name, file, lines) {
-                Ok(bytes) => tails.push(LogTail { host, file, offset: len.saturating_sub(bytes.len() as u64), bytes: bytes.into() }),
-                Err(error) => tracing::debug!(%error, "could not read the end of a log copy"),
-            }
-        }
-    }
-    tails
-}
-
-/// How much of each log this laptop has, looked up when a stream starts.
-pub(crate) fn stored_log_offsets(dir: RunDir, hosts: Vec<String>) -> LogOffsets {
-    Arc::new(move |host| {
-        let Some(name) = hosts.get(host) else { return Vec::new() };
-        open_logs(dir.path()).and_then(|mut store| store.log_lengths(name)).unwrap_or_default()
-    })
 }

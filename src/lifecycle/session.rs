@@ -11,9 +11,10 @@ use crate::engine::log_stream::LogOffsets;
 use crate::event::{EventKind, JOURNAL_FORMAT, Outcome, RunInfo, StepInfo};
 use crate::inventory::{Inventory, InventoryHost, Job};
 use crate::lifecycle::error::{WorkflowError, worse_outcome};
+use crate::lifecycle::log_copies::{LogEnd, stored_log_offsets};
 use crate::lifecycle::operator::Console;
 use crate::lifecycle::random::random_hex;
-use crate::lifecycle::reporter_task::{ReporterHandle, ReporterOutcome, ReporterSetup, stored_log_offsets};
+use crate::lifecycle::reporter_task::{ReporterHandle, ReporterOutcome, ReporterSetup};
 use crate::lifecycle::stop_controller::StopController;
 use crate::plan::Plan;
 use crate::plan::action::Issue;
@@ -71,6 +72,8 @@ pub(crate) struct Session {
     pub(crate) run_id: String,
     /// How many of the last lines of this laptop's log copies are shown when following starts.
     pub(crate) history_lines: usize,
+    /// How far this laptop's log copies are printed before following starts.
+    pub(crate) printed_logs: Vec<LogEnd>,
 }
 
 impl Session {
@@ -88,6 +91,7 @@ impl Session {
             screen_lock: Arc::default(),
             run_id: String::new(),
             history_lines: MIN_HISTORY_LINES,
+            printed_logs: Vec::new(),
         }
     }
 
@@ -211,6 +215,7 @@ impl Session {
                 let run_id = facts.as_ref().and_then(|f| f.current_run.clone()).unwrap_or_default();
                 let mut context = HostContext::from_inventory(&self.inventory, host, run_dir);
                 (context.run_id, context.lock_token) = (run_id, token.map(str::to_owned));
+                context.follower = self.local.identity.follower_text();
                 if let Some(facts) = facts {
                     context.legacy_layout = facts.legacy_layout;
                     context.max_log_bytes = facts.run_record().map_or(0, |record| record.max_log_bytes);

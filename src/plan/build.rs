@@ -11,6 +11,7 @@ use crate::plan::Plan;
 use crate::plan::action::task::RunTask;
 use crate::plan::action::verify_facts::HostCheckSummary;
 use crate::plan::action::{Action, Issue, container, environment, launch, pull, reach_master, run_files, verify_facts};
+use crate::plan::fact_rules::user_ids;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher::{self, EnvironmentRequirements};
@@ -283,7 +284,7 @@ impl HostPlanner<'_> {
             container_hash: compute_container_hash(text),
             owner: self.inputs.identity.owner.clone(),
             stop_grace: self.inputs.job.launch.stop_grace.as_secs(),
-            user_ids: self.facts().map_or_else(String::new, |f| format!("{}:{}", f.uid, f.gid)),
+            user_ids: self.facts().map_or_else(String::new, |f| user_ids(f, &self.context.host)),
             home: self.facts().map_or_else(String::new, |f| f.home.clone()),
             recreate: self.inputs.identity.recreate_containers,
             has_leftover_checks: self.facts().is_some_and(|f| !f.orphans.check_containers.is_empty()),

@@ -28,6 +28,14 @@ impl FactProblem {
     }
 }
 
+/// The ssh user's `uid:gid` as `docker run --user` takes it; a placeholder where the host was not asked.
+pub(crate) fn user_ids(facts: &HostFacts, host: &str) -> String {
+    match (facts.uid, facts.gid) {
+        (Some(uid), Some(gid)) => format!("{uid}:{gid}"),
+        _ => format!("<from {host}: uid:gid>"),
+    }
+}
+
 /// Our container's name is another container's.
 pub(crate) fn container_name_taken(facts: &HostFacts, context: &HostContext) -> Option<FactProblem> {
     let labels = facts.container_name_holder.as_ref()?;

@@ -14,6 +14,7 @@ pub use crate::plan::labeled_resources::{ContainerFacts, OrphanFacts};
 use crate::plan::logind::{LogindSettings, SystemdScope};
 use crate::plan::protocol::lock_record::LockRecord;
 use crate::plan::protocol::nvidia_smi;
+use crate::plan::protocol::run_follower::RunFollower;
 use crate::plan::protocol::run_record::RunRecord;
 use crate::text::shell_quote::{join_quoted, quote};
 
@@ -111,8 +112,9 @@ pub struct HostFacts {
     /// `Linux x86_64`.
     pub system: String,
     pub user: String,
-    pub uid: u32,
-    pub gid: u32,
+    /// Of the ssh user; `None`: the host has not said it.
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
     pub home: String,
     /// `<run_dir>`, absolute.
     pub run_dir: String,
@@ -174,6 +176,8 @@ pub struct HostFacts {
     pub current_run: Option<String>,
     /// Whether an order has stopped it, before it ended by itself.
     pub stop_requested: bool,
+    /// Who follows it from a laptop.
+    pub followers: Vec<RunFollower>,
     pub run_ids: Vec<String>,
     pub launcher: LauncherStatus,
     /// Its workers: rank, restart, and the exit if it ended.
@@ -237,8 +241,8 @@ impl HostFacts {
             "now_end" => self.clock_range.1 = value.parse().unwrap_or(0.0),
             "system" => self.system = text,
             "user" => self.user = text,
-            "uid" => self.uid = value.parse().unwrap_or_default(),
-            "gid" => self.gid = value.parse().unwrap_or_default(),
+            "uid" => self.uid = value.parse().ok(),
+            "gid" => self.gid = value.parse().ok(),
             "home" => self.home = text,
             "run_dir" => self.run_dir = text,
             "host" => self.host = text,
@@ -293,6 +297,7 @@ impl HostFacts {
             "current" if !is_safe_run_id(value) => self.orphans.invalid_current_run = Some("an invalid run id".to_owned()),
             "current" => self.current_run = Some(text),
             "stopped" => self.stop_requested = true,
+            "follower" => self.followers.extend(RunFollower::parse(value).filter(|_| self.followers.len() < 16)),
             "run" if is_safe_run_id(value) && self.run_ids.len() < MAX_RUNS => self.run_ids.push(text),
             "node" => self.launcher = LauncherStatus::parse(value),
             "rank" => {
@@ -320,7 +325,7 @@ impl HostFacts {
 
     /// The scope in which ranks outlive the connection; `None`: there is none.
     pub fn systemd_scope(&self) -> Option<SystemdScope> {
-        self.logind.scope_for(&self.user, self.uid)
+        self.logind.scope_for(&self.user, self.uid.unwrap_or(u32::MAX))
     }
 
     /// The name of the interface that has an address.

@@ -30,6 +30,8 @@ pub struct HostContext {
     pub in_container: bool,
     /// The token of the lock that changing scripts check; `None`: nothing is changed.
     pub lock_token: Option<String>,
+    /// Who follows the run (`RunFollower::format`); empty: nobody.
+    pub follower: String,
     /// The longest that a log of the run can be, bytes; 0: not known.
     pub max_log_bytes: u64,
     /// How many ranks the run has: files of others are ignored; 0: not known.
@@ -53,6 +55,7 @@ impl HostContext {
             docker_host: None,
             in_container: false,
             lock_token: None,
+            follower: String::new(),
             max_log_bytes: 0,
             world_size: 0,
             legacy_layout: false,

@@ -9,6 +9,7 @@ use crate::inventory::{ContainerSettings, Job};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::reach_master::CONNECT_TIMEOUT;
 use crate::plan::action::{container, memlock};
+use crate::plan::fact_rules::user_ids;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher;
@@ -231,7 +232,7 @@ fn probe_container_flags(context: &HostContext, spec: &ContainerSettings, facts:
         owner: String::new(),
         stop_grace: 0,
         gpus_flag: None,
-        user_ids: format!("{}:{}", facts.uid, facts.gid),
+        user_ids: user_ids(facts, &context.host),
         home: facts.home.clone(),
         recreate: false,
         has_leftover_checks: false,

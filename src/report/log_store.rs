@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::event::LogFile;
 
 use super::disk_reserve::{DiskFull, DiskReserve, format_size};
+use super::log_tail::tail_offset;
 use super::node_list::NodeList;
 use super::private_files::{lock_dir, make_dir, private_options, read_bounded, sync_dir};
 
@@ -359,24 +360,8 @@ impl LogStore {
     /// When the file cannot be read.
     pub fn tail(&self, host: &str, file: LogFile, lines: usize) -> Result<Vec<u8>, LogStoreError> {
         let Some(path) = self.path(host, file).filter(|path| path.exists() && lines > 0) else { return Ok(Vec::new()) };
-        let input = open_read(&path)?;
-        let len = input.metadata().map_err(|source| io_error("read", &path, source))?.len();
-        let mut start = len;
-        let mut kept = Vec::new();
-        while start > 0 && len - start < MAX_TAIL_BYTES {
-            let block = start.min(64 << 10);
-            start -= block;
-            let mut buffer = vec![0; usize::try_from(block).unwrap_or(0)];
-            input.read_exact_at(&mut buffer, start).map_err(|source| io_error("read", &path, source))?;
-            buffer.append(&mut kept);
-            kept = buffer;
-            let body = kept.strip_suffix(b"\n").unwrap_or(&kept);
-            if let Some(at) = memchr::memrchr_iter(b'\n', body).nth(lines - 1) {
-                kept.drain(..=at);
-                break;
-            }
-        }
-        Ok(kept)
+        let start = tail_offset(&open_read(&path)?, lines, MAX_TAIL_BYTES).map_err(|source| io_error("read", &path, source))?;
+        read_range(&path, start, usize::try_from(MAX_TAIL_BYTES).unwrap_or(usize::MAX))
     }
 
     /// At most `max_len` bytes from `offset`; fewer at the end, none if there is no file.
@@ -472,6 +457,8 @@ fn read_range(path: &Path, offset: u64, max_len: usize) -> Result<Vec<u8>, LogSt
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(io_error("read", path, source)),
     };
+    let there = input.metadata().map_err(|source| io_error("read", path, source))?.len().saturating_sub(offset);
+    let max_len = max_len.min(usize::try_from(there).unwrap_or(usize::MAX));
     let mut bytes = vec![0; max_len];
     let mut len = 0;
     while len < max_len {

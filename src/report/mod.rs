@@ -10,6 +10,7 @@ pub(crate) mod json;
 pub(crate) mod line_writer;
 pub(crate) mod log_lines;
 pub(crate) mod log_store;
+pub(crate) mod log_tail;
 mod node_list;
 pub mod past_runs;
 pub(crate) mod plain;

@@ -154,7 +154,9 @@ impl App {
 
     fn answer_dialog(&mut self, choice: DialogChoice) {
         match choice {
-            DialogChoice::Cancel => {}
+            // To wait is an answer too.
+            DialogChoice::Cancel if self.model.is_tearing_down() => {}
+            DialogChoice::Cancel => self.show_toast("nothing was changed"),
             DialogChoice::Start => self.pending_actions.push(UserAction::Start),
             DialogChoice::Detach => {
                 if !self.model.capabilities.can_control {

@@ -2,6 +2,7 @@
 //!
 //! Besides the event loop the only file that knows all panes. Reads no clock; `now` comes from the feed.
 
+use crossterm::event::KeyEvent;
 use ratatui::Frame;
 
 use crate::event::{Event, EventKind, UnixMillis};
@@ -10,7 +11,8 @@ use crate::text::sanitize::Sanitizer;
 use super::command_palette::CommandPalette;
 use super::dialog::Dialog;
 use super::feed::{Clipboard, DashboardRole, FeedMessage, UserAction};
-use super::keymap::UiCommand;
+use super::key_bindings::KeyBindings;
+use super::keymap::{KeyContext, UiCommand};
 use super::model::Model;
 use super::settings::{DashboardSettings, MouseMode};
 use super::text_input::TextInput;
@@ -71,6 +73,14 @@ impl App {
     pub(crate) fn set_readonly(&mut self) {
         self.model.readonly = true;
         self.ui.bindings.remove_mutating();
+    }
+
+    /// Says why a key that changes something elsewhere does nothing here.
+    pub(crate) fn explain_readonly(&mut self, key: KeyEvent) {
+        let default = KeyBindings::default().command_for_key(key, &[KeyContext::Plan, KeyContext::Run]);
+        if let Some(cmd) = default.filter(|_| self.model.readonly && self.ui.overlay.is_none()) {
+            self.show_toast(&format!("read-only: `{}` needs a dashboard without --readonly", cmd.name()));
+        }
     }
 
     pub(crate) fn draw(&mut self, frame: &mut Frame<'_>) {
@@ -159,6 +169,7 @@ impl App {
     fn dispatch_command(&mut self, cmd: UiCommand) {
         match cmd {
             UiCommand::Help => self.ui.overlay = Some(Overlay::Help(0)),
+            UiCommand::Back if self.ui.undo_last_view() => {}
             UiCommand::Overview | UiCommand::Back => self.ui.screen = Screen::Overview,
             UiCommand::Host => self.ui.screen = Screen::Host,
             UiCommand::Ranks => self.ui.screen = Screen::Ranks,
@@ -193,6 +204,9 @@ impl App {
             UiCommand::Step => self.pending_actions.push(UserAction::StepEvent),
             UiCommand::Faster => self.pending_actions.push(UserAction::ScaleSpeed(2.0)),
             UiCommand::Slower => self.pending_actions.push(UserAction::ScaleSpeed(0.5)),
+            UiCommand::FirstFailure => self.pending_actions.push(UserAction::SeekFirstFailure),
+            UiCommand::ReplayEnd => self.seek_replay_end(),
+            UiCommand::Bottom if self.ui.screen == Screen::Overview && self.model.replay_clock.is_some() => self.seek_replay_end(),
             UiCommand::Earlier | UiCommand::Later => {
                 if let Some(clock) = self.model.replay_clock {
                     let step = ((clock.end - clock.start) / 20).max(1000);
@@ -203,6 +217,12 @@ impl App {
                 let action = self.ui.update_pane(&self.model, cmd);
                 self.perform(action);
             }
+        }
+    }
+
+    fn seek_replay_end(&mut self) {
+        if let Some(clock) = self.model.replay_clock {
+            self.pending_actions.push(UserAction::Seek(clock.end - clock.start));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Chooses a command by name; typed letters must appear in the name in order, gaps allowed.
+//! Chooses a command by name, by a common word for it, or by a word of its description; letters of a name may have gaps.
 
 use super::key_bindings::KeyBindings;
 use super::keymap::{KeyContext, UiCommand};
@@ -32,9 +32,9 @@ impl CommandPalette {
     /// The matching commands, best first.
     pub fn matching_entries(&self, bindings: &KeyBindings, contexts: &[KeyContext]) -> Vec<PaletteEntry> {
         let all = bindings.commands(contexts).into_iter().filter(|(cmd, ..)| *cmd != UiCommand::Palette);
-        let entry = |(cmd, keys, help): (UiCommand, String, &'static str)| PaletteEntry { command: cmd, name: cmd.name(), keys, help };
+        let entry = |(cmd, keys, help): (UiCommand, String, &'static str)| PaletteEntry { command: cmd, name: shown_name(cmd), keys, help };
         let mut found: Vec<(i32, PaletteEntry)> =
-            all.map(entry).filter_map(|entry| Some((fuzzy_score(&self.prompt.text, &entry.name)?, entry))).collect();
+            all.map(entry).filter_map(|entry| Some((entry_score(&self.prompt.text, &entry)?, entry))).collect();
         found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
         found.into_iter().map(|(_, entry)| entry).collect()
     }
@@ -57,6 +57,54 @@ impl CommandPalette {
         }
         PaletteOutcome::StillOpen
     }
+}
+
+/// The scores of a whole word of a name, and of a word of the description; letters with gaps are between them.
+const WHOLE_WORD_SCORE: i32 = 100_000;
+const DESCRIPTION_SCORE: i32 = -100_000;
+/// Keys that only move the cursor come last.
+const MOVEMENT_PENALTY: i32 = 50_000;
+
+/// The name in the palette: the common word where the command's own is another.
+fn shown_name(cmd: UiCommand) -> String {
+    match cmd {
+        UiCommand::Halt => "stop".to_owned(),
+        cmd => cmd.name(),
+    }
+}
+
+/// Words that other tools have for a command.
+fn common_words(cmd: UiCommand) -> &'static [&'static str] {
+    match cmd {
+        UiCommand::Halt => &["halt", "terminate"],
+        UiCommand::Kill => &["sigkill"],
+        UiCommand::Restart => &["relaunch", "rerun"],
+        UiCommand::TearDown => &["down", "delete", "remove"],
+        UiCommand::Start => &["up", "launch", "run"],
+        UiCommand::Shell => &["exec", "ssh", "bash"],
+        UiCommand::Quit => &["exit", "leave"],
+        UiCommand::DetachNow => &["detach"],
+        UiCommand::Logs => &["log"],
+        _ => &[],
+    }
+}
+
+fn is_movement(cmd: UiCommand) -> bool {
+    use UiCommand::{Bottom, Down, HalfDown, HalfUp, Left, PageDown, PageUp, Right, Top, Up};
+    matches!(cmd, Up | Down | PageUp | PageDown | HalfUp | HalfDown | Left | Right | Top | Bottom)
+}
+
+fn entry_score(typed: &str, entry: &PaletteEntry) -> Option<i32> {
+    let typed = typed.trim().to_lowercase();
+    let names = || std::iter::once(entry.name.as_str()).chain(common_words(entry.command).iter().copied());
+    let is_word = !typed.is_empty() && (names().any(|name| name == typed) || entry.command.name() == typed);
+    let described = || (!typed.is_empty() && entry.help.to_lowercase().contains(&typed)).then_some(DESCRIPTION_SCORE);
+    let score = match is_word {
+        true => WHOLE_WORD_SCORE,
+        false if typed.is_empty() => 0,
+        false => names().filter_map(|name| fuzzy_score(&typed, name)).max().or_else(described)?,
+    };
+    Some(if is_movement(entry.command) { score - MOVEMENT_PENALTY } else { score })
 }
 
 /// Match score of `text`; `None` if it does not match. Word starts and consecutive letters score higher.
@@ -88,6 +136,22 @@ mod tests {
         assert_eq!(first("ovr").as_deref(), Some("overview"));
         assert_eq!(first("NR").as_deref(), Some("next-rank"));
         assert_eq!(first("qqq"), None);
+        // The words of other tools, and those of the descriptions; a key that only moves the cursor comes last.
+        for (typed, name) in [
+            ("stop", "stop"),
+            ("halt", "stop"),
+            ("kill", "kill"),
+            ("restart", "restart"),
+            ("down", "tear-down"),
+            ("delete", "tear-down"),
+            ("exit", "quit"),
+            ("ssh", "shell"),
+            ("color scheme", "theme"),
+        ] {
+            assert_eq!(first(typed).as_deref(), Some(name), "{typed}");
+        }
+        let all = CommandPalette::default().matching_entries(&bindings, &[KeyContext::Global]);
+        assert!(!is_movement(all[0].command) && is_movement(all[all.len() - 1].command), "{:?}", all[0]);
         assert_eq!((fuzzy_score("ab", "xaxb"), fuzzy_score("ba", "ab")), (Some(-204), None));
     }
 

@@ -46,6 +46,8 @@ impl DialogChoice {
 pub struct TypedConfirmation {
     pub expected: String,
     pub input: TextInput,
+    /// Enter was pressed on another text.
+    pub is_wrong: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,8 +73,12 @@ impl Dialog {
     /// `existing`: the run that is there, and what happens to it.
     pub fn confirm_start(model: &Model, existing: &str) -> Dialog {
         let choices = vec![("esc", "Cancel".to_owned(), DialogChoice::Cancel), ("U", "Start".to_owned(), DialogChoice::Start)];
-        let ranks = count_noun(model.state.ranks.len(), "rank");
         let names: Vec<String> = model.state.hosts.iter().map(|host| model.sanitize(&host.name)).collect();
+        let ranks = match (model.state.ranks.len(), model.capabilities.plan_lines.first()) {
+            // The plan's first line counts what has no number yet.
+            (0, Some(line)) => model.sanitize(line.trim_start_matches("hosts").trim_start()),
+            (count, _) => count_noun(count, "rank"),
+        };
         let hosts = compress_to_pattern(&names);
         let text = vec![format!("{ranks} on {hosts}"), model.sanitize(existing)];
         Dialog { focus: 1, ..Dialog::new(&format!("START {}", model.sanitize(&model.state.info.name)), text, choices, 0) }
@@ -149,7 +155,7 @@ impl Dialog {
             ("esc", "Cancel: change nothing".to_owned(), DialogChoice::Cancel),
             ("enter", format!("Tear down (type `{name}` first)"), DialogChoice::TearDown),
         ];
-        let word = Some(TypedConfirmation { expected: name, input: TextInput::default() });
+        let word = Some(TypedConfirmation { expected: name, input: TextInput::default(), is_wrong: false });
         Dialog { confirmation: word, ..Dialog::new("TEAR DOWN THE RUN", text, choices, model.now) }
     }
 
@@ -164,11 +170,19 @@ impl Dialog {
             || now - self.opened_at >= CONFIRM_DELAY_MS && self.confirmation.as_ref().is_none_or(|word| word.input.text == word.expected)
     }
 
+    /// Whether another text than the expected one was typed; the dialog then says so and stays open.
+    fn reject_wrong_text(&mut self) -> bool {
+        let Some(word) = &mut self.confirmation else { return false };
+        word.is_wrong = !word.input.text.is_empty() && word.input.text != word.expected;
+        word.is_wrong
+    }
+
     /// Handles a key; returns the selected choice, if any.
     pub fn handle_key(&mut self, key: &str, now: UnixMillis) -> Option<DialogChoice> {
         let last = self.choices.len().saturating_sub(1);
         let choice = match key {
             "esc" => DialogChoice::Cancel,
+            "enter" if self.reject_wrong_text() => return None,
             "enter" => self.choices.get(self.focus)?.2,
             "tab" | "down" | "right" => {
                 self.focus = if self.focus >= last { 0 } else { self.focus + 1 };
@@ -180,6 +194,7 @@ impl Dialog {
             }
             key => match &mut self.confirmation {
                 Some(word) => {
+                    word.is_wrong = false;
                     if matches!(word.input.handle_key(key), InputOutcome::Editing) {
                         // A complete name moves the focus to the destructive choice.
                         self.focus = if word.input.text == word.expected { last } else { 0 };

@@ -321,8 +321,9 @@ impl EventLoop {
         if self.app.ui.frozen_since.take().is_some() && found == Some(UiCommand::Freeze) {
             return;
         }
-        if let Some(cmd) = found {
-            self.app.update(cmd);
+        match found {
+            Some(cmd) => self.app.update(cmd),
+            None => self.app.explain_readonly(key),
         }
     }
 

@@ -129,6 +129,10 @@ pub enum UiCommand {
     Earlier,
     /// Seek forward by 5%.
     Later,
+    /// Seek to the end of the replay.
+    ReplayEnd,
+    /// Seek to the first failure.
+    FirstFailure,
 }
 
 /// Where a key binding applies.
@@ -206,6 +210,8 @@ pub(crate) const DEFAULT_BINDINGS: &[DefaultBinding] = &[
     binding(KeyContext::Replay, &["-"], UiCommand::Slower, "halve the speed", "slower"),
     binding(KeyContext::Replay, &["<"], UiCommand::Earlier, "back by 5%", "back"),
     binding(KeyContext::Replay, &[">"], UiCommand::Later, "forward by 5%", "forward"),
+    binding(KeyContext::Replay, &["x"], UiCommand::FirstFailure, "to the first failure", "failure"),
+    binding(KeyContext::Replay, &["ctrl-e"], UiCommand::ReplayEnd, "to the end; on the Overview also G", ""),
     binding(KeyContext::Overview, &["enter"], UiCommand::Open, "open the host under the cursor", "host"),
     binding(KeyContext::Overview, &["o"], UiCommand::Output, "open its most relevant log", "log"),
     binding(KeyContext::Overview, &["tab"], UiCommand::NextPane, "switch between the hosts and the log", "pane"),

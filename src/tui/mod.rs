@@ -83,6 +83,8 @@ mod fixtures;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
+mod manners_tests;
+#[cfg(test)]
 mod overview_tests;
 #[cfg(test)]
 mod svg;

@@ -5,6 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::fixtures::{self, DashboardFixture};
+use super::keymap::UiCommand;
 use super::tests::{draw, press_keys};
 use super::ui::Screen;
 use super::view::run_problems::collect_problems;
@@ -187,6 +188,20 @@ fn plan_before_a_start_is_told() {
     for part in ["PLAN", "press U to start", "image     registry/train:7", "nproc_per_node: 4 → 8", "container   start the container"] {
         assert!(text.contains(part), "{part} in {text}");
     }
+}
+
+/// With c10d the ranks have no numbers before torchrun gives them.
+#[test]
+fn start_dialog_counts_ranks_without_numbers() {
+    let mut scene = fixtures::launching_hosts(4);
+    scene.app.model.state.ranks.clear();
+    let mut capabilities = scene.app.model.capabilities.clone();
+    capabilities.start_summary = Some("no run exists: it would be launched".to_owned());
+    capabilities.plan_lines = vec!["hosts     4 × 8 ranks, numbered by torchrun".to_owned()];
+    scene.app.handle_message(super::feed::FeedMessage::Capabilities(capabilities));
+    scene.app.update(UiCommand::Start);
+    let text = rows(&draw(&mut scene.app, 120, 36)).join("\n");
+    assert!(text.contains("4 × 8 ranks, numbered by torchrun on gpu[00-03]"), "{text}");
 }
 
 /// The wheel scrolls what is under it.

@@ -428,6 +428,7 @@ pub(super) fn press_keys(app: &mut App, keys: &str) {
         if !app.handle_overlay_key(key) {
             let code = match key {
                 "enter" => KeyCode::Enter,
+                "esc" => KeyCode::Esc,
                 "pgup" => KeyCode::PageUp,
                 "space" => KeyCode::Char(' '),
                 key => KeyCode::Char(key.chars().next().expect("a key")),

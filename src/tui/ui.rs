@@ -152,6 +152,16 @@ impl Ui {
         }
     }
 
+    /// One step back within the screen: search, filter and zoom end before the screen is left. `false`: there is nothing to end.
+    pub(super) fn undo_last_view(&mut self) -> bool {
+        match self.screen {
+            Screen::Logs => self.logs.undo_last_view(),
+            Screen::Gpus => self.gpus.clear_filter(),
+            Screen::Overview => std::mem::take(&mut self.overview.zoomed),
+            Screen::Host | Screen::Ranks | Screen::Events | Screen::Problems => false,
+        }
+    }
+
     /// Whether a dialog is open.
     pub fn has_dialog(&self) -> bool {
         matches!(self.overlay, Some(Overlay::Dialog(_)))

@@ -10,6 +10,7 @@ mod check;
 mod concurrent_changes;
 mod detach;
 mod diagnose;
+mod down_followers;
 mod down_verification;
 mod failure;
 mod hang;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 
-use crate::support::{JobSpec, SandboxFixture, path_str};
+use crate::support::{JobSpec, SandboxFixture, path_str, wait_until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rank_lines_go_to_stdout_and_talk_to_stderr() {
@@ -53,6 +53,33 @@ async fn followers_begin_with_the_last_lines() {
     }
     let all = fixture.new_laptop("all").run(&["logs", file]).await;
     assert_eq!(steps(&all.assert_exit_code(0).stdout), 170_000);
+    fixture.end_ranks(None, 0);
+    laptop.run(&["down", file, "--yes"]).await.assert_exit_code(0);
+    fixture.assert_clean_and_stop().await;
+}
+
+/// The copy of a log may end in the middle of a line: its rest comes from the host.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn following_logs_prints_an_unfinished_line_once_and_whole() {
+    let fixture = SandboxFixture::with_hosts(1).await;
+    fixture.set_payload_setup("printf 'begun\\nfirst half'; while [ ! -e \"$BENCH/more\" ]; do sleep 0.05; done; echo ', second half'\n");
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("halves", &JobSpec::default()));
+    let file = path_str(&file);
+    laptop.run(&["up", "-d", file]).await.assert_exit_code(0);
+    wait_until("the first half", async || laptop.run(&["logs", file]).await.stdout.contains("first half").then_some(())).await;
+    let (all, last) = (fixture.new_laptop("all"), fixture.new_laptop("last"));
+    let mut followers = [all.start(&["logs", "-f", file, "--tail", "all"]), last.start(&["logs", "-f", file])];
+    for follower in &mut followers {
+        follower.wait_for_output("] begun").await;
+    }
+    std::fs::write(fixture.control_dir().join("more"), "").expect("written");
+    for mut follower in followers {
+        follower.wait_for_output("second half").await;
+        follower.send_signal("INT");
+        let ended = follower.wait_for_exit().await;
+        let halves: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("half")).collect();
+        assert_eq!(halves, ["[rank 0 gpu01] first half, second half"]);
+    }
     fixture.end_ranks(None, 0);
     laptop.run(&["down", file, "--yes"]).await.assert_exit_code(0);
     fixture.assert_clean_and_stop().await;

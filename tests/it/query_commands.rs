@@ -2,7 +2,7 @@
 
 use orchestrate::sandbox::Faults;
 
-use crate::support::{JobSpec, SandboxFixture, path_str};
+use crate::support::{JobSpec, SandboxFixture, path_str, wait_until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exec_groups_equal_output_and_lists_the_rest() {
@@ -59,6 +59,14 @@ async fn exec_on_one_host_passes_output_through() {
         "{}",
         long.stdout.len()
     );
+    // A file on standard input reaches the command byte for byte.
+    fixture.set_faults("gpu01", &Faults::default());
+    let input = fixture.root().join("input");
+    std::fs::write(&input, b"a\0\xffb\nlast").expect("written");
+    let piped = laptop.run_with_input(&["exec", file, "--", "od -An -tx1; exit 3"], &input).await;
+    assert_eq!(piped.assert_exit_code(3).stdout.split_whitespace().collect::<Vec<_>>().join(" "), "61 00 ff 62 0a 6c 61 73 74");
+    let unread = laptop.run_with_input(&["exec", file, "--", "echo unread"], &input).await;
+    assert_eq!(unread.assert_exit_code(0).stdout, "unread\n");
     // Output is streamed; each signal ends the command here and on the host.
     for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let mut exec = laptop.start(&["exec", file, "--", "echo now; sleep 600"]);
@@ -69,10 +77,10 @@ async fn exec_on_one_host_passes_output_through() {
     laptop
         .run(&["exec", file, "--timeout", "300ms", "--", "sleep 100"])
         .await
-        .assert_exit_code(4)
+        .assert_exit_code(255)
         .assert_contains("gpu01: no answer to `exec` within 300ms");
     fixture.set_faults("gpu01", &Faults { refuse_key: true, ..Faults::default() });
-    laptop.run(&["exec", file, "--", "true"]).await.assert_exit_code(4).assert_contains("gpu01: key refused");
+    laptop.run(&["exec", file, "--", "true"]).await.assert_exit_code(255).assert_contains("gpu01: key refused");
     fixture.assert_clean_and_stop().await;
 }
 
@@ -199,14 +207,28 @@ async fn ps_lists_runs_per_host() {
     let file = path_str(&file);
     let nothing = laptop.run(&["ps", file]).await;
     assert!(nothing.assert_exit_code(0).stdout.starts_with("HOST ") && nothing.stdout.lines().count() == 3, "{}", nothing.stdout);
+    fixture.set_payload_setup("printf 'step 6/9\\nstep 7/9\\n\\033[2Jrank %s saves\\n' $RANK\n");
     laptop.run(&["up", "-d", file]).await.assert_exit_code(0);
     fixture.wait_for_ranks(4).await;
+    wait_until("the last line of each rank", async || {
+        let ps = laptop.run(&["ps", file]).await;
+        (0..4).all(|rank| ps.stdout.contains(&format!("rank {rank} saves"))).then_some(())
+    })
+    .await;
     let run = fixture.run_dir("look", 0).file_name().expect("an id").to_string_lossy().into_owned();
     let ps = laptop.run(&["ps", file]).await;
-    let rows: Vec<&str> = ps.assert_exit_code(0).stdout.lines().skip(1).collect();
+    let rows: Vec<&str> = ps.assert_exit_code(0).stdout.lines().skip(1).take_while(|line| !line.is_empty()).collect();
     let complete = |row: &&str| [run.as_str(), "running", "2 running", "tester@"].iter().all(|word| row.contains(word));
     assert!(rows.len() == 2 && rows.iter().all(complete), "{}", ps.stdout);
     assert!(ps.stdout.starts_with("HOST   RUN ") && ps.stdout.contains(" AGE ") && ps.stdout.contains(" s "), "{}", ps.stdout);
+    // Each rank with its step and the last line of its log, without what would act on the terminal.
+    let ranks: Vec<Vec<&str>> = ps.stdout.lines().skip(4).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(ranks[0], ["RANK", "HOST", "STATE", "STEP", "LAST", "LINE"]);
+    assert_eq!(
+        ranks[1..].iter().map(|row| row[..4].join(" ")).collect::<Vec<_>>(),
+        ["0 gpu01 running 7/9", "1 gpu01 running 7/9", "2 gpu02 running 7/9", "3 gpu02 running 7/9"]
+    );
+    assert!(ps.stdout.contains("7/9   rank 3 saves") && !ps.stdout.contains('\u{1b}'), "{}", ps.stdout);
     let json = laptop.run(&["ps", file, "--json"]).await;
     let row: serde_json::Value = serde_json::from_str(json.assert_exit_code(0).stdout.lines().next().expect("a line")).expect("JSON");
     assert_eq!((row["host"].as_str(), row["run"].as_str(), row["ranks"].as_str()), (Some("gpu01"), Some(run.as_str()), Some("2 running")));

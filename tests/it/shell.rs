@@ -175,10 +175,10 @@ async fn missing_container_names_the_next_command() {
     laptop
         .run(&words("gpu01"))
         .await
-        .assert_exit_code(3)
+        .assert_exit_code(255)
         .assert_contains("gpu01: no container of none")
         .assert_contains("` creates one; `orchestrate exec ");
-    laptop.run(&words("0")).await.assert_exit_code(3).assert_contains("no run of none is known").assert_contains("orchestrate ps");
+    laptop.run(&words("0")).await.assert_exit_code(255).assert_contains("no run of none is known").assert_contains("orchestrate ps");
     laptop
         .run(&words("gpu9"))
         .await
@@ -193,7 +193,7 @@ async fn missing_container_names_the_next_command() {
     fixture.wait_for_ranks(2).await;
     let line = "echo \"<$RANK $WORLD_SIZE $ORCH_HOST $ORCH_RUN_ID>\"";
     laptop.run(&["shell", "-i", path_str(&bare), "r1", "--", line]).await.assert_exit_code(0).assert_contains("<1 2 gpu02 >");
-    laptop.run(&["shell", "-i", path_str(&bare), "9"]).await.assert_exit_code(3).assert_contains("has no rank 9: it has 2");
+    laptop.run(&["shell", "-i", path_str(&bare), "9"]).await.assert_exit_code(255).assert_contains("has no rank 9: it has 2");
     laptop.run(&["down", path_str(&bare)]).await.assert_exit_code(0).assert_contains("nothing is left");
     fixture.assert_clean_and_stop().await;
 }

@@ -45,7 +45,7 @@ pub fn log_stream_command(
     let flag = |set: bool| if set { "1" } else { "''" };
     let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
-        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} no_logs={} have={} where= note= mark=\n",
+        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} no_logs={} have={} where= note= mark= who=\n",
         context.script_preamble(),
         quote(&context.run_file_prefix()),
         quote(&context.run_record_path()),
@@ -60,7 +60,13 @@ pub fn log_stream_command(
     let has_private_dir = !context.legacy_layout && !context.on_cluster;
     if has_private_dir {
         script.push_str(&launcher_liveness_script(context));
-        script.push_str(&format!("note={}/attached mark=$P/following.{}.$$\n", quote(&context.run_dir()), quote(&context.run_id)));
+        script.push_str(&format!(
+            "note={}/attached mark=$P/following.{}.$$ who={}\n",
+            quote(&context.run_dir()),
+            quote(&context.run_id),
+            // Only who guards the gang counts as a follower: a teardown takes nothing from who reads.
+            quote(if purpose == LogStreamPurpose::Supervise { &context.follower } else { "" })
+        ));
     }
     if purpose == LogStreamPurpose::Fetch && has_private_dir {
         // A run that lost its record is fetched all the same.
@@ -100,7 +106,12 @@ fn launcher_liveness_script(context: &HostContext) -> String {
 /// Tells a host that we are no longer there, so that it guards its ranks by itself from now on. Another who is there says so again within 5 s.
 pub fn detach_command(context: &HostContext) -> RemoteCommand {
     let script = format!(
-        "cd {} 2>/dev/null || exit 0\numask 022\nprintf '%s gone\\n' \"$(date +%s)\" >attached.new && mv -f attached.new attached\n",
+        "{}w={}\n\
+         [ -z \"$w\" ] || for f in \"$P/following.\"{}.*; do [ -f \"$f\" ] && [ \"$(head -c 200 \"$f\" | head -n 1)\" = \"$w\" ] && rm -f \"$f\"; done\n\
+         cd {} 2>/dev/null || exit 0\numask 022\nprintf '%s gone\\n' \"$(date +%s)\" >attached.new && mv -f attached.new attached\n",
+        context.script_preamble(),
+        quote(&context.follower),
+        quote(&context.run_id),
         quote(&context.run_dir())
     );
     RemoteCommand::from_script(

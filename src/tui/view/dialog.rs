@@ -22,6 +22,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Di
     if let Some(word) = &dialog.confirmation {
         text.push(String::new());
         text.push(format!("Type {} to confirm:  {}_", word.expected, word.input.text));
+        if word.is_wrong {
+            text.push(format!("That is not the run's name. Type {}, or press Esc to change nothing.", word.expected));
+        }
     }
     let texts = text.iter().map(|line| line.width());
     let wide = texts.chain(dialog.choices.iter().map(|choice| label(choice).width())).max().unwrap_or(0) + 4;

@@ -4,6 +4,8 @@ use crate::state::HostState;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
+use super::formatting;
+
 /// The GPUs of a host without ranks are no longer current after this time, in milliseconds.
 const ENDED_STALE_MS: i64 = 6_000;
 
@@ -15,4 +17,15 @@ pub(crate) fn has_old_figures(model: &Model, at: usize, host: &HostState) -> boo
     let ended = standing.is_some_and(|standing| standing.ranks.total > 0 && standing.ranks.running == 0);
     let is_aged = ended && host.gpus_at > 0 && model.now - host.gpus_at > ENDED_STALE_MS;
     model.is_stale(host.gpus_at) || host.gpus_error.is_some() || failed || is_aged
+}
+
+/// Whether the run has ended and the figures of a host are older than the limit: they are what was, not what is.
+pub(super) fn is_past(model: &Model, host: &HostState) -> bool {
+    model.state.outcome.is_some() && host.gpus_at > 0 && model.now - host.gpus_at > ENDED_STALE_MS
+}
+
+/// `values 42s old` where the run has ended and all figures are of the past.
+pub(super) fn past_age_text(model: &Model) -> Option<String> {
+    let newest = model.state.hosts.iter().filter(|host| !host.gpus.is_empty()).max_by_key(|host| host.gpus_at)?;
+    is_past(model, newest).then(|| format!("values {} old", formatting::format_age(newest.gpus_at, model.now)))
 }

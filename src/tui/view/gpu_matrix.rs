@@ -11,7 +11,7 @@ use crate::state::{HostState, RankState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::host_status;
+use super::{figure_age, host_status};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum GpuMetric {
@@ -200,7 +200,8 @@ impl<'a> GpuMatrix<'a> {
             (DisplayStatus::Ok, Some(value)) => self.model.theme.heat(value),
             _ => self.model.theme.status_style(status),
         };
-        if !self.is_match(at, location) {
+        let is_past = figure_age::is_past(self.model, host) && status != DisplayStatus::Error;
+        if is_past || !self.is_match(at, location) {
             style = self.model.theme.dim();
         }
         if under {

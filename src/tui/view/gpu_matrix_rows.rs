@@ -2,6 +2,7 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::report::style;
@@ -10,7 +11,7 @@ use crate::tui::model::Model;
 use super::gpu_matrix::{GpuMatrix, MatrixSelection};
 use super::lines::{render_lines, rows_area};
 use super::pane_frame::{PaneFrame, draw_frame};
-use super::{formatting, host_status};
+use super::{figure_age, formatting, host_status};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GpuLayout {
@@ -122,13 +123,16 @@ pub(super) fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape)
     let fresh = model.state.hosts.get(host).filter(|host| !model.is_stale(host.gpus_at));
     let all = fresh.map(|host| host_status::sum_gpus(host.gpus.iter())).unwrap_or_default();
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    spans.push(Span::raw(format!(
+    let is_past = model.state.hosts.get(host).is_some_and(|host| figure_age::is_past(model, host));
+    let style = if is_past { model.theme.dim() } else { Style::new() };
+    let totals = format!(
         "  {:>4} {:>4} {:>5} {:>6}  ",
         or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
         or_dash(all.memory.map(|v| format!("{v:.0}%"))),
         or_dash(all.hottest.map(|v| format!("{v:.0}C"))),
         or_dash(all.power.map(formatting::format_watts)),
-    )));
+    );
+    spans.push(Span::styled(totals, style));
     spans
 }
 
@@ -142,8 +146,9 @@ pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u
     if hosts == 0 || form != GpuLayout::Glyphs || height > area.height {
         return 0;
     }
+    let age = figure_age::past_age_text(model).map_or_else(String::new, |age| format!(", {age}"));
     let title = PaneFrame {
-        left: vec![Span::styled("GPUs", model.theme.header()), Span::styled(" tenths of utilization", model.theme.dim())],
+        left: vec![Span::styled("GPUs", model.theme.header()), Span::styled(format!(" tenths of utilization{age}"), model.theme.dim())],
         right: vec![Span::styled("! fault  ? old  . idle", model.theme.dim())],
         ..PaneFrame::default()
     };

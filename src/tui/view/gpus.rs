@@ -17,7 +17,7 @@ use super::gpu_heat_map::{self, HeatMapShape, HeatRows};
 use super::gpu_matrix::{GpuFilter, GpuMatrix, MatrixSelection};
 use super::gpu_matrix_rows::{GpuLayout, MatrixShape, choose_layout, header_line, host_row, matrix_row, max_gpus, widest_name};
 use super::lines::{render_lines, rows_area};
-use super::{formatting, host_status, ranks};
+use super::{figure_age, formatting, host_status, ranks};
 
 /// The fewest rows of a rank's log.
 const MIN_LOG_ROWS: u16 = 5;
@@ -50,6 +50,15 @@ pub(super) fn handle_click(view: &mut GpusPane, model: &Model, x: u16, y: u16) -
         (view.selection.host, view.selection.gpu) = (host, gpu);
     }
     inside
+}
+
+impl GpusPane {
+    /// Shows all GPUs again; `false` if none was filtered out.
+    pub(crate) fn clear_filter(&mut self) -> bool {
+        let was_filtered = !self.selection.filter.is_empty() || self.selection.only_faults;
+        (self.selection.filter, self.selection.only_faults) = (GpuFilter::default(), false);
+        was_filtered
+    }
 }
 
 /// Sets the filter.
@@ -180,6 +189,7 @@ fn draw_rank_log(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>) {
 fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
     let GpuMatrix { model, selection, .. } = matrix;
     let mut spans = vec![Span::styled(format!(" {}", selection.metric.name()), model.theme.accent())];
+    spans.extend(figure_age::past_age_text(model).map(|age| Span::styled(format!("  {age}"), model.theme.dim())));
     let mut more = Vec::new();
     if selection.only_faults {
         more.push("only faults (!)".to_owned());

@@ -246,6 +246,9 @@ fn title_line(model: &Model, width: usize) -> Line<'static> {
             counts.push(Span::styled(format!("{}{n}", model.theme.symbol(status)), model.theme.status_style(status)));
         }
     }
+    if model.readonly {
+        counts.push(Span::styled(" READ-ONLY", model.theme.status_style(DisplayStatus::Warn)));
+    }
     counts.push(Span::styled(format!(" {} ", mode_text(model)), model.theme.dim()));
     let right = formatting::spans_width(&counts);
     let left_room = width.saturating_sub(right);

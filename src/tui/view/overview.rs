@@ -53,7 +53,7 @@ pub struct OverviewPane {
     /// What the bars or digits of the hosts mean.
     legend: &'static str,
     /// The zone with the focus has the whole screen.
-    zoomed: bool,
+    pub(crate) zoomed: bool,
     /// The newest line of each rank, read again only when its log has grown.
     last_lines: BTreeMap<u32, LastLine>,
 }

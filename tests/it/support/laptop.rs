@@ -77,6 +77,13 @@ impl Laptop {
         self.start(args).wait_for_exit().await
     }
 
+    /// The same with a file as its standard input.
+    pub(crate) async fn run_with_input(&self, args: &[&str], input: &Path) -> CliOutput {
+        let mut command = self.build_command(args);
+        command.stdin(std::fs::File::open(input).expect("the input"));
+        self.spawn(command, args).wait_for_exit().await
+    }
+
     /// The run directories in this laptop's state, oldest first.
     pub(crate) fn run_dirs(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.home.join("state/orchestrate/runs"));

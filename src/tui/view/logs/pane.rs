@@ -144,6 +144,19 @@ impl Default for LogsPane {
 }
 
 impl LogsPane {
+    /// Ends the search, else the filter, else the zoom; `false` if there is none of them.
+    pub(crate) fn undo_last_view(&mut self) -> bool {
+        if self.search.take().is_some() {
+            self.found_position = None;
+            self.clear_caches();
+        } else if self.filter.take().is_some() {
+            self.reset_view();
+        } else {
+            return std::mem::take(&mut self.zoomed);
+        }
+        true
+    }
+
     /// The lines of all logs as they come, equal ones as one.
     pub(crate) fn merged() -> LogsPane {
         LogsPane { scope: LogScope::All, ..LogsPane::default() }
