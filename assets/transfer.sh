@@ -19,28 +19,29 @@
 #   Z                    the end
 # Bulk data to the laptop travels in frames of 2 MiB, at most 3 unacknowledged; an acknowledgement is a line with the number of frames.
 : "${root:?}" "${nonce:?}"
-LC_ALL=C work='' top='' base=''
+LC_ALL=C work='' top='' base='' beat=''
 uid=$(id -u) part=.orchestrate-part.$uid
 export LC_ALL nonce
 umask 022
 unset CDPATH
 # Bytes that are no printable ASCII become `?`; at most 300 characters.
 one_line() { printf '%s' "$1" | tail -n 1 | tr -c ' -~' '?' | cut -c 1-300; }
-fail() { printf 'F %s\n' "$(one_line "$1")"; [ -z "$work" ] || rm -rf "$work"; exit 0; }
+fail() { end_beat; printf 'F %s\n' "$(one_line "$1")"; [ -z "$work" ] || rm -rf "$work"; exit 0; }
 take() { dd bs="$1" count=1 iflag=fullblock 2>/dev/null; }
 take_data() { # BYTES
   [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock 2>/dev/null || return 1
   [ $(($1 % 65536)) -eq 0 ] || take $(($1 % 65536))
 }
-# Keeps the laptop waiting while a silent command works.
+# Keeps the laptop waiting while a silent command works, for an hour at most. Not to be nested.
 patiently() {
-  { while sleep 20 >/dev/null 5>&- 6<&-; do printf 'K\n'; done; } </dev/null 2>/dev/null &
+  { beats=180; while [ "$beats" -gt 0 ] && sleep 20 >/dev/null 5>&- 6<&-; do printf 'K\n' >&5; beats=$((beats - 1)); done; } </dev/null >/dev/null 2>&1 &
   beat=$!
   "$@"
   status=$?
-  { kill "$beat" && wait "$beat"; } 2>/dev/null
+  end_beat
   return "$status"
 }
+end_beat() { [ -z "$beat" ] || { kill "$beat" && wait "$beat"; } 2>/dev/null; beat=''; }
 digest() { sum=$(sha256sum) && sum=${sum%% *} && printf '%s' "$sum"; }
 free_space() { free=$(df -Pk "$1" 2>/dev/null | tail -n 1 | { read -r _ _ _ k _ && printf '%s' "$k"; }); case $free in '' | *[!0-9]*) free=-1 ;; esac; }
 # pump: stdin to fd 5 in frames; waits for acknowledgements on fd 6.
@@ -71,11 +72,10 @@ list_tree() {
   find . \( -name .orchestrate-part -o -name '.orchestrate-part.*' \) -prune -o -type l -exec sh -c "$links" sh {} + 2>/dev/null
 }
 list_names() {
-  take "$1" | xargs -0 sh -c 'for p do
-    { [ -e "$p" ] || [ -L "$p" ]; } || continue
-    stat -c "$nonce %f %s %Y %n" "$p"
-    if [ -L "$p" ]; then set -- "$p"; '"$links"'; fi
-  done' sh 2>/dev/null
+  take "$1" | xargs -0 sh -c 'stat -c "$nonce %f %s %Y %n" "$@"
+    for p do
+      if [ -L "$p" ]; then set -- "$p"; '"$links"'; fi
+    done' sh 2>/dev/null
 }
 listing() { { printf '\n'; "$@"; printf '%s E\n%s ' "$nonce" "$nonce"; } | pump; }
 # The physical path proves that no link was followed. Sourced by shells that xargs starts.
@@ -106,6 +106,23 @@ each() {
   complaint=$({ xargs -0 sh -c "$inside$1" sh >/dev/null 2>&1 || printf 'xargs failed\n' >&3; } 3>&1 | head -n 1)
   [ -z "$complaint" ] || fail "$complaint"
 }
+# The devices of those directories in $work/dirs that are there below $top.
+devices() { # FORMAT
+  (cd "$top" && xargs -0 sh -c 'for d do [ ! -d "$d" ] || printf "%s\0" "$d"; done' sh <"$work/dirs" | xargs -0 stat -c "$1" 2>/dev/null)
+}
+# A rename into another file system would be a copy, which a cut leaves half-written under its final name. Refuses directories of $tree that
+# are, in the target, below a mount point or on another device.
+refuse_mounts() {
+  (cd "$tree" && find . -type d -print0) >"$work/dirs" || fail "$work: the disk is full"
+  mount=$(sed 's/\\134/\\0134/g' /proc/self/mountinfo 2>/dev/null | while read -r _ _ _ _ point _; do
+    case $point in *\\*) point=$(printf '%b' "$point") ;; esac
+    case $point in "$base"/*) [ ! -d "$tree/${point#"$base"/}" ] || printf '%s\n' "$point" ;; esac
+  done | head -n 1)
+  if [ -z "$mount" ] && [ "$(devices %d | sort -u)" != "$device" ]; then
+    mount=$(devices '%d %n' | grep -v "^$device " | head -n 1 | cut -d ' ' -f 2-)
+  fi
+  [ -z "$mount" ] || fail "$mount: another file system is mounted there"
+}
 settle() { sync -f "$1" 2>/dev/null || sync; }
 # Enters the directory of parts and holds it open as fd 4: a name in the target may lead elsewhere at any time, the open directory does not.
 begin_writing() {
@@ -120,7 +137,7 @@ begin_writing() {
   [ -n "$place" ] || place=0
   work=$held/w.$place.$$.$nonce
   err=$(mkdir "$work" 2>&1) || { work=''; fail "$err"; }
-  tree=$work/t same=''
+  tree=$work/t same='' device=$(stat -c %d "$work")
   : >"$work/try" && if mv -T "$work/try" "$work/tried" 2>/dev/null; then same=-T; fi
   cd -P "$top" || fail "$top: it is gone"
   export top base tree same
@@ -146,18 +163,18 @@ receive_archive() { # BLOCKS NAMES
 tar failed on this host*}" ;; esac
   if [ "$2" -gt 0 ]; then take "$2" >"$work/names" || fail "$work: the disk is full"; else : >"$work/names"; fi
   read -r _ want || exit 0
-  have=$(cd "$tree" && patiently_to "$work/sum" sh -c 'if [ -s "$1" ]; then xargs -0 cat <"$1"; fi | sha256sum >"$2"' sh "$work/names" "$work/sum")
+  refuse_mounts
+  have=$(cd "$tree" && digest_to "$work/sum" sh -c 'if [ -s "$1" ]; then xargs -0 cat <"$1"; fi | sha256sum >"$2"' sh "$work/names" "$work/sum")
   [ "$have" = "$want" ] || fail "what arrived is not what was sent (SHA-256 differs); try again"
-  patiently settle "$tree"
-  (cd "$tree" && find . -type d -print0) >"$work/dirs" || fail "$work: the disk is full"
+  settle "$tree"
   each "$move" <"$work/dirs"
   [ -z "$(find "$tree" ! -type d 2>/dev/null | head -n 1)" ] || fail "not every file could be renamed into place"
   printf 'A\n'
 }
-# patiently_to FILE COMMAND…: prints the digest that the command wrote to FILE.
-patiently_to() {
+# digest_to FILE COMMAND…: prints the digest that the command wrote to FILE.
+digest_to() {
   file=$1; shift
-  patiently "$@" >&5
+  "$@"
   read -r sum _ <"$file" && printf '%s' "$sum"
 }
 partly() { # ID
@@ -165,13 +182,17 @@ partly() { # ID
   begin_writing
   if [ -f "$held/$1" ] && [ ! -L "$held/$1" ]; then
     size=$(stat -c %s "$held/$1")
-    sum=$(patiently_to "$work/sum" sh -c 'sha256sum <"$1" >"$2"' sh "$held/$1" "$work/sum")
+    sum=$(digest_to "$work/sum" sh -c 'sha256sum <"$1" >"$2"' sh "$held/$1" "$work/sum")
   fi
   printf 'Q %s %s\n' "$size" "$sum"
 }
 receive_big() { # ID OFFSET LENGTH LAST MODE MTIME NAME
   begin_writing
   name=$(take "$7"; printf .) name=${name%.} file=$held/$1
+  rm -rf "$tree"
+  case $name in */*) holder=$tree/${name%/*} ;; *) holder=$tree ;; esac
+  mkdir -p -- "$holder" || fail "$work: the disk is full"
+  refuse_mounts
   [ ! -L "$file" ] || rm -f "$file"
   [ "$2" != 0 ] || rm -f "$file"
   # Opened first, then proven to be this file, then written.
@@ -186,18 +207,36 @@ receive_big() { # ID OFFSET LENGTH LAST MODE MTIME NAME
   [ "$have" = "$want" ] || { rm -f "$file"; fail "what arrived is not what was sent (SHA-256 differs); try again"; }
   [ "$4" = 1 ] || { printf 'B\n'; return; }
   { chmod "$5" "$file" && touch -d "@$6" "$file"; } || fail "$file: mode and time cannot be set"
-  patiently settle "$file"
+  settle "$file"
   export file
   printf '%s\0' "$name" >"$work/names" || fail "$work: the disk is full"
   each 'holder "$1"; [ ! -d "./${1##*/}" ] || stop "$1: is a directory"
     m=$(mv -f $same -- "$file" "./${1##*/}" 2>&1) || stop "$m"' <"$work/names"
   printf 'B\n'
 }
+# From the complaints of tar: `!` and the first one, if it failed.
+tar_complaint() {
+  first='' failed=''
+  while read -r line; do
+    case $line in
+      'tar failed here') failed=1 ;;
+      *) [ -n "$first" ] || first=$(one_line "$line" | tr '=!' '??') ;;
+    esac
+  done
+  [ -z "$failed" ] || printf '!%s\n' "${first:-tar failed}"
+}
 send_files() { # NAMES
   # shellcheck disable=SC2086
-  sum=$({ { { { take "$1" | xargs -0 tar $deref -cf - 2>/dev/null || printf 1 >&8; } | tee /dev/fd/3 | digest >&4; } 3>&1 | pump; } 4>&1; } 8>&1)
-  case $sum in ?????????????????????????????????????????????????????????????????) sum="${sum#?} 1" ;; *) sum="$sum 0" ;; esac
-  printf '%-511s\n' "$nonce $sum"
+  sum=$({ { { {
+    { take "$1" | xargs -0 tar $deref -cf - || printf '\ntar failed here\n' >&2; } 2>&1 >&7 | tar_complaint >&8
+  } 7>&1 | tee /dev/fd/3 | { sum=$(digest) && printf '=%s\n' "$sum"; } >&4; } 3>&1 | pump; } 4>&1; } 8>&1)
+  # Either line may be the first.
+  status=0
+  case $sum in *!*) status=${sum#*!} status="1 ${status%%
+*}" ;; esac
+  sum=${sum##*=} sum=${sum%%
+*}
+  printf '%-511s\n' "$nonce $sum $status"
 }
 send_big() { # BLOCKS LENGTH NAME
   whole=$(($2 / 1048576)) over=$((($2 % 1048576 + 1048575) / 1048576))
@@ -215,7 +254,9 @@ read_blocks() { # SKIP COUNT NAME
 } records in" ;; esac
   printf ' %s\n' "$report" >&8
 }
+prefix_digest() { dd if="$2" bs=1048576 count="$1" 2>/dev/null </dev/null | digest; }
 exec 5>&1 6<&0
+trap end_beat EXIT
 missing=0
 for tool in id tar find sha256sum dd sync stat xargs tee readlink; do command -v "$tool" >/dev/null 2>&1 || missing=$tool; done
 deref=''
@@ -237,12 +278,12 @@ while read -r c a b d e f g h; do
     T) listing list_tree ;;
     S) listing list_names "$a" ;;
     M) if [ "$exists" != 1 ]; then err=$(mkdir -p "$root" 2>&1) || fail "$err"; cd -P "$root" || fail "$root: no permission"; top=$PWD exists=1; fi; printf 'M\n' ;;
-    A) receive_archive "$a" "$b" ;;
-    Q) partly "$a" ;;
-    B) receive_big "$a" "$b" "$d" "$e" "$f" "$g" "$h" ;;
-    C) begin_writing; mode=$a; export mode; take "$b" >"$work/names" || fail "$work: the disk is full"; each "$set_mode" <"$work/names"; printf 'C\n' ;;
+    A) patiently receive_archive "$a" "$b" ;;
+    Q) patiently partly "$a" ;;
+    B) patiently receive_big "$a" "$b" "$d" "$e" "$f" "$g" "$h" ;;
+    C) begin_writing; mode=$a; export mode; take "$b" >"$work/names" || fail "$work: the disk is full"; patiently each "$set_mode" <"$work/names"; printf 'C\n' ;;
     G) send_files "$a" ;;
-    P) name=$(take "$b"; printf .); printf 'P %s\n' "$(dd if="${name%.}" bs=1048576 count="$a" 2>/dev/null </dev/null | digest)" ;;
+    P) name=$(take "$b"; printf .); sum=$(patiently prefix_digest "$a" "${name%.}"); printf 'P %s\n' "$sum" ;;
     R) name=$(take "$d"; printf .); send_big "$a" "$b" "${name%.}" ;;
     Z) break ;;
     *) fail "unknown command $c" ;;

@@ -1,6 +1,8 @@
 //! Turns the options of `up` into a launch request and runs it in a session; `tui` and `check --smoke` launch the same way.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::cli::args::{PreflightLevel, UpArgs};
 use crate::cli::dashboard_shell::spawn_action_handler;
@@ -18,6 +20,7 @@ use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::preflight::{PreflightCheck, launch_checks, select_checks};
+use crate::transfer::local_tree::{LocalTree, TreeFilter};
 
 /// The inventory with the hosts of `--limit` alone.
 pub(super) fn limited(full_inventory: &Inventory, args: &UpArgs) -> Result<Inventory, CliError> {
@@ -31,7 +34,8 @@ pub(super) fn limited(full_inventory: &Inventory, args: &UpArgs) -> Result<Inven
 /// Launches and follows. The caller closes the session.
 pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
     let inventory = limited(&full_inventory, args)?;
-    let (request, launch_error) = build_request(args, full_inventory, &inventory)?;
+    let (mut request, launch_error) = build_request(args, full_inventory, &inventory)?;
+    request.sync_trees = read_sync_trees(&request, &base)?;
     let (command, policy) = match (args.confirm_first, args.tasks_only) {
         (true, _) => ("tui", InterruptPolicy::Detach),
         (false, true) => ("prepare", InterruptPolicy::Stop),
@@ -93,6 +97,7 @@ fn build_request(
         dry_run: args.dry_run,
         show_all_differences: args.diff,
         tasks: selection,
+        sync_trees: BTreeMap::new(),
         tasks_only: args.tasks_only,
         show_scripts: args.common.verbose > 0,
         confirm_first: args.confirm_first,
@@ -109,6 +114,26 @@ pub(super) fn require_launch(job: &Job) -> Result<(), CliError> {
     }
     let help = "add what to run: launch: { command: [train.py] }; `orchestrate prepare` runs the tasks alone";
     Err(CliError::Usage(format!("the inventory has no `launch`: there is nothing to start after its tasks\n    help: {help}")))
+}
+
+/// Reads what the `sync` tasks send, before any host is contacted.
+fn read_sync_trees(request: &LaunchRequest, base: &Path) -> Result<BTreeMap<u32, Arc<LocalTree>>, CliError> {
+    let mut trees = BTreeMap::new();
+    let mut problems = Vec::new();
+    for task in select_tasks(&request.tasks, &request.draft.tasks)? {
+        let Some(sync) = &task.sync else { continue };
+        let from = base.join(&sync.from);
+        let tree = if from.is_dir() {
+            LocalTree::walk(&from, &TreeFilter { exclude: sync.exclude.clone(), gitignore: true })
+        } else {
+            Err(vec![format!("{}: no such directory on this laptop", from.display())])
+        };
+        match tree {
+            Ok(tree) => drop(trees.insert(task.number, Arc::new(tree))),
+            Err(lines) => problems.extend(lines.into_iter().map(|line| format!("task `{}`: {line}", task.name))),
+        }
+    }
+    if problems.is_empty() { Ok(trees) } else { Err(CliError::Usage(problems.join("\n"))) }
 }
 
 /// The environment variables that hold the registry passwords of a job.

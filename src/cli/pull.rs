@@ -17,7 +17,7 @@ use crate::lifecycle::transfer_files::{TransferMode, pull_files};
 use crate::transfer::entry::TreeName;
 use crate::transfer::host_stream::HostDirectory;
 use crate::transfer::progress::TransferProgress;
-use crate::transfer::pull::PullSource;
+use crate::transfer::pull_survey::PullSource;
 
 pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
     check_host_path("SRC", &args.source)?;

@@ -1,30 +1,23 @@
-//! Carries a plan out: one task a step, under its deadline, tried again where the connection and not the host was at fault.
+//! Carries a plan out: one task a step, under its deadline.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
-use crate::engine::fetched_logs::describe_fetched_logs;
-use crate::engine::host_connection::HostConnection;
-use crate::engine::log_stream::{self, LogOffsets};
+use crate::engine::log_stream::LogOffsets;
+use crate::engine::run_step::{StepResult, judge_task, run_with_retries, send_files};
 use crate::engine::run_task::run_task;
 use crate::engine::scheduler::{FailurePolicy, next_steps};
+use crate::engine::sync_files::{SyncInputs, SyncPlace};
 use crate::engine::task_logs::TaskLogs;
 use crate::event::EventKind;
 use crate::model::phase::Phase;
-use crate::model::remote_command::CommandOutput;
 use crate::model::step_status::StepStatus;
-use crate::plan::action::task::RunTask;
-use crate::plan::action::{Action, ActionResult, Execution, Issue, Observation};
+use crate::plan::action::{Action, ActionResult, Issue, Observation};
 use crate::plan::facts::HostFacts;
 use crate::plan::{Plan, PlanStep};
-use crate::remote::RemoteError;
-
-/// How often a step is tried on a new connection.
-const MAX_TRIES: u32 = 4;
 
 /// A step that failed.
 #[derive(Debug, Clone)]
@@ -40,6 +33,8 @@ pub(crate) struct FailedStep {
 pub(crate) struct ExecutionOptions<'a> {
     /// What this laptop has of each log.
     pub offsets: &'a LogOffsets,
+    /// What `sync` tasks send.
+    pub sync_inputs: &'a SyncInputs,
     pub failure_policy: FailurePolicy,
     /// Ends the execution before the next step starts. Steps that only read are aborted, the others finish within their deadline.
     pub cancel_token: &'a CancellationToken,
@@ -68,17 +63,6 @@ impl ExecutionReport {
     }
 }
 
-enum StepResult {
-    Satisfied(String),
-    Executed(ActionResult),
-    /// With the variable that a task has registered.
-    Registered(ActionResult, (String, String)),
-    Impossible(Vec<Issue>),
-    Unreachable(RemoteError),
-    /// The execution was cancelled meanwhile.
-    BrokenOff,
-}
-
 /// A plan under way.
 struct PlanExecution<'a> {
     engine: &'a Engine,
@@ -95,12 +79,17 @@ struct PlanExecution<'a> {
     registered: Vec<Vec<(String, String)>>,
     /// The logs of tasks, while tasks run.
     task_logs: Option<TaskLogs>,
+    sync_inputs: &'a SyncInputs,
+    /// For the hosts of a `sync` task that starts.
+    sync_place: Option<SyncPlace>,
+    /// Sends the files of `sync` tasks.
+    senders: JoinSet<()>,
 }
 
 impl Engine {
     /// Runs every step of a plan. `facts`: one a host, what the steps observe.
     pub(crate) async fn execute(&self, plan: &Arc<Plan>, facts: &[Option<HostFacts>], options: ExecutionOptions<'_>) -> ExecutionReport {
-        let ExecutionOptions { offsets, failure_policy, cancel_token } = options;
+        let ExecutionOptions { offsets, sync_inputs, failure_policy, cancel_token } = options;
         let mut execution = PlanExecution {
             engine: self,
             plan,
@@ -114,6 +103,9 @@ impl Engine {
             phase: None,
             registered: vec![Vec::new(); plan.hosts.len()],
             task_logs: None,
+            sync_inputs,
+            sync_place: None,
+            senders: JoinSet::new(),
         };
         let mut cancelled = false;
         loop {
@@ -121,6 +113,7 @@ impl Engine {
                 for id in next_steps(plan, &execution.statuses, failure_policy) {
                     execution.start_step(id).await;
                 }
+                execution.sync_place = None;
             }
             let done = tokio::select! {
                 done = execution.running.join_next() => done,
@@ -155,6 +148,11 @@ impl PlanExecution<'_> {
         if let Some(status) = self.statuses.get_mut(id as usize) {
             *status = StepStatus::Running;
         }
+        if let Action::SyncFiles(sync) = &step.action
+            && self.sync_place.is_none()
+        {
+            self.sync_place = SyncPlace::open(self.sync_inputs, sync.number, self.plan.hosts.len(), &mut self.senders);
+        }
         let Some(run) = self.step_work(step.clone()) else { return };
         let task = self.running.spawn(run);
         self.read_only_steps.extend(Some(task).filter(|_| step.action.is_read_only()));
@@ -167,8 +165,9 @@ impl PlanExecution<'_> {
         let (facts, hosts) = (self.facts.get(step.host).cloned().flatten(), self.plan.hosts.len());
         let cancel_token = self.cancel_token.clone();
         step.action.set_registered(self.registered.get(step.host).map(Vec::as_slice).unwrap_or_default());
+        let place = self.sync_place.clone();
         let log_end = match (step.phase, &self.task_logs) {
-            (Phase::Task(number), Some(logs)) => Some(logs.wait_for_end(step.host, number)),
+            (Phase::Task(number), Some(logs)) if matches!(step.action, Action::RunTask(_)) => Some(logs.wait_for_end(step.host, number)),
             _ => None,
         };
         Some(async move {
@@ -180,7 +179,7 @@ impl PlanExecution<'_> {
                     Observation::Needed(_) => {}
                 }
             }
-            let _turn = forks.acquire_owned().await;
+            let turn = forks.acquire_owned().await;
             emit.send(EventKind::StepStarted { step: id });
             let result = match &step.action {
                 Action::RunTask(run) => match run_task(&link, id, run, &cancel_token).await {
@@ -188,6 +187,7 @@ impl PlanExecution<'_> {
                     Some(Err(error)) => StepResult::Unreachable(error),
                     None => StepResult::BrokenOff,
                 },
+                Action::SyncFiles(sync) => send_files(&link, sync, place, turn.ok()).await,
                 _ => run_with_retries(&link, &step, &offsets, hosts).await,
             };
             if let (Some(log_end), StepResult::Executed(_) | StepResult::Registered(..)) = (log_end, &result) {
@@ -202,6 +202,7 @@ impl PlanExecution<'_> {
         if let Some(logs) = self.task_logs.take() {
             logs.stop().await;
         }
+        while self.senders.join_next().await.is_some() {}
         for (step, _) in self.plan.steps.iter().zip(&self.statuses).filter(|(_, status)| **status == StepStatus::Running) {
             let error = "broken off".to_owned();
             self.engine.emitter.send(EventKind::StepFailed { step: step.id, error, hint: String::new(), unreachable: false });
@@ -227,6 +228,7 @@ impl PlanExecution<'_> {
                 self.record_action_result(step, result)
             }
             StepResult::Impossible(troubles) => self.record_failure(step, troubles, false),
+            StepResult::NotSent(error) => self.record_failure(step, vec![Issue::new(error.what, error.hint)], error.unreachable),
             StepResult::Unreachable(error) => self.record_failure(step, vec![Issue::new(error.to_string(), error.hint())], true),
         };
         if let Some(known) = self.statuses.get_mut(id as usize) {
@@ -286,57 +288,5 @@ impl PlanExecution<'_> {
             unreachable,
         }));
         StepStatus::Failed
-    }
-}
-
-async fn run_with_retries(connection: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
-    let mut tries = 1;
-    loop {
-        let ended = run_step_once(connection, step, offsets, hosts).await;
-        let StepResult::Unreachable(error) = &ended else { return ended };
-        // A task goes on meanwhile: its end is waited for as long as the network is away.
-        let waits = matches!(step.action, Action::WaitForTask(_));
-        if !error.is_retryable() || tries >= MAX_TRIES && !waits || matches!(error, RemoteError::Timeout { .. }) {
-            return ended;
-        }
-        connection.emit_step_retry(step.id, error);
-        tokio::time::sleep(Duration::from_millis(500 << tries.min(MAX_TRIES))).await;
-        tries += 1;
-    }
-}
-
-fn judge_task(step: &PlanStep, run: &RunTask, output: &CommandOutput) -> StepResult {
-    match (step.action.judge(output), run.registered_value(output)) {
-        (result @ ActionResult::Done { .. }, Some(value)) => StepResult::Registered(result, value),
-        (result, _) => StepResult::Executed(result),
-    }
-}
-
-async fn run_step_once(connection: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
-    match step.action.execution() {
-        Execution::NoOp => StepResult::Satisfied(String::new()),
-        Execution::Script(command) => match connection.exec(&command).await {
-            Ok(output) => StepResult::Executed(step.action.judge(&output)),
-            Err(error) => StepResult::Unreachable(error),
-        },
-        Execution::Connect { address, port, timeout: within } => match connection.probe_tcp(&address, port, within).await {
-            Ok(found) => step.action.judge_connection(&found).map_or_else(StepResult::Satisfied, StepResult::Executed),
-            Err(error) => StepResult::Unreachable(error),
-        },
-        Execution::FetchLogs { run_id: _ } => {
-            let Action::FetchLogs(fetch) = &step.action else { return StepResult::Satisfied(String::new()) };
-            match log_stream::fetch_and_sync_logs(connection, &fetch.context, offsets, hosts).await {
-                Ok(fetched) => StepResult::Executed(ActionResult::unchanged(describe_fetched_logs(&fetched))),
-                Err(log_stream::LogStreamError::Remote(error)) => StepResult::Unreachable(error),
-                Err(log_stream::LogStreamError::NotStored) => StepResult::Executed(ActionResult::failed(
-                    "the logs could not be written on this laptop",
-                    "free space here then `orchestrate down`: the host keeps them",
-                )),
-                Err(log_stream::LogStreamError::NotSynced(why)) => StepResult::Executed(ActionResult::failed(
-                    format!("this laptop's disk did not take the logs: {why}"),
-                    "look at the disk then `orchestrate down`: the host keeps them",
-                )),
-            }
-        }
     }
 }

@@ -15,8 +15,10 @@ pub(crate) mod log_stream_event;
 mod log_stream_reporting;
 pub(crate) mod postmortem;
 pub(crate) mod probes;
+mod run_step;
 mod run_task;
 pub(crate) mod scheduler;
+pub(crate) mod sync_files;
 mod task_logs;
 
 use std::sync::Arc;

@@ -26,6 +26,12 @@ impl Inventory {
         for task in &job.tasks {
             let Some(TaskCommand { script, chdir, env, creates, unless }) = task.hosts.get(host).and_then(Option::as_ref) else { continue };
             let key = |key: &str| format!("prepare[{}].{key}", task.number);
+            if let Some(sync) = &task.sync {
+                lines.push(&key("sync.from"), &sync.from);
+                lines.push(&key("sync.to"), sync.to.get(host).cloned().flatten().unwrap_or_default());
+                lines.push_list(&key("sync.exclude"), &sync.exclude);
+                continue;
+            }
             lines.push(&key("run"), script);
             for (name, value) in [("chdir", chdir), ("creates", creates), ("unless", unless), ("register", &task.register)] {
                 if let Some(value) = value {

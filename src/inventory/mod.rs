@@ -33,6 +33,7 @@ mod slurm;
 mod slurm_job;
 pub(crate) mod smoke_test;
 mod ssh_args;
+mod sync_task;
 mod task_settings;
 mod template;
 mod validated;

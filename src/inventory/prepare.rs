@@ -6,6 +6,7 @@ use super::errors::{InventoryErrors, validate_variable_name};
 use super::eval::Evaluator;
 use super::launch::validate_regex;
 use super::schema;
+use super::sync_task::parse_sync;
 use super::task_settings::{PrepareTask, TaskCommand};
 use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
 use super::{Inventory, JobHost};
@@ -95,10 +96,16 @@ impl TaskReader<'_> {
 
     fn parse(&self, number: u32, errors: &mut InventoryErrors) -> Option<PrepareTask> {
         let name = self.parse_name(errors);
+        if let Some(block) = self.node.get("sync") {
+            if let Some(run) = self.node.get("run") {
+                errors.report(&run.location, "`run` and `sync` in one task", "write two tasks");
+            }
+            return self.parse_sync_task((number, name), block, errors);
+        }
         let Some(run) = self.node.get("run") else {
             // A task of a kind that is not supported yet is reported by its key.
-            if self.node.get("sync").is_none() && self.node.get("copy").is_none() {
-                errors.report(&self.node.location.child("run"), "`run` is missing", "write what the task runs, a bash script");
+            if self.node.get("copy").is_none() {
+                errors.report(&self.node.location.child("run"), "`run` is missing", "write what the task runs, a bash script, or `sync`");
             }
             return None;
         };
@@ -126,6 +133,40 @@ impl TaskReader<'_> {
             delay: duration("delay", errors).unwrap_or_default(),
             tags: self.parse_tags(errors),
             hosts: commands,
+            sync: None,
+        })
+    }
+
+    fn parse_sync_task(
+        &self,
+        (number, name): (u32, Option<String>),
+        block: &YamlNode,
+        errors: &mut InventoryErrors,
+    ) -> Option<PrepareTask> {
+        if !matches!(block.kind, YamlKind::Map(_)) {
+            errors.report(&block.location, "expected a mapping", "for example sync: { from: ./src, to: ~/src }");
+            return None;
+        }
+        let mut selected = self.selected_hosts(errors);
+        if self.read("once").and_then(|node| errors.read_bool(&node)).unwrap_or(false)
+            && let Some(first) = selected.iter().position(|takes_part| *takes_part)
+        {
+            selected.iter_mut().skip(first + 1).for_each(|takes_part| *takes_part = false);
+        }
+        let sync = parse_sync(self.node, self.evaluator, &selected, errors);
+        Some(PrepareTask {
+            number,
+            name: name?,
+            in_container: false,
+            register: None,
+            shares_value: false,
+            changed_pattern: None,
+            timeout: DEFAULT_TIMEOUT,
+            retries: 0,
+            delay: Duration::ZERO,
+            tags: self.parse_tags(errors),
+            hosts: selected.into_iter().map(|takes_part| takes_part.then(TaskCommand::default)).collect(),
+            sync: Some(sync?),
         })
     }
 

@@ -121,7 +121,7 @@ pub(super) const TASK_SCHEMA: KeySchema = KeySchema {
     keys: &[
         ("name", Supported),
         ("run", Supported),
-        ("sync", Planned),
+        ("sync", Supported),
         ("copy", Planned),
         ("hosts", Supported),
         ("in", Supported),

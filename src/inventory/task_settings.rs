@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A task of kind `run`.
+/// A task: a script, or files of the laptop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrepareTask {
     /// Counts from 1 over all tasks of the inventory: names its files on the hosts and its logs here.
@@ -25,6 +25,19 @@ pub struct PrepareTask {
     pub tags: Vec<String>,
     /// Same order as [`Inventory::hosts`](super::Inventory::hosts); `None`: the host takes no part.
     pub hosts: Vec<Option<TaskCommand>>,
+    /// It copies files, and its commands are empty.
+    pub sync: Option<SyncTask>,
+}
+
+/// What a `sync` task copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyncTask {
+    /// A directory of the laptop, relative to the inventory's folder.
+    pub from: String,
+    /// A directory of each host, in the order of [`PrepareTask::hosts`].
+    pub to: Vec<Option<String>>,
+    /// Globs as in `.gitignore`.
+    pub exclude: Vec<String>,
 }
 
 /// What one host runs for a task.
@@ -103,6 +116,7 @@ mod tests {
             delay: Duration::ZERO,
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             hosts: Vec::new(),
+            sync: None,
         }
     }
 

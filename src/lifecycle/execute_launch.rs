@@ -8,6 +8,7 @@ use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::HeldLock;
 use crate::engine::log_stream::LogOffsets;
 use crate::engine::scheduler::FailurePolicy;
+use crate::engine::sync_files::SyncInputs;
 use crate::event::{EventKind, Outcome, RunControl, RunGoal};
 use crate::inventory::{Job, Teardown};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
@@ -15,11 +16,13 @@ use crate::lifecycle::follow::{follow_launched_run, follow_spec};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::preflight::emit_check_report;
 use crate::lifecycle::prepare_launch::{Preparation, PreparedLaunch, prepare_launch};
+use crate::lifecycle::random::random_hex;
 use crate::lifecycle::teardown::{self, EndPolicy, TeardownOptions};
 use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::teardown::TeardownScope;
+use crate::transfer::NONCE_DIGITS;
 
 /// Launches under the lock, gives the lock back, then follows the run or rolls the launch back.
 pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget) -> Result<LaunchStep, WorkflowError> {
@@ -81,8 +84,13 @@ async fn prepare_and_execute(
         session.notice(text, false);
     }
     reports.iter().for_each(|report| emit_check_report(session, report));
-    let options =
-        ExecutionOptions { offsets: &offsets, failure_policy: FailurePolicy::FailFast, cancel_token: &context.signals.stop_token };
+    let sync_inputs = SyncInputs { trees: context.request.sync_trees.clone(), nonce: random_hex(NONCE_DIGITS) };
+    let options = ExecutionOptions {
+        offsets: &offsets,
+        sync_inputs: &sync_inputs,
+        failure_policy: FailurePolicy::FailFast,
+        cancel_token: &context.signals.stop_token,
+    };
     let report = session.engine.execute(&plan, &facts, options).await;
     Ok(LockedLaunch::Executed { plan, offsets, report })
 }

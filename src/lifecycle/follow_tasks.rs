@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::executor::{ExecutionOptions, ExecutionReport};
 use crate::engine::log_stream::LogOffsets;
 use crate::engine::scheduler::FailurePolicy;
+use crate::engine::sync_files::SyncInputs;
 use crate::event::{Outcome, RunControl};
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::session::{Session, collect_facts, find_run_record};
@@ -158,7 +159,9 @@ async fn execute_waiting(
     signals: &mut StopController,
 ) -> Result<ExecutionReport, TasksEnd> {
     let cancel_token = CancellationToken::new();
-    let options = ExecutionOptions { offsets, failure_policy: FailurePolicy::Teardown, cancel_token: &cancel_token };
+    let sync_inputs = SyncInputs::default();
+    let options =
+        ExecutionOptions { offsets, sync_inputs: &sync_inputs, failure_policy: FailurePolicy::Teardown, cancel_token: &cancel_token };
     let engine = &session.engine;
     let waiting = engine.execute(plan, facts, options);
     tokio::pin!(waiting);

@@ -1,5 +1,7 @@
 //! The request of a launch, its state, and how its steps end.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Outcome;
@@ -13,6 +15,7 @@ use crate::plan::existing_run::ExistingRun;
 use crate::plan::facts::HostFacts;
 use crate::preflight::PreflightCheck;
 use crate::preflight::probe_output::ProbeOutput;
+use crate::transfer::local_tree::LocalTree;
 
 /// Immutable during the launch.
 pub(crate) struct LaunchRequest {
@@ -40,6 +43,8 @@ pub(crate) struct LaunchRequest {
     pub(crate) confirm_first: bool,
     /// Which tasks of `prepare` run.
     pub(crate) tasks: TaskSelection,
+    /// What the `sync` tasks among them send, by number.
+    pub(crate) sync_trees: BTreeMap<u32, Arc<LocalTree>>,
     /// Run the tasks and launch nothing.
     pub(crate) tasks_only: bool,
     /// Keep the dashboard open after the run until the user leaves.

@@ -10,6 +10,7 @@ use crate::engine::executor::ExecutionOptions;
 use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::LockError;
 use crate::engine::scheduler::FailurePolicy;
+use crate::engine::sync_files::SyncInputs;
 use crate::event::{EventKind, Outcome, RunGoal};
 use crate::inventory::Teardown;
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
@@ -238,7 +239,8 @@ async fn tear_down_run(
             session.engine.emitter().send(EventKind::RanksSignaled { host, signal: signal.to_owned() });
         }
     }
-    let execution = ExecutionOptions { offsets: &offsets, failure_policy: FailurePolicy::Teardown, cancel_token };
+    let execution =
+        ExecutionOptions { offsets: &offsets, sync_inputs: &SyncInputs::default(), failure_policy: FailurePolicy::Teardown, cancel_token };
     let report = session.engine.execute(&plan, facts, execution).await;
     // Ranks that could not be stopped die with their container, so its verified removal leaves nothing.
     let removed = options.scope == TeardownScope::Everything && report.failed_steps.iter().all(|f| f.phase == crate::event::Phase::Stop);

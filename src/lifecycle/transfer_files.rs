@@ -10,18 +10,17 @@ use tokio::task::JoinSet;
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
 use crate::remote::Remote;
+use crate::transfer::NONCE_DIGITS;
 use crate::transfer::compare::{Change, TreeChanges};
 use crate::transfer::entry::TreeEntry;
 use crate::transfer::error::TransferError;
 use crate::transfer::host_stream::HostDirectory;
 use crate::transfer::local_tree::LocalTree;
 use crate::transfer::progress::TransferProgress;
-use crate::transfer::pull::{PullSource, end_survey, pull_tree, survey_pull};
+use crate::transfer::pull::pull_tree;
+use crate::transfer::pull_survey::{PullSource, end_survey, survey_pull};
 use crate::transfer::push::push_tree;
 use crate::transfer::survey::{SurveyedHost, survey_host};
-
-/// Hex digits of a session's nonce.
-const NONCE_DIGITS: usize = 16;
 
 /// What a transfer changed on one side, or would change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use crate::inventory::{
 };
 use crate::model::phase::Phase;
 use crate::plan::Plan;
+use crate::plan::action::sync::SyncFiles;
 use crate::plan::action::task::RunTask;
 use crate::plan::action::verify_facts::HostCheckSummary;
 use crate::plan::action::{Action, Issue, container, environment, launch, pull, reach_master, run_files, verify_facts};
@@ -149,7 +150,9 @@ impl HostPlanner<'_> {
             Phase::Container => vec![self.run_files_action(run_record), self.container_action()],
             Phase::Environment => vec![self.environment_action(self.runs_no_task())],
             Phase::Task(number) => {
-                self.host_tasks().into_iter().filter(|task| task.number == number).map(|task| self.task_action(task)).collect()
+                let scripts = self.host_tasks().into_iter().filter(|task| task.number == number).map(|task| self.task_action(task));
+                let syncs = job.tasks.iter().filter(|task| task.number == number).filter_map(|task| SyncFiles::new(task, self.host_index));
+                scripts.chain(syncs.map(Action::SyncFiles)).collect()
             }
             Phase::Requirements if !self.runs_no_task() => vec![self.environment_action(true)],
             Phase::Master if self.host_index == 0 && self.starts_master_first() => {

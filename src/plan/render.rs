@@ -5,6 +5,7 @@
 
 use crate::inventory::{EntrypointMode, Job, Mount, PullPolicy};
 use crate::plan::Plan;
+use crate::plan::action::sync::SyncFiles;
 use crate::plan::action::{Action, container, memlock};
 use crate::plan::launcher::{HostLaunchSpec, ManualLaunch};
 use crate::plan::task::HostTask;
@@ -143,6 +144,7 @@ impl HostScript<'_> {
     fn task_script(&self) -> String {
         let mut text = String::new();
         for task in &self.job.tasks {
+            text.extend(SyncFiles::new(task, self.host_index).map(|sync| sync.manual_script()));
             match (self.tasks.iter().find(|own| own.number == task.number), &task.register) {
                 (Some(own), _) => text.push_str(&own.manual_script(" || exit 1")),
                 (None, Some(variable)) if task.shares_value => {

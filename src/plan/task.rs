@@ -26,9 +26,9 @@ pub struct HostTask {
 }
 
 impl HostTask {
-    /// The task of a host; `None`: the host takes no part.
+    /// The script of a host; `None`: the host takes no part, or the task is no script.
     pub(crate) fn new(task: &PrepareTask, host: usize, run_env: BTreeMap<String, String>) -> Option<HostTask> {
-        let command = task.hosts.get(host).cloned().flatten()?;
+        let command = task.hosts.get(host).cloned().flatten().filter(|_| task.sync.is_none())?;
         Some(HostTask {
             number: task.number,
             name: task.name.clone(),

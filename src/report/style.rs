@@ -85,15 +85,6 @@ pub(crate) fn count_noun(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { plural })
 }
 
-/// `17 B`, `3.4 KiB`, `12.0 MiB`.
-pub(crate) fn format_bytes(bytes: u64) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
-        Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / (1_u64 << shift) as f64),
-        None => format!("{bytes} B"),
-    }
-}
-
 /// `0.3 s`, `12 s`, `4m05s`, `2h13m`.
 pub(crate) fn format_duration(millis: i64) -> String {
     let seconds = millis.max(0) / 1000;

@@ -1,5 +1,6 @@
 //! Text: quoting, masking, sanitizing, splitting, host lists. Takes and returns strings; uses no other room.
 
+pub(crate) mod byte_size;
 pub(crate) mod glob;
 pub(crate) mod host_patterns;
 pub(crate) mod hostlist;

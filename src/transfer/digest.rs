@@ -4,12 +4,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::entry::TreeEntry;
 
+pub(super) const PART_ID_DIGITS: usize = 32;
+
 /// Names what is kept of an unfinished file: another size or time is another file.
 pub(crate) fn part_id(entry: &TreeEntry) -> String {
     let mut digest = Sha256::new();
     digest.update(entry.name.as_bytes());
     digest.update(format!("\0{} {}", entry.size(), entry.mtime));
-    hex(digest).chars().take(32).collect()
+    hex(digest).chars().take(PART_ID_DIGITS).collect()
 }
 
 pub(crate) fn hex(digest: Sha256) -> String {

@@ -33,6 +33,7 @@ impl TransferError {
             ("Read-only file system", "choose a directory on a writable file system"),
             ("cannot overwrite directory", "remove the directory there, or choose another destination"),
             ("is a directory", "remove the directory there, or choose another destination"),
+            ("another file system is mounted", "push to that directory with a command of its own, and leave it out here with --exclude"),
             ("a link leads", "remove the link there, or choose another destination"),
         ];
         let hint = known.iter().find(|(part, _)| text.contains(part)).map_or("", |(_, hint)| hint);

@@ -144,19 +144,22 @@ impl HostStream {
                     return Ok(());
                 }
                 Ok(Err(_)) => return Err(self.reason_for_end().await),
-                Err(_) if self.has_reported().await => {}
+                Err(_) if self.has_reported().await? => {}
                 Err(_) => return Err(stalled("took")),
             }
         }
     }
 
     /// Whether anything arrived that was not read yet.
-    async fn has_reported(&mut self) -> bool {
+    async fn has_reported(&mut self) -> Result<bool, TransferError> {
         let before = self.incoming.len();
         while let Ok(Some(Ok(bytes))) = tokio::time::timeout(Duration::from_millis(1), self.output.recv()).await {
             self.incoming.extend_from_slice(&bytes);
+            if self.incoming.len() > OUTPUT_LIMIT {
+                return Err(TransferError::protocol("more output than was asked for"));
+            }
         }
-        self.incoming.len() > before
+        Ok(self.incoming.len() > before)
     }
 
     /// A command whose answer `word` is read later, in order.
@@ -268,9 +271,11 @@ impl HostStream {
         self.flush().await?;
         self.send(b"Z\n").await?;
         self.flush().await?;
+        let mut left = OUTPUT_LIMIT;
         loop {
             match tokio::time::timeout(STALL_LIMIT, self.output.recv()).await {
-                Ok(Some(Ok(_))) => {}
+                Ok(Some(Ok(bytes))) if bytes.len() <= left => left -= bytes.len(),
+                Ok(Some(Ok(_))) => return Err(TransferError::protocol("output without end")),
                 Ok(None) => return Ok(()),
                 Ok(Some(Err(error))) => return Err(error.into()),
                 Err(_) => return Err(stalled("sent")),

@@ -7,6 +7,8 @@ use super::entry::{EntryKind, TreeEntry, TreeName, printable_bytes};
 
 /// More entries are refused: a listing must fit into memory.
 const MAX_ENTRIES: usize = 1_000_000;
+/// A longer listing is refused, whatever it consists of.
+const MAX_LISTING_BYTES: usize = 256 << 20;
 /// Bytes of one record: a name and its numbers.
 const MAX_RECORD_BYTES: usize = 8 << 10;
 
@@ -14,6 +16,7 @@ const MAX_RECORD_BYTES: usize = 8 << 10;
 pub(crate) struct ListingReader {
     separator: Vec<u8>,
     pending: Vec<u8>,
+    received: usize,
     started: bool,
     ended: bool,
     entries: Vec<TreeEntry>,
@@ -38,6 +41,7 @@ impl ListingReader {
         ListingReader {
             separator: format!("\n{nonce} ").into_bytes(),
             pending: Vec::new(),
+            received: 0,
             started: false,
             ended: false,
             entries: Vec::new(),
@@ -53,6 +57,10 @@ impl ListingReader {
     /// # Errors
     /// How the host violates the protocol.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<bool, String> {
+        self.received += bytes.len();
+        if self.received > MAX_LISTING_BYTES {
+            return Err(format!("the listing is larger than {} MiB", MAX_LISTING_BYTES >> 20));
+        }
         self.pending.extend_from_slice(bytes);
         let pending = std::mem::take(&mut self.pending);
         let mut rest = &pending[..];
@@ -60,6 +68,9 @@ impl ListingReader {
             && let Some(at) = memchr::memmem::find(rest, &self.separator)
         {
             let (record, after) = (rest.get(..at).unwrap_or_default(), rest.get(at + self.separator.len()..).unwrap_or_default());
+            if record.len() > MAX_RECORD_BYTES {
+                return Err("a record of the listing is too long".to_owned());
+            }
             if self.started {
                 self.read_record(record)?;
             } else if record.iter().any(|b| *b != b'\n') {
@@ -84,6 +95,9 @@ impl ListingReader {
             [b'L', b' ', name @ ..] => self.link_name = Some(name.strip_prefix(b"./").unwrap_or(name).to_vec()),
             [b'>', b' ', text @ ..] => {
                 let Some(name) = self.link_name.take() else { return Err("a link's text without its name".to_owned()) };
+                if self.link_texts.len() >= MAX_ENTRIES {
+                    return Err(format!("the tree has more than {MAX_ENTRIES} links"));
+                }
                 self.link_texts.insert(name, text.to_vec());
             }
             _ => self.read_entry(record)?,
@@ -188,6 +202,24 @@ mod tests {
         }
         let endless = [&b"\nabc 81a4 1 1 ./"[..], &[b'x'; 20_000]].concat();
         assert!(read(&endless, 4096).is_err());
+    }
+
+    #[test]
+    fn floods_are_refused() {
+        let mut reader = ListingReader::new("abc");
+        let mut flood = (0..MAX_ENTRIES + 2).map(|n| format!("\nabc L ./{n}\nabc > x"));
+        let refused = loop {
+            let chunk: String = flood.by_ref().take(1000).collect();
+            if let Err(refused) = reader.push(chunk.as_bytes()) {
+                break refused;
+            }
+            assert!(!chunk.is_empty(), "all of it was taken");
+        };
+        assert_eq!(refused, "the tree has more than 1000000 links");
+        let mut reader = ListingReader { received: MAX_LISTING_BYTES, ..ListingReader::new("abc") };
+        assert_eq!(reader.push(b"x"), Err("the listing is larger than 256 MiB".to_owned()));
+        let whole = [&b"\nabc 81a4 1 1 ./"[..], &[b'x'; MAX_RECORD_BYTES], b"\nabc E\nabc "].concat();
+        assert!(read(&whole, whole.len()).is_err(), "a long record in one piece");
     }
 
     proptest! {

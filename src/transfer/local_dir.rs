@@ -12,6 +12,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::entry::{EntryKind, PART_DIR, TreeEntry, TreeName};
+use super::local_parts::purge_old_parts;
 use super::part_file::{PartFile, Step};
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
@@ -57,7 +58,9 @@ impl LocalDir {
 
     fn parts(&mut self) -> Result<OwnedFd, Errno> {
         if self.parts.is_none() {
-            self.parts = Some(make_directory(&self.root, OsStr::new(PART_DIR), 0o700)?);
+            let parts = make_directory(&self.root, OsStr::new(PART_DIR), 0o700)?;
+            purge_old_parts(&parts);
+            self.parts = Some(parts);
         }
         let parts = self.parts.as_ref().ok_or(Errno::NOENT)?;
         rustix::io::fcntl_dupfd_cloexec(parts, 0)

@@ -10,13 +10,17 @@ pub(crate) mod error;
 pub(crate) mod host_stream;
 mod listing;
 mod local_dir;
+mod local_parts;
 pub(crate) mod local_tree;
 mod part_file;
 pub(crate) mod progress;
 pub(crate) mod pull;
+pub(crate) mod pull_survey;
 pub(crate) mod push;
 mod push_big_file;
 pub(crate) mod survey;
 mod tar_reader;
 mod tar_writer;
 mod upload;
+
+pub(crate) use local_parts::NONCE_DIGITS;

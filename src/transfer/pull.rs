@@ -5,126 +5,25 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::compare::{Change, TreeChanges, compare_trees};
+use super::compare::Change;
 use super::digest::{hex, part_id};
-use super::entry::{EntryKind, TreeEntry, TreeName, link_stays_inside};
+use super::entry::{EntryKind, TreeEntry, printable_bytes};
 use super::error::TransferError;
-use super::host_stream::{DirectoryState, HostDirectory, HostStream};
-use super::local_dir::{LocalDir, free_bytes};
+use super::host_stream::HostStream;
+use super::local_dir::LocalDir;
 use super::part_file::PartFile;
 use super::progress::TransferProgress;
-use super::survey::{ListingScope, name_list, read_listing};
+use super::pull_survey::{MAX_SKIPPED, PullSurvey, local_error};
+use super::survey::{name_list, read_records};
 use super::tar_reader::{TarEvent, TarReader};
-use crate::remote::Remote;
 
 const BIG_FILE: u64 = 8 << 20;
 /// Files of one request.
 const BATCH_BYTES: u64 = 64 << 20;
 const BATCH_NAMES: usize = 512 << 10;
 const BLOCK: u64 = 1 << 20;
-/// Space that is left free on the laptop.
-const RESERVED_SPACE: u64 = 256 << 20;
 /// A file may grow while it is read; what is beyond its announced size is dropped.
 const MAX_GROWTH: u64 = 1 << 30;
-const MAX_SKIPPED: usize = 20;
-
-/// What is pulled from a host.
-pub(crate) struct PullSource {
-    pub(crate) directory: HostDirectory,
-    /// The directory and name to use if it is a file.
-    pub(crate) as_file: Option<(HostDirectory, TreeName)>,
-}
-
-/// A host's tree compared with the laptop's copy.
-pub(crate) struct PullSurvey {
-    pub(crate) changes: TreeChanges,
-    pub(crate) entries: Vec<TreeEntry>,
-    /// What is not copied, and why; at most 20 lines.
-    pub(crate) skipped: Vec<String>,
-    stream: HostStream,
-    local: Option<LocalDir>,
-}
-
-/// Lists a host's tree and compares it with `destination/name`.
-///
-/// # Errors
-/// The host cannot be reached, there is nothing, or the laptop has no space.
-pub(crate) async fn survey_pull(
-    remote: &dyn Remote,
-    source: &PullSource,
-    (destination, name): (&Path, &str),
-    nonce: &str,
-) -> Result<PullSurvey, TransferError> {
-    let (mut stream, hello) = HostStream::open(remote, &source.directory, nonce).await?;
-    let listing = match (hello.state, &source.as_file) {
-        (DirectoryState::Exists, _) => read_listing(&mut stream, ListingScope::Tree).await?,
-        (DirectoryState::NoDirectory, Some((directory, file))) => {
-            stream.finish().await?;
-            (stream, _) = HostStream::open(remote, directory, nonce).await?;
-            let probe = TreeEntry { name: file.clone(), kind: EntryKind::Directory, mode: 0, mtime: 0 };
-            let listing = read_listing(&mut stream, ListingScope::Names(&[probe])).await?;
-            if listing.entries.iter().any(|entry| entry.kind == EntryKind::Directory) {
-                let what = format!("{}: there is no permission to enter it", source.directory.path);
-                return Err(TransferError::new(what, "give the ssh user access to the directory on the host"));
-            }
-            listing
-        }
-        _ => return Err(TransferError::new(format!("{}: no such file or directory", source.directory.path), "check the path on the host")),
-    };
-    let mut skipped: Vec<String> = listing.refused.clone();
-    if listing.refused_count > skipped.len() {
-        skipped.push(format!("… {} more names", listing.refused_count - skipped.len()));
-    }
-    let mut entries = listing.entries;
-    entries.retain(|entry| match refusal(entry) {
-        Some(reason) if skipped.len() < MAX_SKIPPED => {
-            skipped.push(format!("{}: {reason}", entry.name.display()));
-            false
-        }
-        refused => refused.is_none(),
-    });
-    let mut local = LocalDir::open(destination, name, nonce, false).map_err(local_error)?;
-    let found: Vec<TreeEntry> = entries.iter().filter_map(|entry| local.as_mut()?.find(&entry.name)).collect();
-    let changes = compare_trees(&entries, &found);
-    if let Some((index, noun)) = changes.conflicts.first()
-        && let Some(entry) = entries.get(*index)
-    {
-        let path = destination.join(name).join(entry.name.display());
-        let what = format!("{} is {noun} on this laptop, not {}", path.display(), entry.kind.noun());
-        return Err(TransferError::new(what, "remove it, or choose another destination"));
-    }
-    if let Some(free) = free_bytes(destination)
-        && changes.bytes > 0
-        && changes.bytes.saturating_add(RESERVED_SPACE) > free
-    {
-        let what = format!(
-            "{}: no space on this laptop: {} MiB are announced, {} MiB are free",
-            destination.display(),
-            changes.bytes >> 20,
-            free >> 20
-        );
-        return Err(TransferError::new(what, "free space, or choose a destination on another disk"));
-    }
-    Ok(PullSurvey { changes, entries, skipped, stream, local })
-}
-
-fn refusal(entry: &TreeEntry) -> Option<String> {
-    match &entry.kind {
-        EntryKind::Special(noun) => Some(format!("{noun} is not copied")),
-        EntryKind::Link(text) if !link_stays_inside(&entry.name, text) => Some("the link leads out of the directory".to_owned()),
-        _ => None,
-    }
-}
-
-fn local_error(what: String) -> TransferError {
-    TransferError::new(what, "check the destination on this laptop")
-}
-
-/// Ends a session that shall change nothing.
-pub(crate) async fn end_survey(survey: PullSurvey) -> Result<Vec<String>, TransferError> {
-    survey.stream.finish().await?;
-    Ok(survey.skipped)
-}
 
 /// Fetches every difference to `destination/name`; returns what was skipped.
 ///
@@ -194,8 +93,15 @@ struct Pull<'a> {
     progress: &'a TransferProgress,
 }
 
-/// Files of a batch that have arrived: their index in the batch and the name of their part.
-type Arrived = Vec<(usize, String)>;
+/// A file of a batch that has arrived.
+struct ArrivedFile {
+    /// In the batch.
+    index: usize,
+    /// The name of its part; `None`: it is not what was announced.
+    part: Option<String>,
+}
+
+type Arrived = Vec<ArrivedFile>;
 
 impl Pull<'_> {
     /// Fetches small files in one archive; they are renamed into place once all of it is proven.
@@ -216,8 +122,8 @@ impl Pull<'_> {
                         if size > room.saturating_add(MAX_GROWTH) {
                             return Err(TransferError::protocol("a file has become much larger than it was announced"));
                         }
-                        let part = open.insert(self.local.new_part().map_err(local_error)?);
-                        arrived.push((index, part.name.clone()));
+                        open = if size == room { Some(self.local.new_part().map_err(local_error)?) } else { None };
+                        arrived.push(ArrivedFile { index, part: open.as_ref().map(|part| part.name.clone()) });
                     }
                     TarEvent::HardLink { name, target } => self.copy_arrived(batch, &mut arrived, (&name, &target))?,
                     TarEvent::Content(content) => {
@@ -229,8 +135,11 @@ impl Pull<'_> {
                         }
                     }
                     TarEvent::End(block) => {
-                        self.check_end(&block, reader.digest())?;
+                        let complaint = parse_end(&block, &reader.digest())?;
                         self.stream.unread(&reader.into_rest());
+                        if let Some(complaint) = complaint {
+                            self.drop_changed(batch, &mut arrived, &complaint).await?;
+                        }
                         return self.put_batch(batch, arrived);
                     }
                 }
@@ -238,42 +147,68 @@ impl Pull<'_> {
         }
     }
 
-    /// `NONCE SHA256 STATUS`
-    fn check_end(&self, block: &[u8], digest: String) -> Result<(), TransferError> {
-        let text = String::from_utf8_lossy(block);
-        match text.split_ascii_whitespace().nth(1) {
-            Some(sum) if sum == digest => Ok(()),
-            _ => Err(TransferError::new("what arrived is not what was sent (SHA-256 differs)", "run the same command again")),
+    /// After tar failed: the files whose size or time is not what it was are not kept.
+    async fn drop_changed(&mut self, batch: &[&TreeEntry], arrived: &mut Arrived, complaint: &str) -> Result<(), TransferError> {
+        let names = name_list(batch.iter().copied());
+        self.stream.bulk_command(&format!("S {}", names.len()), &names).await?;
+        let now = read_records(&mut self.stream).await?.entries;
+        let mut explained = arrived.len() < batch.len();
+        for file in arrived.iter_mut() {
+            let Some(entry) = batch.get(file.index) else { continue };
+            let same = now.binary_search_by(|found| found.name.cmp(&entry.name)).is_ok_and(|at| {
+                now.get(at).is_some_and(|found| (found.size(), found.mtime, &found.kind) == (entry.size(), entry.mtime, &entry.kind))
+            });
+            if !same {
+                file.part = None;
+            }
+            explained |= file.part.is_none();
         }
+        if !explained && self.skipped.len() < MAX_SKIPPED {
+            self.skipped.push(format!("a file changed while it was read: {}", printable_bytes(complaint.as_bytes())));
+        }
+        Ok(())
     }
 
     fn copy_arrived(&mut self, batch: &[&TreeEntry], arrived: &mut Arrived, (name, target): (&[u8], &[u8])) -> Result<(), TransferError> {
         let index = next_index(batch, arrived, name)?;
         let target = target.strip_prefix(b"./").unwrap_or(target);
-        let is_target = |(index, _): &&(usize, String)| batch.get(*index).is_some_and(|entry| entry.name.as_bytes() == target);
-        let Some((_, from)) = arrived.iter().find(is_target) else {
+        let is_target = |file: &&ArrivedFile| batch.get(file.index).is_some_and(|entry| entry.name.as_bytes() == target);
+        let Some(from) = arrived.iter().find(is_target) else {
             return Err(TransferError::protocol("a hard link to a file that was not sent"));
         };
+        let Some(from) = from.part.as_deref() else {
+            arrived.push(ArrivedFile { index, part: None });
+            return Ok(());
+        };
         let mut from = self.local.reopen_part(from).map_err(local_error)?;
-        let mut part = self.local.new_part().map_err(local_error)?;
         let length = from.len();
+        if batch.get(index).is_none_or(|entry| entry.size() != length) {
+            // No more is copied than was announced: the laptop's space was compared with that.
+            arrived.push(ArrivedFile { index, part: None });
+            return Ok(());
+        }
+        let mut part = self.local.new_part().map_err(local_error)?;
         from.copy_prefix(length, |bytes| part.write(bytes)).map_err(local_error)?;
         self.progress.add_done(self.host, length);
-        arrived.push((index, part.name));
+        arrived.push(ArrivedFile { index, part: Some(part.name) });
         Ok(())
     }
 
     fn put_batch(&mut self, batch: &[&TreeEntry], arrived: Arrived) -> Result<(), TransferError> {
         tokio::task::block_in_place(|| self.local.sync()).map_err(local_error)?;
         let mut next = 0;
-        for (index, part) in arrived {
+        for ArrivedFile { index, part } in arrived {
             for entry in batch.get(next..index).unwrap_or_default() {
                 self.skip(entry, "it vanished, or cannot be read there");
             }
             next = index + 1;
-            if let Some(entry) = batch.get(index) {
-                let part = self.local.reopen_part(&part).map_err(local_error)?;
-                self.local.put_part(part, entry).map_err(local_error)?;
+            match (batch.get(index), part) {
+                (Some(entry), Some(part)) => {
+                    let part = self.local.reopen_part(&part).map_err(local_error)?;
+                    self.local.put_part(part, entry).map_err(local_error)?;
+                }
+                (Some(entry), None) => self.skip(entry, "it changed while it was read"),
+                (None, _) => {}
             }
         }
         for entry in batch.get(next..).unwrap_or_default() {
@@ -338,10 +273,24 @@ impl Pull<'_> {
     }
 }
 
+/// `NONCE SHA256 STATUS COMPLAINT`: returns the complaint of a tar that failed.
+fn parse_end(block: &[u8], digest: &str) -> Result<Option<String>, TransferError> {
+    let text = String::from_utf8_lossy(block);
+    let mut words = text.trim_end().splitn(4, ' ').skip(1);
+    if words.next() != Some(digest) {
+        return Err(TransferError::new("what arrived is not what was sent (SHA-256 differs)", "run the same command again"));
+    }
+    match (words.next(), words.next()) {
+        (Some("0"), None) => Ok(None),
+        (Some("1"), complaint) => Ok(Some(complaint.unwrap_or_default().to_owned())),
+        _ => Err(TransferError::protocol("an archive without its status")),
+    }
+}
+
 /// The index of a file that the host names: one that was asked for, after those that have arrived.
 fn next_index(batch: &[&TreeEntry], arrived: &Arrived, name: &[u8]) -> Result<usize, TransferError> {
     let name = name.strip_prefix(b"./").unwrap_or(name);
-    let from = arrived.last().map_or(0, |(index, _)| index + 1);
+    let from = arrived.last().map_or(0, |file| file.index + 1);
     let found = batch.iter().skip(from).position(|entry| entry.name.as_bytes() == name);
     found.map(|at| from + at).ok_or_else(|| TransferError::protocol("a file that was not asked for"))
 }

@@ -146,6 +146,10 @@ async fn push_batch(tree: &LocalTree, uploads: &mut [Upload], batch: &[usize], p
         }
         send_to(uploads, &takers, &Bytes::from_static(&[0; 512]).slice(..padding(entry.size())), None).await;
     }
+    // Whether the last file changed while it was read. Without a proof no host renames anything.
+    if let Some(Err(problem)) = pieces.recv().await {
+        return Err(problem);
+    }
     for group in &groups {
         let entries = entries(group);
         let length: u64 = entries.iter().map(|entry| entry_length(entry)).sum();

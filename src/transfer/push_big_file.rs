@@ -41,12 +41,8 @@ pub(super) async fn push_big_file(
         push_segment((entry, &id), (start, end), &mut takers, (&mut pieces, progress)).await?;
         start = end;
         if start >= entry.size() {
-            break;
+            return Ok(());
         }
-    }
-    match pieces.recv().await {
-        Some(Err(problem)) => Err(problem),
-        _ => Ok(()),
     }
 }
 
@@ -90,6 +86,10 @@ async fn push_segment(
             }
         }
         at = piece_end;
+    }
+    // Whether it changed while it was read. Without a proof of the last segment no host renames it.
+    if last && let Some(Err(problem)) = pieces.recv().await {
+        return Err(problem);
     }
     for (upload, offset) in takers.iter_mut() {
         if let Some(digest) = digests.get(&(*offset).max(start)).filter(|_| *offset < end || last)

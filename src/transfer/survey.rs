@@ -93,6 +93,14 @@ pub(crate) async fn read_listing(stream: &mut HostStream, scope: ListingScope<'_
             stream.bulk_command(&format!("S {}", names.len()), &names).await?;
         }
     }
+    read_records(stream).await
+}
+
+/// Reads the answer to `T` or `S`.
+///
+/// # Errors
+/// The host cannot be reached or violates the protocol.
+pub(super) async fn read_records(stream: &mut HostStream) -> Result<HostListing, TransferError> {
     let mut reader = ListingReader::new(stream.nonce());
     loop {
         let bytes = stream.read_bulk().await?;

@@ -255,3 +255,125 @@ fn a_directory_that_cannot_be_listed_is_named() {
         assert!(answer.contains("./f\n") && (complained || name == "busybox"), "{name}: {answer}");
     }
 }
+
+/// The shell with programs of our own before the others.
+fn with_programs(shell: &Command, bin: &Path, programs: &[(&str, String)]) -> Command {
+    std::fs::create_dir_all(bin).expect("made");
+    for (name, script) in programs {
+        write_executable(&bin.join(name), &format!("#!/bin/sh\n{script}\n"));
+    }
+    let path = shell.get_envs().find_map(|(key, value)| (key == "PATH").then_some(value?)).map(ToOwned::to_owned);
+    let path = path.or_else(|| std::env::var_os("PATH")).expect("a path").to_string_lossy().into_owned();
+    let mut faulty = Command::new(shell.get_program());
+    faulty.args(shell.get_args()).env("PATH", format!("{}:{path}", bin.display()));
+    faulty
+}
+
+/// Renames into another file system would be copies: refused, with the name of the mount, before anything changes.
+#[test]
+fn a_file_system_mounted_below_the_target_is_named() {
+    let allowed = Command::new("unshare").args(["-rm", "true"]).output().is_ok_and(|output| output.status.success());
+    assert!(allowed || std::env::var_os("CI").is_none(), "CI must allow user namespaces");
+    if !allowed {
+        eprintln!("ignored: this machine allows no user namespaces");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let from = dir.path().join("from");
+    for name in ["d/m p/sub/f", "d/f", "f"] {
+        std::fs::create_dir_all(from.join(name).parent().expect("a folder")).expect("made");
+        std::fs::write(from.join(name), "new").expect("written");
+    }
+    for (name, shell) in shells(dir.path()) {
+        let root = dir.path().join(name).join("to");
+        std::fs::create_dir_all(root.join("d/m p/sub")).expect("made");
+        let outside = dir.path().join(name).join("outside");
+        std::fs::create_dir_all(outside.join("sub")).expect("made");
+        // A bind mount has the device of what is around it, a tmpfs has not.
+        for mount in [format!("--bind '{}'", outside.display()), "-t tmpfs none".to_owned()] {
+            let mut mounted = Command::new("unshare");
+            let inner = format!("mount {mount} '{}/d/m p' && exec \"$@\"", root.display());
+            mounted.args(["-rm", "sh", "-c", &inner, "sh"]).arg(shell.get_program()).args(shell.get_args());
+            // `mount` itself is found before the shell's own programs.
+            for (key, value) in shell.get_envs() {
+                mounted.env(key, value.expect("a value"));
+            }
+            if name == "busybox" {
+                mounted.env("PATH", format!("{}:/usr/bin:/bin", dir.path().join("busybox-bin").display()));
+            }
+            let answer = |commands: &[u8]| String::from_utf8_lossy(&session(&mounted, &root, commands)).into_owned();
+            let archive = [&archive_command(&from, &["./d", "./f"], &["./d/m p/sub/f", "./d/f", "./f"])[..], b"Z\n"].concat();
+            let named = format!("F {}/d/m p: another file system is mounted there", root.display());
+            let refused = answer(&archive);
+            assert!(refused.contains(&named), "{name}, {mount}: {refused}");
+            let big = answer(&[&b"B abc 0 3 1 644 1 15\n./d/m p/sub/bignewV "[..], hex(b"new").as_bytes(), b"\nZ\n"].concat());
+            assert!(big.contains(&named), "{name}, {mount}: {big}");
+            assert!(!root.join("f").exists() && !root.join("d/f").exists(), "{name}, {mount}: nothing has changed");
+            assert!(!outside.join("sub/f").exists() && !outside.join("sub/big").exists(), "{name}, {mount}");
+            let beside = answer(&[&archive_command(&from, &["./d/f"], &["./d/f"])[..], b"Z\n"].concat());
+            assert!(beside.ends_with("A\n"), "{name}, {mount}: {beside}");
+            std::fs::remove_file(root.join("d/f")).expect("removed");
+        }
+    }
+}
+
+/// Nothing is silent for long: the laptop hears of a step that takes its time.
+#[test]
+fn a_long_checksum_keeps_the_laptop_waiting() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("big"), vec![7; 2 << 20]).expect("written");
+    // busybox's shell may run its own programs.
+    for (name, shell) in shells(dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
+        let (bin, calls) = (dir.path().join(name), dir.path().join(format!("{name}-calls")));
+        let sleep = format!("echo >>'{}'; exec /usr/bin/sleep 0.02", calls.display());
+        // It ends once the shell has slept twice, so that at least one report has been written.
+        let sum = format!(
+            "n=0; while [ $n -lt 200 ] && [ \"$(wc -l <'{0}' 2>/dev/null || echo 0)\" -lt 2 ]; do n=$((n + 1)); /usr/bin/sleep 0.05; done; exec /usr/bin/sha256sum",
+            calls.display()
+        );
+        let slow = with_programs(&shell, &bin, &[("sleep", sleep), ("sha256sum", sum)]);
+        let answer = String::from_utf8_lossy(&session(&slow, dir.path(), b"P 1 5\n./bigZ\n")).into_owned();
+        let lines: Vec<&str> = answer.lines().skip(1).collect();
+        let sum = format!("P {}", hex(&vec![7; 1 << 20]));
+        assert!(lines.len() > 1 && lines.last() == Some(&sum.as_str()), "{name}: {answer}");
+        assert!(lines.iter().rev().skip(1).all(|line| *line == "K"), "{name}: {answer}");
+    }
+}
+
+/// The end of an archive says that tar failed, and why.
+#[test]
+fn a_tar_that_fails_is_reported_with_its_complaint() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("f"), "content").expect("written");
+    for (name, shell) in shells(dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
+        let bin = dir.path().join(name);
+        let tar = "case $* in --version) exec /usr/bin/tar --version ;; esac; /usr/bin/tar \"$@\"; echo 'tar: ./f: file=changed as we read it!' >&2; exit 1";
+        let faulty = with_programs(&shell, &bin, &[("tar", tar.to_owned())]);
+        let end = |shell: &Command| {
+            let answer = session(shell, dir.path(), b"G 4\n./f\0Z\n");
+            let start = answer.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+            let archive = &answer[start..answer.len() - 512];
+            let end = String::from_utf8_lossy(&answer[answer.len() - 512..]).into_owned();
+            end.trim_end().strip_prefix(&format!("00ff00ff {} ", hex(archive))).expect("its checksum").to_owned()
+        };
+        assert_eq!(end(&shell), "0", "{name}");
+        assert_eq!(end(&faulty), "1 tar: ./f: file?changed as we read it?", "{name}");
+    }
+}
+
+/// A big file whose proof fails is not kept: the next transfer starts at its first byte.
+#[test]
+fn a_big_file_that_does_not_fit_its_checksum_is_discarded() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, shell) in shells(dir.path()) {
+        let root = dir.path().join(name).join("to");
+        std::fs::create_dir_all(&root).expect("made");
+        let answer = |commands: &[u8]| String::from_utf8_lossy(&session(&shell, &root, commands)).into_owned();
+        let first = [&b"B abc 0 3 0 644 1 5\n./bignewV "[..], hex(b"new").as_bytes(), b"\n"].concat();
+        let wrong = answer(&[&first[..], b"B abc 3 3 1 644 1 5\n./bigbadV ", hex(b"new").as_bytes(), b"\nZ\n"].concat());
+        assert!(wrong.contains("\nB\nF what arrived is not what was sent"), "{name}: {wrong}");
+        let asked = answer(b"Q abc\nZ\n");
+        assert!(asked.ends_with("Q 0 none\n"), "{name}: {asked}");
+        assert!(!root.join("big").exists(), "{name}");
+    }
+}

@@ -280,3 +280,64 @@ async fn run_of_some_hosts_refuses_prepare() {
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     fixture.assert_clean_and_stop().await;
 }
+
+/// A `sync` task sends what differs to every host; a second run changes nothing, a third sends the one file that differs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sync_task_sends_only_what_differs() {
+    let tasks = r#"
+  - { name: code, sync: { from: ./src, to: "~/work/{{ name }}", exclude: ["*.ckpt"] }, tags: [code] }
+  - { name: one host, hosts: workers, once: true, sync: { from: ./src/lib, to: ~/lib } }
+  - { name: see it, in: host, run: "cat ~/work/synced/train.py", changed: never }
+"#;
+    let fixture = SandboxFixture::with_hosts(3).await;
+    let laptop = fixture.new_laptop("laptop");
+    let file = fixture.write_inventory("synced", &job_with_tasks(&fixture, false, &tasks.replace("in: host, ", "")));
+    let source = file.parent().expect("a folder").join("src");
+    let missing = laptop.run(&["prepare", path_str(&file), "--progress", "plain"]).await;
+    missing.assert_exit_code(2).assert_contains("task `code`: ").assert_contains("src: no such directory on this laptop");
+    assert!(laptop.run_dirs().is_empty(), "no host was contacted");
+    for (name, text) in
+        [("train.py", "print(1)"), ("lib/a.py", "a"), ("big.ckpt", "x"), (".git/HEAD", "x"), ("out/log", "x"), (".gitignore", "out/\n")]
+    {
+        let path = source.join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    }
+    let prepare = async |more: &[&str]| laptop.run(&[&["prepare", path_str(&file), "--progress", "plain"], more].concat()).await;
+    let listed = prepare(&["--list-tasks"]).await;
+    listed.assert_exit_code(0).assert_contains("1  code      gpu[01-03]  tags: code").assert_contains("2  one host  gpu02");
+    let dry = prepare(&["--dry-run"]).await;
+    dry.assert_exit_code(0).assert_contains("code");
+    assert!(!fixture.host_home(0).join("work").exists(), "a dry run sends nothing");
+    let first = prepare(&[]).await;
+    first
+        .assert_exit_code(0)
+        .assert_contains("task        code: changed gpu[01-03]")
+        .assert_contains("task        one host: changed gpu02")
+        .assert_contains("tasks     changed 4  ok 3");
+    for host in 0..3 {
+        let there = fixture.host_home(host).join("work/synced");
+        assert_eq!(std::fs::read_to_string(there.join("train.py")).expect("read"), "print(1)", "host {host}");
+        assert_eq!(["big.ckpt", ".git", "out"].map(|name| there.join(name).exists()), [false; 3], "host {host}");
+        assert_eq!(fixture.host_home(host).join("lib/a.py").exists(), host == 1, "host {host}");
+    }
+    let second = prepare(&[]).await;
+    second.assert_exit_code(0).assert_contains("code: ok gpu[01-03]").assert_contains("tasks     changed 0  ok 7");
+    std::fs::write(source.join("lib/a.py"), "longer").expect("written");
+    let third = prepare(&["--tags", "code"]).await;
+    third.assert_exit_code(0).assert_contains("tasks     changed 3");
+    let journal = laptop.run_dirs().last().expect("a run").join("journal.jsonl");
+    let journal = std::fs::read_to_string(journal).expect("a journal");
+    assert_eq!(journal.matches("1 changed, 6 B (3 unchanged)").count(), 3);
+    // A target that cannot be entered fails the task and everything after it.
+    std::fs::remove_dir_all(fixture.host_home(2).join("work/synced")).expect("removed");
+    std::fs::write(fixture.host_home(2).join("work/synced"), "a file").expect("written");
+    let failed = prepare(&[]).await;
+    failed
+        .assert_exit_code(1)
+        .assert_contains("task `code` failed on gpu03")
+        .assert_contains("it is no directory")
+        .assert_not_contains("see it:");
+    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
+    fixture.assert_clean_and_stop().await;
+}

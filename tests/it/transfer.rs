@@ -315,3 +315,102 @@ async fn a_hostile_host_changes_nothing_outside_its_directory() {
     assert_eq!(std::fs::read(fixture.local("precious/file")).expect("read"), b"mine");
     fixture.fixture.assert_clean_and_stop().await;
 }
+
+/// Faults with programs of our own.
+fn programs(list: &[(&str, String)]) -> Faults {
+    let programs = list.iter().map(|(name, script)| ((*name).to_owned(), script.clone())).collect();
+    Faults { programs, ..Faults::default() }
+}
+
+/// What was read of a file is not what was announced: it reaches no host under its name, small or big.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_changes_while_it_is_read_reaches_no_host() {
+    let fixture = TransferFixture::new(1).await;
+    // More than is under way between the laptop's disk and the host: the last file is not read to its end before the host takes it.
+    for (round, names) in [(0, &[("a", 7), ("b", 8)][..]), (1, &[("big", 40)])] {
+        let (tree, dest) = (fixture.local(&format!("tree{round}")), format!("~/in{round}"));
+        for (name, size) in names {
+            write(&tree.join(name), &noise(size << 20));
+        }
+        let (started, go) = (fixture.local(&format!("started{round}")), fixture.local(&format!("go{round}")));
+        let wait = format!("touch '{}'; while [ ! -e '{}' ]; do sleep 0.05; done", started.display(), go.display());
+        let tar = format!("case $* in --version) exec /usr/bin/tar --version ;; esac; {wait}; exec /usr/bin/tar \"$@\"");
+        let tee = format!("{wait}; exec /usr/bin/tee \"$@\"");
+        fixture.fixture.set_faults("gpu01", &programs(&[("tar", tar), ("tee", tee)]));
+        let push = fixture.laptop.start(&["push", "-i", path_str(&fixture.inventory), path_str(&tree), &dest]);
+        wait_until("the host waits", async || started.exists().then_some(())).await;
+        let last = tree.join(names.last().expect("a name").0);
+        let file = std::fs::File::options().write(true).open(&last).expect("opened");
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000)).expect("a time");
+        write(&go, b"");
+        let failed = push.wait_for_exit().await;
+        failed.assert_exit_code(1).assert_contains(&format!("{}: it changed while it was read", last.display()));
+        for (name, _) in names {
+            assert!(!fixture.remote(0, &format!("in{round}/{name}")).exists(), "{name}");
+        }
+        fixture.fixture.set_faults("gpu01", &Faults::default());
+        fixture.run(&["push", path_str(&tree), &dest]).await.assert_exit_code(0).assert_contains("changed 1");
+        for (name, _) in names {
+            let arrived = std::fs::read(fixture.remote(0, &format!("in{round}/{name}"))).expect("read");
+            assert_eq!(sha256_hex(&arrived), sha256_hex(&std::fs::read(tree.join(name)).expect("read")), "{name}");
+        }
+    }
+    fixture.fixture.assert_clean_and_stop().await;
+}
+
+/// What a host says about its files while they change is reported, and such a file is not kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_a_host_that_changes_while_it_is_read_is_named() {
+    let fixture = TransferFixture::new(1).await;
+    let out = fixture.remote(0, "out");
+    let version = "case $* in --version) exec /usr/bin/tar --version ;; esac";
+    let complaint = "echo 'tar: ./b: file changed as we read it' >&2; exit 1";
+    let after = format!("{version}; /usr/bin/tar \"$@\"; touch -d @1000 '{}'; {complaint}", out.join("b").display());
+    let before = format!("{version}; echo more >>'{}'; exec /usr/bin/tar \"$@\"", out.join("b").display());
+    // The time has changed, the size has grown, and nothing but the complaint tells.
+    let rounds = [
+        (after, "b: it changed while it was read", false),
+        (before, "b: it changed while it was read", false),
+        (format!("{version}; /usr/bin/tar \"$@\"; {complaint}"), "a file changed while it was read: tar: ./b: file changed as we", true),
+    ];
+    for (round, (tar, named, kept)) in rounds.into_iter().enumerate() {
+        write(&out.join("a"), b"first");
+        write(&out.join("b"), b"second");
+        let dest = fixture.local(&format!("got{round}"));
+        fixture.fixture.set_faults("gpu01", &programs(&[("tar", tar)]));
+        fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(1).assert_contains(named).assert_contains("failed 1");
+        assert_eq!((dest.join("gpu01/a").exists(), dest.join("gpu01/b").exists()), (true, kept), "{named}");
+        fixture.fixture.set_faults("gpu01", &Faults::default());
+        fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(0);
+        assert_eq!(tree_state(&out), tree_state(&dest.join("gpu01")));
+    }
+    // A hard link to a larger file than was announced is not copied.
+    let (evil, dest) = (fixture.local("evil"), fixture.local("linked"));
+    write(&evil.join("a"), b"first");
+    std::fs::hard_link(evil.join("a"), evil.join("b")).expect("a link");
+    write(&out.join("a"), b"first");
+    write(&out.join("b"), b"b");
+    let tar = format!("{version}; exec /usr/bin/tar -cf - -C '{}' ./a ./b", evil.display());
+    fixture.fixture.set_faults("gpu01", &programs(&[("tar", tar)]));
+    fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(1).assert_contains("b: it changed while it was read");
+    assert!(!dest.join("gpu01/b").exists() && dest.join("gpu01/a").exists());
+    fixture.fixture.assert_clean_and_stop().await;
+}
+
+/// A host that fails in the middle of a big file does not stop the others: the rest of the file is not sent to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_fails_in_a_big_file_stops_no_other() {
+    let fixture = TransferFixture::new(2).await;
+    let file = fixture.local("big.bin");
+    let content = noise(60 << 20);
+    write(&file, &content);
+    fixture.fixture.set_faults("gpu01", &programs(&[("tee", "head -c 100000 >/dev/null; exit 1".to_owned())]));
+    let push = fixture.run(&["push", path_str(&file), "~/data/big.bin"]).await;
+    push.assert_exit_code(1).assert_contains("gpu01: ").assert_contains("no space left on device").assert_contains("changed 1  failed 1");
+    assert!(!fixture.remote(0, "data/big.bin").exists());
+    assert_eq!(sha256_hex(&std::fs::read(fixture.remote(1, "data/big.bin")).expect("read")), sha256_hex(&content));
+    fixture.fixture.set_faults("gpu01", &Faults::default());
+    fixture.run(&["push", path_str(&file), "~/data/big.bin"]).await.assert_exit_code(0).assert_contains("ok 1  changed 1");
+    assert_eq!(sha256_hex(&std::fs::read(fixture.remote(0, "data/big.bin")).expect("read")), sha256_hex(&content));
+    fixture.fixture.assert_clean_and_stop().await;
+}

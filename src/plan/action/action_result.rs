@@ -44,6 +44,11 @@ pub enum Execution {
     FetchLogs {
         run_id: String,
     },
+    /// Files of the laptop, to a directory of the host.
+    SendFiles {
+        from: String,
+        to: String,
+    },
     /// Nothing remote: the facts say it all.
     NoOp,
 }

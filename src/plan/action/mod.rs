@@ -13,6 +13,7 @@ pub(crate) mod memlock;
 pub(crate) mod pull;
 pub(crate) mod reach_master;
 pub(crate) mod run_files;
+pub mod sync;
 pub mod task;
 mod terminal_reads;
 pub(crate) mod verify_facts;
@@ -37,6 +38,8 @@ pub enum Action {
     CheckEnvironment(environment::CheckEnvironment),
     /// Runs a task of `prepare` to its end.
     RunTask(Box<task::RunTask>),
+    /// Sends files of the laptop.
+    SyncFiles(sync::SyncFiles),
     /// Waits for a task that another command has started.
     WaitForTask(task::WaitForTask),
     StartLauncher(launch::StartLauncher),
@@ -64,6 +67,7 @@ impl Action {
             Action::StartContainer(c) => c.title(),
             Action::CheckEnvironment(_) => "check the container's environment",
             Action::RunTask(a) => &a.task.name,
+            Action::SyncFiles(a) => &a.name,
             Action::WaitForTask(a) => &a.title,
             Action::StartLauncher(_) => "start the launcher",
             Action::WaitForMaster(_) => "wait for the master's port",
@@ -76,13 +80,14 @@ impl Action {
     }
 
     /// Whether it may be broken off at any moment: it leaves nothing behind that a teardown would have to know of. Of a task only the wait for
-    /// its end may.
+    /// its end may; what a broken-off transfer leaves is kept for the next one.
     pub fn is_read_only(&self) -> bool {
         match self {
             Action::VerifyHostFacts(_)
             | Action::ReachMaster(_)
             | Action::PullImage(_)
             | Action::CheckEnvironment(_)
+            | Action::SyncFiles(_)
             | Action::WaitForTask(_)
             | Action::WaitForMaster(_)
             | Action::FetchLogs(_)
@@ -116,6 +121,7 @@ impl Action {
             Action::WriteRunFiles(_)
             | Action::CheckEnvironment(_)
             | Action::RunTask(_)
+            | Action::SyncFiles(_)
             | Action::WaitForTask(_)
             | Action::StartLauncher(_)
             | Action::WaitForMaster(_)
@@ -143,6 +149,7 @@ impl Action {
             Action::StartContainer(a) => Execution::Script(a.command()),
             Action::CheckEnvironment(a) => Execution::Script(a.command()),
             Action::RunTask(a) => Execution::Script(a.command()),
+            Action::SyncFiles(a) => a.execution(),
             Action::WaitForTask(a) => Execution::Script(a.command()),
             Action::StartLauncher(a) => Execution::Script(a.command()),
             Action::WaitForMaster(a) => Execution::Script(a.command()),
@@ -171,7 +178,9 @@ impl Action {
             return ActionResult::LockLost;
         }
         match self {
-            Action::VerifyHostFacts(_) | Action::ReachMaster(_) | Action::FetchLogs(_) => ActionResult::unchanged(""),
+            Action::VerifyHostFacts(_) | Action::ReachMaster(_) | Action::SyncFiles(_) | Action::FetchLogs(_) => {
+                ActionResult::unchanged("")
+            }
             Action::PullImage(a) => a.judge(output),
             Action::WriteRunFiles(a) => a.judge(output),
             Action::StartContainer(a) => a.judge(output),

@@ -1,0 +1,103 @@
+//! Carries out one step on one host, tried again where the connection and not the host was at fault.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::engine::fetched_logs::describe_fetched_logs;
+use crate::engine::host_connection::HostConnection;
+use crate::engine::log_stream::{self, LogOffsets};
+use crate::engine::sync_files::{SyncPlace, sync_files};
+use crate::model::remote_command::CommandOutput;
+use crate::plan::PlanStep;
+use crate::plan::action::sync::SyncFiles;
+use crate::plan::action::task::RunTask;
+use crate::plan::action::{Action, ActionResult, Execution, Issue};
+use crate::remote::RemoteError;
+use crate::transfer::error::TransferError;
+
+/// How often a step is tried on a new connection.
+const MAX_TRIES: u32 = 4;
+
+/// How a step ended.
+pub(super) enum StepResult {
+    Satisfied(String),
+    Executed(ActionResult),
+    /// With the variable that a task has registered.
+    Registered(ActionResult, (String, String)),
+    Impossible(Vec<Issue>),
+    Unreachable(RemoteError),
+    /// Files of the laptop did not arrive.
+    NotSent(TransferError),
+    /// The execution was cancelled meanwhile.
+    BrokenOff,
+}
+
+pub(super) async fn run_with_retries(connection: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
+    let mut tries = 1;
+    loop {
+        let ended = run_step_once(connection, step, offsets, hosts).await;
+        let StepResult::Unreachable(error) = &ended else { return ended };
+        // A task goes on meanwhile: its end is waited for as long as the network is away.
+        let waits = matches!(step.action, Action::WaitForTask(_));
+        if !error.is_retryable() || tries >= MAX_TRIES && !waits || matches!(error, RemoteError::Timeout { .. }) {
+            return ended;
+        }
+        connection.emit_step_retry(step.id, error);
+        tokio::time::sleep(Duration::from_millis(500 << tries.min(MAX_TRIES))).await;
+        tries += 1;
+    }
+}
+
+pub(super) async fn send_files(
+    connection: &Arc<HostConnection>,
+    sync: &SyncFiles,
+    place: Option<SyncPlace>,
+    turn: Option<OwnedSemaphorePermit>,
+) -> StepResult {
+    let Some(place) = place else {
+        return StepResult::NotSent(TransferError::new("its files were not read on this laptop", "run the command again"));
+    };
+    match sync_files(connection, sync, place, turn).await {
+        Ok(result) => StepResult::Executed(result),
+        Err(error) => StepResult::NotSent(error),
+    }
+}
+
+pub(super) fn judge_task(step: &PlanStep, run: &RunTask, output: &CommandOutput) -> StepResult {
+    match (step.action.judge(output), run.registered_value(output)) {
+        (result @ ActionResult::Done { .. }, Some(value)) => StepResult::Registered(result, value),
+        (result, _) => StepResult::Executed(result),
+    }
+}
+
+async fn run_step_once(connection: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
+    match step.action.execution() {
+        // `send_files` does it, for all hosts together.
+        Execution::SendFiles { .. } | Execution::NoOp => StepResult::Satisfied(String::new()),
+        Execution::Script(command) => match connection.exec(&command).await {
+            Ok(output) => StepResult::Executed(step.action.judge(&output)),
+            Err(error) => StepResult::Unreachable(error),
+        },
+        Execution::Connect { address, port, timeout: within } => match connection.probe_tcp(&address, port, within).await {
+            Ok(found) => step.action.judge_connection(&found).map_or_else(StepResult::Satisfied, StepResult::Executed),
+            Err(error) => StepResult::Unreachable(error),
+        },
+        Execution::FetchLogs { run_id: _ } => {
+            let Action::FetchLogs(fetch) = &step.action else { return StepResult::Satisfied(String::new()) };
+            match log_stream::fetch_and_sync_logs(connection, &fetch.context, offsets, hosts).await {
+                Ok(fetched) => StepResult::Executed(ActionResult::unchanged(describe_fetched_logs(&fetched))),
+                Err(log_stream::LogStreamError::Remote(error)) => StepResult::Unreachable(error),
+                Err(log_stream::LogStreamError::NotStored) => StepResult::Executed(ActionResult::failed(
+                    "the logs could not be written on this laptop",
+                    "free space here then `orchestrate down`: the host keeps them",
+                )),
+                Err(log_stream::LogStreamError::NotSynced(why)) => StepResult::Executed(ActionResult::failed(
+                    format!("this laptop's disk did not take the logs: {why}"),
+                    "look at the disk then `orchestrate down`: the host keeps them",
+                )),
+            }
+        }
+    }
+}
