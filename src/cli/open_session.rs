@@ -13,7 +13,8 @@ use crate::cli::output::{OutputOptions, reporter_setup};
 use crate::diagnose::RuleSet;
 use crate::inventory::lint::{LintFinding, LintSeverity};
 use crate::inventory::{Inventory, InventoryHost, RuntimeValues};
-use crate::lifecycle::session::{LocalContext, Session};
+use crate::lifecycle::local_context::LocalContext;
+use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_job::LoginNode;
 
 /// Which parts of the inventory must be valid.

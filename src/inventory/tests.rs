@@ -199,8 +199,8 @@ fn reference_config_lists_every_key() {
         let node = node.unwrap_or_else(|| panic!("no {}", block.path));
         for (key, status) in block.keys {
             let said = reference.text.lines().any(|line| line.trim_start().starts_with(&format!("# {key}:")));
-            // `command` and `shell` exclude each other, as `register` and `creates`; only `processes` has GPUs to hand out.
-            let commented = *status == schema::KeySupport::Planned || matches!(*key, "shell" | "gpu_visibility" | "register");
+            // `command` and `shell` exclude each other, as `register` and `creates`, `sync` and `run`; only `processes` has GPUs to hand out.
+            let commented = *status == schema::KeySupport::Planned || matches!(*key, "shell" | "gpu_visibility" | "register" | "sync");
             assert_eq!(node.get(key).is_none(), commented, "{}.{key}", block.path);
             assert!(said || !commented, "{}.{key} is not even in a comment", block.path);
         }
@@ -317,7 +317,7 @@ fn unknown_values_render_as_placeholders() {
     let job = inventory.job(&RuntimeValues::default()).expect("a job with gaps");
     assert_eq!(command_words(&job.hosts[0]), ["a.py", "<from gpu01: GPU count>", "tcp://<from gpu01: fabric address>:1", "<run.stamp>"]);
     let problems = format_problems(&inventory.job(&runtime_values(&inventory, 8)).expect_err("16 does not divide 40"));
-    assert!(problems.contains("launch.nproc_per_node 5, 4, 2, 1 on 2 hosts"), "{problems}");
+    assert!(problems.contains("launch.nproc_per_node 5 (or 4, 2, 1) per host satisfies all constraints on 2 hosts"), "{problems}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(crate) mod hang_watchdog;
 pub(crate) mod hangup_signal;
 pub(crate) mod launch;
 pub(crate) mod launch_request;
+pub(crate) mod local_context;
 pub(crate) mod log_copies;
 pub(crate) mod log_fetch;
 pub(crate) mod operator;

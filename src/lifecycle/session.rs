@@ -1,6 +1,5 @@
 //! The session of a command that reaches hosts: inventory, engine and reporter.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +10,8 @@ use crate::engine::log_stream::LogOffsets;
 use crate::event::{EventKind, JOURNAL_FORMAT, Outcome, RunInfo, StepInfo};
 use crate::inventory::{Inventory, InventoryHost, Job};
 use crate::lifecycle::error::{WorkflowError, worse_outcome};
+use crate::lifecycle::local_context::LocalContext;
 use crate::lifecycle::log_copies::{LogEnd, stored_log_offsets};
-use crate::lifecycle::operator::Console;
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::reporter_task::{ReporterHandle, ReporterOutcome, ReporterSetup};
 use crate::lifecycle::stop_controller::StopController;
@@ -23,35 +22,9 @@ use crate::plan::existing_run::run_outcome;
 use crate::plan::facts::{self, FactsRequest, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::run_record::RunRecord;
-use crate::remote::{HostConnector, RemoteError, SshFleet, SshSettings};
+use crate::remote::RemoteError;
 use crate::report::past_runs::RunDir;
 use crate::state::RunState;
-
-#[derive(Clone)]
-pub(crate) struct LocalContext {
-    pub(crate) identity: LockIdentity,
-    pub(crate) ssh: SshSettings,
-    /// Holds the run directories.
-    pub(crate) state_dir: PathBuf,
-    /// Maximum number of remote commands at the same time.
-    pub(crate) forks: usize,
-    /// `--yes`.
-    pub(crate) assume_yes: bool,
-    pub(crate) console: Arc<dyn Console>,
-    /// Every host is reached through this one alone: the login node of a cluster, for its nodes.
-    pub(crate) login: Option<InventoryHost>,
-}
-
-impl LocalContext {
-    fn build_engine(&self, inventory: &Inventory, emitter: Emitter) -> Engine {
-        let ssh_hosts = match &self.login {
-            Some(login) => vec![login.clone(); inventory.hosts.len()],
-            None => inventory.hosts.clone(),
-        };
-        let fleet: Arc<dyn HostConnector> = Arc::new(SshFleet::new(ssh_hosts, self.ssh.clone()));
-        Engine::new(&fleet, inventory.hosts.len(), self.forks, emitter)
-    }
-}
 
 /// The dashboard shows so many in any case.
 pub(crate) const MIN_HISTORY_LINES: usize = 20;

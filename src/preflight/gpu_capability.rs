@@ -10,7 +10,7 @@ use crate::model::level::Level;
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "gpu-capability",
     area: CheckArea::Gpu,
-    description: "GPUs have different compute capabilities",
+    description: "GPUs have different compute capabilities, or a task compiles for other ones",
     probes: &[Probe::Gpus],
     judge,
 };

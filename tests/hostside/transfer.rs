@@ -325,6 +325,7 @@ fn a_long_checksum_keeps_the_laptop_waiting() {
     // busybox's shell may run its own programs.
     for (name, shell) in shells(dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
         let (bin, calls) = (dir.path().join(name), dir.path().join(format!("{name}-calls")));
+        std::fs::write(&calls, "").expect("written");
         let sleep = format!("echo >>'{}'; exec /usr/bin/sleep 0.02", calls.display());
         // It ends once the shell has slept twice, so that at least one report has been written.
         let sum = format!(
