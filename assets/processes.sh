@@ -11,7 +11,10 @@ while [ "$i" -lt "$count" ]; do
   (
     # The positional parameters have no name that could be met.
     set -- "$R/worker" $((first + i)) "$i" "$@"
-    eval "$orch_env"
+    # As in worker.sh.
+    # shellcheck disable=SC3040
+    if (set +o posix) 2>/dev/null; then set +o posix; fi
+    eval "$orch_env" 2>/dev/null
     RANK=$2 LOCAL_RANK=$3 JAX_PROCESS_ID=$2 JAX_LOCAL_DEVICE_IDS=$3
     export RANK LOCAL_RANK JAX_PROCESS_ID JAX_LOCAL_DEVICE_IDS
     if [ $# -gt 3 ]; then

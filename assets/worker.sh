@@ -23,7 +23,11 @@ record "$base"
 told=
 trap 'told=1; kill -TERM "$child" 2>/dev/null' TERM
 trap 'told=1; kill -INT "$child" 2>/dev/null' INT
-(eval "$orch_env" && exec "$@") & child=$!
+# Bash's SHELLOPTS and BASHOPTS are readonly: in its POSIX mode the shell would end here. They keep the value that they were given.
+# shellcheck disable=SC3040
+(if (set +o posix) 2>/dev/null; then set +o posix; fi
+  eval "$orch_env" 2>/dev/null
+  exec "$@") & child=$!
 rc=0
 while :; do
   told=

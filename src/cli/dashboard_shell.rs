@@ -120,6 +120,6 @@ fn describe_end(name: &str, end: &InteractiveEnd) -> String {
         InteractiveEnd::Exited(code) => format!("back from {name}: the shell exited with {code}"),
         InteractiveEnd::Escaped => format!("back from {name}: disconnected by ~."),
         InteractiveEnd::ConnectionLost(error) => format!("back from {name}: {error}"),
-        InteractiveEnd::OutputClosed | InteractiveEnd::Signal(_) => format!("back from {name}: the shell was interrupted"),
+        InteractiveEnd::OutputFailed(_) | InteractiveEnd::Signal(_) => format!("back from {name}: the shell was interrupted"),
     }
 }

@@ -57,7 +57,7 @@ pub(super) async fn pipe_to_single_host(session: &Session, name: &str, command: 
     match end {
         InteractiveEnd::Exited(code) => report_end(session, name, Ok(code), Ok(())),
         InteractiveEnd::ConnectionLost(error) => report_end(session, name, Err(error), Ok(())),
-        InteractiveEnd::OutputClosed => Ok(Outcome::Ok),
+        InteractiveEnd::OutputFailed(error) => report_end(session, name, Ok(0), Err(error)),
         InteractiveEnd::Signal(number) => Ok(Outcome::Signal(number)),
         InteractiveEnd::Escaped => Ok(Outcome::Signal(1)),
     }

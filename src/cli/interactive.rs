@@ -27,8 +27,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) enum InteractiveEnd {
     /// Exit status of the remote program.
     Exited(i32),
-    /// Local output was closed (`| head`).
-    OutputClosed,
+    /// What the remote program wrote could not be written here; a closed pipe (`| head`) has the kind `BrokenPipe`.
+    OutputFailed(io::Error),
     ConnectionLost(RemoteError),
     /// The user typed `~.`.
     Escaped,
@@ -111,7 +111,6 @@ impl InteractiveSession {
                 result = &mut screen, if output_result.is_none() => output_result = result.ok(),
                 exit = &mut self.exit_status => break match exit {
                     Ok(Ok(code)) => InteractiveEnd::Exited(code),
-                    Ok(Err(_)) if output_result.as_ref().is_some_and(|(written, _)| written.is_err()) => InteractiveEnd::OutputClosed,
                     Ok(Err(error)) => InteractiveEnd::ConnectionLost(error),
                     Err(_) => InteractiveEnd::Signal(1),
                 },
@@ -131,7 +130,14 @@ impl InteractiveSession {
                 _ => tokio::time::timeout(DRAIN_TIMEOUT, screen).await.ok().and_then(Result::ok),
             };
         }
-        Ok((end, output_result.is_some_and(|(_, alternate)| alternate)))
+        let (written, alternate) = output_result.unwrap_or((Ok(()), false));
+        // What the program wrote could not be printed: that ended it, or its status says nothing of it.
+        let end = match (end, written) {
+            (InteractiveEnd::ConnectionLost(_), Err(error)) => InteractiveEnd::OutputFailed(error),
+            (InteractiveEnd::Exited(_), Err(error)) if self.escape.is_none() => InteractiveEnd::OutputFailed(error),
+            (end, _) => end,
+        };
+        Ok((end, alternate))
     }
 
     /// Queues typed bytes; returns the end of the session if they end it.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::cli::args::{PreflightLevel, UpArgs};
 use crate::cli::dashboard_shell::spawn_action_handler;
@@ -19,8 +18,8 @@ use crate::lifecycle::launch_request::{LaunchContext, LaunchRequest};
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::lifecycle::sync_source::SyncSource;
 use crate::preflight::{PreflightCheck, launch_checks, select_checks};
-use crate::transfer::local_tree::{LocalTree, TreeFilter};
 
 /// The inventory with the hosts of `--limit` alone.
 pub(super) fn limited(full_inventory: &Inventory, args: &UpArgs) -> Result<Inventory, CliError> {
@@ -35,7 +34,7 @@ pub(super) fn limited(full_inventory: &Inventory, args: &UpArgs) -> Result<Inven
 pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
     let inventory = limited(&full_inventory, args)?;
     let (mut request, launch_error) = build_request(args, full_inventory, &inventory)?;
-    request.sync_trees = read_sync_trees(&request, &base)?;
+    request.sync_sources = find_sync_sources(&request, &base)?;
     let (command, policy) = match (args.confirm_first, args.tasks_only) {
         (true, _) => ("tui", InterruptPolicy::Detach),
         (false, true) => ("prepare", InterruptPolicy::Stop),
@@ -97,7 +96,7 @@ fn build_request(
         dry_run: args.dry_run,
         show_all_differences: args.diff,
         tasks: selection,
-        sync_trees: BTreeMap::new(),
+        sync_sources: BTreeMap::new(),
         tasks_only: args.tasks_only,
         show_scripts: args.common.verbose > 0,
         confirm_first: args.confirm_first,
@@ -116,24 +115,19 @@ pub(super) fn require_launch(job: &Job) -> Result<(), CliError> {
     Err(CliError::Usage(format!("the inventory has no `launch`: there is nothing to start after its tasks\n    help: {help}")))
 }
 
-/// Reads what the `sync` tasks send, before any host is contacted.
-fn read_sync_trees(request: &LaunchRequest, base: &Path) -> Result<BTreeMap<u32, Arc<LocalTree>>, CliError> {
-    let mut trees = BTreeMap::new();
+/// The directories that `sync` tasks send; read only when they are sent. A missing one is an error before any host is contacted.
+fn find_sync_sources(request: &LaunchRequest, base: &Path) -> Result<BTreeMap<u32, SyncSource>, CliError> {
+    let mut sources = BTreeMap::new();
     let mut problems = Vec::new();
     for task in select_tasks(&request.tasks, &request.draft.tasks)? {
         let Some(sync) = &task.sync else { continue };
-        let from = base.join(&sync.from);
-        let tree = if from.is_dir() {
-            LocalTree::walk(&from, &TreeFilter { exclude: sync.exclude.clone(), gitignore: true })
-        } else {
-            Err(vec![format!("{}: no such directory on this laptop", from.display())])
-        };
-        match tree {
-            Ok(tree) => drop(trees.insert(task.number, Arc::new(tree))),
-            Err(lines) => problems.extend(lines.into_iter().map(|line| format!("task `{}`: {line}", task.name))),
+        let dir = base.join(&sync.from);
+        if !dir.is_dir() {
+            problems.push(format!("task `{}`: {}: no such directory on this laptop", task.name, dir.display()));
         }
+        sources.insert(task.number, SyncSource { task: task.name.clone(), dir, exclude: sync.exclude.clone() });
     }
-    if problems.is_empty() { Ok(trees) } else { Err(CliError::Usage(problems.join("\n"))) }
+    if problems.is_empty() { Ok(sources) } else { Err(CliError::Usage(problems.join("\n"))) }
 }
 
 /// The environment variables that hold the registry passwords of a job.

@@ -66,7 +66,13 @@ impl LocalRuns {
     /// What prints the copy of a run.
     pub(super) fn copy_printer(&self, run: &RunSummary, args: &LogsArgs) -> Result<LogPrinter, CliError> {
         let world_size = u32::try_from(run.ranks).ok().filter(|ranks| *ranks > 0);
-        Ok(LogPrinter { dir: self.open_run_dir(run)?, args: args.clone(), sanitizer: self.sanitizer.clone(), world_size })
+        Ok(LogPrinter {
+            dir: self.open_run_dir(run)?,
+            args: args.clone(),
+            will_follow: false,
+            sanitizer: self.sanitizer.clone(),
+            world_size,
+        })
     }
 
     fn open_run_dir(&self, run: &RunSummary) -> Result<RunDir, CliError> {
@@ -82,13 +88,15 @@ const MAX_LINE_BYTES: u64 = 1 << 20;
 pub(super) struct LogPrinter {
     pub(super) dir: RunDir,
     pub(super) args: LogsArgs,
+    /// Whether the run is followed afterwards, from the ends that `print` returns.
+    pub(super) will_follow: bool,
     pub(super) sanitizer: Sanitizer,
     /// If known, `--rank` is checked against it.
     pub(super) world_size: Option<u32>,
 }
 
 impl LogPrinter {
-    /// Prints the logs and returns how far: with `-f`, a last line without an end is left to what follows. Blocks while a pipe holds it up.
+    /// Prints the logs and returns how far: a last line without an end is left to what follows. Blocks while a pipe holds it up.
     ///
     /// # Errors
     /// A selection that the run does not have, or logs that cannot be read.
@@ -138,7 +146,7 @@ impl LogPrinter {
     fn start_offset(&self, input: &std::fs::File) -> std::io::Result<u64> {
         match self.args.tail_lines() {
             None => Ok(0),
-            Some(0) if self.args.follow => {
+            Some(0) if self.will_follow => {
                 // No line that is there, but all of the one that has no end yet.
                 let last_line = tail_offset(input, 1, MAX_LINE_BYTES)?;
                 let mut last = Vec::new();
@@ -161,7 +169,7 @@ impl LogPrinter {
             // A longer line is cut, so that memory is bounded.
             let count = reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? as u64;
             let is_unfinished = !line.ends_with(b"\n") && count < MAX_LINE_BYTES;
-            if count == 0 || is_unfinished && self.args.follow {
+            if count == 0 || is_unfinished && self.will_follow {
                 return Ok(end);
             }
             end += count;

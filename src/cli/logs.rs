@@ -46,7 +46,8 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let printer = match (&run, &session.run_dir) {
         (Some(run), Some(dir)) => {
             let world_size = find_run_record(facts.iter().flatten(), run).map(|file| file.world_size);
-            Ok(LogPrinter { dir: dir.clone(), args: args.clone(), sanitizer: session.reporter.sanitizer().clone(), world_size })
+            let (sanitizer, will_follow) = (session.reporter.sanitizer().clone(), args.follow && outcome == Outcome::Ok);
+            Ok(LogPrinter { dir: dir.clone(), args: args.clone(), will_follow, sanitizer, world_size })
         }
         _ => Err(past.local_copy(selected, outcome.clone())),
     };

@@ -114,7 +114,11 @@ async fn open_shell(
     };
     match end {
         InteractiveEnd::Exited(code) => Err(CliError::RemoteExit(u8::try_from(code).unwrap_or(255))),
-        InteractiveEnd::OutputClosed => Ok(Outcome::Ok),
+        InteractiveEnd::OutputFailed(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Outcome::Ok),
+        InteractiveEnd::OutputFailed(error) => {
+            print_stderr(&format!("error: standard output: {error}"));
+            Ok(Outcome::Failed)
+        }
         InteractiveEnd::Escaped => {
             print_stderr(&format!("{}: disconnected; the remote process got SIGHUP", sanitizer.sanitize_line(&inventory_host.name)));
             Ok(Outcome::Signal(1))

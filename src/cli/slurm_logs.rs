@@ -52,7 +52,8 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let filter = args.ranks().resolve(&report.nodes, &args.hosts).map_err(CliError::Usage)?;
     let world_size = Some(report.ranks_per_node * u32::try_from(report.nodes.len()).unwrap_or(0)).filter(|size| *size > 0);
     let sanitizer = session.reporter.sanitizer().clone();
-    let printer = session.run_dir.clone().map(|dir| LogPrinter { dir, args: args.clone(), sanitizer, world_size });
+    let will_follow = args.follow && outcome == Outcome::Ok;
+    let printer = session.run_dir.clone().map(|dir| LogPrinter { dir, args: args.clone(), will_follow, sanitizer, world_size });
     let outcome = finish(session, login, outcome, "").await;
     let printed = signals.run_until_stopped(write_in_thread(move || printer.map_or(Ok(Vec::new()), |printer| printer.print()))).await;
     let ends = match printed {

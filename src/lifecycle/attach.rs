@@ -84,6 +84,9 @@ async fn find_target(session: &mut Session, signals: &mut StopController) -> Res
         }
         let nothing = |end| Ok(AttachTarget::Nothing(end));
         let run_id = match existing {
+            ExistingRun::NoRun if followed_tasks && outcome == Outcome::Ok => {
+                return nothing(WorkflowEnd::new(Outcome::Stopped, "the run was removed before its end was seen"));
+            }
             ExistingRun::NoRun if outcome == Outcome::Ok => return nothing(WorkflowEnd::new(Outcome::Ok, "no run exists")),
             ExistingRun::NoRun => return nothing(WorkflowEnd::new(outcome, "no run exists on the hosts that answered")),
             ExistingRun::Ended { .. } if ended_tasks_ok(&known).is_some() => return nothing(describe_ended_tasks(session, &known)),

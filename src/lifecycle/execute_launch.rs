@@ -17,6 +17,7 @@ use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::preflight::emit_check_report;
 use crate::lifecycle::prepare_launch::{Preparation, PreparedLaunch, prepare_launch};
 use crate::lifecycle::random::random_hex;
+use crate::lifecycle::sync_source::read_sync_trees;
 use crate::lifecycle::teardown::{self, EndPolicy, TeardownOptions};
 use crate::model::phase::Phase;
 use crate::plan::Plan;
@@ -67,6 +68,7 @@ async fn prepare_and_execute(
         Preparation::Ready(prepared) => prepared,
         Preparation::Stopped(step) => return Ok(LockedLaunch::Stopped(step)),
     };
+    let sync_inputs = SyncInputs { trees: read_sync_trees(&context.request.sync_sources)?, nonce: random_hex(NONCE_DIGITS) };
     let session = &mut *context.session;
     let run_id = &context.state.identity.run_id;
     let offsets = session.open_run_dir(run_id, plan.run_record.as_ref()).await?;
@@ -84,7 +86,6 @@ async fn prepare_and_execute(
         session.notice(text, false);
     }
     reports.iter().for_each(|report| emit_check_report(session, report));
-    let sync_inputs = SyncInputs { trees: context.request.sync_trees.clone(), nonce: random_hex(NONCE_DIGITS) };
     let options = ExecutionOptions {
         offsets: &offsets,
         sync_inputs: &sync_inputs,

@@ -20,7 +20,7 @@ use crate::plan::action::Action;
 use crate::plan::action::task::WaitForTask;
 use crate::plan::existing_run::{ExistingRun, running_tasks};
 use crate::plan::facts::HostFacts;
-use crate::plan::preparation::{PreparationProgress, is_lock_held, preparation_progress};
+use crate::plan::preparation::{PreparationProgress, has_failed_task, is_lock_held, preparation_progress};
 
 /// How long after a task its successor is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -75,7 +75,10 @@ pub(crate) async fn follow_tasks(
     let mut facts = facts.to_vec();
     let mut followed = BTreeSet::new();
     let mut offsets = None;
+    // The run of a failed task is removed; then nothing on the hosts tells of the failure any more.
+    let mut has_failed = false;
     loop {
+        has_failed |= has_failed_task(&facts, run);
         let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(|f| Some(f).filter(|f| !f.run_dir.is_empty())).collect();
         let plan = plan_waiting(session, &known, &mut followed);
         if !plan.steps.is_empty() {
@@ -100,14 +103,14 @@ pub(crate) async fn follow_tasks(
             // A command that is removing the run takes its files one by one: a status may be gone before its pid.
             PreparationProgress::Failed if is_driver_alive(session, &facts) => {}
             PreparationProgress::Failed => return Ok(TasksEnd::Ended { ok: false }),
+            PreparationProgress::Removed if has_failed => return Ok(TasksEnd::Ended { ok: false }),
             PreparationProgress::Replaced | PreparationProgress::Removed => return Ok(TasksEnd::Replaced),
+            // `sync` tasks leave no status: the command that runs them may have some to do yet.
+            PreparationProgress::Between { .. } if is_driver_alive(session, &facts) => {}
             PreparationProgress::Between { remaining, launch_follows: false } if remaining.is_empty() => {
                 return Ok(TasksEnd::Ended { ok: true });
             }
-            PreparationProgress::Between { remaining, launch_follows } if !is_driver_alive(session, &facts) => {
-                return Ok(TasksEnd::Abandoned { remaining, launch_follows });
-            }
-            PreparationProgress::Between { .. } => {}
+            PreparationProgress::Between { remaining, launch_follows } => return Ok(TasksEnd::Abandoned { remaining, launch_follows }),
         }
         if let Some(end) = pause(signals).await {
             return Ok(end);

@@ -1,7 +1,6 @@
 //! The request of a launch, its state, and how its steps end.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Outcome;
@@ -10,12 +9,12 @@ use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::sync_source::SyncSource;
 use crate::plan::build::{LaunchInputs, RunIdentity};
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::facts::HostFacts;
 use crate::preflight::PreflightCheck;
 use crate::preflight::probe_output::ProbeOutput;
-use crate::transfer::local_tree::LocalTree;
 
 /// Immutable during the launch.
 pub(crate) struct LaunchRequest {
@@ -44,7 +43,7 @@ pub(crate) struct LaunchRequest {
     /// Which tasks of `prepare` run.
     pub(crate) tasks: TaskSelection,
     /// What the `sync` tasks among them send, by number.
-    pub(crate) sync_trees: BTreeMap<u32, Arc<LocalTree>>,
+    pub(crate) sync_sources: BTreeMap<u32, SyncSource>,
     /// Run the tasks and launch nothing.
     pub(crate) tasks_only: bool,
     /// Keep the dashboard open after the run until the user leaves.

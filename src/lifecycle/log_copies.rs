@@ -8,9 +8,9 @@ use crate::engine::log_stream::LogOffsets;
 use crate::event::LogFile;
 use crate::report::past_runs::{RunDir, open_logs};
 
-/// A part of a log that is read at once, and how many of them wait at most.
+/// A part of a log that is read at once, and how many bytes of all logs wait at most.
 const LOG_PART_BYTES: usize = 256 << 10;
-const MAX_LOG_PARTS: usize = 64;
+const MAX_UNPRINTED_BYTES: u64 = 16 << 20;
 
 /// How far one of this laptop's log copies is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) fn read_log_tails(dir: &RunDir, hosts: &[String], lines: usize) -> Ve
 /// What the copies have beyond what is printed: mostly a line without an end, whose rest comes from the host.
 pub(crate) fn read_unprinted_logs(dir: &RunDir, hosts: &[String], printed: &[LogEnd]) -> Vec<LogPart> {
     let Ok(store) = open_logs(dir.path()) else { return Vec::new() };
-    let mut parts = Vec::new();
+    let (mut parts, mut total) = (Vec::new(), 0);
     for LogEnd { host: name, file, offset } in printed {
         let Some(host) = hosts.iter().position(|known| known == name).and_then(|at| u32::try_from(at).ok()) else { continue };
         let mut offset = *offset;
@@ -56,8 +56,8 @@ pub(crate) fn read_unprinted_logs(dir: &RunDir, hosts: &[String], printed: &[Log
             }
             let len = bytes.len() as u64;
             parts.push(LogPart { host, file: *file, offset, bytes: bytes.into() });
-            offset += len;
-            if parts.len() >= MAX_LOG_PARTS {
+            (offset, total) = (offset + len, total + len);
+            if total >= MAX_UNPRINTED_BYTES {
                 return parts;
             }
         }

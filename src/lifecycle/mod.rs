@@ -33,6 +33,7 @@ pub(crate) mod slurm_job;
 pub(crate) mod smoke;
 pub(crate) mod stop_controller;
 pub(crate) mod stop_ladder;
+pub(crate) mod sync_source;
 pub(crate) mod task_preview;
 pub(crate) mod teardown;
 pub(crate) mod transfer_files;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::plan::action::lock::is_lock_stale;
 use crate::plan::existing_run::{ended_tasks_ok, running_tasks};
-use crate::plan::facts::{HostFacts, LauncherStatus};
+use crate::plan::facts::{HostFacts, LauncherStatus, TaskStatus};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PreparationProgress {
@@ -49,6 +49,12 @@ pub(crate) fn preparation_progress(facts: &[HostFacts], run: &str) -> Preparatio
     PreparationProgress::Between { remaining: remaining.into_values().collect(), launch_follows }
 }
 
+/// Whether a task of the run ended with a failure. One that runs no more without a status is left out: its files may be removed just now.
+pub(crate) fn has_failed_task(facts: &[HostFacts], run: &str) -> bool {
+    let of_run = facts.iter().filter(|facts| facts.current_run.as_deref() == Some(run));
+    of_run.flat_map(|facts| facts.tasks.values()).any(|task| matches!(task, TaskStatus::Ended(exit) if !exit.is_success()))
+}
+
 /// Whether a command holds the lock of these hosts and shows that it lives.
 pub(crate) fn is_lock_held(facts: &[HostFacts], laptop_id: &str, is_process_alive: fn(u32) -> bool) -> bool {
     facts.iter().filter_map(|facts| facts.lock.as_ref()).any(|lock| !is_lock_stale(lock, laptop_id, is_process_alive))
@@ -58,7 +64,6 @@ pub(crate) fn is_lock_held(facts: &[HostFacts], laptop_id: &str, is_process_aliv
 mod tests {
     use super::*;
     use crate::model::exit::Exit;
-    use crate::plan::facts::TaskStatus;
     use crate::plan::protocol::lock_record::LockRecord;
     use crate::plan::protocol::run_record::RunRecord;
 
@@ -90,6 +95,8 @@ mod tests {
         assert_eq!(progress(&[host(true, &[(1, OK)]), host(true, &[(1, RUNS)])]), PreparationProgress::Running);
         let failed = TaskStatus::Ended(Exit::Code(3));
         assert_eq!(progress(&[host(true, &[(1, failed)]), host(true, &[(1, OK)])]), PreparationProgress::Failed);
+        assert!(has_failed_task(&[host(true, &[(1, OK)]), host(true, &[(1, failed)])], "r1"));
+        assert!(!has_failed_task(&[host(true, &[(1, failed)])], "r0") && !has_failed_task(&[host(true, &[(1, OK), (2, RUNS)])], "r1"));
         assert_eq!(preparation_progress(&[host(true, &[])], "r0"), PreparationProgress::Replaced);
         let launched = LauncherStatus::Started { pid: 1, alive_on_host: true };
         assert_eq!(progress(&[HostFacts { launcher: launched, ..host(false, &all) }]), PreparationProgress::Replaced);

@@ -62,7 +62,7 @@ impl LocalTree {
     pub(crate) fn walk(root: &Path, filter: &TreeFilter) -> Result<LocalTree, Vec<String>> {
         let root = root.canonicalize().map_err(|e| vec![format!("{}: {}", root.display(), plain_error(&e))])?;
         let mut builder = WalkBuilder::new(&root);
-        builder.standard_filters(false).follow_links(false).git_ignore(filter.gitignore).require_git(false);
+        builder.standard_filters(false).follow_links(false).git_ignore(filter.gitignore).parents(filter.gitignore).require_git(false);
         let without_git = filter.gitignore;
         builder.filter_entry(move |entry| {
             let name = entry.file_name();

@@ -184,7 +184,7 @@ async fn slow_link_raises_no_false_alarm() {
         .assert_exit_code(2)
         .assert_contains("unknown check `gpu-idel`")
         .assert_contains("did you mean `gpu-idle`?");
-    laptop.run(&["check", path_str(&file), "--skip", "nonsense"]).await.assert_exit_code(2).assert_contains("check --list");
+    laptop.run(&["check", path_str(&file), "--skip", "nonsense"]).await.assert_exit_code(2).assert_contains("words.yaml --list`");
     laptop.run(&["check", "--list"]).await.assert_exit_code(0).assert_contains("reach-ephemeral").assert_contains("NVSwitch");
     // An unreachable host is reported beside the results of the others.
     fixture.set_faults("gpu02", &Faults { refuse_key: true, ..Faults::default() });

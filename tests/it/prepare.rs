@@ -204,7 +204,8 @@ async fn task_outlives_a_killed_laptop() {
         attached.assert_exit_code(0).assert_contains("rank 0 got <>");
         again.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("wait: changed gpu[01-02]");
         assert_eq!(count_lines(&fixture, "starts"), 4, "once a run");
-        let first_run = other.run_dirs().first().expect("the run that it attached to").join("logs");
+        // Whoever removes a run fetches its logs first; who only looked on may miss the last lines.
+        let first_run = laptop.run_dirs().first().expect("the run that was cleared").join("logs");
         assert_eq!(std::fs::read(first_run.join(task_log("gpu02", 1))).expect("its log"), b"waiting on gpu02\nfinished\n");
         laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
         fixture.assert_clean_and_stop().await;

@@ -58,10 +58,7 @@ async fn inventory_without_a_launch_is_prepared_and_not_launched() {
     laptop.run(&["check", file]).await.assert_not_contains("launch` is missing").assert_not_contains("29500");
     for command in ["up", "render"] {
         let refused = laptop.run(&[command, file]).await;
-        refused
-            .assert_exit_code(2)
-            .assert_contains("the inventory has no `launch`")
-            .assert_contains("`orchestrate prepare` runs the tasks alone");
+        refused.assert_exit_code(2).assert_contains("the inventory has no `launch`").assert_contains("alone.yaml` runs the tasks alone");
     }
     laptop.run(&["prepare", file]).await.assert_exit_code(0).assert_contains("tasks     changed 4");
     laptop.run(&["down", file]).await.assert_exit_code(0);

@@ -149,7 +149,7 @@ async fn interrupting_attach_detaches() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_stopped_elsewhere_is_listed_as_stopped() {
     // Stopped by the same laptop, by another one, and by another one's next run.
-    for (way, words) in [("laptop", &["down"][..]), ("other", &["down"]), ("other", &["up", "--recreate"])] {
+    for (way, words) in [("laptop", &["down", "--yes"][..]), ("other", &["down", "--yes"]), ("other", &["up", "--recreate"])] {
         let (fixture, laptop, file) = start_fixture(1, "elsewhere", &JobSpec::default()).await;
         let other = fixture.new_laptop(way);
         let mut up = laptop.start(&["up", path_str(&file), "--progress", "plain", "--lock-wait", "50s"]);

@@ -100,7 +100,7 @@ async fn terminal_is_restored_however_shell_ends() {
     let mut terminal = begin();
     let pid = shell_pid(&fixture, &mut terminal).await;
     fixture.sandbox.drop_connections("gpu01").expect("a host");
-    assert_eq!(terminal.wait_for_exit(), 4, "{}", terminal.screen_text());
+    assert_eq!(terminal.wait_for_exit(), 255, "{}", terminal.screen_text());
     terminal.assert_restored();
     terminal.wait_for_text("the connection was lost");
     gone(pid).await;
@@ -113,7 +113,7 @@ async fn terminal_is_restored_however_shell_ends() {
     // An sshd that refuses terminals.
     fixture.set_faults("gpu01", &Faults { no_terminal: true, ..Faults::default() });
     let mut terminal = open_terminal(&laptop, &words);
-    assert_eq!(terminal.wait_for_exit(), 3, "{}", terminal.screen_text());
+    assert_eq!(terminal.wait_for_exit(), 255, "{}", terminal.screen_text());
     terminal.assert_restored();
     terminal.wait_for_text("sshd refused to allocate a terminal");
     assert_ranks_alive_then_down(fixture, &laptop, &file, &pids).await;

@@ -140,13 +140,16 @@ async fn run_suggested_commands(laptop: &Laptop, commands: &[Vec<String>]) -> Ve
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn suggested_commands_work() {
     let fixture = SandboxFixture::with_hosts(2).await;
-    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("advice", &JobSpec::default()));
+    let job = JobSpec { top_level: "prepare: [{ name: note, run: 'true' }]\n".to_owned(), ..JobSpec::default() };
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("advice", &job));
     let all = collect_suggested_commands(path_str(&file));
     assert!(all.len() > 30, "{all:#?}");
     let is = |words: &Vec<String>, verbs: &[&str]| verbs.contains(&words[0].as_str());
     // The dashboard needs a terminal; commands that end or replace the run come last.
-    let (last, rest): (Vec<Vec<String>>, Vec<Vec<String>>) =
-        all.into_iter().filter(|words| !is(words, &["tui", "replay"])).partition(|words| is(words, &["down", "up", "attach"]));
+    let (last, rest): (Vec<Vec<String>>, Vec<Vec<String>>) = all
+        .into_iter()
+        .filter(|words| !is(words, &["tui", "replay"]))
+        .partition(|words| is(words, &["down", "up", "attach"]) || words.len() == 2 && is(words, &["prepare"]));
     assert!(
         rest.iter().all(|words| is(words, &["runs"]) || words.iter().any(|w| w == path_str(&file)) || words[1] == "--list"),
         "{rest:#?}"
@@ -167,7 +170,8 @@ async fn suggested_commands_work() {
     let over: Vec<Vec<String>> = over.into_iter().filter(|words| !words.iter().any(|w| w == "-f")).collect();
     wrong.extend(run_suggested_commands(&laptop, &over).await);
     fixture.end_ranks(None, 0);
-    for words in last.iter().filter(|words| is(words, &["attach"])).chain(last.iter().filter(|words| is(words, &["up", "down"]))) {
+    for words in last.iter().filter(|words| is(words, &["attach"])).chain(last.iter().filter(|words| is(words, &["prepare", "up", "down"])))
+    {
         wrong.extend(run_suggested_commands(&laptop, std::slice::from_ref(words)).await);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n----\n"));

@@ -177,8 +177,11 @@ impl WaitForTask {
             return ActionResult::failed(output.error_line(), "");
         }
         let text = output.stdout_text();
-        let failed =
-            text.lines().filter_map(|line| parse_exit(line.split_once(' ')?.1)).map(|(exit, _)| exit).find(|exit| !exit.is_success());
+        let exits: Vec<Exit> = text.lines().filter_map(|line| Some(parse_exit(line.split_once(' ')?.1)?.0)).collect();
+        if exits.is_empty() {
+            return ActionResult::failed("the task's status cannot be read", "see its log");
+        }
+        let failed = exits.into_iter().find(|exit| !exit.is_success());
         failed.map_or_else(|| ActionResult::unchanged("ended"), |exit| ActionResult::failed(exit.to_string(), "see its log"))
     }
 }
