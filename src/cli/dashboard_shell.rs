@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use crate::cli::interactive::{self, InteractiveEnd};
+use crate::cli::interactive;
+use crate::cli::interactive_end::InteractiveEnd;
 use crate::engine::Engine;
 use crate::event::controls::UserAction;
 use crate::lifecycle::operator::DashboardView;

@@ -4,7 +4,8 @@
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::exit::CliError;
-use crate::cli::interactive::{self, InteractiveEnd};
+use crate::cli::interactive;
+use crate::cli::interactive_end::InteractiveEnd;
 use crate::cli::local_env::print_stderr;
 use crate::cli::passthrough;
 use crate::cli::unreachable::print_unreachable;

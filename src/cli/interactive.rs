@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cli::interactive_end::InteractiveEnd;
 use crate::cli::passthrough;
 use crate::lifecycle::hangup_signal::HangupSignal;
 use crate::remote::{ChannelInput, InteractiveChannel, OutputChunk, PtySpec, RemoteError};
@@ -22,19 +23,6 @@ const MAX_QUEUED_INPUT: usize = 64;
 const READ_CHUNK_BYTES: usize = 16 << 10;
 /// How long to wait for the last output if the remote program did not exit.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-#[derive(Debug)]
-pub(crate) enum InteractiveEnd {
-    /// Exit status of the remote program.
-    Exited(i32),
-    /// What the remote program wrote could not be written here; a closed pipe (`| head`) has the kind `BrokenPipe`.
-    OutputFailed(io::Error),
-    ConnectionLost(RemoteError),
-    /// The user typed `~.`.
-    Escaped,
-    /// A signal to this program; 1 (SIGHUP) also if the terminal is gone.
-    Signal(i32),
-}
 
 /// `None` unless standard input and standard output are a terminal.
 pub(crate) fn local_pty_spec() -> Option<PtySpec> {
@@ -131,13 +119,7 @@ impl InteractiveSession {
             };
         }
         let (written, alternate) = output_result.unwrap_or((Ok(()), false));
-        // What the program wrote could not be printed: that ended it, or its status says nothing of it.
-        let end = match (end, written) {
-            (InteractiveEnd::ConnectionLost(_), Err(error)) => InteractiveEnd::OutputFailed(error),
-            (InteractiveEnd::Exited(_), Err(error)) if self.escape.is_none() => InteractiveEnd::OutputFailed(error),
-            (end, _) => end,
-        };
-        Ok((end, alternate))
+        Ok((end.with_output(written, self.escape.is_some()), alternate))
     }
 
     /// Queues typed bytes; returns the end of the session if they end it.

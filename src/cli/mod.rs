@@ -18,6 +18,7 @@ pub(crate) mod exit;
 mod fault_injection;
 pub(crate) mod init;
 pub(crate) mod interactive;
+mod interactive_end;
 mod journal_player;
 mod laptop_id;
 mod launch;

@@ -2,7 +2,8 @@
 
 use crate::cli::args::{ProgressMode, ShellArgs};
 use crate::cli::exit::{CliError, as_ssh_exit};
-use crate::cli::interactive::{self, InteractiveEnd};
+use crate::cli::interactive;
+use crate::cli::interactive_end::InteractiveEnd;
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
