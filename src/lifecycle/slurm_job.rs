@@ -79,7 +79,10 @@ impl LoginNode {
             return Err(RemoteError::InvalidConfig { what: "no login node".to_owned(), hint: "set slurm.login".to_owned() });
         };
         let output = connection.exec(command).await?;
-        let report = JobReport::parse(&output.stdout_text());
+        let mut report = JobReport::parse(&output.stdout_text());
+        if self.session.inventory.slurm.as_ref().is_some_and(|slurm| slurm.requeue) {
+            report = report.doubt_end_of_one_start();
+        }
         if report.root.is_empty() {
             return Err(RemoteError::Truncated { title: command.title.clone(), what: output.error_line() });
         }

@@ -84,6 +84,20 @@ impl JobReport {
         self.state.as_ref().map(|(state, _)| state.phase())
     }
 
+    /// Whether the job may still be there: a slurmctld that does not answer says nothing of its end.
+    pub(crate) fn may_live(&self) -> bool {
+        self.job.is_some() && !self.has_ended() && (self.state.is_some() || self.queue_error.is_some())
+    }
+
+    /// A job that may be requeued ends no earlier than SLURM says so: its own note of an end is that of one start.
+    pub(crate) fn doubt_end_of_one_start(mut self) -> JobReport {
+        let by_notes = matches!(self.state, Some((_, StateSource::StatusFile)));
+        if by_notes && self.queue_error.is_some() && self.has_ended() {
+            self.state = None;
+        }
+        self
+    }
+
     /// Whether SLURM or the job itself says that it is over.
     pub(crate) fn has_ended(&self) -> bool {
         self.phase() == Some(JobPhase::Ended)
@@ -266,12 +280,15 @@ mod tests {
         let silent = "@squeue 1\n slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n@job 12\n";
         let running = report(&format!("{silent}{RUNNING}"));
         assert_eq!(running.state, Some((JobState::Running, StateSource::StatusFile)));
-        assert!(running.queue_error.is_some_and(|text| text.contains("Unable to contact")));
+        assert!(running.queue_error.as_ref().is_some_and(|text| text.contains("Unable to contact")));
         assert_eq!((running.nodes.len(), running.ranks_per_node), (2, 2));
         assert_eq!(report(silent).state, None, "nothing is known, so nothing is said");
         let ended = report(&format!("{silent}{RUNNING}@notes 0\n 950 0 first 2 n1 7\n 951 0 ended 7\n"));
         assert_eq!(ended.state, Some((JobState::Failed, StateSource::StatusFile)));
         assert_eq!(ended.notes.first_failure, Some((2, "n1".to_owned(), 7)));
+        let requeued = ended.clone().doubt_end_of_one_start();
+        assert!(requeued.state.is_none() && requeued.may_live(), "the end of one start is not the job's");
+        assert!(running.doubt_end_of_one_start().state.is_some() && report(silent).may_live() && !ended.may_live());
         assert_eq!(report(&format!("@squeue 0\n@job 12\n{RUNNING}")).state, None, "SLURM has forgotten it, and it wrote no end");
     }
 
