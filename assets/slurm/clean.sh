@@ -1,7 +1,12 @@
 # shellcheck shell=sh disable=SC2154
 # Removes what the name's jobs left in the run directory, unless one lives. What cannot be removed is listed.
+# Set before: fetched (the job and the run whose logs were fetched, as JOB:RUN): what another run wrote is kept.
 find_job
-if [ "$asked" -ne 0 ] || [ -n "$live" ]; then exit 0; fi
+if [ "$asked" -ne 0 ]; then exit 0; fi
+if [ -n "$live" ]; then
+  printf '@live %s\n' "$live"
+  exit 0
+fi
 remove_secrets
 plain_word() { case $1 in '' | .* | -* | *[!A-Za-z0-9._-]*) return 1 ;; esac; }
 for files in "$dir"/slurm-[1-9]*; do
@@ -9,6 +14,12 @@ for files in "$dir"/slurm-[1-9]*; do
   id=${files##*/slurm-}
   case $id in *[!0-9]*) continue ;; esac
   runs=$(sed -n 's/^[0-9]* [0-9]* running \([0-9a-f-]*\)$/\1/p' "$files/status" 2>/dev/null | head -n 20)
+  unfetched=''
+  for run in $runs; do [ "$id:$run" = "$fetched" ] || unfetched="$unfetched $run"; done
+  if [ -n "$unfetched" ]; then
+    printf '@left %s: not fetched: the logs of%s\n' "$files" "$unfetched"
+    continue
+  fi
   while read -r node; do
     plain_word "$node" || continue
     for run in $runs; do

@@ -28,8 +28,19 @@ if [ "$code" -eq 0 ] && [ -n "$id" ]; then
   printf '%s %s\n' "$id" "$run" >"$dir/slurm-job.new" && mv -f "$dir/slurm-job.new" "$dir/slurm-job"
   printf '@submitted %s\n' "$id"
 else
-  # Refused: no job will read them. Without an answer the job may be there.
-  [ "$code" -eq 124 ] || [ "$code" -eq 137 ] || remove_secrets
-  printf '@sbatch %s\n' "$code"
-  printf '%s\n' "$answer" | lines
+  # Refused: no job will read the secrets. Without an answer the job may be there, or come.
+  said=$answer sbatch_code=$code label=sbatch
+  case $sbatch_code:$said in
+    0:* | 124:* | 137:* | *'timed out'* | *'Unable to contact'* | *'Zero Bytes'* | *'onnection reset'*)
+      label=unclear
+      find_job
+      if [ -n "$live" ]; then
+        printf '%s %s\n' "$live" "$run" >"$dir/slurm-job.new" && mv -f "$dir/slurm-job.new" "$dir/slurm-job"
+        printf '@submitted %s\n' "$live"
+        exit 0
+      fi ;;
+    *) remove_secrets ;;
+  esac
+  printf '@%s %s\n' "$label" "$sbatch_code"
+  printf '%s\n' "$said" | lines
 fi

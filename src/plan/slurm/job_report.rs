@@ -43,6 +43,8 @@ pub(crate) struct JobReport {
     pub(crate) submitted: Option<u64>,
     /// Why an order was not carried out.
     pub(crate) failure: Option<OrderFailure>,
+    /// Whether the order may have been carried out although its command failed.
+    pub(crate) is_unclear: bool,
     /// Whether everything was removed that can be.
     pub(crate) is_clean: bool,
     /// What could not be removed.
@@ -141,6 +143,10 @@ impl AnswerReader {
                 let command = OrderFailure::command_of(label);
                 report.failure = Some(OrderFailure { command, exit_code: code, text: last_line(body, code) });
             }
+            "unclear" => {
+                report.is_unclear = true;
+                report.failure = Some(OrderFailure { command: "sbatch", exit_code: code, text: last_line(body, code) });
+            }
             "failed" => report.failure = Some(OrderFailure { command: "the run directory", exit_code: 1, text: short(value) }),
             "clean" => report.is_clean = true,
             "left" => report.leftovers.push(short(value)),
@@ -183,6 +189,12 @@ impl JobReport {
 }
 
 impl OrderFailure {
+    /// Whether slurmctld gave no answer: then nothing was refused.
+    pub(crate) fn is_silence(&self) -> bool {
+        const WORDS: [&str; 3] = ["Unable to contact slurm controller", "Socket timed out", "Zero Bytes"];
+        matches!(self.exit_code, 124 | 137) || WORDS.iter().any(|words| self.text.contains(words))
+    }
+
     fn command_of(label: &str) -> &'static str {
         match label {
             "test" => "sbatch --test-only",
@@ -317,6 +329,11 @@ mod tests {
         let failure = refused.failure.expect("refused");
         assert_eq!((failure.command, failure.exit_code), ("sbatch --test-only", 1));
         assert!(failure.text.starts_with("allocation failure"), "{}", failure.text);
+        assert!(!failure.is_silence() && !report("@test 1\n refused\n").is_unclear);
+        let silent = report("@test 1\n allocation failure: Unable to contact slurm controller (connect failure)\n");
+        assert!(silent.failure.is_some_and(|failure| failure.is_silence()));
+        let unclear = report("@unclear 1\n sbatch: error: Socket timed out on send/recv operation\n");
+        assert!(unclear.is_unclear && unclear.submitted.is_none());
         assert_eq!(report("@test 0\n fine\n@submitted 14\n").submitted, Some(14));
     }
 }
