@@ -1,6 +1,7 @@
 # shellcheck shell=sh disable=SC2154
 # Removes what the name's jobs left in the run directory, unless one lives. What cannot be removed is listed.
 # Set before: fetched (the job and the run whose logs were fetched, as JOB:RUN): what another run wrote is kept.
+if [ -d "$dir" ] && ! take_lock; then printf '@failed a submission is under way\n'; exit 0; fi
 find_job
 if [ "$asked" -ne 0 ]; then exit 0; fi
 if [ -n "$live" ]; then
@@ -41,7 +42,9 @@ NODES
   rm -rf "$files" "$dir/$name-$id.out"
   [ ! -e "$files" ] || printf '@left %s\n' "$files"
 done
-rm -f "$dir/slurm-job" "$dir/slurm.sbatch" "$dir/slurm-submit.lock"
+rm -f "$dir/slurm-job" "$dir/slurm.sbatch"
 [ ! -e "$dir/slurm-secrets" ] || printf '@left %s\n' "$dir/slurm-secrets"
+# Given back by hand: the next owner's lock must not go with this shell.
+if [ -n "$has_lock" ]; then rm -f "$lock"; trap - EXIT; fi
 rmdir "$dir" 2>/dev/null
 printf '@clean 0\n'

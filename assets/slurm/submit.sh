@@ -1,11 +1,7 @@
 # shellcheck shell=sh disable=SC2154
 # Submits the script once. Set before: script, secrets (texts), run (the id of the run).
 (umask 022; mkdir -p "$dir") || { printf '@failed cannot make the run directory\n'; exit 0; }
-# One submission at a time; one that was killed is over after a minute: everything below is bounded.
-lock=$dir/slurm-submit.lock
-find "$lock" -mmin +3 -exec rm -f {} \; 2>/dev/null
-if ! (set -C; : >"$lock") 2>/dev/null; then printf '@failed another submission is under way\n'; exit 0; fi
-trap 'rm -f "$lock"' EXIT
+if ! take_lock; then printf '@failed another submission is under way\n'; exit 0; fi
 find_job
 if [ "$asked" -ne 0 ]; then exit 0; fi
 if [ -n "$live" ]; then

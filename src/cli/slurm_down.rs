@@ -68,8 +68,11 @@ async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Ou
             let why = match cleaned.live {
                 _ if is_clean => "the rest was removed".to_owned(),
                 Some(job) => format!("nothing was removed: job {job} is live"),
-                None => "nothing was removed: the login node did not say why".to_owned(),
+                None => {
+                    format!("nothing was removed: {}", cleaned.failure.map_or("the login node did not say why".to_owned(), |it| it.text))
+                }
             };
+            let why = session.reporter.sanitizer().sanitize_line(&why);
             print_stderr(&format!("{why}\n    help: look at it on the login node, then remove what is not needed"));
             Ok(Outcome::Leftovers)
         }

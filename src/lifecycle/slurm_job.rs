@@ -131,7 +131,9 @@ impl LoginNode {
         let mut pauses = PollPauses::new();
         loop {
             let report = self.status().await?;
-            match (ordered.live, report.has_ended() || (report.state.is_none() && report.queue_error.is_none())) {
+            let is_over = report.has_ended() || (report.state.is_none() && report.queue_error.is_none());
+            // Another job of the name may be the last one now: its end is not this one's.
+            match (ordered.live, is_over && report.job == ordered.live) {
                 (None, _) => return Ok(CancelEnd::NoLiveJob(report)),
                 (Some(_), true) => return Ok(CancelEnd::Ended(report)),
                 (Some(_), false) if Instant::now() >= deadline => return Ok(CancelEnd::StillThere(report)),
