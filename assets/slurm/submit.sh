@@ -25,10 +25,10 @@ if [ "$code" -eq 0 ] && [ -n "$id" ]; then
   printf '@submitted %s\n' "$id"
 else
   # Refused: no job will read the secrets. Without an answer the job may be there, or come.
-  said=$answer sbatch_code=$code label=sbatch
+  said=$answer sbatch_code=$code kind=sbatch
   case $sbatch_code:$said in
     0:* | 124:* | 137:* | *'timed out'* | *'Unable to contact'* | *'Zero Bytes'* | *'onnection reset'*)
-      label=unclear
+      kind=unclear
       find_job
       if [ -n "$live" ]; then
         printf '%s %s\n' "$live" "$run" >"$dir/slurm-job.new" && mv -f "$dir/slurm-job.new" "$dir/slurm-job"
@@ -37,6 +37,6 @@ else
       fi ;;
     *) remove_secrets ;;
   esac
-  printf '@%s %s\n' "$label" "$sbatch_code"
+  printf '@%s %s\n' "$kind" "$sbatch_code"
   printf '%s\n' "$said" | lines
 fi
