@@ -1,7 +1,13 @@
 # shellcheck shell=sh disable=SC2154
 # Removes what the name's jobs left in the run directory, unless one lives. What cannot be removed is listed.
+# Set before: fetched (the job and the run whose logs were fetched, as JOB:RUN): what another run wrote is kept.
+if [ -d "$dir" ] && ! take_lock; then printf '@failed a submission is under way\n'; exit 0; fi
 find_job
-if [ "$asked" -ne 0 ] || [ -n "$live" ]; then exit 0; fi
+if [ "$asked" -ne 0 ]; then exit 0; fi
+if [ -n "$live" ]; then
+  printf '@live %s\n' "$live"
+  exit 0
+fi
 remove_secrets
 plain_word() { case $1 in '' | .* | -* | *[!A-Za-z0-9._-]*) return 1 ;; esac; }
 for files in "$dir"/slurm-[1-9]*; do
@@ -9,6 +15,12 @@ for files in "$dir"/slurm-[1-9]*; do
   id=${files##*/slurm-}
   case $id in *[!0-9]*) continue ;; esac
   runs=$(sed -n 's/^[0-9]* [0-9]* running \([0-9a-f-]*\)$/\1/p' "$files/status" 2>/dev/null | head -n 20)
+  unfetched=''
+  for run in $runs; do [ "$id:$run" = "$fetched" ] || unfetched="$unfetched $run"; done
+  if [ -n "$unfetched" ]; then
+    printf '@left %s: not fetched: the logs of%s\n' "$files" "$unfetched"
+    continue
+  fi
   while read -r node; do
     plain_word "$node" || continue
     for run in $runs; do
@@ -30,7 +42,9 @@ NODES
   rm -rf "$files" "$dir/$name-$id.out"
   [ ! -e "$files" ] || printf '@left %s\n' "$files"
 done
-rm -f "$dir/slurm-job" "$dir/slurm.sbatch" "$dir/slurm-submit.lock"
+rm -f "$dir/slurm-job" "$dir/slurm.sbatch"
 [ ! -e "$dir/slurm-secrets" ] || printf '@left %s\n' "$dir/slurm-secrets"
+# Given back by hand: the next owner's lock must not go with this shell.
+if [ -n "$has_lock" ]; then rm -f "$lock"; trap - EXIT; fi
 rmdir "$dir" 2>/dev/null
 printf '@clean 0\n'

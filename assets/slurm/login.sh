@@ -51,24 +51,47 @@ find_job() {
   ask squeue squeue -h -t all -u "$me" -n "$name" -o '%i|%T|%N|%S|%P|%Z|%r'
   asked=$code
   if [ -f "$dir/slurm-job" ] && [ ! -L "$dir/slurm-job" ]; then { read -r id _ <"$dir/slurm-job"; } 2>/dev/null; known "${id:-}"; fi
-  for d in "$dir"/slurm-[1-9]*; do [ ! -d "$d" ] || known "${d##*/slurm-}"; done
   while IFS='|' read -r id _ _ _ _ at _; do
     [ "$at" != "$dir" ] || known "$id"
   done <<QUEUE
 $answer
 QUEUE
-  while IFS='|' read -r id is on _ in at _; do
-    if [ "$id" = "$job" ]; then state=$is partition=$in nodes=$on; fi
+  # Ids may begin anew at a cluster: the directories are asked last, and the live job comes before every other.
+  if [ -z "$job" ]; then for d in "$dir"/slurm-[1-9]*; do [ ! -d "$d" ] || known "${d##*/slurm-}"; done; fi
+  while IFS='|' read -r id is _ _ _ at _; do
     if [ "$at" = "$dir" ] || [ "$id" = "$job" ]; then ended_state "$is" || live=$id; fi
   done <<QUEUE
 $answer
 QUEUE
   [ "$asked" -eq 0 ] || live=''
+  case $live in '' | 0* | *[!0-9]*) ;; *) job=$live ;; esac
+  while IFS='|' read -r id is on _ in _; do
+    if [ "$id" = "$job" ]; then state=$is partition=$in nodes=$on; fi
+  done <<QUEUE
+$answer
+QUEUE
   printf '@job %s\n' "${job:-none}"
 }
 
-# Secrets that wait for a job that has ended wait for nothing.
-remove_secrets() { [ ! -e "$dir/slurm-secrets" ] || [ ! -O "$dir/slurm-secrets" ] || rm -f "$dir/slurm-secrets"; }
+# One submission or removal at a time; one that was killed is over after three minutes: everything is bounded.
+lock=$dir/slurm-submit.lock
+has_lock=''
+remove_old_lock() { find "$lock" -mmin +3 -exec rm -f {} \; 2>/dev/null; }
+take_lock() {
+  remove_old_lock
+  (set -C; : >"$lock") 2>/dev/null || return 1
+  has_lock=yes
+  trap 'rm -f "$lock"' EXIT
+}
+
+# Secrets that wait for a job that has ended wait for nothing; those of a submission that is under way wait for its job.
+remove_secrets() {
+  if [ -z "$has_lock" ]; then
+    remove_old_lock
+    [ ! -e "$lock" ] || return 0
+  fi
+  [ ! -e "$dir/slurm-secrets" ] || [ ! -O "$dir/slurm-secrets" ] || rm -f "$dir/slurm-secrets"
+}
 
 printf '@root %s\n@clock %s\n' "$root" "$(date +%s)"
 if ! command -v squeue >/dev/null 2>&1; then

@@ -1,12 +1,12 @@
 # shellcheck shell=sh disable=SC2154
 # What is known of the name's last job: by squeue, else by sacct, else by scontrol; and by the job's own files.
 find_job
+if [ "$asked" -eq 0 ] && [ -z "$live" ]; then remove_secrets; fi
 [ -n "$job" ] || exit 0
 if [ -z "$state" ] || ended_state "$state"; then
   ask sacct sacct -n -P -X -j "$job" -o JobID,State,ExitCode,NodeList
   case $answer in "$job|"*) ;; *) [ "$asked" -ne 0 ] || ask scontrol scontrol -o show job "$job" ;; esac
 fi
-if ended_state "$state"; then remove_secrets; fi
 # Its place: by priority, among those that wait for the same partitions.
 case $partition in
   '' | -* | *[!A-Za-z0-9_.,-]*) ;;

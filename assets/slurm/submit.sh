@@ -1,11 +1,7 @@
 # shellcheck shell=sh disable=SC2154
 # Submits the script once. Set before: script, secrets (texts), run (the id of the run).
 (umask 022; mkdir -p "$dir") || { printf '@failed cannot make the run directory\n'; exit 0; }
-# One submission at a time; one that was killed is over after a minute: everything below is bounded.
-lock=$dir/slurm-submit.lock
-find "$lock" -mmin +3 -exec rm -f {} \; 2>/dev/null
-if ! (set -C; : >"$lock") 2>/dev/null; then printf '@failed another submission is under way\n'; exit 0; fi
-trap 'rm -f "$lock"' EXIT
+if ! take_lock; then printf '@failed another submission is under way\n'; exit 0; fi
 find_job
 if [ "$asked" -ne 0 ]; then exit 0; fi
 if [ -n "$live" ]; then
@@ -28,8 +24,19 @@ if [ "$code" -eq 0 ] && [ -n "$id" ]; then
   printf '%s %s\n' "$id" "$run" >"$dir/slurm-job.new" && mv -f "$dir/slurm-job.new" "$dir/slurm-job"
   printf '@submitted %s\n' "$id"
 else
-  # Refused: no job will read them. Without an answer the job may be there.
-  [ "$code" -eq 124 ] || [ "$code" -eq 137 ] || remove_secrets
-  printf '@sbatch %s\n' "$code"
-  printf '%s\n' "$answer" | lines
+  # Refused: no job will read the secrets. Without an answer the job may be there, or come.
+  said=$answer sbatch_code=$code kind=sbatch
+  case $sbatch_code:$said in
+    0:* | 124:* | 137:* | *'timed out'* | *'Unable to contact'* | *'Zero Bytes'* | *'onnection reset'*)
+      kind=unclear
+      find_job
+      if [ -n "$live" ]; then
+        printf '%s %s\n' "$live" "$run" >"$dir/slurm-job.new" && mv -f "$dir/slurm-job.new" "$dir/slurm-job"
+        printf '@submitted %s\n' "$live"
+        exit 0
+      fi ;;
+    *) remove_secrets ;;
+  esac
+  printf '@%s %s\n' "$kind" "$sbatch_code"
+  printf '%s\n' "$said" | lines
 fi

@@ -21,6 +21,7 @@ pub(crate) async fn run(args: &DownArgs) -> Result<Outcome, CliError> {
         return Err(CliError::Usage("--progress tui: only for `up` and `attach`; use `--progress bars` or `plain` with `down`".to_owned()));
     }
     if is_for_slurm_alone(&args.common)? {
+        refuse_flags_of_hosts(args)?;
         return slurm_down::down(&args.common).await;
     }
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
@@ -32,6 +33,14 @@ pub(crate) async fn run(args: &DownArgs) -> Result<Outcome, CliError> {
     // A `check --smoke` that was killed leaves a run under another name.
     let smoke_inventory = inventory.smoke_test_inventory(&SmokeTest { command: &[], port: None, nproc: None });
     Ok(worse_outcome(tear_down_inventory(args, (smoke_inventory, base), &signals).await?.0, outcome))
+}
+
+/// What `down` of a job on SLURM does not know: a flag that is not looked at must not pass.
+fn refuse_flags_of_hosts(args: &DownArgs) -> Result<(), CliError> {
+    let flags = [("--dry-run", args.dry_run), ("--discard-logs", args.discard_logs), ("--kill", args.kill)];
+    flags.iter().find(|(_, given)| *given).map_or(Ok(()), |(flag, _)| {
+        Err(CliError::Usage(format!("{flag}: not for a job on SLURM, nothing was changed; `orchestrate slurm status` shows what is there")))
+    })
 }
 
 /// The outcome, and whether a run of `check --smoke` is on the hosts.

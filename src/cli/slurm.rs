@@ -72,8 +72,10 @@ async fn submit(args: &SlurmJobArgs) -> Result<Outcome, CliError> {
     };
     let (outcome, reason) = match end {
         SubmitEnd::Submitted(job) => {
-            record_submission(&mut session, &submission.run_id, job).await?;
             print_stdout(&format!("{job}\n"));
+            if let Err(error) = record_submission(&mut session, &submission.run_id, job).await {
+                print_stderr(&format!("warning: job {job} is in the queue, but `runs` will not list it: {error}"));
+            }
             print_stderr(&format!("next: {status}\n      {follow}\n      {cancel}"));
             (Outcome::Detached, format!("job {job} is in the queue"))
         }
@@ -87,6 +89,11 @@ async fn submit(args: &SlurmJobArgs) -> Result<Outcome, CliError> {
             let text = session.reporter.sanitizer().sanitize_line(&failure.text);
             print_stderr(&format!("{} refused the job: {text}\n    help: {}", failure.command, explain_refusal(&failure.text)));
             (Outcome::Refused, format!("{}: {text}", failure.command))
+        }
+        SubmitEnd::Unclear(failure) => {
+            let text = session.reporter.sanitizer().sanitize_line(&failure.text);
+            print_stderr(&format!("sbatch gave no clear answer: {text}\n    help: the job may have been submitted: {status}"));
+            (Outcome::Unreachable, format!("the job may have been submitted: {text}"))
         }
         SubmitEnd::NoAnswer(error) => {
             report_silence(&session, &error);

@@ -38,6 +38,7 @@ async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Ou
             report
         }
     };
+    let mut kept = None;
     if let Some(job) = open_nodes(session, &report).await? {
         let fetched = job.fetch(session).await;
         report_end(session, &report, Some(&job.run_id));
@@ -45,8 +46,9 @@ async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Ou
             print_stderr("the logs could not be fetched: nothing was removed");
             return Ok(Outcome::Leftovers);
         }
+        kept = report.job.map(|id| (id, job.run_id));
     }
-    let cleaned = match login.clean().await {
+    let cleaned = match login.clean(kept.as_ref().map(|(job, run)| (*job, run.as_str()))).await {
         Ok(cleaned) => cleaned,
         Err(error) => return Ok(report_login_error(&error)),
     };
@@ -62,6 +64,17 @@ async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Ou
             print_stderr("nothing of the job is left in the run directory");
             Ok(Outcome::Ok)
         }
-        _ => Ok(Outcome::Leftovers),
+        (is_clean, ..) => {
+            let why = match cleaned.live {
+                _ if is_clean => "the rest was removed".to_owned(),
+                Some(job) => format!("nothing was removed: job {job} is live"),
+                None => {
+                    format!("nothing was removed: {}", cleaned.failure.map_or("the login node did not say why".to_owned(), |it| it.text))
+                }
+            };
+            let why = session.reporter.sanitizer().sanitize_line(&why);
+            print_stderr(&format!("{why}\n    help: look at it on the login node, then remove what is not needed"));
+            Ok(Outcome::Leftovers)
+        }
     }
 }

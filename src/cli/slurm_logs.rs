@@ -50,7 +50,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
     };
     let filter = args.ranks().resolve(&report.nodes, &args.hosts).map_err(CliError::Usage)?;
-    let world_size = Some(report.ranks_per_node * u32::try_from(report.nodes.len()).unwrap_or(0)).filter(|size| *size > 0);
+    let world_size = Some(report.ranks_per_node.saturating_mul(u32::try_from(report.nodes.len()).unwrap_or(0))).filter(|size| *size > 0);
     let sanitizer = session.reporter.sanitizer().clone();
     let will_follow = args.follow && outcome == Outcome::Ok;
     let printer = session.run_dir.clone().map(|dir| LogPrinter { dir, args: args.clone(), will_follow, sanitizer, world_size });
@@ -68,7 +68,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory, base), output)?;
     session.printed_logs = ends;
     let end = follow(&mut session, &login, &mut signals, None).await?;
-    let outcome = if let Outcome::Signal(_) = end.outcome { end.outcome } else { Outcome::Ok };
+    let outcome = if matches!(end.outcome, Outcome::Signal(_) | Outcome::Unreachable) { end.outcome } else { Outcome::Ok };
     print_stderr(&session.reporter.sanitizer().sanitize_multiline(&end.reason));
     Ok(finish(session, login, outcome, "").await)
 }

@@ -255,7 +255,8 @@ pub(super) fn parse_time_limit(text: &str) -> Option<u64> {
 }
 
 /// Options that the script has already, and where the inventory says them.
-const OWN_OPTIONS: [(&str, &str, &str); 22] = [
+const OWN_OPTIONS: [(&str, &str, &str); 23] = [
+    ("--clusters", "-M", "remove it: set slurm.login to a login node of that cluster"),
     ("--job-name", "-J", "remove it: jobs are named after `name`"),
     ("--nodes", "-N", "use slurm.nodes"),
     ("--ntasks-per-node", "", "remove it: there is one task a node, the launcher"),
@@ -331,18 +332,9 @@ mod tests {
         for fine in ["--account=lab", "--exclusive", "--comment=a \"b\" #c", "-H", "--gres=gpu:h200:8", "--mem=0"] {
             assert_eq!(validate_arg(fine), Ok(()), "{fine}");
         }
-        for wrong in [
-            "--account=a\n#SBATCH --exclusive",
-            "--comment=\u{7}",
-            "account=lab",
-            "",
-            "--",
-            "-N2",
-            "-N",
-            "--nodes=3",
-            "--Nodes",
-            "--test-only",
-        ] {
+        let odd = ["--account=a\n#SBATCH --exclusive", "--comment=\u{7}", "account=lab", "", "--"];
+        let ours = ["-N2", "-N", "--nodes=3", "--Nodes", "--test-only", "--clusters=all", "-M"];
+        for wrong in odd.into_iter().chain(ours) {
             assert!(validate_arg(wrong).is_err(), "{wrong:?}");
         }
         assert!(validate_arg(&format!("--comment={}", "x".repeat(2000))).is_err());

@@ -41,7 +41,7 @@ pub(crate) async fn wait_for_start(session: &Session, login: &LoginNode) -> Resu
     let mut pauses = PollPauses::new();
     let mut told = String::new();
     loop {
-        let waits = report.job.is_some() && report.state.is_some() && !report.has_ended();
+        let waits = report.may_live();
         if !waits || is_started(&report) {
             return Ok(report);
         }

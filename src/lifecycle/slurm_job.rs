@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 use crate::event::{EventKind, RunOutcome};
 use crate::inventory::InventoryHost;
-use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::session::Session;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::slurm::job_report::{JobReport, OrderFailure};
@@ -46,6 +45,8 @@ pub(crate) enum SubmitEnd {
     /// A job of the name lives; nothing was submitted.
     Live(u64),
     Refused(OrderFailure),
+    /// sbatch failed without a refusal: the job may be in the queue.
+    Unclear(OrderFailure),
     /// The queue could not be asked, and why.
     NoAnswer(String),
 }
@@ -79,7 +80,10 @@ impl LoginNode {
             return Err(RemoteError::InvalidConfig { what: "no login node".to_owned(), hint: "set slurm.login".to_owned() });
         };
         let output = connection.exec(command).await?;
-        let report = JobReport::parse(&output.stdout_text());
+        let mut report = JobReport::parse(&output.stdout_text());
+        if self.session.inventory.slurm.as_ref().is_some_and(|slurm| slurm.requeue) {
+            report = report.doubt_end_of_one_start();
+        }
         if report.root.is_empty() {
             return Err(RemoteError::Truncated { title: command.title.clone(), what: output.error_line() });
         }
@@ -104,6 +108,8 @@ impl LoginNode {
         Ok(match (report.submitted, report.live, report.failure, report.queue_error) {
             (Some(job), ..) => SubmitEnd::Submitted(job),
             (None, Some(job), ..) => SubmitEnd::Live(job),
+            (None, None, Some(failure), _) if report.is_unclear => SubmitEnd::Unclear(failure),
+            (None, None, Some(failure), _) if failure.is_silence() => SubmitEnd::NoAnswer(failure.text),
             (None, None, Some(failure), _) => SubmitEnd::Refused(failure),
             (None, None, None, error) => SubmitEnd::NoAnswer(error.unwrap_or_else(|| "no job id".to_owned())),
         })
@@ -125,7 +131,9 @@ impl LoginNode {
         let mut pauses = PollPauses::new();
         loop {
             let report = self.status().await?;
-            match (ordered.live, report.has_ended() || (report.state.is_none() && report.queue_error.is_none())) {
+            let is_over = report.has_ended() || (report.state.is_none() && report.queue_error.is_none());
+            // Another job of the name may be the last one now: its end is not this one's.
+            match (ordered.live, is_over && report.job == ordered.live) {
                 (None, _) => return Ok(CancelEnd::NoLiveJob(report)),
                 (Some(_), true) => return Ok(CancelEnd::Ended(report)),
                 (Some(_), false) if Instant::now() >= deadline => return Ok(CancelEnd::StillThere(report)),
@@ -138,8 +146,8 @@ impl LoginNode {
     ///
     /// # Errors
     /// As [`LoginNode::ask`].
-    pub(crate) async fn clean(&self) -> Result<JobReport, RemoteError> {
-        self.ask(&self.place.clean_command()).await
+    pub(crate) async fn clean(&self, fetched: Option<(u64, &str)>) -> Result<JobReport, RemoteError> {
+        self.ask(&self.place.clean_command(fetched)).await
     }
 
     pub(crate) async fn close(self) {
@@ -151,11 +159,11 @@ impl LoginNode {
 ///
 /// # Errors
 /// The run directory of this laptop cannot be written.
-pub(crate) async fn record_submission(session: &mut Session, run: &str, job: u64) -> Result<(), WorkflowError> {
+pub(crate) async fn record_submission(session: &mut Session, run: &str, job: u64) -> Result<(), String> {
     let dir = RunDir::open(&session.local.state_dir, run)
-        .map_err(|e| WorkflowError::Usage(format!("{}: cannot create the run directory: {e}", session.local.state_dir.display())))?;
+        .map_err(|e| format!("{}: cannot create the run directory: {e}", session.local.state_dir.display()))?;
     session.run_dir = Some(dir.clone());
-    session.reporter.open_run_dir(dir, Vec::new()).await.map_err(WorkflowError::Usage)?;
+    session.reporter.open_run_dir(dir, Vec::new()).await?;
     session.emit_run_started(run, None);
     session.notice(format!("job {job} submitted"), false);
     session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Running, ended_at: 0 });

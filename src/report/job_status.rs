@@ -72,6 +72,7 @@ pub(crate) fn end_lines(report: &JobReport) -> Vec<String> {
     lines.extend(notes.failure.iter().map(|why| format!("the job's script gave up: {why}")));
     lines.extend(notes.stopping.iter().map(|why| format!("its ranks were told to stop: {why}")));
     match &report.state {
+        None if report.queue_error.is_some() => {}
         None => lines.push(
             "SLURM no longer knows it, and it wrote no end: it was killed, or its node was lost\n    help: with accounting `sacct` knows more; look at the logs".to_owned(),
         ),
@@ -86,6 +87,7 @@ pub(crate) fn job_outcome(report: &JobReport) -> (Outcome, RunOutcome) {
         Some((JobState::Completed, _)) => (Outcome::Ok, RunOutcome::Ok),
         Some((JobState::Cancelled, _)) => (Outcome::Stopped, RunOutcome::Stopped),
         Some((state, _)) if state.phase() != JobPhase::Ended => (Outcome::Ok, RunOutcome::Running),
+        None if report.queue_error.is_some() => (Outcome::Unreachable, RunOutcome::Running),
         Some(_) | None => (Outcome::Failed, RunOutcome::Failed),
     }
 }
@@ -135,5 +137,9 @@ mod tests {
         let text = status_lines("t5", &silent).join("\n");
         assert!(text.contains("RUNNING, by its status file") && text.contains("slurmctld does not answer: Unable"), "{text}");
         assert_eq!(job_outcome(&silent).0, Outcome::Ok);
+        let unknown = JobReport { state: None, ..silent };
+        let text = status_lines("t5", &unknown).join("\n");
+        assert!(text.contains("slurmctld does not answer") && !text.contains("no longer knows"), "{text}");
+        assert_eq!(job_outcome(&unknown), (Outcome::Unreachable, RunOutcome::Running));
     }
 }

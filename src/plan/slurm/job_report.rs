@@ -43,6 +43,8 @@ pub(crate) struct JobReport {
     pub(crate) submitted: Option<u64>,
     /// Why an order was not carried out.
     pub(crate) failure: Option<OrderFailure>,
+    /// Whether the order may have been carried out although its command failed.
+    pub(crate) is_unclear: bool,
     /// Whether everything was removed that can be.
     pub(crate) is_clean: bool,
     /// What could not be removed.
@@ -82,6 +84,20 @@ impl JobReport {
     /// `None`: no job, or nothing is known of it.
     pub(crate) fn phase(&self) -> Option<JobPhase> {
         self.state.as_ref().map(|(state, _)| state.phase())
+    }
+
+    /// Whether the job may still be there: a slurmctld that does not answer says nothing of its end.
+    pub(crate) fn may_live(&self) -> bool {
+        self.job.is_some() && !self.has_ended() && (self.state.is_some() || self.queue_error.is_some())
+    }
+
+    /// A job that may be requeued ends no earlier than SLURM says so: its own note of an end is that of one start.
+    pub(crate) fn doubt_end_of_one_start(mut self) -> JobReport {
+        let by_notes = matches!(self.state, Some((_, StateSource::StatusFile)));
+        if by_notes && self.queue_error.is_some() && self.has_ended() {
+            self.state = None;
+        }
+        self
     }
 
     /// Whether SLURM or the job itself says that it is over.
@@ -127,6 +143,10 @@ impl AnswerReader {
                 let command = OrderFailure::command_of(label);
                 report.failure = Some(OrderFailure { command, exit_code: code, text: last_line(body, code) });
             }
+            "unclear" => {
+                report.is_unclear = true;
+                report.failure = Some(OrderFailure { command: "sbatch", exit_code: code, text: last_line(body, code) });
+            }
             "failed" => report.failure = Some(OrderFailure { command: "the run directory", exit_code: 1, text: short(value) }),
             "clean" => report.is_clean = true,
             "left" => report.leftovers.push(short(value)),
@@ -169,6 +189,12 @@ impl JobReport {
 }
 
 impl OrderFailure {
+    /// Whether slurmctld gave no answer: then nothing was refused.
+    pub(crate) fn is_silence(&self) -> bool {
+        const WORDS: [&str; 3] = ["Unable to contact slurm controller", "Socket timed out", "Zero Bytes"];
+        matches!(self.exit_code, 124 | 137) || WORDS.iter().any(|words| self.text.contains(words))
+    }
+
     fn command_of(label: &str) -> &'static str {
         match label {
             "test" => "sbatch --test-only",
@@ -266,12 +292,15 @@ mod tests {
         let silent = "@squeue 1\n slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n@job 12\n";
         let running = report(&format!("{silent}{RUNNING}"));
         assert_eq!(running.state, Some((JobState::Running, StateSource::StatusFile)));
-        assert!(running.queue_error.is_some_and(|text| text.contains("Unable to contact")));
+        assert!(running.queue_error.as_ref().is_some_and(|text| text.contains("Unable to contact")));
         assert_eq!((running.nodes.len(), running.ranks_per_node), (2, 2));
         assert_eq!(report(silent).state, None, "nothing is known, so nothing is said");
         let ended = report(&format!("{silent}{RUNNING}@notes 0\n 950 0 first 2 n1 7\n 951 0 ended 7\n"));
         assert_eq!(ended.state, Some((JobState::Failed, StateSource::StatusFile)));
         assert_eq!(ended.notes.first_failure, Some((2, "n1".to_owned(), 7)));
+        let requeued = ended.clone().doubt_end_of_one_start();
+        assert!(requeued.state.is_none() && requeued.may_live(), "the end of one start is not the job's");
+        assert!(running.doubt_end_of_one_start().state.is_some() && report(silent).may_live() && !ended.may_live());
         assert_eq!(report(&format!("@squeue 0\n@job 12\n{RUNNING}")).state, None, "SLURM has forgotten it, and it wrote no end");
     }
 
@@ -300,6 +329,11 @@ mod tests {
         let failure = refused.failure.expect("refused");
         assert_eq!((failure.command, failure.exit_code), ("sbatch --test-only", 1));
         assert!(failure.text.starts_with("allocation failure"), "{}", failure.text);
+        assert!(!failure.is_silence() && !report("@test 1\n refused\n").is_unclear);
+        let silent = report("@test 1\n allocation failure: Unable to contact slurm controller (connect failure)\n");
+        assert!(silent.failure.is_some_and(|failure| failure.is_silence()));
+        let unclear = report("@unclear 1\n sbatch: error: Socket timed out on send/recv operation\n");
+        assert!(unclear.is_unclear && unclear.submitted.is_none());
         assert_eq!(report("@test 0\n fine\n@submitted 14\n").submitted, Some(14));
     }
 }

@@ -47,9 +47,10 @@ impl JobPlace {
         self.command("cancel the job", "", include_str!("../../../assets/slurm/cancel.sh"))
     }
 
-    /// Removes the files of jobs that have ended.
-    pub(crate) fn clean_command(&self) -> RemoteCommand {
-        self.command("remove the job's files", "", include_str!("../../../assets/slurm/clean.sh"))
+    /// Removes the files of jobs that have ended. `fetched`: the job and the run whose logs this laptop has; other runs are kept.
+    pub(crate) fn clean_command(&self, fetched: Option<(u64, &str)>) -> RemoteCommand {
+        let fetched = fetched.map(|(job, run)| format!("{job}:{run}")).unwrap_or_default();
+        self.command("remove the job's files", &format!("fetched={}\n", quote(&fetched)), include_str!("../../../assets/slurm/clean.sh"))
     }
 
     fn command(&self, title: &str, settings: &str, body: &str) -> RemoteCommand {
