@@ -27,7 +27,7 @@ for files in "$dir"/slurm-[1-9]*; do
       [ ! -d "$dir/$node.in/$run" ] || [ -L "$dir/$node.in" ] || rm -rf "$dir/$node.in/$run"
       [ ! -d "$dir/$node.out" ] || [ -L "$dir/$node.out" ] || rm -rf "$dir/$node.out/$run".*
     done
-    # What is left there is another run's, or nobody's.
+    # A directory that is not empty holds another run's files.
     if [ -d "$dir/$node.out" ] && [ ! -L "$dir/$node.out" ]; then rmdir "$dir/$node.out" 2>/dev/null; fi
     if [ ! -e "$dir/$node.out" ] && [ -d "$dir/$node.in" ] && [ ! -L "$dir/$node.in" ] && [ ! -e "$dir/$node.private" ]; then
       rm -f "$dir/$node.in/keeper" "$dir/$node.in/current"

@@ -56,7 +56,7 @@ find_job() {
   done <<QUEUE
 $answer
 QUEUE
-  # Ids may begin anew at a cluster: the directories are asked last, and the live job comes before every other.
+  # A rebuilt cluster counts its ids from 1 again: the directories are read last, and a live job takes precedence.
   if [ -z "$job" ]; then for d in "$dir"/slurm-[1-9]*; do [ ! -d "$d" ] || known "${d##*/slurm-}"; done; fi
   while IFS='|' read -r id is _ _ _ at _; do
     if [ "$at" = "$dir" ] || [ "$id" = "$job" ]; then ended_state "$is" || live=$id; fi

@@ -105,11 +105,11 @@ impl SlurmReader<'_, '_> {
         self.errors.validated_text(&node, valid)
     }
 
-    /// With the inventory's `ssh`, whose problems are told of the hosts where there are any.
+    /// With the inventory's `ssh`, whose problems are reported for the hosts if there are any.
     fn login(&mut self, host_count: usize) -> Option<InventoryHost> {
         let text = self.text("login", validate_login)?;
-        let mut told = InventoryErrors::default();
-        let errors = if host_count == 0 { &mut *self.errors } else { &mut told };
+        let mut ssh_problems = InventoryErrors::default();
+        let errors = if host_count == 0 { &mut *self.errors } else { &mut ssh_problems };
         hosts::parse_login_host(self.evaluator, &text, errors)
     }
 

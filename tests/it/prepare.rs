@@ -286,9 +286,9 @@ async fn run_of_some_hosts_refuses_prepare() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sync_task_sends_only_what_differs() {
     let tasks = r#"
-  - { name: code, sync: { from: ./src, to: "~/work/{{ name }}", exclude: ["*.ckpt"] }, tags: [code] }
+  - { name: code, sync: { from: ./src, to: "~/code/{{ name }}", exclude: ["*.ckpt"] }, tags: [code] }
   - { name: one host, hosts: workers, once: true, sync: { from: ./src/lib, to: ~/lib } }
-  - { name: see it, in: host, run: "cat ~/work/synced/train.py", changed: never }
+  - { name: see it, in: host, run: "cat ~/code/synced/train.py", changed: never }
 "#;
     let fixture = SandboxFixture::with_hosts(3).await;
     let laptop = fixture.new_laptop("laptop");
@@ -317,7 +317,7 @@ async fn sync_task_sends_only_what_differs() {
         .assert_contains("task        one host: changed gpu02")
         .assert_contains("tasks     changed 4  ok 3");
     for host in 0..3 {
-        let there = fixture.host_home(host).join("work/synced");
+        let there = fixture.host_home(host).join("code/synced");
         assert_eq!(std::fs::read_to_string(there.join("train.py")).expect("read"), "print(1)", "host {host}");
         assert_eq!(["big.ckpt", ".git", "out"].map(|name| there.join(name).exists()), [false; 3], "host {host}");
         assert_eq!(fixture.host_home(host).join("lib/a.py").exists(), host == 1, "host {host}");
@@ -331,8 +331,8 @@ async fn sync_task_sends_only_what_differs() {
     let journal = std::fs::read_to_string(journal).expect("a journal");
     assert_eq!(journal.matches("1 changed, 6 B (3 unchanged)").count(), 3);
     // A target that cannot be entered fails the task and everything after it.
-    std::fs::remove_dir_all(fixture.host_home(2).join("work/synced")).expect("removed");
-    std::fs::write(fixture.host_home(2).join("work/synced"), "a file").expect("written");
+    std::fs::remove_dir_all(fixture.host_home(2).join("code/synced")).expect("removed");
+    std::fs::write(fixture.host_home(2).join("code/synced"), "a file").expect("written");
     let failed = prepare(&[]).await;
     failed
         .assert_exit_code(1)
