@@ -238,6 +238,10 @@ if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
 $lines
 FOUND
   emit node "$node"
+  # Tasks that have sent their files.
+  if [ -f "$P/$c.files" ] && [ ! -L "$P/$c.files" ]; then
+    head -c 65536 "$P/$c.files" | while read -r n; do if wrapper "task-$n"; then emit task "task-$n 0 0"; fi; done
+  fi
   files=
   for f in "$prefix"node.log "$prefix"rank-*.log "$prefix"task-*.log; do b=${f#"$prefix"} b=${b%.log}; if wrapper "$b" && plain "$f"; then files="$files $f"; fi; done
   # shellcheck disable=SC2012

@@ -46,12 +46,16 @@ warn() { # WORD NAME
   w=$1:$(cleaned "$2")
   case $odd in *" $w "*) ;; *) odd="$odd$w " odds=$((odds + 1)); printf 'W %s %s\n' "$1" "${w#*:}"; [ "$odds" -lt 8 ] || printf 'W more %s*\n' "$prefix" ;; esac
 }
-# Missing bytes are sent as zeros: a frame always has its announced length, even if the file is truncated while it is read.
+# A file is opened before its frame begins: one that cannot be opened ends the stream, and the laptop resumes at the last byte that it has.
+# Bytes that vanish later are sent as zeros: a frame always has its announced length, even if the file is truncated while it is read.
 # shellcheck disable=SC2016
 PIECES=$OPENED'd=$1; shift
 while [ $# -ge 4 ]; do
-  printf "F %s %s %s\n" "$2" "$3" "$4"
-  { { proper "$1" "$d" && tail -c "+$(($3 + 1))"; } <"$1"; head -c "$4" /dev/zero; } 2>/dev/null | head -c "$4" || exit 1
+  {
+    proper "$1" "$d" || exit 1
+    printf "F %s %s %s\n" "$2" "$3" "$4"
+    { tail -c "+$(($3 + 1))"; head -c "$4" /dev/zero; } | head -c "$4"
+  } 2>/dev/null <"$1" || exit 1
   shift 4
 done'
 # gather FILE WRAPPER OFFSET LENGTH: adds a chunk to the next batch of frames, at most $frame bytes, sent by one shell.

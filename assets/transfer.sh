@@ -1,26 +1,29 @@
 # shellcheck shell=sh disable=SC2016,SC2317 # scripts for other shells are quoted text; functions are called by name
 # One session of a file transfer: reads commands from stdin and answers on stdout; all data travels in the same two directions.
 # Set before: root (a directory: what is copied lies in it), nonce (hex, of this session). Answers, one line each:
-#   H <directory exists> <free KiB> <parts> <0, or what is missing> <physical path>   once, at the start
+#   H <directory exists> <free KiB> <parts> <0, or what is missing> <1 if a sync made it> <physical path>   once, at the start
 #   K          a long step goes on (at least every 20 s)
 #   F <text>   it failed; the session ends
 # Commands; `+N` stands for N bytes that follow the line:
 #   T                    list the tree below root         S +N    list these NUL-ended names       M   make root
+#   L                    list what is in root itself
 #   A BLOCKS NAMES +     a tar archive of BLOCKS * 10240 bytes, then NAMES bytes of NUL-ended file names in their order, then `V SHA256` over the
 #                        contents in this order: unpacked beside, proven, synced, renamed into place. Answer: A
 #   Q ID                 how much of a big file an earlier session left. Answer: Q SIZE SHA256
 #   B ID OFFSET LENGTH LAST MODE MTIME NAME +    the name (NAME bytes), LENGTH bytes of the file from OFFSET on, then `V SHA256` over them. With
 #                        LAST 1 the file is synced and renamed into place. Answer: B
 #   C MODE +N            these NUL-ended names get this mode. Answer: C
+#   W                    mark root as made by a sync, if nothing is in it. Answer: W
+#   D +N                 remove these NUL-ended names, files and empty directories, if a sync has made root. Answer: D
 #   G +N                 send these NUL-ended names as tar archives, then a block `NONCE SHA256 STATUS`
-#   P BLOCKS +N          SHA-256 of the first BLOCKS MiB of this file. Answer: P SHA256
+#   P SIZE +N            SHA-256 of the first SIZE bytes of this file. Answer: P SHA256
 #   R BLOCKS LENGTH +N   send LENGTH bytes of this file after BLOCKS MiB, zeros where it has less; answer after them: R SHA256 STATUS SIZE MTIME,
 #                        STATUS 0 if all of it was read, SIZE and MTIME what the file has then
 #   Z                    the end
 # Bulk data to the laptop travels in frames of 2 MiB, at most 3 unacknowledged; an acknowledgement is a line with the number of frames.
 : "${root:?}" "${nonce:?}"
 LC_ALL=C work='' top='' base='' beat=''
-uid=$(id -u) part=.orchestrate-part.$uid
+uid=$(id -u) part=.orchestrate-part.$uid marker=./.orchestrate-sync
 export LC_ALL nonce
 umask 022
 unset CDPATH
@@ -68,8 +71,11 @@ report_unlisted() {
   done
 }
 list_tree() {
-  { find . ! -name . \( -name .orchestrate-part -o -name '.orchestrate-part.*' \) -prune -o -exec stat -c "$nonce %f %s %Y %n" {} + 2>&1 >&9 | report_unlisted; } 9>&1
-  find . \( -name .orchestrate-part -o -name '.orchestrate-part.*' \) -prune -o -type l -exec sh -c "$links" sh {} + 2>/dev/null
+  { find . ! -name . \( -name .orchestrate-part -o -name '.orchestrate-part.*' -o -name .orchestrate-sync \) -prune -o -exec stat -c "$nonce %f %s %Y %n" {} + 2>&1 >&9 | report_unlisted; } 9>&1
+  find . \( -name .orchestrate-part -o -name '.orchestrate-part.*' -o -name .orchestrate-sync \) -prune -o -type l -exec sh -c "$links" sh {} + 2>/dev/null
+}
+list_children() {
+  { find . ! -name . -prune ! -name .orchestrate-part ! -name '.orchestrate-part.*' ! -name .orchestrate-sync -exec stat -c "$nonce %f %s %Y %n" {} + 2>&1 >&9 | report_unlisted; } 9>&1
 }
 list_names() {
   take "$1" | xargs -0 sh -c 'stat -c "$nonce %f %s %Y %n" "$@"
@@ -110,14 +116,19 @@ each() {
 devices() { # FORMAT
   (cd "$top" && xargs -0 sh -c 'for d do [ ! -d "$d" ] || printf "%s\0" "$d"; done' sh <"$work/dirs" | xargs -0 stat -c "$1" 2>/dev/null)
 }
+is_in_tree() { [ -d "$tree/$1" ]; }
+# The first mount point below $base whose relative path the command accepts.
+mount_below() {
+  sed 's/\\134/\\0134/g' /proc/self/mountinfo 2>/dev/null | while read -r _ _ _ _ point _; do
+    case $point in *\\*) point=$(printf '%b' "$point") ;; esac
+    case $point in "$base"/*) if "$1" "${point#"$base"/}"; then printf '%s\n' "$point"; fi ;; esac
+  done | head -n 1
+}
 # A rename into another file system would be a copy, which a cut leaves half-written under its final name. Refuses directories of $tree that
 # are, in the target, below a mount point or on another device.
 refuse_mounts() {
   (cd "$tree" && find . -type d -print0) >"$work/dirs" || fail "$work: the disk is full"
-  mount=$(sed 's/\\134/\\0134/g' /proc/self/mountinfo 2>/dev/null | while read -r _ _ _ _ point _; do
-    case $point in *\\*) point=$(printf '%b' "$point") ;; esac
-    case $point in "$base"/*) [ ! -d "$tree/${point#"$base"/}" ] || printf '%s\n' "$point" ;; esac
-  done | head -n 1)
+  mount=$(mount_below is_in_tree)
   if [ -z "$mount" ] && [ "$(devices %d | sort -u)" != "$device" ]; then
     mount=$(devices '%d %n' | grep -v "^$device " | head -n 1 | cut -d ' ' -f 2-)
   fi
@@ -154,6 +165,41 @@ purge_parts() {
   done
 }
 held=/proc/self/fd/4
+# Whether a sync of this very path has made the directory: the marker names the path, so that no link can put another sync's directory in
+# its place. A marker without a path was made by hand; it holds where no link leads to the directory.
+is_marked() {
+  [ -f "$marker" ] && [ ! -L "$marker" ] && [ "$(stat -c %u "$marker" </dev/null)" = "$uid" ] || return 1
+  made_for=$(sed 1d "$marker" </dev/null 2>/dev/null; printf .)
+  case $made_for in "$root
+.") ;; .) [ "$root" = "$top" ] || return 1 ;; *) return 1 ;; esac
+  ! holds_more
+}
+# A home or the root of the file system: never a sync's own, however the path is written.
+holds_more() { [ "$top" = / ] || [ "$top" = "$(cd -P "${HOME:-/}" 2>/dev/null && pwd -P)" ]; }
+# Nothing is in it but parts: whatever comes later is the sync's, or was put there knowingly.
+mark_directory() {
+  begin_writing
+  holds_more || [ -n "$(find . ! -name . -prune ! -name '.orchestrate-part*' 2>/dev/null | head -n 1)" ] ||
+    (
+      set -C
+      printf '%s\n' 'A sync of orchestrate has made this directory; its `delete` removes what the sync does not send.' "$root" >"$marker"
+    ) 2>/dev/null || fail "$top: cannot be written"
+  printf 'W\n'
+}
+remove='for p do
+  holder "$p"
+  l=./${p##*/}
+  if [ -d "$l" ] && [ ! -L "$l" ]; then m=$(rmdir "$l" 2>&1) || stop "$m"; else m=$(rm -f "$l" 2>&1) || stop "$m"; fi
+done'
+remove_names() { # NAMES
+  begin_writing
+  take "$1" >"$work/names" || fail "$work: the disk is full"
+  { cd -P "$top" && [ "$PWD" = "$top" ] && is_marked; } || fail "$top: no sync has made it ($marker is missing or names another path); nothing is removed"
+  mount=$(mount_below true)
+  [ -z "$mount" ] || fail "$mount: another file system is mounted there; nothing is removed"
+  each "$remove" <"$work/names"
+  printf 'D\n'
+}
 receive_archive() { # BLOCKS NAMES
   begin_writing
   rm -rf "$tree"
@@ -249,38 +295,52 @@ send_big() { # BLOCKS LENGTH NAME
 }
 # The number of blocks that were read to fd 8, or a word if that failed.
 read_blocks() { # SKIP COUNT NAME
-  { report=$(dd if="$3" bs=1048576 skip="$1" count="$2" iflag=fullblock 2>&1 >&7 </dev/null) || report=failed; } 7>&1
+  report=failed
+  # shellcheck disable=SC2094 # `opened` compares the name
+  if [ -f "$3" ]; then
+    { if opened "$3"; then report=$(dd bs=1048576 skip="$1" count="$2" iflag=fullblock 2>&1 >&7) || report=failed; fi; } 2>/dev/null 7>&1 <"$3"
+  fi
   case $report in *' records in'*) report=${report%%' records in'*} report="${report##*
 } records in" ;; esac
   printf ' %s\n' "$report" >&8
 }
-prefix_digest() { dd if="$2" bs=1048576 count="$1" 2>/dev/null </dev/null | digest; }
+# Whether stdin is the file of that name itself, not the target of a link: opened first, then compared.
+opened() { [ "$(readlink -n /proc/self/fd/0; printf .)" = "$base/${1#./}." ]; }
+# shellcheck disable=SC2094
+prefix_digest() { [ ! -f "$2" ] || { if opened "$2"; then take_data "$1" | digest; fi; } 2>/dev/null <"$2"; }
 exec 5>&1 6<&0
 trap end_beat EXIT
 missing=0
 for tool in id tar find sha256sum dd sync stat xargs tee readlink; do command -v "$tool" >/dev/null 2>&1 || missing=$tool; done
 deref=''
 case $(tar --version 2>/dev/null | head -n 1) in *GNU*) deref='--format=gnu --hard-dereference --no-recursion' ;; esac
+# One spelling of the path: a bash keeps `//` at its beginning.
+while case $root in //*) true ;; *) false ;; esac; do root=${root#/}; done
+while case $root in ?*/) true ;; *) false ;; esac; do root=${root%/}; done
 exists=0 near=$root
 if [ -d "$root" ] && cd -P "$root" 2>/dev/null; then
   exists=1 top=$PWD
 else
   while [ ! -d "$near" ] && [ -n "$near" ] && [ "$near" != / ]; do case $near in */*) near=${near%/*} ;; *) near='' ;; esac; done
 fi
-base=${top%/} parts=0
+base=${top%/} parts=0 marked=0
+if [ "$exists" = 1 ] && is_marked; then marked=1; fi
 for p in "$base/$part"/[0-9a-f]*; do [ ! -f "$p" ] || parts=$((parts + 1)); done
 free_space "${near:-/}"
 if [ "$exists" = 0 ] && { [ -e "$root" ] || [ -L "$root" ]; }; then exists=2; fi
-printf 'H %s %s %s %s %s\n' "$exists" "$free" "$parts" "$missing" "$(one_line "${top:-$root}")"
+printf 'H %s %s %s %s %s %s\n' "$exists" "$free" "$parts" "$missing" "$marked" "$(one_line "${top:-$root}")"
 while read -r c a b d e f g h; do
   case $c in
     '' | *[0-9]*) ;;
     T) listing list_tree ;;
+    L) listing list_children ;;
     S) listing list_names "$a" ;;
     M) if [ "$exists" != 1 ]; then err=$(mkdir -p "$root" 2>&1) || fail "$err"; cd -P "$root" || fail "$root: no permission"; top=$PWD exists=1; fi; printf 'M\n' ;;
     A) patiently receive_archive "$a" "$b" ;;
     Q) patiently partly "$a" ;;
     B) patiently receive_big "$a" "$b" "$d" "$e" "$f" "$g" "$h" ;;
+    W) mark_directory ;;
+    D) patiently remove_names "$a" ;;
     C) begin_writing; mode=$a; export mode; take "$b" >"$work/names" || fail "$work: the disk is full"; patiently each "$set_mode" <"$work/names"; printf 'C\n' ;;
     G) send_files "$a" ;;
     P) name=$(take "$b"; printf .); sum=$(patiently prefix_digest "$a" "${name%.}"); printf 'P %s\n' "$sum" ;;

@@ -2,8 +2,12 @@
 //! machine, its file system and its processes; GPUs are names without devices.
 #![expect(clippy::disallowed_methods, clippy::expect_used, clippy::panic, reason = "the proof is a real cluster")]
 
+#[path = "slurm/followers.rs"]
+mod followers;
 #[path = "slurm/login_node.rs"]
 mod login_node;
+#[path = "slurm/whole.rs"]
+mod whole;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -204,37 +208,6 @@ fn secrets_reach_ranks_and_leave_the_disk_first() {
     let found = cluster.run("grep", &["-rl", "it's", &cluster.path("run").display().to_string()]);
     let found = String::from_utf8_lossy(&found.stdout).into_owned();
     assert!(found.lines().all(|path| path.ends_with(".log")), "only the ranks wrote it: {found}");
-}
-
-#[test]
-#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
-fn requeued_job_is_a_new_run_with_a_new_rendezvous() {
-    let cluster = Cluster::new();
-    let settings = SLURM.replace("nodes: 2", "requeue: true, nodes: 2");
-    let script = cluster.render(
-        "again",
-        &format!(
-            "launch:\n  with: script\n  stop_grace: 5s\n  shell: |\n    set -eu\n    trap 'exit 3' TERM\n    echo \"$ORCH_RUN_ID ${{SLURM_RESTART_COUNT-0}}\"\n    \
-             if [ \"${{SLURM_RESTART_COUNT-0}}\" = 0 ]; then sleep 600 & wait; fi\n{settings}"
-        ),
-    );
-    let out = cluster.run("sbatch", &["--parsable", &script.display().to_string()]);
-    let job = String::from_utf8_lossy(&out.stdout).trim().to_owned();
-    let both = || ["n0", "n1"].iter().all(|node| cluster.path("run/again").join(format!("{node}.out")).exists());
-    let started = || both() && cluster.rank_logs("again").iter().filter(|log| log.ends_with(" 0\n")).count() == 2;
-    cluster.wait_until("the first start did not begin", started);
-    assert!(cluster.run("scontrol", &["requeue", &job]).status.success());
-    cluster.wait_until("the second start did not end well", || {
-        // A requeued job waits for two minutes unless it is told otherwise.
-        drop(cluster.run("scontrol", &["update", &format!("job={job}"), "StartTime=now"]));
-        let state = cluster.run("squeue", &["-h", "-t", "all", "-j", &job, "-o", "%T"]);
-        String::from_utf8_lossy(&state.stdout).trim() == "COMPLETED"
-    });
-    let logs = cluster.rank_logs("again");
-    assert_eq!(logs.iter().filter(|log| log.ends_with(" 0\n")).count(), 2, "{logs:?}");
-    assert_eq!(logs.iter().filter(|log| log.ends_with(" 1\n")).count(), 2, "{logs:?}");
-    let text = cluster.job_log(&script, &job);
-    assert!(text.contains(", start 0:") && text.contains(", start 1:"), "the log of the first start stays: {text}");
 }
 
 #[test]

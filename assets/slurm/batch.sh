@@ -10,6 +10,11 @@ fail() { say "$*" >&2; note "failed $*"; exit 1; }
 main() {
   start=${SLURM_RESTART_COUNT:-0} given_run=${1:-}
   dir=$root/$name/slurm-$SLURM_JOB_ID
+  # The login node wrote it there. A directory made here would be one that only this node sees.
+  if [ -n "$given_run" ] && [ ! -f "$root/$name/slurm.sbatch" ]; then
+    say "$(hostname) does not see $root/$name of the login node: set run_dir to a directory that all nodes share" >&2
+    exit 1
+  fi
   umask 077
   mkdir -p "$dir/files" "$dir/nodes" || { say "cannot write $dir" >&2; exit 1; }
   # The user of the image must be able to read the nodes' copies; the job's own directory is private.
@@ -57,6 +62,8 @@ name_nodes() {
     printf "ORCH_HOSTS='%s'\nORCH_MASTER_NAME='%s'\n" "$(paste -s -d , "$dir/node-list")" "$master"
     printf "ORCH_MASTER_PORT='%s'\nORCH_RANKS_PER_NODE='%s'\nORCH_GPUS='%s'\n" "$master_port" "$ranks_per_node" "$gpus_per_node"
   } >"$dir/job.env"
+  # A start may get other nodes than the one before it.
+  cp "$dir/node-list" "$dir/node-list.$run"
   sed "s/\$/ slots=$ranks_per_node/" "$dir/node-list" >"$dir/files/hostfile"
 }
 
@@ -68,7 +75,9 @@ node_address() {
 
 # Each node finds its rank and the address that it uses towards the others.
 look_at_nodes() {
-  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh "$dir/files/look" </dev/null || fail "a node could not be looked at: see above"
+  # shellcheck disable=SC2016
+  see='[ -r "$0" ] || { echo "orchestrate: $SLURMD_NODENAME does not see $0: set run_dir to a directory that all nodes share" >&2; exit 1; }'
+  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh -c "$see; exec /bin/sh \"\$0\"" "$dir/files/look" </dev/null || fail "a node could not be looked at: see above"
   master_addr=$(sed -n "s/^ORCH_ADDRESS='\(.*\)'\$/\1/p" "$dir/nodes/$master")
   [ -n "$master_addr" ] || fail "$master did not find its address"
   printf "ORCH_MASTER_ADDR='%s'\n" "$master_addr" >>"$dir/job.env"
@@ -120,6 +129,7 @@ explain_signal() {
   if [ -n "$end" ] && [ $((end - $(date +%s))) -le $((stop_before + 60)) ]; then why='the time limit is near'; else why='cancelled or preempted'; fi
   say "stopping the ranks: $why"
   note "stopping $why"
+  : >"$dir/stopped.$run"
 }
 
 # The rank whose status is bad and oldest failed first; the others followed it.

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154
 # Removes what the name's jobs left in the run directory, unless one lives. What cannot be removed is listed.
-# Set before: fetched (the job and the run whose logs were fetched, as JOB:RUN): what another run wrote is kept.
+# Set before: fetched (the runs whose logs were fetched, as `JOB:RUN JOB:RUN`): what another run wrote is kept.
 if [ -d "$dir" ] && ! take_lock; then printf '@failed a submission is under way\n'; exit 0; fi
 find_job
 if [ "$asked" -ne 0 ]; then exit 0; fi
@@ -16,7 +16,7 @@ for files in "$dir"/slurm-[1-9]*; do
   case $id in *[!0-9]*) continue ;; esac
   runs=$(sed -n 's/^[0-9]* [0-9]* running \([0-9a-f-]*\)$/\1/p' "$files/status" 2>/dev/null | head -n 20)
   unfetched=''
-  for run in $runs; do [ "$id:$run" = "$fetched" ] || unfetched="$unfetched $run"; done
+  for run in $runs; do case " $fetched " in *" $id:$run "*) ;; *) unfetched="$unfetched $run" ;; esac; done
   if [ -n "$unfetched" ]; then
     printf '@left %s: not fetched: the logs of%s\n' "$files" "$unfetched"
     continue
@@ -37,7 +37,7 @@ for files in "$dir"/slurm-[1-9]*; do
       for left in "$dir/$node.in/$run" "$dir/$node.out/$run".*; do [ ! -e "$left" ] || printf '@left %s\n' "$left"; done
     done
   done <<NODES
-$(head -n 4096 "$files/node-list" 2>/dev/null)
+$(cat "$files/node-list" "$files"/node-list.* 2>/dev/null | sort -u | head -n 4096)
 NODES
   rm -rf "$files" "$dir/$name-$id.out"
   [ ! -e "$files" ] || printf '@left %s\n' "$files"

@@ -12,7 +12,7 @@ docker ps -a --filter label=orchestrate.slurm_job --filter "label=orchestrate.ow
     else
       state=$(squeue -h -t all -j "$job" -o %T 2>&1) || case $state in *'Invalid job id'*) state='' ;; *) continue ;; esac
       case $state in
-        '' | PENDING | COMPLETED | CANCELLED | FAILED | TIMEOUT | NODE_FAIL | PREEMPTED | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE) ;;
+        '' | PENDING | COMPLETED | CANCELLED | FAILED | TIMEOUT | NODE_FAIL | PREEMPTED | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | REVOKED) ;;
         *) continue ;;
       esac
     fi

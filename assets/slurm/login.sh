@@ -7,7 +7,7 @@ me=$(id -un)
 bounded() { s=$1; shift; if command -v timeout >/dev/null 2>&1; then timeout -k 2 "$s" "$@"; else "$@"; fi; }
 
 # Variables of a job, or defaults of sbatch, that this session inherited would change what is asked and submitted.
-for v in $(env | sed -n 's/^\(SLURM_[A-Za-z0-9_]*\)=.*/\1/p; s/^\(SBATCH_[A-Za-z0-9_]*\)=.*/\1/p; s/^\(SRUN_[A-Za-z0-9_]*\)=.*/\1/p; s/^\(SQUEUE_[A-Za-z0-9_]*\)=.*/\1/p'); do
+for v in $(env | sed -n 's/^\(SLURM_[A-Za-z0-9_]*\)=.*/\1/p; s/^\(SBATCH_[A-Za-z0-9_]*\)=.*/\1/p; s/^\(SRUN_[A-Za-z0-9_]*\)=.*/\1/p; s/^\(SQUEUE_[A-Za-z0-9_]*\)=.*/\1/p; s/^\(SINFO_[A-Za-z0-9_]*\)=.*/\1/p'); do
   case $v in SLURM_CONF | SLURM_CLUSTERS) ;; *) unset "$v" ;; esac
 done
 

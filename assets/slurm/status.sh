@@ -17,6 +17,10 @@ case $partition in
     fi ;;
 esac
 files=$dir/slurm-$job
+if [ -f "$dir/slurm-job" ] && [ ! -L "$dir/slurm-job" ]; then
+  { read -r id run _ <"$dir/slurm-job"; } 2>/dev/null
+  [ "${id:-}" != "$job" ] || printf '@given %s\n' "${run:-}"
+fi
 if [ -f "$files/status" ] && [ ! -L "$files/status" ]; then printf '@notes 0\n'; bounded 10 tail -n 60 "$files/status" | lines; fi
 if [ -f "$files/node-list" ] && [ ! -L "$files/node-list" ]; then
   printf '@nodes 0\n'

@@ -306,7 +306,7 @@ pub(crate) enum SlurmCommand {
     /// Write the job as a script for sbatch
     Render(SlurmRenderArgs),
     /// Submit the job through the login node
-    Submit(SlurmJobArgs),
+    Submit(SlurmSubmitArgs),
     /// Show the job's state: why it waits, where it runs, how it ended
     Status(SlurmJobArgs),
     /// Show the logs of the ranks
@@ -323,7 +323,8 @@ impl SlurmCommand {
     pub(crate) fn common_args(&self) -> &CommonArgs {
         match self {
             SlurmCommand::Render(args) => &args.common,
-            SlurmCommand::Submit(args) | SlurmCommand::Status(args) | SlurmCommand::Cancel(args) | SlurmCommand::Down(args) => &args.common,
+            SlurmCommand::Submit(args) => &args.common,
+            SlurmCommand::Status(args) | SlurmCommand::Cancel(args) | SlurmCommand::Down(args) => &args.common,
             SlurmCommand::Logs(args) => &args.common,
             SlurmCommand::Attach(args) => &args.common,
         }
@@ -334,6 +335,18 @@ impl SlurmCommand {
 pub(crate) struct SlurmJobArgs {
     #[command(flatten)]
     pub common: CommonArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SlurmSubmitArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Check the cluster, ask `sbatch --test-only`, and submit nothing
+    #[arg(long, visible_alias = "check")]
+    pub dry_run: bool,
+    /// Whether the cluster is checked before the job is submitted (`full` is as `fast`)
+    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
+    pub preflight: PreflightLevel,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -350,6 +363,9 @@ pub(crate) struct InitArgs {
     /// Import the hosts from a DeepSpeed hostfile, an Ansible inventory (INI or YAML), an ssh_config, or a list of hosts
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
+    /// Import only the hosts of this group of an Ansible inventory; may be given several times
+    #[arg(long, value_name = "NAME", requires = "from")]
+    pub group: Vec<String>,
     /// The file to write; `-` is standard output
     #[arg(short = 'o', long, value_name = "FILE", default_value = "inventory.yaml")]
     pub output: PathBuf,
@@ -374,13 +390,14 @@ pub(crate) struct ExecArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+#[command(override_usage = "orchestrate shell [OPTIONS] [INVENTORY] <HOST|RANK> [-- <CMD>...]")]
 pub(crate) struct ShellArgs {
-    /// A host, or a rank: its host, with the variables of the rank (RANK, WORLD_SIZE, …)
-    #[arg(value_name = "HOST|RANK")]
-    pub target: String,
+    /// A host, or a rank: its host, with the variables of the rank (RANK, WORLD_SIZE, …); the inventory may stand before it
+    #[arg(value_name = "HOST|RANK", num_args = 1..=2, required = true)]
+    words: Vec<String>,
     /// Inventory file (repeatable; later files override earlier ones) [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]
     #[arg(short = 'i', value_name = "FILE")]
-    pub files: Vec<PathBuf>,
+    files: Vec<PathBuf>,
     /// Override one value, for example `--set launch.nproc_per_node=4`
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -399,10 +416,16 @@ pub(crate) struct ShellArgs {
 }
 
 impl ShellArgs {
+    /// The host or rank: the last word before `--`.
+    pub(crate) fn target(&self) -> &str {
+        self.words.last().map_or("", String::as_str)
+    }
+
     /// As the options of every command that reaches hosts.
     pub(crate) fn common_args(&self) -> CommonArgs {
+        let named_first = self.words.iter().rev().skip(1).map(PathBuf::from);
         CommonArgs {
-            files: self.files.clone(),
+            files: named_first.chain(self.files.iter().cloned()).collect(),
             set: self.set.clone(),
             ssh_config: self.ssh_config.clone(),
             verbose: self.verbose,

@@ -1,21 +1,22 @@
 //! Connects workflows to the dashboard, and the dashboard to the laptop's log copies.
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::cli::args::CommonArgs;
 use crate::cli::clipboard::LocalClipboard;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, dashboard_settings};
+use crate::diagnose::Lang;
 use crate::diagnose::command_formatter::CommandFormatter;
-use crate::diagnose::{Evidence, Lang};
 use crate::event::LogFile;
 use crate::event::controls::{DashboardCapabilities, DashboardRole};
 use crate::lifecycle::operator::{DashboardHandle, DashboardView};
 use crate::report::ReportSink;
 use crate::report::past_runs::open_logs;
 use crate::text::sanitize::Sanitizer;
-use crate::tui::feed::{FeedMessage, WeakFeedSender};
+use crate::tui::feed::{FeedMessage, SnapshotRequests, WeakFeedSender};
 
 /// # Errors
 /// No suitable terminal.
@@ -36,15 +37,18 @@ pub(super) fn open_dashboard(
     crate::cli::fault_injection::spawn_fault_listener(open.sender.downgrade());
     open.sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&LocalEnv::read()?.state_dir))));
     open.sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
-    let view = Arc::new(FeedDashboard(open.sender.downgrade()));
+    let view = Arc::new(FeedDashboard { feed_sender: open.sender.downgrade(), snapshot_requests: open.sender.snapshot_requests() });
     Ok((Box::new(open.sender), DashboardHandle { view, user_actions: Some(open.actions), closed: open.ended }))
 }
 
-struct FeedDashboard(WeakFeedSender);
+struct FeedDashboard {
+    feed_sender: WeakFeedSender,
+    snapshot_requests: SnapshotRequests,
+}
 
 impl FeedDashboard {
     fn send(&self, message: FeedMessage) {
-        if !self.0.send(message) {
+        if !self.feed_sender.send(message) {
             tracing::debug!("the dashboard has ended");
         }
     }
@@ -59,12 +63,16 @@ impl DashboardView for FeedDashboard {
         self.send(FeedMessage::ShowToast(text.to_owned()));
     }
 
-    fn set_diagnosis(&self, evidence: Evidence, lang: Lang) {
-        self.send(FeedMessage::DiagnosisRules(Box::new(evidence), lang));
+    fn set_wording(&self, advice: CommandFormatter, lang: Lang) {
+        self.send(FeedMessage::Wording(advice, lang));
     }
 
     fn set_run_dir(&self, path: &Path) {
         self.send(FeedMessage::StoredLogs(Box::new(RunDirLogReader(path.to_owned()))));
+    }
+
+    fn snapshot_requested(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.snapshot_requests.next())
     }
 }
 

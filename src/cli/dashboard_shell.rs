@@ -18,12 +18,16 @@ use crate::plan::shell_command::ExecRequest;
 use crate::text::sanitize::Sanitizer;
 use crate::tui::terminal;
 
+const ON_CLUSTER: &str = "not supported yet for a job's nodes; on the login node: srun --jobid=JOB --overlap -w NODE --pty bash";
+
 #[derive(Clone)]
 struct HostShellOpener {
     engine: Engine,
     host_contexts: Vec<HostContext>,
     sanitizer: Sanitizer,
     dashboard: Option<Arc<dyn DashboardView>>,
+    /// The hosts are nodes of a job, behind a login node.
+    is_on_cluster: bool,
     /// Only one shell can have the screen.
     screen_lock: Arc<Mutex<()>>,
 }
@@ -36,6 +40,7 @@ pub(super) fn spawn_action_handler(session: &mut Session, signals: &StopControll
         while let Some(action) = actions.recv().await {
             let opener = opener.clone();
             match action {
+                UserAction::QueryNvidiaSmi(_) | UserAction::OpenShell(..) if opener.is_on_cluster => opener.show_message(ON_CLUSTER),
                 UserAction::QueryNvidiaSmi(host) => drop(tokio::spawn(async move { opener.engine.query_nvidia_smi(host).await })),
                 UserAction::OpenShell(host, rank) => drop(tokio::spawn(async move { opener.open_shell(host, rank).await })),
                 other if sender.send(other).is_err() => return,
@@ -52,6 +57,7 @@ impl HostShellOpener {
             host_contexts: session.host_contexts(&vec![None; session.inventory.hosts.len()], None),
             sanitizer: session.reporter.sanitizer().clone(),
             dashboard: session.reporter.dashboard(),
+            is_on_cluster: session.local.login.is_some(),
             screen_lock: Arc::clone(&session.screen_lock),
         }
     }

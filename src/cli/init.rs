@@ -9,12 +9,12 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_raw_unless_tty, print_stderr};
 use crate::event::Outcome;
 use crate::inventory::import::{self, ImportFormat};
-use crate::inventory::{Inventory, InventorySource};
+use crate::inventory::{ImportedHost, Inventory, InventorySource};
 
 pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     let (hosts, config) = match &args.from {
         None => (Vec::new(), None),
-        Some(file) => read_import_file(file)?,
+        Some(file) => read_import_file(file, &args.group)?,
     };
     let from = args.from.as_ref().map(|file| file.display().to_string());
     let text = import::write_inventory(&args.name, &hosts, from.as_deref(), config.as_deref());
@@ -43,12 +43,17 @@ pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::Ok)
 }
 
-fn read_import_file(file: &Path) -> Result<(Vec<import::ImportedHost>, Option<String>), CliError> {
+fn read_import_file(file: &Path, groups: &[String]) -> Result<(Vec<ImportedHost>, Option<String>), CliError> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| CliError::Usage(format!("{name}: cannot be read: {error}")))?;
     let hint = "expected a hostfile (gpu01 slots=8), an Ansible inventory, an ssh_config, or one host per line";
     let (format, hosts) = import::read_hosts(&text).map_err(|error| CliError::Usage(format!("{name}: {error}\n    help: {hint}")))?;
+    let hosts = import::select_groups(hosts, groups).map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
     print_stderr(&format!("{name}: {}, {}", import::describe_format(format), crate::report::style::count_noun(hosts.len(), "host")));
+    let choice = import::describe_groups(&hosts);
+    if groups.is_empty() && !choice.is_empty() {
+        print_stderr(&format!("    groups: {choice}; `--group NAME` imports one of them"));
+    }
     // ~/.ssh/config applies without being named.
     let is_default = file.ends_with(".ssh/config");
     let config = (format == ImportFormat::SshConfig && !is_default)

@@ -6,6 +6,7 @@ use crate::cli::value_parsers::SPEED_RANGE;
 use crate::event::controls::UserAction;
 use crate::event::{Event, EventKind, UnixMillis};
 use crate::report::replay_source::LogTextLoader;
+use crate::report::{ReportSink as _, RunFold};
 use crate::tui::feed::{FeedMessage, FeedSender, ReplayClock};
 
 /// Events are sent in batches, at most one per interval.
@@ -18,6 +19,7 @@ pub(super) struct JournalPlayer<'a> {
     now: UnixMillis,
     clock: ReplayClock,
     pub(super) feed_sender: FeedSender,
+    fold: RunFold,
     /// Playback time that is not yet a whole millisecond.
     fractional_ms: f64,
 }
@@ -33,6 +35,7 @@ impl<'a> JournalPlayer<'a> {
             now: start,
             clock: ReplayClock { paused: false, speed, start, end },
             feed_sender,
+            fold: RunFold::default(),
             fractional_ms: 0.0,
         };
         player.send_clock();
@@ -46,7 +49,17 @@ impl<'a> JournalPlayer<'a> {
     /// Sends the event with its log text, which the journal only references.
     fn send_event(&mut self, event: &Event) {
         for event in self.logs.fill_log_text(event) {
-            self.feed_sender.send(FeedMessage::Event(event));
+            self.fold.apply(&event);
+            if self.feed_sender.on_event(&event, self.fold.state()).is_err() {
+                tracing::debug!("the dashboard has ended");
+            }
+        }
+    }
+
+    /// Answers the dashboard if it waits for a snapshot.
+    pub(super) fn send_wanted_snapshot(&mut self) {
+        if self.feed_sender.wants_snapshot() {
+            self.feed_sender.on_snapshot(self.fold.snapshot());
         }
     }
 
@@ -125,7 +138,8 @@ impl<'a> JournalPlayer<'a> {
 
     fn seek(&mut self, to: UnixMillis) {
         if to < self.now {
-            self.feed_sender.send(FeedMessage::Reset);
+            self.feed_sender.reset();
+            self.fold = RunFold::default();
             self.logs.restart();
             self.next_event = 0;
         }

@@ -1,7 +1,7 @@
 //! Turns the options of `up` into a launch request and runs it in a session; `tui` and `check --smoke` launch the same way.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::cli::args::{PreflightLevel, UpArgs};
 use crate::cli::dashboard_shell::spawn_action_handler;
@@ -13,12 +13,12 @@ use crate::cli::task_listing::select_tasks;
 use crate::event::controls::DashboardCapabilities;
 use crate::inventory::{Inventory, Job, RuntimeValues};
 use crate::lifecycle::error::WorkflowError;
+use crate::lifecycle::file_sources::find_file_sources;
 use crate::lifecycle::launch::{LaunchEnd, run_launch};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchRequest};
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
-use crate::lifecycle::sync_source::SyncSource;
 use crate::preflight::{PreflightCheck, launch_checks, select_checks};
 
 /// The inventory with the hosts of `--limit` alone.
@@ -34,7 +34,8 @@ pub(super) fn limited(full_inventory: &Inventory, args: &UpArgs) -> Result<Inven
 pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
     let inventory = limited(&full_inventory, args)?;
     let (mut request, launch_error) = build_request(args, full_inventory, &inventory)?;
-    request.sync_sources = find_sync_sources(&request, &base)?;
+    let host_names: Vec<&str> = inventory.hosts.iter().map(|host| host.name.as_str()).collect();
+    request.file_sources = find_file_sources(&select_tasks(&request.tasks, &request.draft.tasks)?, &host_names, &base)?;
     let (command, policy) = match (args.confirm_first, args.tasks_only) {
         (true, _) => ("tui", InterruptPolicy::Detach),
         (false, true) => ("prepare", InterruptPolicy::Stop),
@@ -96,7 +97,7 @@ fn build_request(
         dry_run: args.dry_run,
         show_all_differences: args.diff,
         tasks: selection,
-        sync_sources: BTreeMap::new(),
+        file_sources: BTreeMap::new(),
         tasks_only: args.tasks_only,
         show_scripts: args.common.verbose > 0,
         confirm_first: args.confirm_first,
@@ -113,21 +114,6 @@ pub(super) fn require_launch(job: &Job) -> Result<(), CliError> {
     }
     let help = "add what to run: launch: { command: [train.py] }; `orchestrate prepare` runs the tasks alone";
     Err(CliError::Usage(format!("the inventory has no `launch`: there is nothing to start after its tasks\n    help: {help}")))
-}
-
-/// The directories that `sync` tasks send; read only when they are sent. A missing one is an error before any host is contacted.
-fn find_sync_sources(request: &LaunchRequest, base: &Path) -> Result<BTreeMap<u32, SyncSource>, CliError> {
-    let mut sources = BTreeMap::new();
-    let mut problems = Vec::new();
-    for task in select_tasks(&request.tasks, &request.draft.tasks)? {
-        let Some(sync) = &task.sync else { continue };
-        let dir = base.join(&sync.from);
-        if !dir.is_dir() {
-            problems.push(format!("task `{}`: {}: no such directory on this laptop", task.name, dir.display()));
-        }
-        sources.insert(task.number, SyncSource { task: task.name.clone(), dir, exclude: sync.exclude.clone() });
-    }
-    if problems.is_empty() { Ok(sources) } else { Err(CliError::Usage(problems.join("\n"))) }
 }
 
 /// The environment variables that hold the registry passwords of a job.

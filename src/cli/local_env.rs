@@ -15,7 +15,7 @@ use crate::diagnose::Lang;
 use crate::diagnose::command_formatter::CommandFormatter;
 use crate::engine::lock::LockIdentity;
 use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisRuleSource};
-use crate::inventory::{Inventory, InventoryHost, InventorySource};
+use crate::inventory::{Inventory, InventoryHost, InventorySource, nearest_word};
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::operator::Console;
 use crate::lifecycle::random::random_hex;
@@ -320,14 +320,32 @@ pub(crate) fn dashboard_settings(
 pub(crate) fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> CommandFormatter {
     let files: Vec<String> = args.inventory.iter().chain(&args.files).map(|file| file.display().to_string()).collect();
     let config = args.ssh_config.as_ref().map(|file| file.display().to_string());
-    let flags = config.iter().flat_map(|file| ["-F", file]).chain(args.set.iter().flat_map(|set| ["--set", set]));
-    let flags: Vec<String> = flags.map(str::to_owned).collect();
+    let flags: Vec<String> = config.iter().flat_map(|file| ["-F", file]).map(str::to_owned).collect();
     let base = base.display().to_string();
     let own_config = |host: &InventoryHost| {
         config.as_ref().filter(|_| host.ssh.config_file.is_none()).map_or_else(String::new, |file| format!("-F {} ", quote(file)))
     };
     let hosts = hosts.iter().map(|host| (host.name.clone(), format!("{}{}", own_config(host), host.ssh_args(&base))));
-    CommandFormatter::new(&files, &flags, hosts.collect())
+    CommandFormatter::new(&files, &flags, hosts.collect()).with_overrides(&args.set)
+}
+
+/// The next step where an inventory is missing: a file beside it with a similar name, else how to name or write one.
+fn missing_file_hint(file: &Path) -> String {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside: Vec<String> = std::fs::read_dir(directory)
+        .map(|entries| entries.take(1000).filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect())
+        .unwrap_or_default();
+    let is_yaml = |name: &&str| name.ends_with(".yaml") || name.ends_with(".yml");
+    let wanted = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match nearest_word(wanted, beside.iter().map(String::as_str).filter(is_yaml)) {
+        Some(near) => {
+            format!("\n    help: did you mean `{}`?", directory.join(near).strip_prefix(".").unwrap_or(Path::new(near)).display())
+        }
+        None => {
+            "\n    help: name the inventory (first argument, -i or $ORCHESTRATE_INVENTORY),\n          or write one: `orchestrate init`"
+                .to_owned()
+        }
+    }
 }
 
 /// Reads the inventory files of a command; also returns the directory that relative paths start from.
@@ -348,11 +366,7 @@ pub(crate) fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySo
         match std::fs::read_to_string(file) {
             Ok(text) => read.push(InventorySource { name, text }),
             Err(error) => {
-                let hint = if error.kind() == std::io::ErrorKind::NotFound {
-                    "\n    help: name the inventory as the first argument, with -i or in $ORCHESTRATE_INVENTORY, or create ./inventory.yaml; configs/ has examples"
-                } else {
-                    ""
-                };
+                let hint = if error.kind() == std::io::ErrorKind::NotFound { missing_file_hint(file) } else { String::new() };
                 return Err(CliError::Usage(format!("{name}: cannot be read: {error}{hint}")));
             }
         }
@@ -400,6 +414,13 @@ pub(super) fn read_secrets(names: &[String]) -> Result<Vec<(String, String)>, Wo
         missing.first().copied().unwrap_or_default()
     )))
 }
+/// Returns when the reader of standard output, a pipe, has gone: `logs -f | head`.
+pub(crate) async fn wait_for_closed_stdout() {
+    while !is_stdout_closed() {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+}
+
 /// Whether the reader of standard output, a pipe, has gone.
 pub(crate) fn is_stdout_closed() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,10 +1,8 @@
 //! `logs`: fetches missing log bytes from the hosts and prints this laptop's copies; without a run on the hosts, prints the copies alone.
 
-use std::time::Duration;
-
 use crate::cli::args::{LogsArgs, ProgressMode};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{hide_known_secrets, is_stdout_closed, print_stderr, write_in_thread};
+use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
 use crate::cli::local_logs::{LocalRuns, LogPrinter};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
@@ -100,11 +98,8 @@ async fn follow_logs(
 ) -> Result<Outcome, CliError> {
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
     let controls = signals.control_sender.clone();
-    // `logs -f | head`: the reader has gone.
     let until_closed = async {
-        while !is_stdout_closed() {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
+        wait_for_closed_stdout().await;
         if let Some(controls) = controls.upgrade()
             && controls.send(RunControl::Detach).await.is_err()
         {

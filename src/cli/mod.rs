@@ -45,6 +45,7 @@ pub(crate) mod slurm;
 mod slurm_down;
 mod slurm_logs;
 mod slurm_reports;
+mod slurm_submit;
 pub(crate) mod ssh_report;
 pub(crate) mod stacks;
 pub(crate) mod task_args;

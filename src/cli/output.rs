@@ -10,13 +10,12 @@ use crate::diagnose::command_formatter::CommandFormatter;
 use crate::lifecycle::reporter_task::ReporterSetup;
 use crate::report::ReportSink;
 use crate::report::json::JsonSink;
-use crate::report::line_writer::{SanitizedLineWriter, SplitLineOutput};
+use crate::report::line_writer::{LineOutput, SanitizedLineWriter, SplitLineOutput};
 use crate::report::log_lines::LogSelection;
 use crate::report::plain::PlainSink;
-use crate::report::progress_bars::ProgressBars;
+use crate::report::progress_bars::{BarTerminal, ProgressBars, stderr_size};
 use crate::report::style::TextStyle;
-use crate::report::threaded_sink::{FINISH_TIMEOUT, ThreadedSink};
-use crate::state::RunState;
+use crate::report::threaded_sink::{FINISH_TIMEOUT, QueuedLines, ThreadedSink};
 use crate::text::sanitize::Sanitizer;
 
 pub(super) struct OutputOptions {
@@ -70,28 +69,34 @@ fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, 
     let has_bars = match progress {
         // `reporter_setup` opens the dashboard.
         ProgressMode::Quiet | ProgressMode::Tui => return Vec::new(),
-        ProgressMode::Json => return spawn_threaded_sink(JsonSink::new(SanitizedLineWriter::stdout(), sanitizer)),
+        ProgressMode::Json => return spawn_threaded_sink(SanitizedLineWriter::stdout(), |lines| JsonSink::new(lines, sanitizer)),
         ProgressMode::Bars => true,
         // What `| tee` prints would run into the bars.
         ProgressMode::Auto => std::io::stderr().is_terminal() && (stdout_is_terminal || logs == LogSelection::None),
         ProgressMode::Plain => false,
     };
+    let stdout: Box<dyn LineOutput> = Box::new(SanitizedLineWriter::stdout());
     if has_bars {
-        let bars = ProgressBars::stderr(sanitizer, style, logs).with_advice(advice).with_history(history_lines);
-        return spawn_threaded_sink(if stdout_is_terminal {
-            bars
-        } else {
-            bars.with_log_output(Box::new(SanitizedLineWriter::stdout()), log_style)
+        let terminal = SplitLineOutput::new(BarTerminal::stderr(sanitizer.clone()), (!stdout_is_terminal).then_some(stdout));
+        let log_style = if stdout_is_terminal { style } else { log_style };
+        return spawn_threaded_sink(terminal, |lines| {
+            let bars = ProgressBars::new(lines, Box::new(stderr_size), sanitizer, style, logs);
+            bars.with_log_style(log_style).with_advice(advice).with_history(history_lines)
         });
     }
-    let output = SplitLineOutput::new(SanitizedLineWriter::stderr(), Some(Box::new(SanitizedLineWriter::stdout())));
-    let lines = PlainSink::new(output, sanitizer, style, logs).with_log_style(log_style);
-    spawn_threaded_sink(lines.with_advice(advice).with_history(history_lines))
+    let output = SplitLineOutput::new(SanitizedLineWriter::stderr(), Some(stdout));
+    spawn_threaded_sink(output, |lines| {
+        let plain = PlainSink::new(lines, sanitizer, style, logs);
+        plain.with_log_style(log_style).with_advice(advice).with_history(history_lines)
+    })
 }
 
-/// Runs the sink on its own thread, so that a stopped terminal blocks nothing else.
-fn spawn_threaded_sink(sink: impl ReportSink + 'static) -> Vec<Box<dyn ReportSink>> {
-    match ThreadedSink::new(sink, RunState::new(), FINISH_TIMEOUT) {
+/// Writes the sink's lines on a thread of the output's own, so that a stopped terminal blocks nothing else.
+fn spawn_threaded_sink<S: ReportSink + 'static>(
+    output: impl LineOutput + 'static,
+    build: impl FnOnce(QueuedLines) -> S,
+) -> Vec<Box<dyn ReportSink>> {
+    match ThreadedSink::new(output, FINISH_TIMEOUT, build) {
         Ok(sink) => vec![Box::new(sink)],
         Err(error) => {
             print_stderr(&format!("warning: progress is not shown: could not start a thread: {error}"));

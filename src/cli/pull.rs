@@ -18,6 +18,7 @@ use crate::transfer::entry::TreeName;
 use crate::transfer::host_stream::HostDirectory;
 use crate::transfer::progress::TransferProgress;
 use crate::transfer::pull_survey::PullSource;
+use crate::transfer::tree_source::SyncMode;
 
 pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
     check_host_path("SRC", &args.source)?;
@@ -32,7 +33,8 @@ pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
     let session = open_session("pull", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
     let progress = Arc::new(TransferProgress::new(session.inventory.hosts.len()));
-    let mode = TransferMode { dry_run: args.transfer.dry_run, names: args.transfer.diff || args.transfer.verbose > 0 };
+    let mode =
+        TransferMode { dry_run: args.transfer.dry_run, names: args.transfer.diff || args.transfer.verbose > 0, sync: SyncMode::default() };
     let bars = TransferBars::new(&session, args.transfer.progress);
     let work = bars.show_while(&progress, pull_files(&session, pull_source(&args.source), &args.destination, mode, &progress));
     let outcome = match signals.run_until_stopped(work).await {

@@ -17,6 +17,7 @@ use crate::lifecycle::transfer_files::{TransferMode, push_files};
 use crate::transfer::host_stream::HostDirectory;
 use crate::transfer::local_tree::{LocalTree, TreeFilter};
 use crate::transfer::progress::TransferProgress;
+use crate::transfer::tree_source::{SyncMode, TreeSource};
 
 pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
     let (tree, directory) = read_source(args)?;
@@ -25,7 +26,11 @@ pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
     let session = open_session("push", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
     let progress = TransferProgress::new(session.inventory.hosts.len());
-    let mode = TransferMode { dry_run: args.transfer.dry_run, names: args.transfer.diff || args.transfer.verbose > 0 };
+    let mode = TransferMode {
+        dry_run: args.transfer.dry_run,
+        names: args.transfer.diff || args.transfer.verbose > 0,
+        sync: SyncMode { mark: args.delete, delete: args.delete },
+    };
     let bars = TransferBars::new(&session, args.transfer.progress);
     let work = bars.show_while(&progress, push_files(&session, &tree, &directory, mode, &progress));
     let outcome = match signals.run_until_stopped(work).await {
@@ -34,7 +39,7 @@ pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
             print_transfers(&session, results, &args.transfer)
         }
         Ok(Err(problem)) => {
-            print_stderr(&format!("{problem}\n    help: what was complete before stays on the hosts; run the same command again"));
+            print_stderr(&format!("{}\n    help: {}", problem.what, problem.hint));
             Outcome::Failed
         }
         Err(outcome) => outcome,
@@ -43,17 +48,24 @@ pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
 }
 
 /// Reads what is sent, before any host is contacted.
-fn read_source(args: &PushArgs) -> Result<(LocalTree, HostDirectory), CliError> {
+fn read_source(args: &PushArgs) -> Result<(TreeSource, HostDirectory), CliError> {
     let (source, destination) = (args.source.as_path(), args.destination.as_str());
     check_host_path("DEST", destination)?;
     if source.is_dir() {
         let filter = TreeFilter { exclude: args.exclude.clone(), gitignore: args.gitignore };
         let tree = LocalTree::walk(source, &filter).map_err(|problems| CliError::Usage(problems.join("\n")))?;
-        return Ok((tree, HostDirectory::on_host(destination)));
+        if args.delete && (tree.entries.is_empty() || matches!(destination.trim_end_matches('/'), "" | "~")) {
+            let help = "--delete removes what SRC does not have: name a SRC that is not empty and a DEST that holds nothing else";
+            return Err(CliError::Usage(format!("--delete would remove everything in `{destination}`\n    help: {help}")));
+        }
+        return Ok((TreeSource::Local(tree), HostDirectory::on_host(destination)));
+    }
+    if args.delete {
+        return Err(CliError::Usage(format!("{}: --delete needs a directory\n    help: remove --delete", source.display())));
     }
     let (directory, name) = split_destination(source, destination);
     let tree = LocalTree::single_file(source, &name).map_err(CliError::Usage)?;
-    Ok((tree, HostDirectory::on_host(directory)))
+    Ok((TreeSource::Local(tree), HostDirectory::on_host(directory)))
 }
 
 /// A path of a host is absolute or below the ssh user's home.

@@ -39,6 +39,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     if !problems.is_empty() {
         player.feed_sender.send(FeedMessage::ShowToast(problems.clone()));
     }
+    let snapshot_requests = player.feed_sender.snapshot_requests();
     let mut last = Instant::now();
     loop {
         let action = tokio::select! {
@@ -48,13 +49,16 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
             },
             _ = signals.controls.recv() => break,
             () = signals.leave_token.cancelled() => break,
+            () = snapshot_requests.next() => None,
             () = sleep_or_wait_forever(player.next_wakeup()) => None,
         };
         player.advance(last.elapsed());
-        last = Instant::now();
         if action.is_some_and(|action| !player.handle_action(action)) {
             break;
         }
+        // A seek in a long journal takes time that is none of the run's.
+        last = Instant::now();
+        player.send_wanted_snapshot();
     }
     let mut state = RunState::new();
     player.feed_sender.finish(&state).map_err(anyhow::Error::from)?;

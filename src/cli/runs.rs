@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
         print_stdout(&format!("no runs in {}\n", state.join("runs").display()));
         return Ok(Outcome::Ok);
     }
-    let mut rows = vec![["RUN", "NAME", "HOSTS", "RANKS", "TOOK", "ENDED"].map(str::to_owned)];
+    let mut rows = vec![["RUN", "NAME", "HOSTS", "RANKS", "RAN", "OUTCOME"].map(str::to_owned)];
     for run in runs {
         let took = run.took.map_or_else(|| "-".to_owned(), style::format_duration);
         let ended = match (&run.damaged, run.run_end, &run.outcome) {

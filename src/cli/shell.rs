@@ -24,7 +24,7 @@ pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     let common = args.common_args();
     let (mut inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;
     let names: Vec<String> = inventory.hosts.iter().map(|host| host.name.clone()).collect();
-    let target = parse_target(&args.target, &names).map_err(CliError::Usage)?;
+    let target = parse_target(args.target(), &names).map_err(CliError::Usage)?;
     if let ShellTarget::Host(name) = &target {
         inventory.limit_hosts(name).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }

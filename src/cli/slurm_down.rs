@@ -5,13 +5,15 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
-use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, report_silence};
+use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, report_silence, save_end};
 use crate::event::Outcome;
+use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::session::Session;
-use crate::lifecycle::slurm_follow::{open_nodes, report_end};
+use crate::lifecycle::slurm_follow::{fetch_earlier_starts, open_nodes, report_end};
 use crate::lifecycle::slurm_job::{CancelEnd, LoginNode};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::plan::slurm::job_report::JobReport;
 
 pub(super) async fn down(args: &CommonArgs) -> Result<Outcome, CliError> {
     let loaded = load_slurm_inventory(args, LoadMode::ConnectionOnly)?;
@@ -28,6 +30,28 @@ pub(super) async fn down(args: &CommonArgs) -> Result<Outcome, CliError> {
     Ok(finish(session, login, outcome, "").await)
 }
 
+/// Fetches the logs of every start of the job; returns their runs. `Err`: nothing may be removed.
+async fn fetch_starts(session: &mut Session, login: &LoginNode, report: &JobReport) -> Result<Result<Vec<String>, Outcome>, CliError> {
+    let starts = match report.job {
+        Some(job) => login.starts(job).await,
+        None => Ok(Vec::new()),
+    };
+    let (mut runs, mut outcome) = match starts {
+        Ok(starts) => fetch_earlier_starts(session, report, starts).await?,
+        Err(error) => return Ok(Err(report_login_error(&error))),
+    };
+    if let Some(job) = open_nodes(session, report, None).await? {
+        outcome = worse_outcome(job.fetch(session).await, outcome);
+        report_end(session, report, Some(&job.run_id));
+        runs.push(job.run_id);
+    }
+    if outcome != Outcome::Ok {
+        print_stderr("the logs could not be fetched: nothing was removed");
+        return Ok(Err(Outcome::Leftovers));
+    }
+    Ok(Ok(runs))
+}
+
 async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Outcome, CliError> {
     let report = match login.cancel().await {
         Err(error) => return Ok(report_login_error(&error)),
@@ -38,17 +62,12 @@ async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Ou
             report
         }
     };
-    let mut kept = None;
-    if let Some(job) = open_nodes(session, &report).await? {
-        let fetched = job.fetch(session).await;
-        report_end(session, &report, Some(&job.run_id));
-        if fetched != Outcome::Ok {
-            print_stderr("the logs could not be fetched: nothing was removed");
-            return Ok(Outcome::Leftovers);
-        }
-        kept = report.job.map(|id| (id, job.run_id));
-    }
-    let cleaned = match login.clean(kept.as_ref().map(|(job, run)| (*job, run.as_str()))).await {
+    save_end(session, &report).await;
+    let runs = match fetch_starts(session, login, &report).await? {
+        Ok(runs) => runs,
+        Err(outcome) => return Ok(outcome),
+    };
+    let cleaned = match login.clean(report.job.map(|job| (job, runs.as_slice()))).await {
         Ok(cleaned) => cleaned,
         Err(error) => return Ok(report_login_error(&error)),
     };

@@ -3,21 +3,24 @@
 use crate::cli::args::{AttachArgs, LogsArgs, ProgressMode};
 use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{hide_known_secrets, print_stderr, write_in_thread};
+use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
 use crate::cli::local_logs::{LocalRuns, LogPrinter};
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
-use crate::cli::slurm_reports::{finish, report_login_error};
+use crate::cli::slurm_reports::{finish, report_login_error, save_end};
 use crate::event::Outcome;
 use crate::lifecycle::error::WorkflowEnd;
 use crate::lifecycle::log_copies::{read_log_tails, read_unprinted_logs};
 use crate::lifecycle::session::{MIN_HISTORY_LINES, Session};
-use crate::lifecycle::slurm_follow::{open_nodes, report_end, wait_for_start};
+use crate::lifecycle::slurm_follow::{open_nodes, report_end, report_replaced, report_requeue, wait_for_start};
 use crate::lifecycle::slurm_job::LoginNode;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::plan::slurm::job_report::JobReport;
 use crate::report::job_status::status_lines;
 use crate::report::log_lines::LogSelection;
+
+const DETACHED: &str = "detached: the job goes on";
 
 pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_slurm_inventory(&args.common, LoadMode::ConnectionOnly)?;
@@ -31,7 +34,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
     let output = OutputOptions::progress_only(ProgressMode::Plain);
     let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory.clone(), base.clone()), output)?;
-    let asked = async { if args.follow { wait_for_start(&session, &login).await } else { login.status().await } };
+    let asked = async { if args.follow { wait_for_start(&session, &login, None, None).await } else { login.status().await } };
     let report = match signals.run_until_stopped(asked).await {
         Ok(Ok(report)) => report,
         Ok(Err(error)) => {
@@ -40,7 +43,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
         }
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
     };
-    let Some(job) = open_nodes(&mut session, &report).await? else {
+    let Some(job) = open_nodes(&mut session, &report, None).await? else {
         let lines = status_lines(&inventory.name, &report).join("\n");
         print_stderr(&session.reporter.sanitizer().sanitize_multiline(&format!("no logs yet: {lines}")));
         return Ok(finish(session, login, Outcome::Ok, "").await);
@@ -67,7 +70,10 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let output = OutputOptions { progress: ProgressMode::Plain, logs: LogSelection::Filtered(filter), history_lines: None };
     let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory, base), output)?;
     session.printed_logs = ends;
-    let end = follow(&mut session, &login, &mut signals, None).await?;
+    let end = tokio::select! {
+        end = follow(&mut session, &login, &mut signals, FollowStart { history: None, known: Some(report) }) => end?,
+        () = wait_for_closed_stdout() => WorkflowEnd::new(Outcome::Detached, DETACHED),
+    };
     let outcome = if matches!(end.outcome, Outcome::Signal(_) | Outcome::Unreachable) { end.outcome } else { Outcome::Ok };
     print_stderr(&session.reporter.sanitizer().sanitize_multiline(&end.reason));
     Ok(finish(session, login, outcome, "").await)
@@ -82,45 +88,69 @@ pub(super) async fn attach(args: &AttachArgs) -> Result<Outcome, CliError> {
     spawn_action_handler(&mut session, &signals);
     session.emit_run_started("", None);
     let end = tokio::select! {
-        end = follow(&mut session, &login, &mut signals, Some(args.tail)) => end?,
+        end = follow(&mut session, &login, &mut signals, FollowStart { history: Some(args.tail), known: None }) => end?,
         () = leave.cancelled() => return Ok(signals.signal_outcome()),
     };
     login.close().await;
     Ok(session.finish(end.outcome, &end.reason, true).await.0)
 }
 
-/// Waits for the start, follows the ranks, and says how the job ended. `history`: how many lines of each log are shown first; `None`: what was
-/// not printed yet.
+/// Where following begins.
+struct FollowStart {
+    /// How many lines of each log are shown first; `None`: what was not printed yet.
+    history: Option<usize>,
+    /// The last answer of the login node, where there is one.
+    known: Option<JobReport>,
+}
+
+/// Waits for the start, follows the ranks, and says how the job ended.
 async fn follow(
     session: &mut Session,
     login: &LoginNode,
     signals: &mut StopController,
-    history: Option<usize>,
+    FollowStart { history, mut known }: FollowStart,
 ) -> Result<WorkflowEnd, CliError> {
     let left = |signals: &StopController| {
         let outcome = signals.first_signal().map_or(Outcome::Detached, Outcome::Signal);
-        WorkflowEnd::new(outcome, "detached: the job goes on")
+        WorkflowEnd::new(outcome, DETACHED)
     };
-    let report = match signals.run_until_stopped(wait_for_start(session, login)).await {
-        Ok(Ok(report)) => report,
-        Ok(Err(error)) => return Ok(WorkflowEnd::new(report_login_error(&error), error.to_string())),
-        Err(_) => return Ok(left(signals)),
-    };
-    let Some(job) = open_nodes(session, &report).await? else {
-        return Ok(match report.job {
-            Some(_) => report_end(session, &report, None),
-            None => WorkflowEnd::new(Outcome::Ok, "no job exists"),
-        });
-    };
-    if let Some(dir) = &session.run_dir {
-        let names = session.host_names();
-        session.reporter.show_stored_logs(match history {
-            Some(lines) => read_log_tails(dir, &names, lines.max(MIN_HISTORY_LINES)),
-            None => read_unprinted_logs(dir, &names, &session.printed_logs),
-        });
+    let mut earlier: Option<String> = None;
+    let mut followed = None;
+    loop {
+        let report = match signals.run_until_stopped(wait_for_start(session, login, known.take(), earlier.as_deref())).await {
+            Ok(Ok(report)) => report,
+            Ok(Err(error)) => return Ok(WorkflowEnd::new(report_login_error(&error), error.to_string())),
+            Err(_) => return Ok(left(signals)),
+        };
+        if report.is_of_another_job(followed) {
+            return Ok(report_replaced(session, followed, &report));
+        }
+        let Some(job) = open_nodes(session, &report, earlier.as_deref()).await? else {
+            save_end(session, &report).await;
+            return Ok(match report.job {
+                Some(_) => report_end(session, &report, earlier.as_deref()),
+                None => WorkflowEnd::new(Outcome::Ok, "no job exists"),
+            });
+        };
+        if let Some(dir) = &session.run_dir {
+            let names = session.host_names();
+            session.reporter.show_stored_logs(match history {
+                Some(lines) => read_log_tails(dir, &names, lines.max(MIN_HISTORY_LINES)),
+                None => read_unprinted_logs(dir, &names, &session.printed_logs),
+            });
+        }
+        let job = if history.is_some() { job.with_samples(session) } else { job };
+        match job.follow(session, login, signals).await {
+            None => return Ok(left(signals)),
+            Some(report) if report.is_of_another_job(job.job) => return Ok(report_replaced(session, job.job, &report)),
+            Some(report) if report.was_requeued_after(&job.run_id) => {
+                report_requeue(session, &report);
+                known = Some(report);
+            }
+            Some(report) => return Ok(report_end(session, &report, Some(&job.run_id))),
+        }
+        followed = job.job;
+        earlier = Some(job.run_id);
+        session.printed_logs.clear();
     }
-    Ok(match job.follow(session, login, signals).await {
-        Some(report) => report_end(session, &report, Some(&job.run_id)),
-        None => left(signals),
-    })
 }

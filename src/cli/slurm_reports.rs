@@ -3,7 +3,8 @@
 use crate::cli::local_env::print_stderr;
 use crate::event::Outcome;
 use crate::lifecycle::session::Session;
-use crate::lifecycle::slurm_job::{CancelEnd, LoginNode};
+use crate::lifecycle::slurm_job::{CancelEnd, LoginNode, record_end_without_start};
+use crate::plan::slurm::job_report::JobReport;
 use crate::remote::RemoteError;
 use crate::report::job_status::headline;
 
@@ -52,6 +53,13 @@ pub(super) fn report_login_error(error: &RemoteError) -> Outcome {
     let hint = if error.hint().is_empty() { String::new() } else { format!("\n    help: {}", error.hint()) };
     print_stderr(&format!("login node: {error}{hint}"));
     Outcome::Unreachable
+}
+
+/// Notes the end of a job that never started in this laptop's record of it.
+pub(super) async fn save_end(session: &mut Session, report: &JobReport) {
+    if let Err(error) = record_end_without_start(session, report).await {
+        print_stderr(&format!("warning: `runs` will not show the end of the job: {error}"));
+    }
 }
 
 pub(super) async fn finish(session: Session, login: LoginNode, outcome: Outcome, reason: &str) -> Outcome {

@@ -69,6 +69,24 @@ fn to_json_lines(session: &Session, found: &[(usize, RankStack)]) -> String {
     lines.collect()
 }
 
+/// What the kernel's view leaves open, and how to see more. `install` installs py-spy where the first rank runs.
+fn kernel_view_limits(reason: &str, ranks: usize, install: &str) -> Vec<String> {
+    let limit = match ranks {
+        1 => "it shows no Python: where this rank stands in its code is unknown".to_owned(),
+        _ => format!("it shows no Python: these {} may stand at different lines, one of them hung", count_noun(ranks, "rank")),
+    };
+    let next = if reason.contains("neither py-spy nor gdb") {
+        format!("next: add py-spy to the image; for this run: {install} (on each host)")
+    } else if ["permission", "not permitted", "ptrace"].iter().any(|word| reason.to_lowercase().contains(word)) {
+        "next: set container.args: [--cap-add=SYS_PTRACE] for the next launch; on a bare host, kernel.yama.ptrace_scope=0".to_owned()
+    } else if reason.contains("no timeout(1)") {
+        "next: add coreutils (timeout) and py-spy to the image".to_owned()
+    } else {
+        String::new()
+    };
+    [limit, next].into_iter().filter(|line| !line.is_empty()).collect()
+}
+
 fn format_text(session: &Session, groups: &[StackGroup]) -> String {
     let (names, style, sanitizer) = (session.host_names(), session.reporter.style(), session.reporter.sanitizer());
     let mut lines = Vec::new();
@@ -90,6 +108,8 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
             lines.push(dim(format!("command: {}", first.command_line)));
             lines.push(dim(format!("state {}; threads: {}", first.kernel_state, first.threads.join(", "))));
             lines.push(dim(format!("only kernel information: {}", first.fallback_reason)));
+            let install = session.suggest_command("shell", &format!("{} -- pip install py-spy", first.rank));
+            lines.extend(kernel_view_limits(&first.fallback_reason, ranks.len(), &install).into_iter().map(dim));
         }
         if group.source == "kernel" && group.members.iter().any(|(_, stack)| stack.handles_usr1) {
             let text = "it handles SIGUSR1; with faulthandler.register(signal.SIGUSR1), this command writes its stacks to its log:";
@@ -100,4 +120,24 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
         }
     }
     lines.into_iter().fold(String::new(), |all, line| all + &line + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks that the kernel shows alike are not said to stand at one place, and what would tell them apart is named.
+    #[test]
+    fn kernel_view_says_what_it_cannot_tell() {
+        let lines = |reason: &str, ranks| kernel_view_limits(reason, ranks, "orchestrate shell 0 -- pip install py-spy").join("\n");
+        assert_eq!(
+            lines("neither py-spy nor gdb here", 16),
+            "it shows no Python: these 16 ranks may stand at different lines, one of them hung\n\
+             next: add py-spy to the image; for this run: orchestrate shell 0 -- pip install py-spy (on each host)"
+        );
+        assert!(lines("py-spy: Error: Permission Denied: Try running again with elevated permissions", 2).contains("--cap-add=SYS_PTRACE"));
+        assert!(lines("gdb: ptrace: Operation not permitted.", 1).starts_with("it shows no Python: where this rank stands"));
+        assert!(lines("no timeout(1) here", 2).contains("coreutils"));
+        assert_eq!(lines("py-spy: exit 7", 2).lines().count(), 1, "no advice where the reason is not known");
+    }
 }

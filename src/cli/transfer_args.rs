@@ -21,6 +21,9 @@ pub(crate) struct PushArgs {
     /// Leave out .git and what .gitignore files name
     #[arg(long)]
     pub gitignore: bool,
+    /// Delete what SRC does not have, in a directory that a push with --delete or a `sync` task has made; what --exclude and --gitignore leave out stays
+    #[arg(long)]
+    pub delete: bool,
     #[command(flatten)]
     pub transfer: TransferArgs,
 }
@@ -58,7 +61,7 @@ pub(crate) struct TransferArgs {
     /// Change nothing, say what would change
     #[arg(long, visible_alias = "check")]
     pub dry_run: bool,
-    /// List the files that differ: `+` new, `~` changed, `m` another mode
+    /// List the files that differ: `+` new, `~` changed, `m` another mode, `-` deleted
     #[arg(long)]
     pub diff: bool,
     /// How to show progress; `json` prints one line per host

@@ -58,7 +58,7 @@ impl Drop for TransferBars {
 
 /// `3 new, 1 changed, 2.0 MiB (96 unchanged)`
 fn summary_text(summary: &TransferSummary, dry_run: bool) -> String {
-    let counts = [(summary.new, "new"), (summary.changed, "changed"), (summary.modes, "mode")];
+    let counts = [(summary.new, "new"), (summary.changed, "changed"), (summary.modes, "mode"), (summary.deleted, "deleted")];
     let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
     let unchanged = format!("{} unchanged", summary.unchanged);
     if counts.is_empty() {
@@ -144,7 +144,7 @@ fn skipped_text(summary: &TransferSummary) -> Option<String> {
 fn json_line(host: &str, word: &str, result: &Result<TransferSummary, TransferError>) -> serde_json::Value {
     match result {
         Ok(summary) => serde_json::json!({
-            "host": host, "result": word, "new": summary.new, "changed": summary.changed, "modes": summary.modes,
+            "host": host, "result": word, "new": summary.new, "changed": summary.changed, "modes": summary.modes, "deleted": summary.deleted,
             "unchanged": summary.unchanged, "bytes": summary.bytes, "skipped": summary.skipped,
             "names": summary.names.iter().map(|(mark, name)| format!("{mark} {name}")).collect::<Vec<_>>(),
         }),

@@ -29,6 +29,10 @@ const POSITIONAL_INVENTORY_COMMANDS: [&str; 18] = [
 ];
 /// Those that take it by `-i` only.
 const FLAG_INVENTORY_COMMANDS: [&str; 1] = ["shell"];
+/// Those that launch, or say what a launch would do: they need every value of the inventory.
+const LAUNCHING_COMMANDS: [&str; 7] = ["up", "prepare", "tui", "check", "plan", "render", "slurm submit"];
+/// Overrides of the ranks' environment: without effect on a run that was launched.
+const RANK_ENVIRONMENT_PREFIX: &str = "env.";
 /// What a command begins with.
 const PROGRAM_PREFIX: &str = "orchestrate ";
 
@@ -39,6 +43,8 @@ pub struct CommandFormatter {
     inventory_files: Vec<String>,
     /// Further words that every command needs: `-F lab.conf`.
     common_flags: String,
+    /// `KEY=VALUE` of each `--set`.
+    overrides: Vec<String>,
     /// What follows `ssh` for each host.
     ssh_args_by_host: BTreeMap<String, String>,
 }
@@ -47,7 +53,14 @@ impl CommandFormatter {
     /// Of these inventory files and flags; `hosts`: the words that reach each host by ssh.
     pub fn new(files: &[String], flags: &[String], hosts: BTreeMap<String, String>) -> CommandFormatter {
         let flags = flags.iter().map(|flag| quote(flag)).collect::<Vec<_>>().join(" ");
-        CommandFormatter { inventory_files: files.iter().map(|file| quote(file)).collect(), common_flags: flags, ssh_args_by_host: hosts }
+        let inventory_files = files.iter().map(|file| quote(file)).collect();
+        CommandFormatter { inventory_files, common_flags: flags, overrides: Vec::new(), ssh_args_by_host: hosts }
+    }
+
+    /// With the `KEY=VALUE` of each `--set`; a command gets those that matter to it.
+    #[must_use]
+    pub fn with_overrides(self, overrides: &[String]) -> CommandFormatter {
+        CommandFormatter { overrides: overrides.to_vec(), ..self }
     }
 
     /// `orchestrate logs train.yaml --rank 3`.
@@ -92,7 +105,9 @@ impl CommandFormatter {
         }
         let file = |(at, file): (usize, &String)| if at == 0 && first { file.clone() } else { format!("-i {file}") };
         let files = self.inventory_files.iter().enumerate().map(file);
-        files.chain((!self.common_flags.is_empty()).then(|| self.common_flags.clone())).collect::<Vec<_>>().join(" ")
+        let matters = |set: &&String| LAUNCHING_COMMANDS.contains(&verb) || !set.starts_with(RANK_ENVIRONMENT_PREFIX);
+        let overrides = self.overrides.iter().filter(matters).map(|set| format!("--set {}", quote(set)));
+        files.chain((!self.common_flags.is_empty()).then(|| self.common_flags.clone())).chain(overrides).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -119,8 +134,11 @@ mod tests {
         let two = command_advice(&["a.yaml", "b.yaml"], &["-F", "lab.conf"]);
         assert_eq!(two.format_command("ps", ""), "orchestrate ps a.yaml -i b.yaml -F lab.conf");
         assert_eq!(two.format_command("shell", "0"), "orchestrate shell -i a.yaml -i b.yaml -F lab.conf 0");
+        let overridden = one.with_overrides(&["env.STEPS=100".to_owned(), "ssh.user=li".to_owned()]);
+        assert_eq!(overridden.format_command("up", ""), "orchestrate up 'my runs/a.yaml' --set env.STEPS=100 --set ssh.user=li");
+        assert_eq!(overridden.format_command("down", ""), "orchestrate down 'my runs/a.yaml' --set ssh.user=li");
         let none = CommandFormatter::default();
         assert_eq!((none.complete_commands(text), none.ssh_args("lab 2")), (text.to_owned(), "'lab 2'".to_owned()));
-        assert_eq!(one.ssh_args("lab2"), "-p 2222 -i /k ops@10.0.0.2");
+        assert_eq!(overridden.ssh_args("lab2"), "-p 2222 -i /k ops@10.0.0.2");
     }
 }

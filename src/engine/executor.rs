@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::log_stream::LogOffsets;
-use crate::engine::run_step::{StepResult, judge_task, run_with_retries, send_files};
+use crate::engine::run_step::{StepResult, judge_task, record_sent_files, run_with_retries, send_task_files};
 use crate::engine::run_task::run_task;
 use crate::engine::scheduler::{FailurePolicy, next_steps};
-use crate::engine::sync_files::{SyncInputs, SyncPlace};
+use crate::engine::send_files::{FileInputs, SendPlace};
 use crate::engine::task_logs::TaskLogs;
 use crate::event::EventKind;
 use crate::model::phase::Phase;
@@ -25,7 +25,7 @@ pub(crate) struct FailedStep {
     pub host: usize,
     pub phase: Phase,
     pub issue: Issue,
-    /// Whether the host could not be reached.
+    /// Whether the host could not be reached, or the one that its files come from.
     pub unreachable: bool,
 }
 
@@ -33,8 +33,8 @@ pub(crate) struct FailedStep {
 pub(crate) struct ExecutionOptions<'a> {
     /// What this laptop has of each log.
     pub offsets: &'a LogOffsets,
-    /// What `sync` tasks send.
-    pub sync_inputs: &'a SyncInputs,
+    /// What `sync` and `copy` tasks send.
+    pub file_inputs: &'a FileInputs,
     pub failure_policy: FailurePolicy,
     /// Ends the execution before the next step starts. Steps that only read are aborted, the others finish within their deadline.
     pub cancel_token: &'a CancellationToken,
@@ -79,17 +79,17 @@ struct PlanExecution<'a> {
     registered: Vec<Vec<(String, String)>>,
     /// The logs of tasks, while tasks run.
     task_logs: Option<TaskLogs>,
-    sync_inputs: &'a SyncInputs,
-    /// For the hosts of a `sync` task that starts.
-    sync_place: Option<SyncPlace>,
-    /// Sends the files of `sync` tasks.
+    file_inputs: &'a FileInputs,
+    /// For the hosts of a `sync` or `copy` task that starts.
+    send_place: Option<SendPlace>,
+    /// Sends the files of tasks.
     senders: JoinSet<()>,
 }
 
 impl Engine {
     /// Runs every step of a plan. `facts`: one a host, what the steps observe.
     pub(crate) async fn execute(&self, plan: &Arc<Plan>, facts: &[Option<HostFacts>], options: ExecutionOptions<'_>) -> ExecutionReport {
-        let ExecutionOptions { offsets, sync_inputs, failure_policy, cancel_token } = options;
+        let ExecutionOptions { offsets, file_inputs, failure_policy, cancel_token } = options;
         let mut execution = PlanExecution {
             engine: self,
             plan,
@@ -103,8 +103,8 @@ impl Engine {
             phase: None,
             registered: vec![Vec::new(); plan.hosts.len()],
             task_logs: None,
-            sync_inputs,
-            sync_place: None,
+            file_inputs,
+            send_place: None,
             senders: JoinSet::new(),
         };
         let mut cancelled = false;
@@ -113,7 +113,7 @@ impl Engine {
                 for id in next_steps(plan, &execution.statuses, failure_policy) {
                     execution.start_step(id).await;
                 }
-                execution.sync_place = None;
+                execution.send_place = None;
             }
             let done = tokio::select! {
                 done = execution.running.join_next() => done,
@@ -148,10 +148,10 @@ impl PlanExecution<'_> {
         if let Some(status) = self.statuses.get_mut(id as usize) {
             *status = StepStatus::Running;
         }
-        if let Action::SyncFiles(sync) = &step.action
-            && self.sync_place.is_none()
+        if let Action::SendFiles(task) = &step.action
+            && self.send_place.is_none()
         {
-            self.sync_place = SyncPlace::open(self.sync_inputs, sync.number, self.plan.hosts.len(), &mut self.senders);
+            self.send_place = SendPlace::open(self.file_inputs, task.number, &self.engine.connections, &mut self.senders);
         }
         let Some(run) = self.step_work(step.clone()) else { return };
         let task = self.running.spawn(run);
@@ -165,7 +165,7 @@ impl PlanExecution<'_> {
         let (facts, hosts) = (self.facts.get(step.host).cloned().flatten(), self.plan.hosts.len());
         let cancel_token = self.cancel_token.clone();
         step.action.set_registered(self.registered.get(step.host).map(Vec::as_slice).unwrap_or_default());
-        let place = self.sync_place.clone();
+        let (place, context) = (self.send_place.clone(), self.plan.hosts.get(step.host).cloned());
         let log_end = match (step.phase, &self.task_logs) {
             (Phase::Task(number), Some(logs)) if matches!(step.action, Action::RunTask(_)) => Some(logs.wait_for_end(step.host, number)),
             _ => None,
@@ -187,7 +187,10 @@ impl PlanExecution<'_> {
                     Some(Err(error)) => StepResult::Unreachable(error),
                     None => StepResult::BrokenOff,
                 },
-                Action::SyncFiles(sync) => send_files(&link, sync, place, turn.ok()).await,
+                Action::SendFiles(task) => {
+                    let sent = send_task_files(&link, task, place, turn.ok()).await;
+                    record_sent_files(&link, context.as_ref(), task.number, sent).await
+                }
                 _ => run_with_retries(&link, &step, &offsets, hosts).await,
             };
             if let (Some(log_end), StepResult::Executed(_) | StepResult::Registered(..)) = (log_end, &result) {
@@ -228,7 +231,12 @@ impl PlanExecution<'_> {
                 self.record_action_result(step, result)
             }
             StepResult::Impossible(troubles) => self.record_failure(step, troubles, false),
-            StepResult::NotSent(error) => self.record_failure(step, vec![Issue::new(error.what, error.hint)], error.unreachable),
+            StepResult::NotSent(error) => {
+                let status = self.record_failure(step, vec![Issue::new(error.what, error.hint)], error.unreachable && !error.of_source);
+                // That the source was lost decides the outcome, but this host was reached.
+                self.report.failed_steps.iter_mut().rev().take(1).for_each(|failed| failed.unreachable = error.unreachable);
+                status
+            }
             StepResult::Unreachable(error) => self.record_failure(step, vec![Issue::new(error.to_string(), error.hint())], true),
         };
         if let Some(known) = self.statuses.get_mut(id as usize) {

@@ -13,7 +13,7 @@ use crate::engine::host_metrics_stream;
 use crate::engine::log_stream::{LogFollower, LogOffsets};
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::engine::log_stream_reporting::emit_stream_event;
-use crate::engine::postmortem::Postmortem;
+use crate::engine::postmortem::PostmortemRequests;
 use crate::event::{EventKind, RunControl, RunGoal, RunOutcome};
 use crate::plan;
 use crate::plan::action::{Action, ActionResult, Execution, launch::StopRanks};
@@ -38,6 +38,8 @@ pub(crate) struct FollowSpec {
     pub min_hosts: usize,
     /// Only look: a failed rank stops nothing.
     pub read_only: bool,
+    /// How many of the hosts tell of their GPUs, from the first one.
+    pub sampled_hosts: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +98,7 @@ struct Follower<'a> {
     stopped_for_failure: bool,
     /// Whether what looked like a failure was an order from elsewhere; `None`: the hosts were not asked.
     stopped_elsewhere: Option<bool>,
-    postmortem: Postmortem,
+    postmortem: PostmortemRequests,
 }
 
 impl Engine {
@@ -122,7 +124,8 @@ impl Engine {
             watchers.spawn(follower.run(end.clone()));
         }
         drop(up);
-        for (link, host_context) in self.connections.iter().zip(&run.hosts).filter(|_| !run.return_when_running && !run.read_only) {
+        let sampled = if run.return_when_running { 0 } else { run.sampled_hosts };
+        for (link, host_context) in self.connections.iter().zip(&run.hosts).take(sampled) {
             watchers.spawn(host_metrics_stream::stream_host_metrics(link.clone(), host_context.clone(), run.hosts.len(), end.clone()));
         }
         let mut follower = Follower {
@@ -138,7 +141,7 @@ impl Engine {
             running_deadline: None,
             stopped_for_failure: false,
             stopped_elsewhere: None,
-            postmortem: Postmortem::default(),
+            postmortem: PostmortemRequests::default(),
         };
         let finish = follower.run_until_finished(&mut reports, controls).await;
         end.cancel();
@@ -379,7 +382,9 @@ impl Follower<'_> {
         if let Some(known) = self.stopped_elsewhere {
             return known;
         }
-        if self.goal != RunGoal::Up || self.run.read_only || self.gang.first_reported_failure().is_none() {
+        // Who only looks has no use for it, but for a job that SLURM stops: its ranks have not failed by themselves.
+        let is_asked = !self.run.read_only || self.run.hosts.iter().any(|context| context.cluster_job.is_some());
+        if self.goal != RunGoal::Up || !is_asked || self.gang.first_reported_failure().is_none() {
             return false;
         }
         let mut asked = JoinSet::new();

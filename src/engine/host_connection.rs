@@ -30,6 +30,7 @@ pub(crate) struct HostConnection {
     emitter: Emitter,
     remote: Mutex<Option<Arc<dyn Remote>>>,
     is_lost: AtomicBool,
+    was_reached: AtomicBool,
     disk_warning_sent: AtomicBool,
     reported_events: std::sync::Mutex<ReportedEvents>,
     disk_reported_at: std::sync::Mutex<Option<Instant>>,
@@ -47,6 +48,7 @@ impl HostConnection {
             emitter: emit,
             remote: Mutex::new(None),
             is_lost: AtomicBool::new(false),
+            was_reached: AtomicBool::new(false),
             disk_warning_sent: AtomicBool::new(false),
             reported_events: std::sync::Mutex::default(),
             disk_reported_at: std::sync::Mutex::default(),
@@ -107,12 +109,24 @@ impl HostConnection {
         self.connector.connect(self.host_index).await
     }
 
+    /// Says once that a host is reached that is never asked for its facts.
+    pub(crate) fn report_reached(&self) {
+        if !self.was_reached.swap(true, Ordering::Relaxed) {
+            self.emit_connected();
+        }
+    }
+
     fn emit_connected(&self) {
         self.emitter.send(EventKind::HostConnected {
             host: self.event_host_index(),
             clock_offset: self.clock_offset.load(Ordering::Relaxed),
             uncertainty: self.clock_uncertainty.load(Ordering::Relaxed),
         });
+    }
+
+    /// Whether the last attempt to use it failed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
     }
 
     /// For how long it is tried again after an error that no retry mends.
@@ -264,11 +278,11 @@ impl HostConnection {
         self.clock_uncertainty.store(uncertain.ceil() as i64, Ordering::Relaxed);
     }
 
-    /// Connects and asks for the facts; compares the clocks by the way.
+    /// Connects and asks for the facts; compares the clocks by the way. `will_retry`: the caller asks again if there are none.
     ///
     /// # Errors
     /// Why there are none.
-    pub(crate) async fn connect_and_gather_facts(&self, command: &RemoteCommand) -> Result<HostFacts, RemoteError> {
+    pub(crate) async fn connect_and_gather_facts(&self, command: &RemoteCommand, will_retry: bool) -> Result<HostFacts, RemoteError> {
         let mut tries = 0;
         loop {
             let asked = match self.get_or_connect().await {
@@ -283,7 +297,7 @@ impl HostConnection {
                     tries += 1;
                 }
                 Err((_, error)) => {
-                    self.drop_connection(&error, false).await;
+                    self.drop_connection(&error, will_retry).await;
                     return Err(error);
                 }
             }

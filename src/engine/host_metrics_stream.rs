@@ -12,6 +12,7 @@ use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::host_metrics;
 use crate::plan::protocol::host_metrics::{MetricsEvent, MetricsReader};
+use crate::plan::slurm::node_metrics::node_metrics_command;
 use crate::remote::RemoteError;
 
 /// A stream that says nothing for so long is dead: the machine's values come every few seconds, whatever nvidia-smi does.
@@ -25,7 +26,10 @@ const MAX_EVENTS_PER_SECOND: usize = 100;
 
 /// Samples one of `hosts` hosts until it is stopped. A failure to sample does not fail the run: it is tried again, and the age of the values shows it.
 pub(crate) async fn stream_host_metrics(connection: Arc<HostConnection>, context: HostContext, hosts: usize, end: CancellationToken) {
-    let command = host_metrics::metrics_command(&context, hosts);
+    let command = match context.cluster_job {
+        Some(job) => node_metrics_command(&context, job, hosts),
+        None => host_metrics::metrics_command(&context, hosts),
+    };
     let (mut pause, mut unread) = (RETRY_PAUSE, None);
     loop {
         let begun = Instant::now();

@@ -249,6 +249,9 @@ async fn run_stream_once(
     let command =
         log_frames::log_stream_command(context, &offsets, request.host_count, request.purpose, request.without_logs_poll.is_none());
     let stream = connection.open_stream(&command).await.map_err(LogStreamError::Remote)?;
+    if context.cluster_job.is_some() {
+        connection.report_reached();
+    }
     let (shrunk, no_logs) = (BTreeSet::new(), request.without_logs_poll);
     LogStreamSession {
         connection,

@@ -18,7 +18,7 @@ pub(crate) mod probes;
 mod run_step;
 mod run_task;
 pub(crate) mod scheduler;
-pub(crate) mod sync_files;
+pub(crate) mod send_files;
 mod task_logs;
 
 use std::sync::Arc;
@@ -61,13 +61,22 @@ impl Engine {
     /// Connects to every host and asks for its facts; one answer a host, in their order.
     pub(crate) async fn gather_facts(&self, commands: Vec<(usize, RemoteCommand)>) -> Vec<Result<HostFacts, RemoteError>> {
         self.emitter.send(EventKind::PhaseStarted { phase: Phase::Connect });
+        self.ask_for_facts(commands, false).await
+    }
+
+    /// As [`Engine::gather_facts`], for a caller that asks again and again: a host that does not answer is reported once, as one that is waited for.
+    pub(crate) async fn poll_facts(&self, commands: Vec<(usize, RemoteCommand)>) -> Vec<Result<HostFacts, RemoteError>> {
+        self.ask_for_facts(commands, true).await
+    }
+
+    async fn ask_for_facts(&self, commands: Vec<(usize, RemoteCommand)>, will_retry: bool) -> Vec<Result<HostFacts, RemoteError>> {
         let mut tasks = JoinSet::new();
         for (index, command) in commands {
             let Some(link) = self.connections.get(index).cloned() else { continue };
             let forks = self.forks.clone();
             tasks.spawn(async move {
                 let _turn = forks.acquire_owned().await;
-                (index, link.connect_and_gather_facts(&command).await)
+                (index, link.connect_and_gather_facts(&command, will_retry).await)
             });
         }
         let mut answers: Vec<Result<HostFacts, RemoteError>> = (0..self.connections.len()).map(|_| Err(not_asked_error())).collect();

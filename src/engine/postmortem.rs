@@ -15,12 +15,12 @@ const MAX_HOSTS: usize = 16;
 
 /// Who was asked, and who has not answered yet.
 #[derive(Debug, Default)]
-pub(crate) struct Postmortem {
+pub(crate) struct PostmortemRequests {
     requested_hosts: BTreeSet<usize>,
     tasks: JoinSet<()>,
 }
 
-impl Postmortem {
+impl PostmortemRequests {
     /// Asks a host, once.
     pub(crate) fn request(&mut self, connection: &Arc<HostConnection>, context: &HostContext) {
         if self.requested_hosts.len() >= MAX_HOSTS || !self.requested_hosts.insert(connection.host_index()) {

@@ -94,7 +94,8 @@ impl Engine {
                 link.drop_connection(&error, false).await;
                 return (Err(error), ProbeOutput::default());
             }
-            let (facts, (mut output, clock)) = tokio::join!(link.connect_and_gather_facts(&facts), probe_single_host(link, &questions));
+            let (facts, (mut output, clock)) =
+                tokio::join!(link.connect_and_gather_facts(&facts, false), probe_single_host(link, &questions));
             if let Some((offset, uncertain)) = clock {
                 link.set_clock_offset(offset, uncertain);
                 output.push_text(&format!("clock {offset:.3} {uncertain:.3}\ndid clock"));

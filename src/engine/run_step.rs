@@ -8,17 +8,20 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::engine::fetched_logs::describe_fetched_logs;
 use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream::{self, LogOffsets};
-use crate::engine::sync_files::{SyncPlace, sync_files};
+use crate::engine::send_files::{SendPlace, send_files};
 use crate::model::remote_command::CommandOutput;
 use crate::plan::PlanStep;
-use crate::plan::action::sync::SyncFiles;
-use crate::plan::action::task::RunTask;
-use crate::plan::action::{Action, ActionResult, Execution, Issue};
+use crate::plan::action::send_files::SendFiles;
+use crate::plan::action::task::{RunTask, record_sent_files_command};
+use crate::plan::action::{Action, ActionResult, EXIT_LOCK_LOST, Execution, Issue};
+use crate::plan::host_context::HostContext;
 use crate::remote::RemoteError;
 use crate::transfer::error::TransferError;
 
 /// How often a step is tried on a new connection.
 const MAX_TRIES: u32 = 4;
+/// Before a wait is tried again after an error that no retry mends: a login that is refused too often is locked out.
+const FATAL_ERROR_PAUSE: Duration = Duration::from_secs(60);
 
 /// How a step ended.
 pub(super) enum StepResult {
@@ -28,7 +31,7 @@ pub(super) enum StepResult {
     Registered(ActionResult, (String, String)),
     Impossible(Vec<Issue>),
     Unreachable(RemoteError),
-    /// Files of the laptop did not arrive.
+    /// Files did not arrive.
     NotSent(TransferError),
     /// The execution was cancelled meanwhile.
     BrokenOff,
@@ -39,27 +42,49 @@ pub(super) async fn run_with_retries(connection: &Arc<HostConnection>, step: &Pl
     loop {
         let ended = run_step_once(connection, step, offsets, hosts).await;
         let StepResult::Unreachable(error) = &ended else { return ended };
-        // A task goes on meanwhile: its end is waited for as long as the network is away.
+        // A task goes on meanwhile: its end is waited for until the caller gives its host up.
         let waits = matches!(step.action, Action::WaitForTask(_));
-        if !error.is_retryable() || tries >= MAX_TRIES && !waits || matches!(error, RemoteError::Timeout { .. }) {
+        if matches!(error, RemoteError::Timeout { .. }) || !waits && (!error.is_retryable() || tries >= MAX_TRIES) {
             return ended;
         }
-        connection.emit_step_retry(step.id, error);
-        tokio::time::sleep(Duration::from_millis(500 << tries.min(MAX_TRIES))).await;
+        if !waits || tries == 1 {
+            connection.emit_step_retry(step.id, error);
+        }
+        let pause = if error.is_retryable() { Duration::from_millis(500 << tries.min(MAX_TRIES)) } else { FATAL_ERROR_PAUSE };
+        tokio::time::sleep(pause).await;
         tries += 1;
     }
 }
 
-pub(super) async fn send_files(
+/// Notes on the host that a task has sent its files, for who attaches later.
+pub(super) async fn record_sent_files(
+    connection: &HostConnection,
+    context: Option<&HostContext>,
+    number: u32,
+    sent: StepResult,
+) -> StepResult {
+    let (StepResult::Executed(ActionResult::Done { .. }), Some(context)) = (&sent, context) else { return sent };
+    match connection.exec(&record_sent_files_command(context, number)).await {
+        Ok(output) if output.is_success() => sent,
+        Ok(output) if output.exit_code == EXIT_LOCK_LOST => StepResult::Executed(ActionResult::LockLost),
+        Ok(output) => {
+            let message = format!("the files arrived, and the host could not note it: {}", output.error_line());
+            StepResult::Executed(ActionResult::failed(message, "see whether the disk of run_dir is full"))
+        }
+        Err(error) => StepResult::Unreachable(error),
+    }
+}
+
+pub(super) async fn send_task_files(
     connection: &Arc<HostConnection>,
-    sync: &SyncFiles,
-    place: Option<SyncPlace>,
+    task: &SendFiles,
+    place: Option<SendPlace>,
     turn: Option<OwnedSemaphorePermit>,
 ) -> StepResult {
     let Some(place) = place else {
         return StepResult::NotSent(TransferError::new("its files were not read on this laptop", "run the command again"));
     };
-    match sync_files(connection, sync, place, turn).await {
+    match send_files(connection, task, place, turn).await {
         Ok(result) => StepResult::Executed(result),
         Err(error) => StepResult::NotSent(error),
     }
@@ -74,7 +99,7 @@ pub(super) fn judge_task(step: &PlanStep, run: &RunTask, output: &CommandOutput)
 
 async fn run_step_once(connection: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
     match step.action.execution() {
-        // `send_files` does it, for all hosts together.
+        // `send_task_files` does it, for all hosts together.
         Execution::SendFiles { .. } | Execution::NoOp => StepResult::Satisfied(String::new()),
         Execution::Script(command) => match connection.exec(&command).await {
             Ok(output) => StepResult::Executed(step.action.judge(&output)),

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{
-    ContainerGpus, ContainerSettings, ContainerUser, DeepspeedLauncher, EntrypointMode, FingerprintText, GpuSelection, GpuVisibility,
-    Inventory, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, Mount, PullPolicy, Rendezvous, RuntimeValues, StartGate, StartOrder,
-    TaskCommand,
+    ContainerGpus, ContainerSettings, ContainerUser, DeepspeedLauncher, EntrypointMode, FileSource, FileTask, FingerprintText,
+    GpuSelection, GpuVisibility, Inventory, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, Mount, PullPolicy, Rendezvous,
+    RuntimeValues, StartGate, StartOrder, TaskCommand,
 };
 
 impl Inventory {
@@ -26,10 +26,8 @@ impl Inventory {
         for task in &job.tasks {
             let Some(TaskCommand { script, chdir, env, creates, unless }) = task.hosts.get(host).and_then(Option::as_ref) else { continue };
             let key = |key: &str| format!("prepare[{}].{key}", task.number);
-            if let Some(sync) = &task.sync {
-                lines.push(&key("sync.from"), &sync.from);
-                lines.push(&key("sync.to"), sync.to.get(host).cloned().flatten().unwrap_or_default());
-                lines.push_list(&key("sync.exclude"), &sync.exclude);
+            if let Some(files) = &task.files {
+                push_files(&mut lines, task.number, files, host);
                 continue;
             }
             lines.push(&key("run"), script);
@@ -51,14 +49,14 @@ impl Inventory {
         if let Some(block) = &own.container {
             push_container(&mut container, block);
             container.push("run_dir", &self.run_dir);
-            container.push("gpus", format_gpus(&member.gpus));
+            container.push("gpus", gpu_selection_text(&member.gpus));
             container.push("stop_grace", format_millis(job.launch.stop_grace));
         }
         let mut launch = FingerprintLines::default();
         let names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
         launch.push_list("hosts", &names);
         launch.push("rank", host);
-        launch.push("gpus", format_gpus(&member.gpus));
+        launch.push("gpus", gpu_selection_text(&member.gpus));
         launch.push("fabric_address", member.fabric_address.as_deref().unwrap_or_default());
         launch.push("nproc_per_node", own.nproc.map_or_else(String::new, |nproc| nproc.to_string()));
         push_host(&mut launch, own);
@@ -91,11 +89,30 @@ fn format_millis(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }
 
-fn format_gpus(gpus: &GpuSelection) -> String {
+fn gpu_selection_text(gpus: &GpuSelection) -> String {
     match gpus {
         GpuSelection::Any => "any".to_owned(),
         GpuSelection::Count(count) => count.to_string(),
         GpuSelection::List(list) => format!("{list:?}"),
+    }
+}
+
+fn push_files(lines: &mut FingerprintLines, number: u32, files: &FileTask, host: usize) {
+    let kind = if matches!(files.source, FileSource::Directory { .. }) { "sync" } else { "copy" };
+    let key = |key: &str| format!("prepare[{number}].{kind}.{key}");
+    lines.push(&key("from"), &files.from);
+    lines.push(&key("to"), files.target(host).unwrap_or_default());
+    if let FileSource::Directory { exclude, delete } = &files.source {
+        lines.push_list(&key("exclude"), exclude);
+        if *delete {
+            lines.push(&key("delete"), delete);
+        }
+    }
+    if let Some(mode) = files.mode {
+        lines.push(&key("mode"), format!("{mode:04o}"));
+    }
+    if files.in_container {
+        lines.push(&key("in"), "container");
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! Pure: texts come in, an inventory's text goes out.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use super::yaml_parser;
-use super::yaml_tree::{YamlKind, YamlNode};
+use super::ansible_import;
+use super::imported_host::{ImportedHost, quote_yaml};
+use super::schema::nearest_word;
 use crate::text::host_patterns;
 
 /// What a file was taken for.
@@ -23,19 +24,6 @@ pub(crate) enum ImportFormat {
     PlainList,
 }
 
-/// A host as the other file knows it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct ImportedHost {
-    name: String,
-    address: Option<String>,
-    user: Option<String>,
-    port: Option<u16>,
-    identity_file: Option<String>,
-    gpus: Option<u32>,
-    /// Docker runs through `sudo -n`.
-    becomes_root: bool,
-}
-
 /// What the text is, and its hosts in their order.
 ///
 /// # Errors
@@ -44,8 +32,8 @@ pub(crate) fn read_hosts(text: &str) -> Result<(ImportFormat, Vec<ImportedHost>)
     let form = detect_format(text);
     let hosts = match form {
         ImportFormat::Hostfile => parse_hostfile(text)?,
-        ImportFormat::AnsibleIni => parse_ansible_ini(text)?,
-        ImportFormat::AnsibleYaml => parse_ansible_yaml(text)?,
+        ImportFormat::AnsibleIni => ansible_import::parse_ini(content_lines(text))?,
+        ImportFormat::AnsibleYaml => ansible_import::parse_yaml(text)?,
         ImportFormat::SshConfig => parse_ssh_config(text),
         ImportFormat::PlainList => parse_plain_list(text)?,
     };
@@ -62,6 +50,33 @@ pub(crate) fn read_hosts(text: &str) -> Result<(ImportFormat, Vec<ImportedHost>)
         }
     }
     Ok((form, seen))
+}
+
+/// The hosts of these groups, in their order.
+///
+/// # Errors
+/// A group that the file does not have.
+pub(crate) fn select_groups(hosts: Vec<ImportedHost>, groups: &[String]) -> Result<Vec<ImportedHost>, String> {
+    let known: BTreeSet<&str> = hosts.iter().flat_map(|host| &host.groups).map(String::as_str).collect();
+    if let Some(unknown) = groups.iter().find(|group| !known.contains(group.as_str())) {
+        if known.is_empty() {
+            return Err(format!("it has no groups, so there is no group `{unknown}`: only an Ansible inventory has groups"));
+        }
+        let suggestion = nearest_word(unknown, known.iter().copied()).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+        return Err(format!(
+            "it has no group `{unknown}`{suggestion}\n    help: its groups are {}",
+            known.into_iter().collect::<Vec<_>>().join(", ")
+        ));
+    }
+    Ok(hosts.into_iter().filter(|host| groups.is_empty() || groups.iter().any(|group| host.groups.contains(group))).collect())
+}
+
+/// Ansible's groups with their numbers of hosts, those that contain every host left out: `a100 (16), web (3)`. Empty if there is no choice.
+pub(crate) fn describe_groups(hosts: &[ImportedHost]) -> String {
+    let names: BTreeSet<&String> = hosts.iter().flat_map(|host| &host.groups).collect();
+    let count = |name: &String| hosts.iter().filter(|host| host.groups.contains(name)).count();
+    let parts = names.into_iter().map(|name| (name, count(name))).filter(|(_, count)| *count < hosts.len());
+    parts.map(|(name, count)| format!("{name} ({count})")).collect::<Vec<_>>().join(", ")
 }
 
 /// The form in words.
@@ -110,111 +125,6 @@ fn parse_hostfile(text: &str) -> Result<Vec<ImportedHost>, String> {
     content_lines(text).map(read).collect()
 }
 
-/// What Ansible's variables say of a host.
-fn host_from_ansible_vars(name: &str, variables: &BTreeMap<String, String>) -> ImportedHost {
-    let of = |names: &[&str]| names.iter().find_map(|name| variables.get(*name)).cloned();
-    ImportedHost {
-        name: name.to_owned(),
-        address: of(&["ansible_host", "ansible_ssh_host"]).filter(|address| address != name),
-        user: of(&["ansible_user", "ansible_ssh_user"]),
-        port: of(&["ansible_port", "ansible_ssh_port"]).and_then(|port| port.parse().ok()),
-        identity_file: of(&["ansible_ssh_private_key_file", "ansible_private_key_file"]),
-        gpus: None,
-        becomes_root: of(&["ansible_become"]).is_some_and(|value| matches!(value.to_lowercase().as_str(), "yes" | "true" | "on" | "1")),
-    }
-}
-
-/// `gpu[01:16]` as `gpu[01-16]`, written out.
-fn expand_ansible_pattern(pattern: &str) -> Result<Vec<String>, String> {
-    let inside = |text: &str| {
-        let mut depth = 0_u32;
-        text.chars()
-            .map(|c| {
-                match c {
-                    '[' => depth += 1,
-                    ']' => depth = depth.saturating_sub(1),
-                    _ => {}
-                }
-                if c == ':' && depth > 0 { '-' } else { c }
-            })
-            .collect::<String>()
-    };
-    host_patterns::expand_pattern(&inside(pattern)).map_err(|why| format!("`{pattern}`: {why}"))
-}
-
-fn parse_ansible_ini(text: &str) -> Result<Vec<ImportedHost>, String> {
-    let mut hosts: Vec<(String, BTreeMap<String, String>, Vec<String>)> = Vec::new();
-    let mut groups: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    let (mut group, mut kind) = ("ungrouped".to_owned(), String::new());
-    for line in content_lines(text) {
-        if let Some(head) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            let (name, of) = head.split_once(':').unwrap_or((head, ""));
-            (group, kind) = (name.to_owned(), of.to_owned());
-            continue;
-        }
-        let pair = |word: &str| word.split_once('=').map(|(k, v)| (k.trim().to_owned(), v.trim().trim_matches(['"', '\'']).to_owned()));
-        match kind.as_str() {
-            "vars" => groups.entry(group.clone()).or_default().extend(pair(line)),
-            "children" => {}
-            _ => {
-                let mut words = line.split_whitespace();
-                let names = expand_ansible_pattern(words.next().unwrap_or_default())?;
-                let own: BTreeMap<String, String> = words.take_while(|word| !word.starts_with('#')).filter_map(pair).collect();
-                for name in names {
-                    match hosts.iter_mut().find(|(other, ..)| *other == name) {
-                        Some((_, variables, groups)) => {
-                            variables.extend(own.clone());
-                            groups.push(group.clone());
-                        }
-                        None => hosts.push((name, own.clone(), vec!["all".to_owned(), group.clone()])),
-                    }
-                }
-            }
-        }
-    }
-    let with_groups = |(name, own, of): (String, BTreeMap<String, String>, Vec<String>)| {
-        let mut all: BTreeMap<String, String> =
-            of.iter().filter_map(|group| groups.get(group)).flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
-        all.extend(own);
-        host_from_ansible_vars(&name, &all)
-    };
-    Ok(hosts.into_iter().map(with_groups).collect())
-}
-
-fn parse_ansible_yaml(text: &str) -> Result<Vec<ImportedHost>, String> {
-    let (node, problems) = yaml_parser::parse_document("", text);
-    let Some(node) = node else {
-        return Err(problems.first().map_or_else(|| "not YAML".to_owned(), |p| format!("line {}: {}", p.line, p.message)));
-    };
-    let mut hosts = Vec::new();
-    for group in node.entries() {
-        parse_ansible_group(&group.value, &BTreeMap::new(), &mut hosts)?;
-    }
-    Ok(hosts)
-}
-
-fn text_values(node: Option<&YamlNode>) -> BTreeMap<String, String> {
-    let text = |node: &YamlNode| match &node.kind {
-        YamlKind::Scalar { text, .. } => Some(text.clone()),
-        YamlKind::Unknown(_) | YamlKind::List(_) | YamlKind::Map(_) => None,
-    };
-    node.map(YamlNode::entries).unwrap_or_default().iter().filter_map(|entry| Some((entry.key.clone(), text(&entry.value)?))).collect()
-}
-
-fn parse_ansible_group(group: &YamlNode, above: &BTreeMap<String, String>, hosts: &mut Vec<ImportedHost>) -> Result<(), String> {
-    let mut variables = above.clone();
-    variables.extend(text_values(group.get("vars")));
-    for host in group.get("hosts").map(YamlNode::entries).unwrap_or_default() {
-        let mut own = variables.clone();
-        own.extend(text_values(Some(&host.value)));
-        hosts.extend(expand_ansible_pattern(&host.key)?.iter().map(|name| host_from_ansible_vars(name, &own)));
-    }
-    for child in group.get("children").map(YamlNode::entries).unwrap_or_default() {
-        parse_ansible_group(&child.value, &variables, hosts)?;
-    }
-    Ok(())
-}
-
 /// The aliases that mean one host; what they mean stays in the file.
 fn parse_ssh_config(text: &str) -> Vec<ImportedHost> {
     let line = |line: &'_ str| -> Vec<String> {
@@ -250,7 +160,7 @@ pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&
     }
     text.push_str(&format!("name: {name}                      # names containers, labels and run directories\n\nhosts:                           # the order is the node rank; the first is the master\n"));
     for host in hosts {
-        text.push_str(&format!("  - {}\n", format_host(host)));
+        text.push_str(&format!("  - {}\n", host.to_yaml()));
     }
     if hosts.is_empty() {
         text.push_str("  - gpu01                        # an alias of ~/.ssh/config, or user@address:port\n  - gpu02\n");
@@ -275,30 +185,6 @@ pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&
          teardown: always               # always | on-success | never\n",
     );
     text
-}
-
-fn format_host(host: &ImportedHost) -> String {
-    let ImportedHost { name, address, user, port, identity_file: identity, gpus, becomes_root } = host;
-    let mut ssh = Vec::new();
-    ssh.extend(user.as_ref().map(|user| format!("user: {}", quote_yaml(user))));
-    ssh.extend(port.map(|port| format!("port: {port}")));
-    ssh.extend(identity.as_ref().map(|identity| format!("identity: {}", quote_yaml(identity))));
-    ssh.extend(becomes_root.then(|| "become: sudo".to_owned()));
-    let mut keys = vec![format!("name: {}", quote_yaml(name))];
-    keys.extend(address.as_ref().map(|address| format!("address: {}", quote_yaml(address))));
-    keys.extend(gpus.map(|gpus| format!("gpus: {gpus}")));
-    if !ssh.is_empty() {
-        keys.push(format!("ssh: {{ {} }}", ssh.join(", ")));
-    }
-    if keys.len() == 1 { quote_yaml(name) } else { format!("{{ {} }}", keys.join(", ")) }
-}
-
-/// A scalar that means exactly this text.
-fn quote_yaml(text: &str) -> String {
-    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_./-".contains(&b))
-        && !matches!(text.to_lowercase().as_str(), "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n");
-    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
 }
 
 #[cfg(test)]
@@ -347,6 +233,25 @@ mod tests {
         assert!(read_hosts("# nothing\n").is_err());
         assert!(read_hosts("gpu01 slots=eight\n").is_err());
         assert!(read_hosts("a/b\n").is_err());
+    }
+
+    #[test]
+    fn groups_are_selected_and_counted() {
+        let hosts = read_hosts("[a100]\ng1\n[h100]\ng2\ng3\n[gpu:children]\na100\nh100\n").expect("hosts").1;
+        assert_eq!(describe_groups(&hosts), "a100 (1), h100 (2)");
+        let names = |groups: &[&str]| {
+            let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
+            select_groups(hosts.clone(), &groups).map(|hosts| hosts.into_iter().map(|host| host.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]), Ok(vec!["g1".to_owned(), "g2".to_owned(), "g3".to_owned()]));
+        assert_eq!(names(&["h100"]), Ok(vec!["g2".to_owned(), "g3".to_owned()]));
+        assert_eq!(names(&["h100", "gpu"]), names(&["gpu"]));
+        assert_eq!(
+            names(&["h10"]),
+            Err("it has no group `h10`, did you mean `h100`?\n    help: its groups are a100, all, gpu, h100".to_owned())
+        );
+        let plain = read_hosts("gpu01\n").expect("hosts").1;
+        assert!(select_groups(plain, &["gpu".to_owned()]).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Reading has two halves. [`Inventory`] is what every command needs: who the hosts are and how to reach them. [`Job`] is what a launch
 //! needs, with every template evaluated once, for the whole run, from [`RuntimeValues`] values.
 
+mod ansible_import;
 pub(crate) mod check_settings;
 pub(crate) mod constraint;
 mod container;
@@ -10,11 +11,13 @@ mod container_settings;
 pub mod diagnosis_rules;
 mod errors;
 mod eval;
+mod file_task;
 mod fingerprint;
 mod host_exposure;
 mod host_settings;
 mod hosts;
 pub(crate) mod import;
+mod imported_host;
 mod job;
 mod job_settings;
 mod launch;
@@ -33,7 +36,6 @@ mod slurm;
 mod slurm_job;
 pub(crate) mod smoke_test;
 mod ssh_args;
-mod sync_task;
 mod task_settings;
 mod template;
 mod validated;
@@ -44,6 +46,7 @@ mod yaml_tree;
 pub(crate) use container_settings::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, Mount, PullPolicy, RegistrySettings};
 pub(crate) use host_settings::{Become, ContainerEngine, RuntimeValues};
 pub use host_settings::{GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};
+pub(crate) use imported_host::ImportedHost;
 pub(crate) use job_settings::{
     CheckSettings, DeepspeedLauncher, GpuVisibility, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, OnFailure, Rendezvous,
     StartGate, StartOrder, Teardown,
@@ -54,9 +57,9 @@ pub(crate) use name_syntax::{
 pub(crate) use problem::InventoryProblem;
 pub use problem::InventorySource;
 pub(crate) use schema::nearest_word;
-pub(crate) use slurm::SlurmContainer;
+pub(crate) use slurm::{SlurmContainer, SlurmSettings, parse_time_limit};
 pub(crate) use slurm_job::SlurmJob;
-pub(crate) use task_settings::{PrepareTask, TaskCommand, TaskSelection};
+pub(crate) use task_settings::{FileSource, FileTask, PrepareTask, TaskCommand, TaskSelection};
 pub(crate) use validated::{FingerprintText, Inventory};
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::errors::{InventoryErrors, validate_variable_name};
 use super::eval::Evaluator;
+use super::file_task::{FileTaskReader, check_deletions};
 use super::launch::validate_regex;
 use super::schema;
-use super::sync_task::parse_sync;
 use super::task_settings::{PrepareTask, TaskCommand};
 use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
 use super::{Inventory, JobHost};
@@ -78,6 +78,7 @@ pub(super) fn parse_prepare(
         }
         tasks.push(task);
     }
+    check_deletions(&tasks, &inventory.run_dir, list, errors);
     tasks
 }
 
@@ -96,18 +97,19 @@ impl TaskReader<'_> {
 
     fn parse(&self, number: u32, errors: &mut InventoryErrors) -> Option<PrepareTask> {
         let name = self.parse_name(errors);
-        if let Some(block) = self.node.get("sync") {
-            if let Some(run) = self.node.get("run") {
-                errors.report(&run.location, "`run` and `sync` in one task", "write two tasks");
-            }
-            return self.parse_sync_task((number, name), block, errors);
+        let kinds: Vec<(&str, &YamlNode)> =
+            ["run", "sync", "copy"].into_iter().filter_map(|key| Some((key, self.node.get(key)?))).collect();
+        if let [(first, _), (second, other), ..] = kinds.as_slice() {
+            errors.report(&other.location, format!("`{first}` and `{second}` in one task"), "write two tasks");
         }
-        let Some(run) = self.node.get("run") else {
-            // A task of a kind that is not supported yet is reported by its key.
-            if self.node.get("copy").is_none() {
-                errors.report(&self.node.location.child("run"), "`run` is missing", "write what the task runs, a bash script, or `sync`");
+        let run = match kinds.first() {
+            Some(("run", run)) => *run,
+            Some(_) => return self.parse_file_task((number, name), errors),
+            None => {
+                let hint = "write what the task runs, a bash script, or `sync` or `copy`";
+                errors.report(&self.node.location.child("run"), "`run` is missing", hint);
+                return None;
             }
-            return None;
         };
         let in_container = self.parse_place(errors);
         let mut commands = self.parse_commands(run, errors);
@@ -133,27 +135,25 @@ impl TaskReader<'_> {
             delay: duration("delay", errors).unwrap_or_default(),
             tags: self.parse_tags(errors),
             hosts: commands,
-            sync: None,
+            files: None,
         })
     }
 
-    fn parse_sync_task(
-        &self,
-        (number, name): (u32, Option<String>),
-        block: &YamlNode,
-        errors: &mut InventoryErrors,
-    ) -> Option<PrepareTask> {
-        if !matches!(block.kind, YamlKind::Map(_)) {
-            errors.report(&block.location, "expected a mapping", "for example sync: { from: ./src, to: ~/src }");
-            return None;
-        }
+    fn parse_file_task(&self, (number, name): (u32, Option<String>), errors: &mut InventoryErrors) -> Option<PrepareTask> {
         let mut selected = self.selected_hosts(errors);
         if self.read("once").and_then(|node| errors.read_bool(&node)).unwrap_or(false)
             && let Some(first) = selected.iter().position(|takes_part| *takes_part)
         {
             selected.iter_mut().skip(first + 1).for_each(|takes_part| *takes_part = false);
         }
-        let sync = parse_sync(self.node, self.evaluator, &selected, errors);
+        let reader = FileTaskReader {
+            inventory: self.inventory,
+            evaluator: self.evaluator,
+            task: self.node,
+            selected: &selected,
+            has_container: self.hosts.iter().any(|host| host.container.is_some()),
+        };
+        let files = reader.parse(errors);
         Some(PrepareTask {
             number,
             name: name?,
@@ -166,7 +166,7 @@ impl TaskReader<'_> {
             delay: Duration::ZERO,
             tags: self.parse_tags(errors),
             hosts: selected.into_iter().map(|takes_part| takes_part.then(TaskCommand::default)).collect(),
-            sync: Some(sync?),
+            files: Some(files?),
         })
     }
 

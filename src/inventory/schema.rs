@@ -122,7 +122,7 @@ pub(super) const TASK_SCHEMA: KeySchema = KeySchema {
         ("name", Supported),
         ("run", Supported),
         ("sync", Supported),
-        ("copy", Planned),
+        ("copy", Supported),
         ("hosts", Supported),
         ("in", Supported),
         ("chdir", Supported),

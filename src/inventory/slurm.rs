@@ -230,8 +230,8 @@ fn time_problem(text: &str) -> (String, String) {
 
 /// Seconds of a time limit: `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`, `days-hours:minutes`,
 /// `days-hours:minutes:seconds`; 0 for one without a limit.
-pub(super) fn parse_time_limit(text: &str) -> Option<u64> {
-    if matches!(text, "UNLIMITED" | "INFINITE") {
+pub(crate) fn parse_time_limit(text: &str) -> Option<u64> {
+    if matches!(text, "UNLIMITED" | "INFINITE" | "infinite") {
         return Some(0);
     }
     let number = |part: &str| {

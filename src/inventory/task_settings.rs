@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A task: a script, or files of the laptop.
+/// A task: a script, or files for hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrepareTask {
     /// Counts from 1 over all tasks of the inventory: names its files on the hosts and its logs here.
@@ -25,19 +25,47 @@ pub struct PrepareTask {
     pub tags: Vec<String>,
     /// Same order as [`Inventory::hosts`](super::Inventory::hosts); `None`: the host takes no part.
     pub hosts: Vec<Option<TaskCommand>>,
-    /// It copies files, and its commands are empty.
-    pub sync: Option<SyncTask>,
+    /// It sends files, and its commands are empty.
+    pub files: Option<FileTask>,
 }
 
-/// What a `sync` task copies.
+/// What a `sync` or `copy` task sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SyncTask {
-    /// A directory of the laptop, relative to the inventory's folder.
+pub struct FileTask {
+    /// As the inventory writes it.
     pub from: String,
+    pub source: FileSource,
     /// A directory of each host, in the order of [`PrepareTask::hosts`].
     pub to: Vec<Option<String>>,
-    /// Globs as in `.gitignore`.
-    pub exclude: Vec<String>,
+    /// The name that a single file gets; `None`: its own.
+    pub rename: Option<String>,
+    /// The mode that every file gets; `None`: its own.
+    pub mode: Option<u32>,
+    /// Whether `to` is a directory in the container.
+    pub in_container: bool,
+}
+
+/// Whose files they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileSource {
+    /// A directory of the laptop, relative to the inventory's folder; what these globs match, as in `.gitignore`, is left out. With `delete`,
+    /// hosts lose what it does not have.
+    Directory { exclude: Vec<String>, delete: bool },
+    /// A file of the laptop or a pattern of files, relative to the inventory's folder.
+    LaptopFiles,
+    /// A file or a pattern of files of one of [`Inventory::hosts`](super::Inventory::hosts).
+    HostFiles { host: usize, path: String },
+}
+
+impl FileTask {
+    /// Where a host gets it, as the inventory writes it.
+    pub(crate) fn target(&self, host: usize) -> Option<String> {
+        let directory = self.to.get(host)?.as_ref()?;
+        Some(match &self.rename {
+            Some(name) => format!("{}/{name}", directory.trim_end_matches('/')),
+            None => directory.clone(),
+        })
+    }
 }
 
 /// What one host runs for a task.
@@ -116,7 +144,7 @@ mod tests {
             delay: Duration::ZERO,
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             hosts: Vec::new(),
-            sync: None,
+            files: None,
         }
     }
 

@@ -199,8 +199,9 @@ fn reference_config_lists_every_key() {
         let node = node.unwrap_or_else(|| panic!("no {}", block.path));
         for (key, status) in block.keys {
             let said = reference.text.lines().any(|line| line.trim_start().starts_with(&format!("# {key}:")));
-            // `command` and `shell` exclude each other, as `register` and `creates`, `sync` and `run`; only `processes` has GPUs to hand out.
-            let commented = *status == schema::KeySupport::Planned || matches!(*key, "shell" | "gpu_visibility" | "register" | "sync");
+            // `command` and `shell` exclude each other, as `register` and `creates`, `sync`, `copy` and `run`; only `processes` has GPUs to hand out.
+            let commented =
+                *status == schema::KeySupport::Planned || matches!(*key, "shell" | "gpu_visibility" | "register" | "sync" | "copy");
             assert_eq!(node.get(key).is_none(), commented, "{}.{key}", block.path);
             assert!(said || !commented, "{}.{key} is not even in a comment", block.path);
         }

@@ -13,7 +13,8 @@ use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::teardown::{EndPolicy, finish_run};
 use crate::plan::existing_run::{ExistingRun, classify_existing_run, ended_tasks_ok};
 use crate::plan::facts::HostFacts;
-use crate::plan::preparation::{PreparationProgress, preparation_progress};
+use crate::plan::preparation::{PreparationProgress, has_tasks_alone, is_stopped, preparation_progress};
+use crate::text::hostlist::fold_names;
 
 /// How long a teardown waits for another operator's lock.
 const LOCK_WAIT: Duration = Duration::from_secs(45);
@@ -89,7 +90,10 @@ async fn find_target(session: &mut Session, signals: &mut StopController) -> Res
             }
             ExistingRun::NoRun if outcome == Outcome::Ok => return nothing(WorkflowEnd::new(Outcome::Ok, "no run exists")),
             ExistingRun::NoRun => return nothing(WorkflowEnd::new(outcome, "no run exists on the hosts that answered")),
-            ExistingRun::Ended { .. } if ended_tasks_ok(&known).is_some() => return nothing(describe_ended_tasks(session, &known)),
+            ExistingRun::Ended { .. } | ExistingRun::Partial { .. } if is_preparation(&known) => {
+                let silent: Vec<String> = names.iter().zip(&facts).filter(|(_, f)| f.is_none()).map(|(name, _)| name.clone()).collect();
+                return nothing(describe_ended_tasks(session, &known, &silent));
+            }
             ExistingRun::Live { run_id, .. } | ExistingRun::Ended { run_id } | ExistingRun::Preparing { run_id } => run_id,
             ExistingRun::Partial { reason } => {
                 session.notice(format!("partial gang: {reason}; `orchestrate down` removes it"), true);
@@ -123,18 +127,36 @@ async fn end_following(session: &mut Session, end: TasksEnd, signals: &StopContr
         }
         (TasksEnd::Detached, Some(number)) => Ok(WorkflowEnd::new(Outcome::Signal(number), left)),
         (TasksEnd::Detached | TasksEnd::Replaced, _) => Ok(WorkflowEnd::new(Outcome::Detached, left)),
+        (TasksEnd::Stopped, _) => Ok(WorkflowEnd::new(Outcome::Stopped, "the tasks were stopped by another command")),
+        (TasksEnd::HostsLost(hosts), _) => Ok(lost_hosts_end(session, &hosts)),
         (TasksEnd::Ended { ok }, _) => Ok(tasks_end(session, ok)),
         (TasksEnd::Abandoned { remaining, launch_follows }, _) => Ok(abandoned_tasks_end(session, &remaining, launch_follows)),
     }
 }
 
-/// How a run of tasks ended that nobody drives any more.
-fn describe_ended_tasks(session: &Session, facts: &[HostFacts]) -> WorkflowEnd {
+/// Whether no rank was started after the tasks of `prepare`, none of which runs.
+fn is_preparation(facts: &[HostFacts]) -> bool {
+    let run = facts.iter().find_map(|facts| facts.current_run.clone()).unwrap_or_default();
+    ended_tasks_ok(facts).is_some() || has_tasks_alone(facts, &run)
+}
+
+/// How a run of tasks ended that no command drives any more. `silent`: hosts that did not answer.
+fn describe_ended_tasks(session: &Session, facts: &[HostFacts], silent: &[String]) -> WorkflowEnd {
     let run = facts.iter().find_map(|facts| facts.current_run.clone()).unwrap_or_default();
     match preparation_progress(facts, &run) {
+        _ if is_stopped(facts, &run) => WorkflowEnd::new(Outcome::Stopped, "the tasks were stopped by another command"),
+        _ if !silent.is_empty() => lost_hosts_end(session, silent),
         PreparationProgress::Between { remaining, launch_follows } => abandoned_tasks_end(session, &remaining, launch_follows),
         _ => tasks_end(session, ended_tasks_ok(facts) == Some(true)),
     }
+}
+
+/// Hosts do not answer, and nothing runs on the others.
+fn lost_hosts_end(session: &Session, hosts: &[String]) -> WorkflowEnd {
+    let (names, next) = (fold_names(hosts), session.suggest_command("attach", ""));
+    let whose = if hosts.len() == 1 { "its task has" } else { "their tasks have" };
+    let reason = format!("{names} could not be reached: whether {whose} ended is not known; try again with `{next}`");
+    WorkflowEnd::new(Outcome::Unreachable, reason)
 }
 
 fn tasks_end(session: &Session, ok: bool) -> WorkflowEnd {

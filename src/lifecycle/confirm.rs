@@ -60,7 +60,7 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
         }
     };
     context.session.emit_run_started("", Some(&plan));
-    let effect = describe_launch_effect(&target.existing);
+    let effect = describe_launch_effect(&target.existing, context.request.tasks_only);
     match ask(context, Some(effect), describe_plan(target, &plan), target.existing != ExistingRun::NoRun).await {
         DashboardDecision::Start => {
             if let Some(error) = context.state.launch_error.take() {
@@ -137,12 +137,15 @@ async fn tear_down(context: &mut LaunchContext<'_>) -> Result<Outcome, WorkflowE
     teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, true).await
 }
 
-pub(crate) fn describe_launch_effect(existing_run: &ExistingRun) -> String {
+/// What the command would do to what it found. `tasks_only`: it launches no ranks.
+pub(crate) fn describe_launch_effect(existing_run: &ExistingRun, tasks_only: bool) -> String {
+    let then = if tasks_only { "then the tasks run" } else { "then a new run launched" };
     match existing_run {
+        ExistingRun::NoRun if tasks_only => "no run exists: the tasks would run".to_owned(),
         ExistingRun::NoRun => "no run exists: it would be launched".to_owned(),
-        ExistingRun::Preparing { run_id } => format!("tasks of {run_id} run: they would be waited for, then a new run launched"),
-        ExistingRun::Ended { run_id } => format!("{run_id} has ended: its logs would be fetched, then a new run launched"),
-        ExistingRun::Partial { reason } => format!("a partial gang ({reason}): it would be stopped, then a new run launched"),
-        ExistingRun::Live { run_id, .. } => format!("{run_id} is live: it would be stopped, then a new run launched"),
+        ExistingRun::Preparing { run_id } => format!("tasks of {run_id} run: they would be waited for, {then}"),
+        ExistingRun::Ended { run_id } => format!("{run_id} has ended: its logs would be fetched, {then}"),
+        ExistingRun::Partial { reason } => format!("a partial gang ({reason}): it would be stopped, {then}"),
+        ExistingRun::Live { run_id, .. } => format!("{run_id} is live: it would be stopped, {then}"),
     }
 }

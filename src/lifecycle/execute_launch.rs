@@ -8,16 +8,16 @@ use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::HeldLock;
 use crate::engine::log_stream::LogOffsets;
 use crate::engine::scheduler::FailurePolicy;
-use crate::engine::sync_files::SyncInputs;
+use crate::engine::send_files::FileInputs;
 use crate::event::{EventKind, Outcome, RunControl, RunGoal};
 use crate::inventory::{Job, Teardown};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
+use crate::lifecycle::file_sources::read_file_inputs;
 use crate::lifecycle::follow::{follow_launched_run, follow_spec};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::preflight::emit_check_report;
 use crate::lifecycle::prepare_launch::{Preparation, PreparedLaunch, prepare_launch};
 use crate::lifecycle::random::random_hex;
-use crate::lifecycle::sync_source::read_sync_trees;
 use crate::lifecycle::teardown::{self, EndPolicy, TeardownOptions};
 use crate::model::phase::Phase;
 use crate::plan::Plan;
@@ -68,7 +68,7 @@ async fn prepare_and_execute(
         Preparation::Ready(prepared) => prepared,
         Preparation::Stopped(step) => return Ok(LockedLaunch::Stopped(step)),
     };
-    let sync_inputs = SyncInputs { trees: read_sync_trees(&context.request.sync_sources)?, nonce: random_hex(NONCE_DIGITS) };
+    let file_inputs = FileInputs { sources: read_file_inputs(&context.request.file_sources)?, nonce: random_hex(NONCE_DIGITS) };
     let session = &mut *context.session;
     let run_id = &context.state.identity.run_id;
     let offsets = session.open_run_dir(run_id, plan.run_record.as_ref()).await?;
@@ -88,7 +88,7 @@ async fn prepare_and_execute(
     reports.iter().for_each(|report| emit_check_report(session, report));
     let options = ExecutionOptions {
         offsets: &offsets,
-        sync_inputs: &sync_inputs,
+        file_inputs: &file_inputs,
         failure_policy: FailurePolicy::FailFast,
         cancel_token: &context.signals.stop_token,
     };

@@ -55,6 +55,7 @@ pub(crate) fn follow_spec(plan: &Plan, job: &Job, detach: bool) -> FollowSpec {
         launcher_restarts_ranks: job.is_elastic(),
         min_hosts: job.min_hosts(),
         read_only: false,
+        sampled_hosts: usize::MAX,
     }
 }
 
@@ -90,6 +91,7 @@ pub(crate) async fn follow_existing_run(
         launcher_restarts_ranks: record.tolerates_rank_loss,
         min_hosts: record.min_hosts,
         read_only: mode == FollowMode::ReadOnly,
+        sampled_hosts: if mode == FollowMode::ReadOnly { 0 } else { usize::MAX },
     };
     let may_control = mode != FollowMode::ReadOnly;
     session.reporter.set_capabilities(DashboardCapabilities {

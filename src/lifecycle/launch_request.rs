@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::event::Outcome;
 use crate::inventory::{Inventory, Job, TaskSelection};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
+use crate::lifecycle::file_sources::TaskFiles;
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
-use crate::lifecycle::sync_source::SyncSource;
 use crate::plan::build::{LaunchInputs, RunIdentity};
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::facts::HostFacts;
@@ -42,8 +42,8 @@ pub(crate) struct LaunchRequest {
     pub(crate) confirm_first: bool,
     /// Which tasks of `prepare` run.
     pub(crate) tasks: TaskSelection,
-    /// What the `sync` tasks among them send, by number.
-    pub(crate) sync_sources: BTreeMap<u32, SyncSource>,
+    /// What the `sync` and `copy` tasks among them send, by number.
+    pub(crate) file_sources: BTreeMap<u32, TaskFiles>,
     /// Run the tasks and launch nothing.
     pub(crate) tasks_only: bool,
     /// Keep the dashboard open after the run until the user leaves.

@@ -8,7 +8,7 @@ use crate::engine::emitter::Emitter;
 use crate::engine::lock::LockIdentity;
 use crate::inventory::{Inventory, InventoryHost};
 use crate::lifecycle::operator::Console;
-use crate::remote::{HostConnector, SshFleet, SshSettings};
+use crate::remote::{HostConnector, SharedHost, SshFleet, SshSettings};
 
 /// What a session has of this laptop: who runs it, how it reaches hosts, where it keeps runs.
 #[derive(Clone)]
@@ -28,11 +28,11 @@ pub(crate) struct LocalContext {
 
 impl LocalContext {
     pub(super) fn build_engine(&self, inventory: &Inventory, emitter: Emitter) -> Engine {
-        let ssh_hosts = match &self.login {
-            Some(login) => vec![login.clone(); inventory.hosts.len()],
-            None => inventory.hosts.clone(),
+        let count = inventory.hosts.len();
+        let fleet: Arc<dyn HostConnector> = match &self.login {
+            Some(login) => Arc::new(SharedHost::new(login.clone(), count, self.ssh.clone())),
+            None => Arc::new(SshFleet::new(inventory.hosts.clone(), self.ssh.clone())),
         };
-        let fleet: Arc<dyn HostConnector> = Arc::new(SshFleet::new(ssh_hosts, self.ssh.clone()));
-        Engine::new(&fleet, inventory.hosts.len(), self.forks, emitter)
+        Engine::new(&fleet, count, self.forks, emitter)
     }
 }

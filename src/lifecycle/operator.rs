@@ -1,11 +1,13 @@
 //! The terminal and the dashboard as workflows use them; `cli` implements both.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::diagnose::{Evidence, Lang};
+use crate::diagnose::Lang;
+use crate::diagnose::command_formatter::CommandFormatter;
 use crate::event::controls::{DashboardCapabilities, UserAction};
 
 pub(crate) trait Console: Send + Sync {
@@ -42,10 +44,13 @@ pub(crate) trait DashboardView: Send + Sync {
 
     fn show_message(&self, text: &str);
 
-    fn set_diagnosis(&self, evidence: Evidence, lang: Lang);
+    fn set_wording(&self, advice: CommandFormatter, lang: Lang);
 
     /// The run directory, from which the dashboard reads log text.
     fn set_run_dir(&self, path: &Path);
+
+    /// Completes when the dashboard waits for a snapshot of the run.
+    fn snapshot_requested(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 pub(crate) struct DashboardHandle {

@@ -9,6 +9,7 @@ use crate::lifecycle::clear_recorded_hosts::confirm_and_clean_recorded_hosts;
 use crate::lifecycle::confirm::{confirm_plan, describe_launch_effect};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::execute_launch::launch;
+use crate::lifecycle::file_preview::preview_files;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
 use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
@@ -44,7 +45,9 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
     {
         return wait_for_tasks(context, &target.facts, &run_id).await;
     }
-    if let (true, Some(end)) = (request.tasks_only, refuse_beside_ranks(context.session, &target.facts)) {
+    if request.tasks_only
+        && let Some(end) = refuse_beside_ranks(context.session, &target.facts)
+    {
         return Ok(LaunchStep::Done(end));
     }
     if let ExistingRun::Live { run_id, differences } = &target.existing
@@ -63,7 +66,7 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
         }
     }
     if request.dry_run {
-        return Ok(LaunchStep::Done(dry_run(context, &target).await));
+        return dry_run(context, &target).await.map(LaunchStep::Done);
     }
     if request.limit.is_none()
         && let Some(end) = confirm_and_clean_recorded_hosts(context.session, &mut context.state.cleared_hosts, &target.facts).await?
@@ -99,7 +102,10 @@ async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], ru
     let end = follow_tasks(context.session, facts, run, context.signals).await?;
     context.signals.set_policy(if context.request.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop });
     match (end, context.signals.first_signal()) {
-        (TasksEnd::Ended { .. } | TasksEnd::Abandoned { .. } | TasksEnd::Replaced, None) => Ok(LaunchStep::Reconcile),
+        // Hosts that are lost end the command when they are asked again.
+        (TasksEnd::Ended { .. } | TasksEnd::Abandoned { .. } | TasksEnd::Replaced | TasksEnd::Stopped | TasksEnd::HostsLost(_), None) => {
+            Ok(LaunchStep::Reconcile)
+        }
         (TasksEnd::Teardown, signal) => {
             let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: Teardown::Always, grace: Duration::from_secs(60) };
             finish_run(context.session, FollowOutcome::Teardown, policy, signal).await.map(LaunchStep::Done)
@@ -187,46 +193,48 @@ fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job,
     Ok((job, texts))
 }
 
-async fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> WorkflowEnd {
+async fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> Result<WorkflowEnd, WorkflowError> {
     let mut identity = context.state.identity.clone();
     identity.lock_token = None;
     let facts = &facts_after_stop(&target.facts);
     let outcome = match build::plan_launch(target.inputs(context.session, facts, &identity)) {
         Ok(plan) => {
             print_dry_run(context, target, (&plan, facts));
-            print_tasks(context, target, &plan).await;
+            print_tasks(context, target, &plan).await?;
             Outcome::Ok
         }
         Err(issues) => report_issues(context.session, &issues),
     };
-    WorkflowEnd::new(outcome, "nothing was changed")
+    Ok(WorkflowEnd::new(outcome, "nothing was changed"))
 }
 
 /// What the tasks would do, and with `--diff` what is different in them since they last ran.
-async fn print_tasks(context: &LaunchContext<'_>, target: &LaunchTarget, plan: &Plan) {
-    let (session, console) = (&*context.session, &context.session.local.console);
-    let rows = preview_tasks(session, plan, &target.facts).await;
+async fn print_tasks(context: &LaunchContext<'_>, target: &LaunchTarget, plan: &Plan) -> Result<(), WorkflowError> {
+    let (session, console, request) = (&*context.session, &context.session.local.console, context.request);
+    let files = preview_files(session, plan, &request.file_sources, request.show_all_differences).await?;
+    let rows = preview_tasks(session, plan, &target.facts, files).await;
     if rows.is_empty() {
-        return;
+        return Ok(());
     }
     console.print_stdout(&format!("\ntasks\n{rows}"));
-    if !context.request.show_all_differences {
-        return;
+    if !request.show_all_differences {
+        return Ok(());
     }
     if !target.facts.iter().any(|facts| facts.run_record().is_some_and(|record| !record.tasks_text.is_empty())) {
         console.print_stdout("\nno earlier run of the tasks is on the hosts: there is nothing to compare with\n");
-        return;
+        return Ok(());
     }
     let differences = changed_tasks(session, &target.facts, usize::MAX);
     let lines: String = differences.iter().map(|line| format!("  {line}\n")).collect();
     let text = if lines.is_empty() { "  nothing\n".to_owned() } else { lines };
-    console.print_stdout(&format!("\nchanged in the tasks since they last ran\n{text}"));
+    console.print_stdout(&format!("\nchanged in the inventory's tasks since they last ran\n{text}"));
+    Ok(())
 }
 
 fn print_dry_run(context: &LaunchContext<'_>, target: &LaunchTarget, (plan, facts): (&Plan, &[HostFacts])) {
     let session = &*context.session;
     let console = &session.local.console;
-    let mut effect = vec![describe_launch_effect(&target.existing)];
+    let mut effect = vec![describe_launch_effect(&target.existing, context.request.tasks_only)];
     if let ExistingRun::Live { differences, .. } = &target.existing {
         effect.extend(differences.iter().cloned());
     }
@@ -242,7 +250,7 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
     let session = &context.session;
     let shown = if context.request.show_all_differences { differences.len() } else { MAX_SHOWN_DIFFERENCES };
     let more = if differences.len() > shown { format!(" (and {} more: --diff)", differences.len() - shown) } else { String::new() };
-    session.notice(format!("{run} is live and differs from the inventory{more}"), true);
+    session.notice(format!("refused, nothing was changed: {run} is live and differs from the inventory{more}"), true);
     for line in differences.iter().take(shown) {
         session.notice(format!("  {line}"), true);
     }

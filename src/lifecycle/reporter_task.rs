@@ -64,6 +64,7 @@ struct ReporterTask {
     reporter: Reporter,
     events: EngineMessageReceiver,
     watchdog: Option<HangWatchdog>,
+    dashboard: Option<Arc<dyn DashboardView>>,
 }
 
 impl ReporterTask {
@@ -81,6 +82,7 @@ impl ReporterTask {
                     Some(request) => self.handle_request(request),
                     None => return,
                 },
+                () = snapshot_requested(self.dashboard.as_deref()) => self.reporter.send_wanted_snapshots(),
                 _ = tick.tick() => self.tick(),
             }
         }
@@ -125,12 +127,13 @@ impl ReporterHandle {
         let ReporterSetup { sinks, dashboard, sanitizer, style, lang, advice } = setup;
         let mut reporter = Reporter::new(sanitizer.clone(), sinks);
         let evidence = Evidence::with_built_in_rules().with_command_formatter(advice.clone());
-        reporter.set_evidence(evidence.clone());
+        reporter.set_evidence(evidence);
         let (requests, inbox) = mpsc::unbounded_channel();
-        let task = tokio::spawn(ReporterTask { reporter, events, watchdog: None }.run(inbox));
-        if let Some(dashboard) = &dashboard {
-            dashboard.view.set_diagnosis(evidence, lang);
+        let view = dashboard.as_ref().map(|dashboard| Arc::clone(&dashboard.view));
+        if let Some(view) = &view {
+            view.set_wording(advice.clone(), lang);
         }
+        let task = tokio::spawn(ReporterTask { reporter, events, watchdog: None, dashboard: view }.run(inbox));
         ReporterHandle { requests, task, sanitizer, style, lang, advice, dashboard }
     }
 
@@ -197,9 +200,6 @@ impl ReporterHandle {
     /// Adds the user's rules to the diagnosis.
     pub(crate) fn set_rules(&self, rules: RuleSet) {
         let evidence = Evidence::new(Arc::new(rules)).with_command_formatter(self.advice.clone());
-        if let Some(dashboard) = &self.dashboard {
-            dashboard.view.set_diagnosis(evidence.clone(), self.lang);
-        }
         if self.requests.send(ReporterRequest::SetEvidence(Box::new(evidence))).is_err() {
             tracing::debug!("the reporter has ended");
         }
@@ -253,6 +253,14 @@ impl ReporterHandle {
             lang: self.lang,
             advice: self.advice.clone(),
         }
+    }
+}
+
+/// Never completes without a dashboard.
+async fn snapshot_requested(dashboard: Option<&dyn DashboardView>) {
+    match dashboard {
+        Some(dashboard) => dashboard.snapshot_requested().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -81,6 +81,14 @@ impl Session {
         self.engine = self.local.build_engine(&self.inventory, emitter);
     }
 
+    /// Makes these the only hosts; the connections to others are closed.
+    pub(crate) async fn replace_hosts(&mut self, hosts: Vec<InventoryHost>) {
+        let emitter = self.engine.emitter().clone();
+        self.inventory.hosts = hosts;
+        let engine = self.local.build_engine(&self.inventory, emitter);
+        std::mem::replace(&mut self.engine, engine).close().await;
+    }
+
     /// Tells a line; `warn`: it is a warning.
     pub(crate) fn notice(&self, text: impl Into<String>, warn: bool) {
         self.engine.emitter().send_notice(None, text.into(), warn);
@@ -142,6 +150,11 @@ impl Session {
 
     pub(crate) async fn gather_facts(&self, job: Option<&Job>) -> Vec<Result<HostFacts, RemoteError>> {
         self.engine.gather_facts(self.fact_commands(job).collect()).await
+    }
+
+    /// As [`Session::gather_facts`], for a caller that asks again and again.
+    pub(crate) async fn poll_facts(&self) -> Vec<Result<HostFacts, RemoteError>> {
+        self.engine.poll_facts(self.fact_commands(None).collect()).await
     }
 
     /// Re-gathers facts; reports hosts that stopped answering.

@@ -16,33 +16,46 @@ use crate::lifecycle::stop_controller::StopController;
 use crate::model::rank::RankInfo;
 use crate::plan::Plan;
 use crate::plan::host_context::HostContext;
-use crate::plan::slurm::job_report::JobReport;
+use crate::plan::slurm::job_notes::JobNotes;
+use crate::plan::slurm::job_report::{JobReport, JobStart};
 use crate::remote::RemoteError;
 use crate::report::job_status::{end_lines, headline, job_outcome, pending_lines};
 
 /// What a job's last words may take to arrive once SLURM says that it has ended: a shared file system shows them late.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
+/// A step of the job and a process on the login node for each.
+const MAX_SAMPLED_NODES: usize = 32;
 /// How long SLURM may take to notice that the ranks of a job have ended.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A job whose ranks have started: its nodes are hosts of the session.
 pub(crate) struct StartedJob {
     pub(crate) run_id: String,
+    pub(crate) job: Option<u64>,
     spec: FollowSpec,
     offsets: LogOffsets,
 }
 
-/// Waits until the ranks of the job have been started, or it has ended before.
+/// Waits until the ranks of the job have been started, or it has ended before. `known`: the last answer, where there is one; `earlier`: a start
+/// of the job that has ended, the next one is waited for; the answer may be of a later job of the name.
 ///
 /// # Errors
 /// The login node does not answer the first question.
-pub(crate) async fn wait_for_start(session: &Session, login: &LoginNode) -> Result<JobReport, RemoteError> {
-    let mut report = login.status().await?;
+pub(crate) async fn wait_for_start(
+    session: &Session,
+    login: &LoginNode,
+    known: Option<JobReport>,
+    earlier: Option<&str>,
+) -> Result<JobReport, RemoteError> {
+    let mut report = match known {
+        Some(report) => report,
+        None => login.status().await?,
+    };
     let mut pauses = PollPauses::new();
     let mut told = String::new();
     loop {
         let waits = report.may_live();
-        if !waits || is_started(&report) {
+        if !waits || is_started(&report, earlier) {
             return Ok(report);
         }
         let text = format!("job {}: {}", report.job.unwrap_or_default(), headline(&report));
@@ -53,23 +66,36 @@ pub(crate) async fn wait_for_start(session: &Session, login: &LoginNode) -> Resu
         }
         pauses.wait().await;
         match login.status().await {
-            Ok(next) => report = next,
+            Ok(next) => {
+                if next.is_of_another_job(report.job) {
+                    // Nothing of the first one was shown yet: the later one is waited for.
+                    session.notice(replaced_text(report.job, &next), false);
+                    if earlier.is_some() {
+                        return Ok(next);
+                    }
+                }
+                report = next;
+            }
             Err(error) if error.is_retryable() => tracing::debug!(%error, "the login node is asked again"),
             Err(error) => return Err(error),
         }
     }
 }
 
-pub(crate) fn is_started(report: &JobReport) -> bool {
-    report.notes.run_id.is_some() && !report.nodes.is_empty()
+fn is_started(report: &JobReport, earlier: Option<&str>) -> bool {
+    report.notes.run_id.as_deref().is_some_and(|run| Some(run) != earlier) && !report.nodes.is_empty()
 }
 
-/// Makes the job's nodes the hosts of the session. `None`: its ranks were never started.
+/// Makes the job's nodes the hosts of the session. `None`: its ranks were not started, or not again after `earlier`.
 ///
 /// # Errors
 /// This laptop's run directory.
-pub(crate) async fn open_nodes(session: &mut Session, report: &JobReport) -> Result<Option<StartedJob>, WorkflowError> {
-    let Some(run_id) = report.notes.run_id.clone().filter(|_| is_started(report)) else { return Ok(None) };
+pub(crate) async fn open_nodes(
+    session: &mut Session,
+    report: &JobReport,
+    earlier: Option<&str>,
+) -> Result<Option<StartedJob>, WorkflowError> {
+    let Some(run_id) = report.notes.run_id.clone().filter(|_| is_started(report, earlier)) else { return Ok(None) };
     let Some(login) = session.local.login.clone() else { return Ok(None) };
     let hosts: Vec<InventoryHost> = report.nodes.iter().map(|name| InventoryHost { name: name.clone(), ..login.clone() }).collect();
     let per_node = report.ranks_per_node;
@@ -79,11 +105,12 @@ pub(crate) async fn open_nodes(session: &mut Session, report: &JobReport) -> Res
     let context = |host: &InventoryHost| HostContext {
         run_id: run_id.clone(),
         world_size,
-        on_cluster: true,
+        cluster_job: report.job,
         ..HostContext::new(&name, &host.name, &report.root)
     };
     let contexts: Vec<HostContext> = hosts.iter().map(context).collect();
-    session.add_hosts(hosts);
+    session.replace_hosts(hosts).await;
+    session.attempt = report.notes.start.saturating_add(1);
     let mut plan = Plan::empty(contexts.clone());
     plan.ranks = (0..world_size.min(1 << 16)).map(|rank| RankInfo { rank, host: rank / per_node, local_rank: rank % per_node }).collect();
     let offsets = session.open_run_dir(&run_id, None).await?;
@@ -97,11 +124,45 @@ pub(crate) async fn open_nodes(session: &mut Session, report: &JobReport) -> Res
         launcher_restarts_ranks: false,
         min_hosts: 0,
         read_only: true,
+        sampled_hosts: 0,
     };
-    Ok(Some(StartedJob { run_id, spec, offsets }))
+    Ok(Some(StartedJob { run_id, job: report.job, spec, offsets }))
+}
+
+/// Fetches the logs of the starts before the last one; returns their runs, and how it went.
+///
+/// # Errors
+/// This laptop's run directory.
+pub(crate) async fn fetch_earlier_starts(
+    session: &Session,
+    report: &JobReport,
+    starts: Vec<JobStart>,
+) -> Result<(Vec<String>, Outcome), WorkflowError> {
+    let (mut runs, mut outcome) = (Vec::new(), Outcome::Ok);
+    for start in starts.into_iter().filter(|start| report.notes.run_id.as_ref() != Some(&start.run_id)) {
+        let mut own = session.open_silent("slurm down", session.inventory.clone());
+        let notes = JobNotes { run_id: Some(start.run_id.clone()), ..JobNotes::default() };
+        let of_start = JobReport { nodes: start.nodes, notes, ..report.clone() };
+        if let Some(job) = open_nodes(&mut own, &of_start, None).await? {
+            let fetched = job.fetch(&own).await;
+            own.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at: 0 });
+            if fetched == Outcome::Ok { runs.push(start.run_id) } else { outcome = fetched }
+        }
+        own.finish(Outcome::Ok, "", false).await;
+    }
+    Ok((runs, outcome))
 }
 
 impl StartedJob {
+    /// GPUs and machines of the nodes are sampled while it is followed.
+    pub(crate) fn with_samples(mut self, session: &Session) -> StartedJob {
+        self.spec.sampled_hosts = MAX_SAMPLED_NODES;
+        if self.spec.hosts.len() > MAX_SAMPLED_NODES {
+            session.notice(format!("GPUs are shown for the first {MAX_SAMPLED_NODES} nodes: each needs a step of its own"), false);
+        }
+        self
+    }
+
     /// Fetches what this laptop lacks of the logs.
     pub(crate) async fn fetch(&self, session: &Session) -> Outcome {
         let contexts = self.spec.hosts.iter().cloned().map(Some).collect();
@@ -132,12 +193,12 @@ impl StartedJob {
                 self.fetch(session).await;
                 Some(report)
             }
-            (FollowOutcome::Ended { .. }, None) => self.wait_for_end(login, Some(END_TIMEOUT)).await,
+            (FollowOutcome::Ended { .. } | FollowOutcome::StoppedElsewhere, None) => self.wait_for_end(login, Some(END_TIMEOUT)).await,
             (_, None) => None,
         }
     }
 
-    /// Asks until the job has ended, or another start of it has begun. The last answer after `within`, where there is one.
+    /// Asks until the job has ended, another start of it has begun, or a later job of the name is there. The last answer after `within`, where there is one.
     async fn wait_for_end(&self, login: &LoginNode, within: Option<Duration>) -> Option<JobReport> {
         let begun = tokio::time::Instant::now();
         let mut pauses = PollPauses::new();
@@ -149,9 +210,9 @@ impl StartedJob {
             }
             match login.status().await {
                 Ok(report) => {
-                    let other = report.notes.run_id.as_ref().is_some_and(|run| *run != self.run_id);
                     let forgotten = report.state.is_none() && report.queue_error.is_none();
-                    if report.has_ended() || other || forgotten {
+                    let is_over = report.has_ended() || report.is_of_another_job(self.job);
+                    if is_over || report.was_requeued_after(&self.run_id) || forgotten {
                         return Some(report);
                     }
                     last = Some(report);
@@ -165,6 +226,25 @@ impl StartedJob {
     }
 }
 
+/// Tells that SLURM starts the job again: this start of it has ended.
+pub(crate) fn report_requeue(session: &Session, report: &JobReport) {
+    let ended_at = crate::engine::emitter::now_unix_millis();
+    session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at });
+    let job = report.job.unwrap_or_default();
+    session.notice(format!("job {job} was requeued: its next start is followed"), false);
+}
+
+fn replaced_text(job: Option<u64>, next: &JobReport) -> String {
+    format!("job {} is over; job {} of this name came after it", job.unwrap_or_default(), next.job.unwrap_or_default())
+}
+
+/// Tells that a later job of the name was found where the followed one was asked for: how that ended is not known here.
+pub(crate) fn report_replaced(session: &Session, job: Option<u64>, next: &JobReport) -> WorkflowEnd {
+    let ended_at = crate::engine::emitter::now_unix_millis();
+    session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at });
+    WorkflowEnd::new(Outcome::Failed, replaced_text(job, next))
+}
+
 /// Tells how the job ended, or that it goes on.
 pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str>) -> WorkflowEnd {
     let job = report.job.unwrap_or_default();
@@ -173,7 +253,14 @@ pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str
         let ended_at = if end == RunOutcome::Running { 0 } else { crate::engine::emitter::now_unix_millis() };
         session.engine.emitter().send(EventKind::RunEndReported { end, ended_at });
     }
-    let mut lines = if end == RunOutcome::Running { Vec::new() } else { end_lines(report) };
-    lines.insert(0, format!("job {job}: {}", headline(report)));
-    WorkflowEnd::new(outcome, lines.join("; ").replace("\n    help: ", "; help: "))
+    // The advice is for a line of its own: the recap cuts long reasons.
+    if let Some((state, _)) = &report.state
+        && let Some((cause, advice)) = state.cause()
+    {
+        session.notice(format!("job {job}: {cause}; help: {advice}"), true);
+    }
+    let lines = if end == RunOutcome::Running { Vec::new() } else { end_lines(report) };
+    let lines = lines.iter().map(|line| line.split("\n    help: ").next().unwrap_or_default().to_owned());
+    let lines: Vec<String> = std::iter::once(format!("job {job}: {}", headline(report))).chain(lines).collect();
+    WorkflowEnd::new(outcome, lines.join("; "))
 }

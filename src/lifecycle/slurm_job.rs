@@ -8,10 +8,12 @@ use crate::event::{EventKind, RunOutcome};
 use crate::inventory::InventoryHost;
 use crate::lifecycle::session::Session;
 use crate::model::remote_command::RemoteCommand;
-use crate::plan::slurm::job_report::{JobReport, OrderFailure};
+use crate::plan::slurm::cluster_report::ClusterReport;
+use crate::plan::slurm::job_report::{JobReport, JobStart, OrderFailure};
 use crate::plan::slurm::login_scripts::{JobPlace, Submission};
 use crate::remote::RemoteError;
-use crate::report::past_runs::RunDir;
+use crate::report::job_status::job_outcome;
+use crate::report::past_runs::{RunDir, list_runs};
 
 /// How long a cancelled job is waited for: the cluster's KillWait, and what its epilogue takes.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -76,11 +78,17 @@ impl LoginNode {
     /// # Errors
     /// The connection, or an answer that is not whole.
     async fn ask(&self, command: &RemoteCommand) -> Result<JobReport, RemoteError> {
+        Ok(self.ask_for_text(command).await?.1)
+    }
+
+    /// As [`LoginNode::ask`], with the answer's text.
+    async fn ask_for_text(&self, command: &RemoteCommand) -> Result<(String, JobReport), RemoteError> {
         let Some(connection) = self.session.engine.connections().first() else {
             return Err(RemoteError::InvalidConfig { what: "no login node".to_owned(), hint: "set slurm.login".to_owned() });
         };
         let output = connection.exec(command).await?;
-        let mut report = JobReport::parse(&output.stdout_text());
+        let text = output.stdout_text();
+        let mut report = JobReport::parse(&text);
         if self.session.inventory.slurm.as_ref().is_some_and(|slurm| slurm.requeue) {
             report = report.doubt_end_of_one_start();
         }
@@ -92,7 +100,26 @@ impl LoginNode {
             let hint = "set slurm.login to a node where sbatch works after a login".to_owned();
             return Err(RemoteError::InvalidConfig { what, hint });
         }
-        Ok(report)
+        Ok((text, report))
+    }
+
+    /// What the cluster has for a job. With its script also whether one lives, and what `sbatch --test-only` says.
+    ///
+    /// # Errors
+    /// As [`LoginNode::ask`].
+    pub(crate) async fn preflight(&self, script: Option<&str>) -> Result<(ClusterReport, JobReport), RemoteError> {
+        let slurm = self.session.inventory.slurm.as_ref();
+        let (partition, image) = (slurm.and_then(|slurm| slurm.partition.as_deref()), slurm.and_then(|slurm| slurm.image.as_deref()));
+        let (text, report) = self.ask_for_text(&self.place.preflight_command(partition, image, script)).await?;
+        Ok((ClusterReport::parse(&text), report))
+    }
+
+    /// Every start of a job: its run and its nodes.
+    ///
+    /// # Errors
+    /// As [`LoginNode::ask`].
+    pub(crate) async fn starts(&self, job: u64) -> Result<Vec<JobStart>, RemoteError> {
+        Ok(self.ask(&self.place.starts_command(job)).await?.starts)
     }
 
     /// # Errors
@@ -146,7 +173,7 @@ impl LoginNode {
     ///
     /// # Errors
     /// As [`LoginNode::ask`].
-    pub(crate) async fn clean(&self, fetched: Option<(u64, &str)>) -> Result<JobReport, RemoteError> {
+    pub(crate) async fn clean(&self, fetched: Option<(u64, &[String])>) -> Result<JobReport, RemoteError> {
         self.ask(&self.place.clean_command(fetched)).await
     }
 
@@ -167,5 +194,27 @@ pub(crate) async fn record_submission(session: &mut Session, run: &str, job: u64
     session.emit_run_started(run, None);
     session.notice(format!("job {job} submitted"), false);
     session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Running, ended_at: 0 });
+    Ok(())
+}
+
+/// Writes the end of a job that never started a rank into this laptop's record of its submission, where there is one.
+///
+/// # Errors
+/// The record cannot be read or written.
+pub(crate) async fn record_end_without_start(session: &mut Session, report: &JobReport) -> Result<(), String> {
+    let (_, end) = job_outcome(report);
+    let Some(run) = report.given_run.clone().filter(|_| end != RunOutcome::Running && report.notes.run_id.is_none()) else { return Ok(()) };
+    let state_dir = session.local.state_dir.clone();
+    let unreadable = |error: std::io::Error| format!("{}: {error}", state_dir.display());
+    let runs = list_runs(&state_dir).map_err(unreadable)?;
+    if !runs.iter().any(|known| known.run == run && known.run_end == Some(RunOutcome::Running)) {
+        return Ok(());
+    }
+    let dir = RunDir::open(&state_dir, &run).map_err(unreadable)?;
+    session.run_dir = Some(dir.clone());
+    session.reporter.open_run_dir(dir, Vec::new()).await?;
+    session.emit_run_started(&run, None);
+    let ended_at = crate::engine::emitter::now_unix_millis();
+    session.engine.emitter().send(EventKind::RunEndReported { end, ended_at });
     Ok(())
 }

@@ -5,10 +5,10 @@ use crate::model::remote_command::CommandOutput;
 use crate::plan::Plan;
 use crate::plan::facts::HostFacts;
 use crate::plan::protocol::run_record::diff_config_texts;
-use crate::plan::task_preview::TaskPreview;
+use crate::plan::task_preview::{PreviewRow, TaskPreview, format_rows};
 
-/// The tasks of a plan with their forecasts, one line each; empty where there are no tasks.
-pub(crate) async fn preview_tasks(session: &Session, plan: &Plan, facts: &[HostFacts]) -> String {
+/// The tasks of a plan with their forecasts, one line each; empty where there are no tasks. `rows`: those of tasks that send files.
+pub(crate) async fn preview_tasks(session: &Session, plan: &Plan, facts: &[HostFacts], mut rows: Vec<PreviewRow>) -> String {
     let preview = TaskPreview::new(plan, facts);
     let mut answers: Vec<Option<CommandOutput>> = vec![None; plan.hosts.len()];
     let collect = |host: usize, answer: Result<CommandOutput, _>| {
@@ -18,7 +18,8 @@ pub(crate) async fn preview_tasks(session: &Session, plan: &Plan, facts: &[HostF
     };
     session.engine.fan_out(preview.commands(), collect).await;
     let forecasts: Vec<_> = answers.iter().enumerate().map(|(host, answer)| preview.forecasts(host, answer.as_ref())).collect();
-    preview.format(&forecasts)
+    rows.extend(preview.rows(&forecasts));
+    format_rows(rows)
 }
 
 /// What is different in the tasks since the run on the hosts was prepared, masked, `max` lines at most.

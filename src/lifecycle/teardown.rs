@@ -10,7 +10,7 @@ use crate::engine::executor::ExecutionOptions;
 use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::LockError;
 use crate::engine::scheduler::FailurePolicy;
-use crate::engine::sync_files::SyncInputs;
+use crate::engine::send_files::FileInputs;
 use crate::event::{EventKind, Outcome, RunGoal};
 use crate::inventory::Teardown;
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
@@ -72,13 +72,17 @@ pub(crate) async fn finish_run(
         take_over_lock,
     )
     .await?;
-    let reason = if scope == TeardownScope::Ranks { describe_kept(&reason) } else { reason };
+    let reason = if scope == TeardownScope::Ranks { describe_kept(&reason, session.inventory.engine.is_some()) } else { reason };
     Ok(WorkflowEnd { outcome: worse_outcome(outcome, teardown_outcome), reason })
 }
 
 /// What `teardown: never`, or `on-success` after a failure, leaves.
-fn describe_kept(reason: &str) -> String {
-    let kept = "containers and logs stay on the hosts: `orchestrate down` fetches the logs and removes both";
+fn describe_kept(reason: &str, in_container: bool) -> String {
+    let kept = if in_container {
+        "containers and logs stay on the hosts: `orchestrate down` fetches the logs and removes both"
+    } else {
+        "the logs stay on the hosts: `orchestrate down` fetches and removes them"
+    };
     if reason.is_empty() { kept.to_owned() } else { format!("{reason}; {kept}") }
 }
 
@@ -240,7 +244,7 @@ async fn tear_down_run(
         }
     }
     let execution =
-        ExecutionOptions { offsets: &offsets, sync_inputs: &SyncInputs::default(), failure_policy: FailurePolicy::Teardown, cancel_token };
+        ExecutionOptions { offsets: &offsets, file_inputs: &FileInputs::default(), failure_policy: FailurePolicy::Teardown, cancel_token };
     let report = session.engine.execute(&plan, facts, execution).await;
     // Ranks that could not be stopped die with their container, so its verified removal leaves nothing.
     let removed = options.scope == TeardownScope::Everything && report.failed_steps.iter().all(|f| f.phase == crate::event::Phase::Stop);

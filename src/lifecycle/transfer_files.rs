@@ -15,12 +15,12 @@ use crate::transfer::compare::{Change, TreeChanges};
 use crate::transfer::entry::TreeEntry;
 use crate::transfer::error::TransferError;
 use crate::transfer::host_stream::HostDirectory;
-use crate::transfer::local_tree::LocalTree;
 use crate::transfer::progress::TransferProgress;
 use crate::transfer::pull::pull_tree;
 use crate::transfer::pull_survey::{PullSource, end_survey, survey_pull};
 use crate::transfer::push::push_tree;
 use crate::transfer::survey::{SurveyedHost, survey_host};
+use crate::transfer::tree_source::{SyncMode, TreeSource};
 
 /// What a transfer changed on one side, or would change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,9 +29,10 @@ pub(crate) struct TransferSummary {
     pub(crate) changed: usize,
     /// Entries whose mode alone differs.
     pub(crate) modes: usize,
+    pub(crate) deleted: usize,
     pub(crate) unchanged: usize,
     pub(crate) bytes: u64,
-    /// The names of `--diff`: `+` new, `~` changed, `m` mode.
+    /// The names of `--diff`: `+` new, `~` changed, `m` mode, `-` deleted.
     pub(crate) names: Vec<(char, String)>,
     /// What was left out, and why.
     pub(crate) skipped: Vec<String>,
@@ -55,12 +56,16 @@ impl TransferSummary {
                 summary.names.push((mark, entry.name.display()));
             }
         }
+        summary.deleted = changes.deletions.len();
+        if with_names {
+            summary.names.extend(changes.deletions.iter().map(|entry| ('-', entry.name.display())));
+        }
         summary
     }
 
     /// Whether anything differs.
     pub(crate) fn is_change(&self) -> bool {
-        self.new + self.changed + self.modes > 0
+        self.new + self.changed + self.modes + self.deleted > 0
     }
 }
 
@@ -70,6 +75,8 @@ pub(crate) struct TransferMode {
     pub(crate) dry_run: bool,
     /// Collects the names of what differs.
     pub(crate) names: bool,
+    /// Of a push.
+    pub(crate) sync: SyncMode,
 }
 
 pub(crate) type HostTransfers = Vec<Result<TransferSummary, TransferError>>;
@@ -88,18 +95,18 @@ pub(crate) async fn connect(session: &Session, host: usize) -> Result<Arc<dyn Re
 /// A file of the laptop that cannot be read.
 pub(crate) async fn push_files(
     session: &Session,
-    tree: &LocalTree,
+    tree: &TreeSource,
     directory: &HostDirectory,
     mode: TransferMode,
     progress: &TransferProgress,
-) -> Result<HostTransfers, String> {
+) -> Result<HostTransfers, TransferError> {
     let forks = Semaphore::new(session.local.forks.max(1));
     let surveys = (0..session.inventory.hosts.len()).map(|host| {
         let forks = &forks;
         async move {
             let _turn = forks.acquire().await;
             let remote = connect(session, host).await?;
-            survey_host((host, &*remote), directory, tree, &random_hex(NONCE_DIGITS)).await
+            survey_host((host, &*remote), directory, tree.wanted(mode.sync), &random_hex(NONCE_DIGITS)).await
         }
     });
     let mut surveyed: Vec<SurveyedHost> = Vec::new();
@@ -107,7 +114,7 @@ pub(crate) async fn push_files(
     for survey in join_all(surveys).await {
         results.push(match survey {
             Ok(host) => {
-                let summary = TransferSummary::new(&host.changes, &tree.entries, mode.names);
+                let summary = TransferSummary::new(&host.changes, tree.entries(), mode.names);
                 surveyed.push(host);
                 Ok(summary)
             }
@@ -117,7 +124,7 @@ pub(crate) async fn push_files(
     if mode.dry_run {
         return Ok(results);
     }
-    surveyed.retain(|host| !host.changes.changes.is_empty());
+    surveyed.retain(|host| !host.changes.is_empty());
     for (host, pushed) in push_tree(tree, surveyed, progress).await? {
         if let (Err(error), Some(result)) = (pushed, results.get_mut(host)) {
             *result = Err(error);

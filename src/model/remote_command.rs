@@ -39,7 +39,7 @@ impl RemoteCommand {
 
     /// Hides `values` wherever this command is shown.
     #[must_use]
-    pub fn with_secrets(mut self, values: impl IntoIterator<Item = String>) -> Self {
+    pub fn with_masked_values(mut self, values: impl IntoIterator<Item = String>) -> Self {
         self.secrets.extend(values.into_iter().filter(|v| !v.is_empty()));
         self
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn secrets_are_masked_plain_and_quoted() {
         let command = RemoteCommand::from_script("t", format!("export T={} U=pa", quote("pa'ss")), Duration::from_secs(1))
-            .with_secrets(["pa'ss".to_owned()]);
+            .with_masked_values(["pa'ss".to_owned()]);
         assert_eq!(command.masked_script(), "export T='***' U=pa");
     }
 }

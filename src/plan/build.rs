@@ -8,7 +8,7 @@ use crate::inventory::{
 };
 use crate::model::phase::Phase;
 use crate::plan::Plan;
-use crate::plan::action::sync::SyncFiles;
+use crate::plan::action::send_files::SendFiles;
 use crate::plan::action::task::RunTask;
 use crate::plan::action::verify_facts::HostCheckSummary;
 use crate::plan::action::{Action, Issue, container, environment, launch, pull, reach_master, run_files, verify_facts};
@@ -151,8 +151,9 @@ impl HostPlanner<'_> {
             Phase::Environment => vec![self.environment_action(self.runs_no_task())],
             Phase::Task(number) => {
                 let scripts = self.host_tasks().into_iter().filter(|task| task.number == number).map(|task| self.task_action(task));
-                let syncs = job.tasks.iter().filter(|task| task.number == number).filter_map(|task| SyncFiles::new(task, self.host_index));
-                scripts.chain(syncs.map(Action::SyncFiles)).collect()
+                let own = job.tasks.iter().filter(|task| task.number == number);
+                let files = own.filter_map(|task| SendFiles::new(task, self.host_index, &self.context));
+                scripts.chain(files.map(Action::SendFiles)).collect()
             }
             Phase::Requirements if !self.runs_no_task() => vec![self.environment_action(true)],
             Phase::Master if self.host_index == 0 && self.starts_master_first() => {
@@ -245,6 +246,16 @@ impl HostPlanner<'_> {
         let env = self.launch_spec().env;
         let run_env: BTreeMap<String, String> = env.into_iter().filter(|(name, _)| TASK_VARIABLES.contains(&name.as_str())).collect();
         tasks.into_iter().filter_map(|task| HostTask::new(task, self.host_index, run_env.clone())).collect()
+    }
+
+    /// The names of the tasks that send files to this host.
+    fn file_tasks(&self) -> BTreeMap<u32, String> {
+        let tasks = self.inputs.identity.tasks.select(&self.inputs.job.tasks).unwrap_or_default();
+        tasks
+            .into_iter()
+            .filter_map(|task| SendFiles::new(task, self.host_index, &self.context))
+            .map(|task| (task.number, task.name))
+            .collect()
     }
 
     fn task_action(&self, task: HostTask) -> Action {
@@ -342,6 +353,7 @@ impl HostPlanner<'_> {
                 .is_some_and(|c| !c.host_exposures(&self.context.run_dir_root).is_empty()),
             tasks_only: ids.tasks_only,
             tasks: self.host_tasks().into_iter().map(|task| (task.number, task.name)).collect(),
+            file_tasks: self.file_tasks(),
             tasks_text: inventory.tasks_text(self.host_index),
             tolerates_rank_loss: job.is_elastic(),
             min_hosts: job.min_hosts(),

@@ -49,7 +49,7 @@ fn write_commands(text: &mut String, action: &Action, context: Option<&HostConte
         (Execution::Connect { address, port, .. }, _) => {
             push_line(text, format_args!("      | (a connection to {address}:{port} through its own sshd)"))
         }
-        (Execution::SendFiles { from, to }, _) => push_line(text, format_args!("      | (files of {from} on the laptop, to {to})")),
+        (Execution::SendFiles { from, to }, _) => push_line(text, format_args!("      | (files of {from}, to {to})")),
         (Execution::FetchLogs { run_id: run }, _) => push_line(text, format_args!("      | (the log stream of {run}, to its end)")),
         (Execution::Script(_), Action::WriteRunFiles(prepare)) if !whole => {
             push_line(text, format_args!("      files:    keeper current; in the run's directory {}", prepare.file_names().join(" ")));

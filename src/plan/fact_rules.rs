@@ -52,7 +52,8 @@ pub(crate) fn mount_missing(path: &str, host: &str) -> FactProblem {
     FactProblem {
         finding: format!("{path} is missing"),
         message: format!("{path} is missing on {host}"),
-        hint: "correct container.mounts, create it on the host, or set `create: true` on the mount".to_owned(),
+        hint: "correct container.mounts, create it on the host, send it with the command `push`, or set `create: true` on the mount"
+            .to_owned(),
     }
 }
 

@@ -12,6 +12,10 @@ use crate::text::shell_quote::{join_quoted, quote};
 /// Functions of sh that read what a rank may have written.
 pub const SAFE_READ_SH: &str = include_str!("../../assets/read.sh");
 
+/// A path that finds docker and nvidia-smi without rc files.
+pub(crate) const TOOL_PATH_SH: &str =
+    "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin; export PATH\n";
+
 /// Where on a host a run lives and how its processes are reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostContext {
@@ -38,9 +42,9 @@ pub struct HostContext {
     pub world_size: u32,
     /// Whether the run was left by a version that kept everything in one directory.
     pub legacy_layout: bool,
-    /// Whether the ranks are on another machine that shares the run directory, a node of a cluster: nothing is known of its processes, and
-    /// nothing private of ours is there.
-    pub on_cluster: bool,
+    /// The job of a cluster whose node this is: the ranks are on another machine that shares the run directory. Nothing is known of its
+    /// processes, and nothing private of ours is there.
+    pub cluster_job: Option<u64>,
 }
 
 impl HostContext {
@@ -59,7 +63,7 @@ impl HostContext {
             max_log_bytes: 0,
             world_size: 0,
             legacy_layout: false,
-            on_cluster: false,
+            cluster_job: None,
         }
     }
 
@@ -170,7 +174,7 @@ impl HostContext {
 
     /// The run's record. That of an earlier version lies where its ranks can write.
     pub fn run_record_path(&self) -> String {
-        if self.on_cluster {
+        if self.cluster_job.is_some() {
             return format!("{}/settings", self.run_dir());
         }
         if self.legacy_layout { format!("{}/run.json", self.run_dir()) } else { format!("{}/{}.json", self.private_dir(), self.run_id) }
@@ -181,26 +185,43 @@ impl HostContext {
         format!("{}/{}.boot", self.private_dir(), self.run_id)
     }
 
-    /// The mark that an order has stopped the run, where no rank can write it.
+    /// Which tasks have sent their files: they run no process that leaves a status.
+    pub fn sent_files_path(&self) -> String {
+        format!("{}/{}.files", self.private_dir(), self.run_id)
+    }
+
+    /// The mark that an order has stopped the run, where no rank can write it; on a cluster the job's script makes it.
     pub fn stop_marker(&self) -> String {
+        if let Some(job) = self.cluster_job {
+            return format!("{}/{}/slurm-{job}/stopped.{}", self.run_dir_root, self.name, self.run_id);
+        }
         format!("{}/{}.stopped", self.private_dir(), self.run_id)
+    }
+
+    fn docker_words(&self) -> Vec<String> {
+        let mut words = if self.docker_needs_sudo { vec!["sudo", "-n", "docker"] } else { vec!["docker"] };
+        if let Some(host) = &self.docker_host {
+            words.extend(["-H", host]);
+        }
+        words.into_iter().map(str::to_owned).collect()
     }
 
     /// The words that run docker on this host.
     pub fn docker_command(&self) -> String {
-        let mut words = if self.docker_needs_sudo { "sudo -n docker".to_owned() } else { "docker".to_owned() };
-        if let Some(host) = &self.docker_host {
-            words.push_str(" -H ");
-            words.push_str(&quote(host));
-        }
+        join_quoted(&self.docker_words())
+    }
+
+    /// The words before `sh …` that run it in the container, with its standard input.
+    pub(crate) fn container_shell_words(&self) -> Vec<String> {
+        let mut words = self.docker_words();
+        words.extend(["exec".to_owned(), "-i".to_owned(), self.container_name()]);
         words
     }
 
     /// What begins every script: a path that finds docker and nvidia-smi without rc files, and the names the rest uses.
     pub fn script_preamble(&self) -> String {
         format!(
-            "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin; export PATH\n\
-             umask 077\nP={} IN={} OUT={} OLD={}\nD() {{ {} \"$@\"; }}\n",
+            "{TOOL_PATH_SH}umask 077\nP={} IN={} OUT={} OLD={}\nD() {{ {} \"$@\"; }}\n",
             quote(&self.private_dir()),
             quote(&self.input_dir()),
             quote(&self.output_dir()),

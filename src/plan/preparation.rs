@@ -42,16 +42,28 @@ pub(crate) fn preparation_progress(facts: &[HostFacts], run: &str) -> Preparatio
     }
     let records = || facts.iter().filter_map(|facts| Some((facts, facts.run_record()?)));
     let remaining: BTreeMap<u32, String> = records()
-        .flat_map(|(facts, record)| record.tasks.iter().filter(|(number, _)| !facts.tasks.contains_key(number)))
+        .flat_map(|(facts, record)| record.tasks.iter().chain(&record.file_tasks).filter(|(number, _)| !facts.tasks.contains_key(number)))
         .map(|(number, name)| (*number, name.clone()))
         .collect();
     let launch_follows = records().any(|(_, record)| !record.tasks_only);
     PreparationProgress::Between { remaining: remaining.into_values().collect(), launch_follows }
 }
 
-/// Whether a task of the run ended with a failure. One that runs no more without a status is left out: its files may be removed just now.
+/// Whether tasks are all that there is of a run, ended or not started: no rank was started.
+pub(crate) fn has_tasks_alone(facts: &[HostFacts], run: &str) -> bool {
+    let has_tasks = facts.iter().filter_map(HostFacts::run_record).any(|record| !record.tasks.is_empty() || !record.file_tasks.is_empty());
+    has_tasks && matches!(preparation_progress(facts, run), PreparationProgress::Between { .. })
+}
+
+/// Whether an order has stopped the run.
+pub(crate) fn is_stopped(facts: &[HostFacts], run: &str) -> bool {
+    facts.iter().any(|facts| facts.stop_requested && facts.current_run.as_deref() == Some(run))
+}
+
+/// Whether a task of the run ended with a failure. One that runs no more without a status is left out: its files may be removed just now. So is
+/// one that an order has stopped.
 pub(crate) fn has_failed_task(facts: &[HostFacts], run: &str) -> bool {
-    let of_run = facts.iter().filter(|facts| facts.current_run.as_deref() == Some(run));
+    let of_run = facts.iter().filter(|facts| facts.current_run.as_deref() == Some(run) && !facts.stop_requested);
     of_run.flat_map(|facts| facts.tasks.values()).any(|task| matches!(task, TaskStatus::Ended(exit) if !exit.is_success()))
 }
 
@@ -93,9 +105,19 @@ mod tests {
         assert_eq!(progress(&[host(true, &all), host(true, &all)]), between(&[], false));
         assert_eq!(progress(&[host(false, &all)]), between(&[], true));
         assert_eq!(progress(&[host(true, &[(1, OK)]), host(true, &[(1, RUNS)])]), PreparationProgress::Running);
+        let sending = |done: &[(u32, TaskStatus)]| {
+            let file_tasks = [(4, "files".to_owned())].into();
+            let record = RunRecord { file_tasks, ..host(true, &[]).run_record().cloned().expect("a record") };
+            [HostFacts { run_record: Some(Ok(record)), ..host(true, done) }]
+        };
+        assert_eq!(progress(&sending(&all)), between(&["files"], false), "files that were not sent remain");
+        assert_eq!(progress(&sending(&[&all[..], &[(4, OK)]].concat())), between(&[], false));
+        assert!(has_tasks_alone(&sending(&[]), "r1") && !has_tasks_alone(&[HostFacts::default()], "r1"));
         let failed = TaskStatus::Ended(Exit::Code(3));
         assert_eq!(progress(&[host(true, &[(1, failed)]), host(true, &[(1, OK)])]), PreparationProgress::Failed);
         assert!(has_failed_task(&[host(true, &[(1, OK)]), host(true, &[(1, failed)])], "r1"));
+        let stopped = HostFacts { stop_requested: true, ..host(true, &[(1, failed)]) };
+        assert!(!has_failed_task(std::slice::from_ref(&stopped), "r1") && is_stopped(&[host(true, &[]), stopped], "r1"));
         assert!(!has_failed_task(&[host(true, &[(1, failed)])], "r0") && !has_failed_task(&[host(true, &[(1, OK), (2, RUNS)])], "r1"));
         assert_eq!(preparation_progress(&[host(true, &[])], "r0"), PreparationProgress::Replaced);
         let launched = LauncherStatus::Started { pid: 1, alive_on_host: true };

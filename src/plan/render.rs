@@ -5,7 +5,7 @@
 
 use crate::inventory::{EntrypointMode, Job, Mount, PullPolicy};
 use crate::plan::Plan;
-use crate::plan::action::sync::SyncFiles;
+use crate::plan::action::send_files::SendFiles;
 use crate::plan::action::{Action, container, memlock};
 use crate::plan::launcher::{HostLaunchSpec, ManualLaunch};
 use crate::plan::task::HostTask;
@@ -144,7 +144,8 @@ impl HostScript<'_> {
     fn task_script(&self) -> String {
         let mut text = String::new();
         for task in &self.job.tasks {
-            text.extend(SyncFiles::new(task, self.host_index).map(|sync| sync.manual_script()));
+            let context = self.plan.hosts.get(self.host_index);
+            text.extend(context.and_then(|context| SendFiles::new(task, self.host_index, context)).map(|files| files.manual_script()));
             match (self.tasks.iter().find(|own| own.number == task.number), &task.register) {
                 (Some(own), _) => text.push_str(&own.manual_script(" || exit 1")),
                 (None, Some(variable)) if task.shares_value => {

@@ -28,7 +28,7 @@ pub struct HostTask {
 impl HostTask {
     /// The script of a host; `None`: the host takes no part, or the task is no script.
     pub(crate) fn new(task: &PrepareTask, host: usize, run_env: BTreeMap<String, String>) -> Option<HostTask> {
-        let command = task.hosts.get(host).cloned().flatten().filter(|_| task.sync.is_none())?;
+        let command = task.hosts.get(host).cloned().flatten().filter(|_| task.files.is_none())?;
         Some(HostTask {
             number: task.number,
             name: task.name.clone(),

@@ -29,6 +29,28 @@ pub(crate) enum TaskForecast {
     Unknown,
 }
 
+/// What a task would do to a host, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowEffect {
+    /// It would run, or send files.
+    Changes,
+    /// Its condition says that it need not run.
+    Skipped,
+    None,
+}
+
+/// What one task would do on some hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PreviewRow {
+    pub number: u32,
+    pub name: String,
+    pub text: String,
+    pub effect: RowEffect,
+    pub hosts: Vec<String>,
+    /// Lines beneath it: the names of files.
+    pub details: Vec<String>,
+}
+
 /// The tasks of one host, and the command that evaluates them.
 struct HostTasks<'a> {
     context: &'a HostContext,
@@ -87,31 +109,52 @@ impl<'a> TaskPreview<'a> {
         host.tasks.iter().map(|task| (task.number, of_task(task))).collect()
     }
 
-    /// One line for each task and forecast, equal hosts together.
-    pub(crate) fn format(&self, forecasts: &[Vec<(u32, TaskForecast)>]) -> String {
-        let mut rows: Vec<(u32, &str, TaskForecast, Vec<String>)> = Vec::new();
-        for (host, own) in self.hosts.iter().zip(forecasts) {
-            for (task, (number, forecast)) in host.tasks.iter().zip(own) {
-                let name = host.context.host.clone();
-                match rows.iter_mut().find(|row| (row.0, row.2) == (*number, *forecast)) {
-                    Some(row) => row.3.push(name),
-                    None => rows.push((*number, &task.name, *forecast, vec![name])),
-                }
-            }
-        }
-        rows.sort_by_key(|row| row.0);
-        let width = rows.iter().map(|row| row.1.chars().count()).max().unwrap_or(0);
-        let line = |(number, name, forecast, hosts): &(u32, &str, TaskForecast, Vec<String>)| {
-            let what = match forecast {
-                TaskForecast::Runs => "would run",
-                TaskForecast::RunsInNewContainer => "would run unless the new container says otherwise",
-                TaskForecast::Exists => "would be skipped: what it creates exists",
-                TaskForecast::UnlessSucceeded => "would be skipped: `unless` succeeded",
-                TaskForecast::Unknown => "unknown: `creates` and `unless` could not be evaluated",
+    /// One row for each task and host.
+    pub(crate) fn rows(&self, forecasts: &[Vec<(u32, TaskForecast)>]) -> Vec<PreviewRow> {
+        let of_host = |(host, own): (&HostTasks<'_>, &Vec<(u32, TaskForecast)>)| -> Vec<PreviewRow> {
+            let row = |(task, (number, forecast)): (&&HostTask, &(u32, TaskForecast))| {
+                let (text, effect) = forecast.describe();
+                let hosts = vec![host.context.host.clone()];
+                PreviewRow { number: *number, name: task.name.clone(), text: text.to_owned(), effect, hosts, details: Vec::new() }
             };
-            format!("  {number:>3}  {name:<width$}  {what}  {}\n", fold_names(hosts))
+            host.tasks.iter().zip(own).map(row).collect()
         };
-        rows.iter().map(line).collect()
+        self.hosts.iter().zip(forecasts).flat_map(of_host).collect()
+    }
+}
+
+/// The rows as text, equal hosts together, and what they cannot say.
+pub(crate) fn format_rows(rows: Vec<PreviewRow>) -> String {
+    let mut folded: Vec<PreviewRow> = Vec::new();
+    for row in rows {
+        match folded.iter_mut().find(|other| (other.number, &other.text, &other.details) == (row.number, &row.text, &row.details)) {
+            Some(other) => other.hosts.extend(row.hosts),
+            None => folded.push(row),
+        }
+    }
+    folded.sort_by_key(|row| row.number);
+    let width = folded.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for row in &folded {
+        text.push_str(&format!("  {:>3}  {:<width$}  {}  {}\n", row.number, row.name, row.text, fold_names(&row.hosts)));
+        row.details.iter().for_each(|line| text.push_str(&format!("         {line}\n")));
+    }
+    let first_change = folded.iter().find(|row| row.effect == RowEffect::Changes).map(|row| row.number);
+    if folded.iter().any(|row| row.effect == RowEffect::Skipped && first_change.is_some_and(|first| first < row.number)) {
+        text.push_str("`creates` and `unless` were evaluated now: a task before them can change the answer\n");
+    }
+    text
+}
+
+impl TaskForecast {
+    fn describe(self) -> (&'static str, RowEffect) {
+        match self {
+            TaskForecast::Runs => ("would run", RowEffect::Changes),
+            TaskForecast::RunsInNewContainer => ("would run unless the new container says otherwise", RowEffect::Changes),
+            TaskForecast::Exists => ("would be skipped: what it creates exists", RowEffect::Skipped),
+            TaskForecast::UnlessSucceeded => ("would be skipped: `unless` succeeded", RowEffect::Skipped),
+            TaskForecast::Unknown => ("unknown: `creates` and `unless` could not be evaluated", RowEffect::None),
+        }
     }
 }
 
@@ -221,7 +264,18 @@ mod tests {
         assert_eq!(forecasts.iter().map(|(_, forecast)| *forecast).collect::<Vec<_>>(), expected);
         assert!(!home.path().join("ran").exists(), "nothing ran");
         assert_eq!(preview.forecasts(0, None)[1].1, TaskForecast::Unknown, "no answer is no yes");
-        let text = preview.format(&[forecasts]);
+        let mut rows = preview.rows(&[forecasts]);
+        let sent = |host: &str| PreviewRow {
+            text: "would send 1 new, 3 B".to_owned(),
+            hosts: vec![host.to_owned()],
+            details: vec!["+ a".to_owned()],
+            ..rows[0].clone()
+        };
+        let sent = [sent("gpu01"), sent("gpu02")];
+        rows.extend(sent);
+        let text = format_rows(rows);
         assert!(text.contains("    2  t2  would be skipped: what it creates exists  gpu01\n"), "{text}");
+        assert!(text.contains("    1  t1  would send 1 new, 3 B  gpu[01-02]\n         + a\n"), "{text}");
+        assert!(text.ends_with("a task before them can change the answer\n"), "{text}");
     }
 }

@@ -7,7 +7,7 @@ use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::action::cleanup::CleanupTarget;
 use crate::plan::action::{Action, cleanup, launch};
-use crate::plan::existing_run::run_outcome;
+use crate::plan::existing_run::{run_outcome, running_tasks};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 
@@ -38,7 +38,7 @@ pub(crate) fn plan_teardown(contexts: Vec<HostContext>, facts: &[Option<HostFact
     let mut plan = Plan::empty(contexts);
     plan.run_record = facts.iter().flatten().find_map(|f| f.run_record().cloned());
     let known: Vec<&HostFacts> = facts.iter().flatten().collect();
-    let runs = matches!(run_outcome(&known), Some((RunOutcome::Running, _)));
+    let runs = matches!(run_outcome(&known), Some((RunOutcome::Running, _))) || known.iter().any(|facts| !running_tasks(facts).is_empty());
     let all = spec.scope == TeardownScope::Everything;
     for phase in [Phase::Stop, Phase::Remove, Phase::Fetch, Phase::Clean, Phase::Verify] {
         for (host, facts) in facts.iter().enumerate().filter_map(|(i, f)| f.as_ref().map(|f| (i, f))) {

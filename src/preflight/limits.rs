@@ -18,7 +18,12 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let contained = host.container().is_some();
         let inside = host.probe_output.is_complete(Probe::Environment) && host.probe_output.last_value("inside_failed").is_none();
         if contained && !inside {
-            return CheckResult::skipped("only visible inside the container: run `orchestrate check`, or use --preflight full");
+            let reason = if host.probe_output.is_complete(Probe::Environment) {
+                "only visible inside the container, which did not start"
+            } else {
+                "only visible inside the container: run `orchestrate check`, or use --preflight full"
+            };
+            return CheckResult::skipped(reason);
         }
         let of = |name: &str| host.probe_output.last_value(&format!("{}_{name}", if contained { "inside" } else { "limit" }));
         let Some(files) = of("nofile") else { return CheckResult::skipped("this shell does not report limits") };

@@ -52,6 +52,7 @@ mod run_dir;
 mod same_content;
 mod same_output;
 mod shm;
+pub(crate) mod slurm_cluster;
 pub(crate) mod smoke;
 mod userns_remap;
 mod xid;

@@ -40,14 +40,14 @@ pub(crate) fn compare_mounts(
         }
     }
     let mut cells = context.check_each_host(|_| CheckResult::skipped("no mounts to compare"));
-    for target in targets {
+    for (nth, target) in targets.into_iter().enumerate() {
         let compared = context.compare_hosts(Level::Warn, hint, |host| {
             let at = host.container().and_then(|c| c.mounts.iter().position(|m| m.target == *target));
-            at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped("could not read its file system type"))
+            at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped("it could not be read"))
         });
         for (cell, mut found) in cells.iter_mut().zip(compared) {
             found.message = format!("{target}: {}", found.message);
-            if found.level > cell.level {
+            if nth == 0 || found.level > cell.level {
                 *cell = found;
             }
         }

@@ -20,10 +20,14 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         }
         if host.probe_output.last_value("inside_failed").is_some() {
             let message = host.probe_output.last_value("inside_error").unwrap_or("docker run failed").to_owned();
+            // Docker's words; the check `mounts` names the directory and the remedy.
+            if message.contains("bind source path does not exist") {
+                return CheckResult::skipped("no container starts here until its mounts exist: see mounts");
+            }
             let hint = if message.contains("could not select device driver") || message.contains("nvidia-container") {
                 "install nvidia-container-toolkit on that host and restart docker, or set container.gpus: none"
             } else {
-                "try the image yourself: `docker run --rm --gpus all IMAGE nvidia-smi -L`"
+                "start a container of the image on that host by hand; `orchestrate plan` prints the `docker run` line"
             };
             return CheckResult::fail(format!("a container of the image does not start: {message}"), hint);
         }

@@ -25,8 +25,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::skipped("df does not report /dev/shm");
         };
         let what = format!("{} of shared memory", format_kib(kib));
-        let hint =
-            if hosts { "run `mount -o remount,size=32g /dev/shm` on that host" } else { "raise container.shm_size, for example to 32g" };
+        let hint = if hosts {
+            "run `mount -o remount,size=32g /dev/shm` on that host"
+        } else {
+            "raise container.shm_size, for example to 32g; `checks: { skip: [shm] }` leaves this check out"
+        };
         if kib < MIN_SHM_KIB { CheckResult::warn(what, hint) } else { CheckResult::pass(what) }
     })
 }

@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::byte_channel::ByteReceiver;
 pub(crate) use self::hop_report::{HopReport, HopSetting};
-pub use self::ssh::SshFleet;
+pub use self::ssh::{SharedHost, SshFleet};
 pub use self::ssh_settings::{SshSettings, UserPrompt};
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::model::tcp_reachability::TcpReachability;

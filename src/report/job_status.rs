@@ -19,7 +19,7 @@ pub(crate) fn status_lines(name: &str, report: &JobReport) -> Vec<String> {
         lines.extend(pending_lines(report));
     }
     lines.extend(report.notes.run_id.iter().map(|run| format!("  run {run}")));
-    if let Some(why) = report.notes.stopping.as_ref().filter(|_| !report.has_ended()) {
+    if let Some(why) = report.notes.stopping.as_ref().filter(|_| report.phase() == Some(JobPhase::Running)) {
         lines.push(format!("  stopping the ranks: {why}"));
     }
     if report.has_ended() || report.state.is_none() {
@@ -70,7 +70,13 @@ pub(crate) fn end_lines(report: &JobReport) -> Vec<String> {
         lines.push(format!("rank {rank} on {node} failed first, with exit code {code}"));
     }
     lines.extend(notes.failure.iter().map(|why| format!("the job's script gave up: {why}")));
-    lines.extend(notes.stopping.iter().map(|why| format!("its ranks were told to stop: {why}")));
+    if matches!(report.state, Some((JobState::Failed, _))) && notes.noted_at == 0 {
+        let cause = "it wrote nothing into run_dir: the first node may not see it";
+        lines.push(format!("{cause}\n    help: set run_dir to a directory that all nodes share"));
+    }
+    // Where SLURM names the cause itself, it knows better than the script, which saw only a signal.
+    let by_script = matches!(report.state, None | Some((JobState::Completed | JobState::Failed | JobState::Timeout, _)));
+    lines.extend(notes.stopping.iter().filter(|_| by_script).map(|why| format!("its ranks were told to stop: {why}")));
     match &report.state {
         None if report.queue_error.is_some() => {}
         None => lines.push(
@@ -119,8 +125,10 @@ mod tests {
 
     #[test]
     fn failed_job_names_the_first_rank_and_the_next_step() {
-        let notes = JobNotes { first_failure: Some((2, "n1".to_owned(), 7)), ..JobNotes::default() };
+        let notes = JobNotes { noted_at: 9_000, first_failure: Some((2, "n1".to_owned(), 7)), ..JobNotes::default() };
         let failed = JobReport { notes, nodes: vec!["n0".to_owned(), "n1".to_owned()], ..report(JobState::Failed) };
+        let silent = end_lines(&report(JobState::Failed)).join("\n");
+        assert!(silent.starts_with("it wrote nothing into run_dir: the first node may not see it\n    help: set run_dir"), "{silent}");
         let text = status_lines("t5", &failed).join("\n");
         assert!(text.starts_with("job 12  t5  FAILED on n[0-1]\n  rank 2 on n1 failed first, with exit code 7\n  cause: "), "{text}");
         assert_eq!(job_outcome(&failed).0, Outcome::Failed);

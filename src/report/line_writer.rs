@@ -18,9 +18,39 @@ pub(crate) trait LineOutput: Send {
         self.write_line(text)
     }
 
+    /// Draws progress bars below the lines; an output without bars does nothing.
+    ///
+    /// # Errors
+    /// When the reader has closed the output.
+    fn draw_bars(&mut self, _bars: &BarTexts) -> io::Result<()> {
+        Ok(())
+    }
+
     /// # Errors
     /// When the reader has closed the output.
     fn flush(&mut self) -> io::Result<()>;
+
+    /// The last call.
+    ///
+    /// # Errors
+    /// When the reader has closed the output.
+    fn finish(&mut self) -> io::Result<()> {
+        self.flush()
+    }
+}
+
+/// The texts of progress bars: a header, and a row per host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct BarTexts {
+    pub(crate) header: String,
+    pub(crate) rows: Vec<String>,
+}
+
+impl BarTexts {
+    /// Their bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.iter().fold(self.header.len(), |sum, row| sum + row.len())
+    }
 }
 
 /// Lines kept in memory, for tests and for sinks that draw them themselves.
@@ -65,10 +95,6 @@ impl<T: LineOutput> SplitLineOutput<T> {
         SplitLineOutput { talk, logs: logs.map_or(LogOutput::WithTalk, LogOutput::Own) }
     }
 
-    pub(crate) fn talk(&mut self) -> &mut T {
-        &mut self.talk
-    }
-
     fn with_logs(&mut self, write: impl FnOnce(&mut dyn LineOutput) -> io::Result<()>) -> io::Result<()> {
         let LogOutput::Own(logs) = &mut self.logs else { return Ok(()) };
         match write(logs.as_mut()) {
@@ -96,9 +122,18 @@ impl<T: LineOutput> LineOutput for SplitLineOutput<T> {
         self.with_logs(|logs| logs.write_line(text))
     }
 
+    fn draw_bars(&mut self, bars: &BarTexts) -> io::Result<()> {
+        self.talk.draw_bars(bars)
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.talk.flush()?;
         self.with_logs(|logs| logs.flush())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.with_logs(|logs| logs.finish())?;
+        self.talk.finish()
     }
 }
 

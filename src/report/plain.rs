@@ -154,7 +154,9 @@ impl<O: LineOutput> PlainSink<O> {
             self.log_run = run;
         }
         let announcement = (info.run_id.clone(), info.attempt, info.ranks.len());
-        if announcement == self.announced || info.hosts.is_empty() {
+        // A command that follows a run learns its ranks a moment after its id: one line says both.
+        let incomplete = info.ranks.is_empty() && self.announced != (String::new(), 0, 0);
+        if announcement == self.announced || info.hosts.is_empty() || incomplete {
             return Ok(());
         }
         self.announced = announcement;
@@ -313,8 +315,9 @@ impl<O: LineOutput> PlainSink<O> {
         lines.iter().try_for_each(|line| self.out.write_log_line(line))
     }
 
-    fn write_goal(&mut self, goal: RunGoal, reason: &str) -> io::Result<()> {
+    fn write_goal(&mut self, goal: RunGoal, reason: &str, state: &RunState) -> io::Result<()> {
         let (tone, text) = match goal {
+            RunGoal::Up if state.info.command == "prepare" => (Tone::Plain, "preparing"),
             RunGoal::Up => (Tone::Plain, "launching"),
             RunGoal::Stop => (Tone::Warn, "stopping all ranks"),
             RunGoal::Kill => (Tone::Bad, "killing all ranks"),
@@ -326,11 +329,16 @@ impl<O: LineOutput> PlainSink<O> {
 
     fn write_ready(&mut self, state: &RunState) -> io::Result<()> {
         let hosts: BTreeSet<u32> = state.ranks.values().map(|rank| rank.host).collect();
+        // Of a run that was launched before this command began, its age.
+        let earlier = state.run_started_at().filter(|started| state.first_event_at.is_some_and(|first| *started < first));
+        let duration = match earlier {
+            Some(started) => format!("running for {}", style::format_duration(state.last_event_at - started)),
+            None => style::format_duration(state.elapsed()),
+        };
         let text = format!(
-            "ready       {} on {} ({})",
+            "ready       {} on {} ({duration})",
             style::count_noun(state.ranks.len(), "rank"),
-            style::count_noun(hosts.len(), "host"),
-            style::format_duration(state.elapsed())
+            style::count_noun(hosts.len(), "host")
         );
         self.write_line(Tone::Ok, &text)
     }
@@ -379,7 +387,7 @@ impl<O: LineOutput> PlainSink<O> {
                 self.write_line(Tone::Plain, &format!("  hint: {hint}"))
             }
             EventKind::HangEnded => self.flush_pending(state).and_then(|()| self.write_line(Tone::Ok, "the run is making progress again")),
-            EventKind::GoalChanged { goal, reason } => self.flush_pending(state).and_then(|()| self.write_goal(*goal, reason)),
+            EventKind::GoalChanged { goal, reason } => self.flush_pending(state).and_then(|()| self.write_goal(*goal, reason, state)),
             EventKind::RunFinished { .. } => {
                 self.write_logs(true, event.at, state)?;
                 self.flush_pending(state)?;

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use indicatif::TermLike;
 
 use super::*;
-use crate::event::{GpuSample, Outcome};
-use crate::report::test_support::{SinkHarness, rank_log, run_started};
+use crate::event::{GpuSample, Outcome, Phase};
+use crate::model::exit::Exit;
+use crate::report::host_rows::GPU_STALE_MS;
+use crate::report::test_support::{SinkHarness, rank_exited, rank_log, run_started};
 
 /// Records everything that is written to it.
 #[derive(Debug, Clone, Default)]
@@ -52,13 +54,17 @@ impl TermLike for FakeTerminal {
     }
 }
 
-fn harness(screen: &FakeTerminal) -> SinkHarness<ProgressBars> {
-    let target = ProgressDrawTarget::term_like(Box::new(screen.clone()));
-    SinkHarness::new(ProgressBars::new(target, Box::new(|| (24, 80)), Sanitizer::default(), TextStyle::default(), LogSelection::MainRank))
+fn bars_on(screen: &FakeTerminal, size: TerminalSizeFn) -> ProgressBars<BarTerminal> {
+    let terminal = BarTerminal::new(ProgressDrawTarget::term_like(Box::new(screen.clone())), Sanitizer::default());
+    ProgressBars::new(terminal, size, Sanitizer::default(), TextStyle::default(), LogSelection::MainRank)
+}
+
+fn harness(screen: &FakeTerminal) -> SinkHarness<ProgressBars<BarTerminal>> {
+    SinkHarness::new(bars_on(screen, Box::new(|| (24, 80))))
 }
 
 fn render_rows(state: &RunState, room: usize, width: usize) -> Vec<String> {
-    host_rows(state, &Sanitizer::default(), TextStyle::default(), room, width, state.last_event_at)
+    HostRows { state, sanitizer: &Sanitizer::default(), style: TextStyle::default(), width, now: state.last_event_at }.format(room)
 }
 
 #[test]
@@ -96,6 +102,22 @@ fn rows_show_each_host_activity() {
 }
 
 #[test]
+fn rows_and_header_say_how_ranks_ended() {
+    let mut harness = harness(&FakeTerminal::default());
+    harness.emit(0, run_started(2, 2, &[]));
+    for rank in 0..4 {
+        harness.emit(1, EventKind::RankStarted { host: rank / 2, rank, restart: 0, started_at: 1 });
+    }
+    harness.emit(2, rank_exited(2, 1, Exit::Code(1), 2));
+    assert_eq!(render_rows(&harness.state, 4, 80)[1], "  gpu02 [------------] ✗ 1 rank failed, 1 running");
+    for rank in [0, 1, 3] {
+        harness.emit(3, rank_exited(rank, rank / 2, Exit::Code(0), 3));
+    }
+    assert_eq!(render_rows(&harness.state, 4, 80)[1], "  gpu02 [------------] ✗ 1 rank failed");
+    assert_eq!(header_text(&harness.state, &Sanitizer::default()), "up wan22  ranks ended");
+}
+
+#[test]
 fn rows_fit_any_terminal_size() {
     let mut harness = harness(&FakeTerminal::default());
     harness.emit(0, run_started(128, 8, &[(Phase::Facts, "look around with a very long title that goes on and on and on and on")]));
@@ -115,16 +137,13 @@ fn rows_fit_any_terminal_size() {
 #[test]
 fn bars_never_exceed_the_terminal() {
     for height in 1..40_usize {
-        let target = ProgressDrawTarget::term_like(Box::new(FakeTerminal::default()));
-        let size: TerminalSizeFn = Box::new(move || (height, 80));
-        let sink = ProgressBars::new(target, size, Sanitizer::default(), TextStyle::default(), LogSelection::MainRank);
-        let mut harness = SinkHarness::new(sink);
+        let mut harness = SinkHarness::new(bars_on(&FakeTerminal::default(), Box::new(move || (height, 80))));
         harness.emit(0, run_started(64, 8, &[(Phase::Facts, "look around")]));
         for step in 0..64 {
             harness.emit(10, EventKind::StepStarted { step });
         }
         harness.emit(200, EventKind::HostLost { host: 3, error: "no route".to_owned(), will_retry: true });
-        let rows = harness.sink.rows.len();
+        let rows = harness.sink.plain_sink.output().rows.len();
         assert!(rows < height, "{rows} rows and a header in {height} lines");
         assert!(height < 10 || rows >= height - RESERVED_LINES, "the space is used");
     }
@@ -139,9 +158,11 @@ fn log_lines_print_above_cleared_bars() {
     harness.emit(200, EventKind::StepStarted { step: 1 });
     harness.emit(200, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
     harness.finish();
+    let terminal = harness.sink.plain_sink.output();
+    terminal.finish().expect("cleared");
+    assert!(terminal.rows.is_empty() && terminal.header.is_finished());
     let text = screen.0.lock().expect("not poisoned").clone();
     for part in ["up wan22: 2 hosts, 2 ranks", "[rank 0 gpu01] hello", "[rank 0 gpu01] world"] {
         assert!(text.contains(part), "{part} in {text:?}");
     }
-    assert!(harness.sink.rows.is_empty() && harness.sink.header.is_finished());
 }

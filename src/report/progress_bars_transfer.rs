@@ -6,6 +6,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// More hosts share one bar.
 const MAX_BARS: usize = 16;
+/// Before it is known how much is sent.
+const COMPARING: &str = "{prefix} comparing  {elapsed}";
+const SENDING: &str = "{prefix} [{bar:24}] {binary_bytes:>11} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta}";
 
 pub(crate) struct TransferBarSet {
     multi: MultiProgress,
@@ -20,9 +23,8 @@ impl TransferBarSet {
         let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
         let bars = labels.iter().map(|label| {
             let bar = multi.add(ProgressBar::new(0));
-            let template = "{prefix} [{bar:24}] {binary_bytes:>11} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta}";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("##-"));
+            if let Ok(style) = ProgressStyle::with_template(COMPARING) {
+                bar.set_style(style);
             }
             bar.set_prefix(format!("{label:width$}"));
             bar.enable_steady_tick(Duration::from_millis(500));
@@ -37,6 +39,12 @@ impl TransferBarSet {
         let shared = [sum(counts)];
         let counts = if self.bars.len() == counts.len() { counts } else { &shared };
         for (bar, (done, total)) in self.bars.iter().zip(counts) {
+            if *total > 0
+                && bar.length() == Some(0)
+                && let Ok(style) = ProgressStyle::with_template(SENDING)
+            {
+                bar.set_style(style.progress_chars("##-"));
+            }
             bar.set_length(*total);
             bar.set_position(*done);
         }

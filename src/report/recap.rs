@@ -48,6 +48,8 @@ const MIN_WIDTH: usize = 80;
 const MAX_WIDTH: usize = 120;
 /// The maximum number of rows in one section.
 const MAX_ROWS: usize = 20;
+/// The widest the column of host names may be.
+const MAX_HOST_COLUMNS: usize = 30;
 
 pub(crate) fn render_recap(state: &RunState, context: &RecapContext) -> Vec<String> {
     let renderer = RecapRenderer { state, context, style: context.style };
@@ -158,15 +160,18 @@ impl RecapRenderer<'_> {
         let mut rows: Vec<((bool, StepCounts, String), Vec<u32>)> = groups.into_iter().collect();
         // Failures come last, next to their reasons.
         rows.sort_by_key(|((reachable, counts, _), hosts)| (!reachable, counts.failed > 0, hosts[0]));
-        let mut lines =
-            vec![self.style.paint(Tone::Dim, &format!("  {:<30} {:>4} {:>8} {:>7}  {}", "host", "ok", "changed", "failed", "ranks"))];
         let more = rows.len().saturating_sub(MAX_ROWS);
-        for ((reachable, counts, ranks), hosts) in rows.into_iter().skip(more) {
+        let rows: Vec<_> =
+            rows.into_iter().skip(more).map(|(row, hosts)| (truncate_text(&self.host_names(&hosts), MAX_HOST_COLUMNS), row)).collect();
+        let host_width = rows.iter().map(|(name, _)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0).max("host".len());
+        let header = format!("  {:<host_width$} {:>4} {:>8} {:>7}  ranks", "host", "ok", "changed", "failed");
+        let rank_width = self.context.width().saturating_sub(UnicodeWidthStr::width(header.as_str()) - "ranks".len());
+        let mut lines = vec![self.style.paint(Tone::Dim, &header)];
+        for (name, (reachable, counts, ranks)) in rows {
             let failed = format!("{:>7}", counts.failed);
             let failed = self.style.paint(if counts.failed > 0 { Tone::Bad } else { Tone::Dim }, &failed);
-            let name = truncate_text(&self.host_names(&hosts), 30);
-            let pad = " ".repeat(30_usize.saturating_sub(UnicodeWidthStr::width(name.as_str())));
-            let ranks = if reachable { truncate_text(&ranks, 25) } else { self.style.paint(Tone::Bad, "UNREACHABLE") };
+            let pad = " ".repeat(host_width.saturating_sub(UnicodeWidthStr::width(name.as_str())));
+            let ranks = if reachable { truncate_text(&ranks, rank_width) } else { self.style.paint(Tone::Bad, "UNREACHABLE") };
             lines.push(format!("  {name}{pad} {:>4} {:>8} {failed}  {ranks}", counts.ok, counts.changed).trim_end().to_owned());
         }
         if more > 0 {

@@ -48,11 +48,11 @@ RECAP  up wan22  LEFTOVERS  after 9.0 s
   reason    rank 3 failed
   run       FAILED
   ranks     0 ok  1 failed  31 stopped of 32
-  host                             ok  changed  failed  ranks
-  gpu01                             4        3       0  2 stopped
-  gpu02                             4        3       0  1 exit 1, 1 stopped
-  gpu[03-15]                        4        2       0  2 stopped
-  gpu16                             3        1       1  2 stopped
+  host         ok  changed  failed  ranks
+  gpu01         4        3       0  2 stopped
+  gpu02         4        3       0  1 exit 1, 1 stopped
+  gpu[03-15]    4        2       0  2 stopped
+  gpu16         3        1       1  2 stopped
   FAILED    gpu16
             remove: remove the container: docker: device or resource busy
             hint: docker rm -f orchestrate-wan22
@@ -83,8 +83,8 @@ fn successful_run_of_128_hosts_is_short() {
     let expected = "\
 RECAP  up wan22  OK  after 10 s
   ranks     1024 ok  0 failed of 1024
-  host                             ok  changed  failed  ranks
-  gpu[01-99],gpu[100-128]           2        0       0  8 ok
+  host                      ok  changed  failed  ranks
+  gpu[01-99],gpu[100-128]    2        0       0  8 ok
   logs      /state/runs/r/logs";
     assert_eq!(render(&harness), expected);
 }
@@ -106,10 +106,10 @@ RECAP  up wan22  UNREACHABLE  after 2.0 s
   reason    gpu03 was lost
   run       FAILED
   ranks     0 ok  2 failed  1 not started of 3
-  host                             ok  changed  failed  ranks
-  gpu01                             0        0       0  1 signal 11 (SEGV)
-  gpu02                             0        0       0  1 killed without a status
-  gpu03                             0        0       0  UNREACHABLE
+  host    ok  changed  failed  ranks
+  gpu01    0        0       0  1 signal 11 (SEGV)
+  gpu02    0        0       0  1 killed without a status
+  gpu03    0        0       0  UNREACHABLE
   UNREACHED gpu03
             no answer from 10.0.0.3:22 within 10 s, and this text is much longer
             than a line of the page may ever be

@@ -1,8 +1,8 @@
-//! A sink on a thread of its own, so that a stopped terminal or a slow pipe stops nothing else.
+//! A sink whose output may be slow: the reporter's task makes the lines, a thread of the output's own writes them, so that a stopped
+//! terminal or a slow pipe stops nothing else.
 //!
-//! Log bytes and samples are dropped while the queue is full, and a notice says how many bytes; all else is kept.
+//! Log bytes and samples are dropped while the queue is full, and a notice says how much; all else is kept.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -13,166 +13,215 @@ use crate::event::{Event, EventKind, UnixMillis};
 use crate::state::RunState;
 
 use super::ReportSink;
+use super::bounded_queue::{BoundedQueue, DroppedCounts};
+use super::line_writer::{BarTexts, LineOutput};
 
-/// Logs and samples are dropped beyond this many queued bytes.
-const LOG_QUEUE_LIMIT: usize = 16 << 20;
-/// Every event is dropped beyond this.
-const QUEUE_LIMIT: usize = 128 << 20;
-/// What an event counts beside its log bytes.
-const EVENT_OVERHEAD: usize = 512;
-/// How long `finish` waits for a sink that does not advance.
+/// How long `finish` waits for an output that does not advance.
 pub(crate) const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-enum SinkMessage {
-    Event(Box<Event>),
-    Tick(UnixMillis),
-    Findings(Vec<DiagnosisFinding>),
+/// What the thread writes.
+enum QueuedOutput {
+    Line(String),
+    LogLine(String),
+    Bars(BarTexts),
 }
 
-#[derive(Default)]
-struct SinkQueue {
-    messages: VecDeque<SinkMessage>,
-    queued_bytes: usize,
-    dropped_bytes: u64,
+/// What a queued line takes beside its text.
+const LINE_OVERHEAD: usize = size_of::<QueuedOutput>() + 16;
+
+struct OutputQueue {
+    waiting: BoundedQueue<QueuedOutput>,
     closed: bool,
     ended: bool,
     error: Option<io::Error>,
 }
 
-type SharedQueue = (Mutex<SinkQueue>, Condvar);
+impl Default for OutputQueue {
+    fn default() -> Self {
+        OutputQueue { waiting: BoundedQueue::new(LINE_OVERHEAD), closed: false, ended: false, error: None }
+    }
+}
 
-/// A sink behind a queue.
-pub(crate) struct ThreadedSink {
-    queue: Arc<SharedQueue>,
+/// The output's queue, for the sink and for the thread.
+#[derive(Clone, Default)]
+struct SharedQueue(Arc<(Mutex<OutputQueue>, Condvar)>);
+
+impl SharedQueue {
+    fn lock(&self) -> MutexGuard<'_, OutputQueue> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Errors
+    /// The output failed, or has ended.
+    fn lock_open(&self) -> io::Result<MutexGuard<'_, OutputQueue>> {
+        let mut queue = self.lock();
+        match queue.error.take() {
+            Some(error) => Err(error),
+            None if queue.ended => Err(io::ErrorKind::BrokenPipe.into()),
+            None => Ok(queue),
+        }
+    }
+
+    fn push(&self, item: QueuedOutput, bytes: usize) -> io::Result<()> {
+        self.lock_open()?.waiting.push(item, bytes);
+        self.0.1.notify_all();
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.0.1.notify_all();
+    }
+
+    /// Writes what is queued until the queue is closed, or the output fails.
+    fn run(&self, mut output: impl LineOutput) {
+        loop {
+            let mut queue = self.lock();
+            while queue.waiting.is_empty() && !queue.closed {
+                queue = self.0.1.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            let items = queue.waiting.take_items();
+            let last = queue.closed && items.is_empty();
+            drop(queue);
+            let written = if last { output.finish() } else { write_items(&mut output, items) };
+            if last || written.is_err() {
+                let mut queue = self.lock();
+                queue.error = written.err();
+                (queue.closed, queue.ended) = (true, true);
+                drop(queue.waiting.take_items());
+                self.0.1.notify_all();
+                return;
+            }
+        }
+    }
+}
+
+fn write_items(output: &mut impl LineOutput, items: impl IntoIterator<Item = QueuedOutput>) -> io::Result<()> {
+    for item in items {
+        match item {
+            QueuedOutput::Line(text) => output.write_line(&text)?,
+            QueuedOutput::LogLine(text) => output.write_log_line(&text)?,
+            QueuedOutput::Bars(bars) => output.draw_bars(&bars)?,
+        }
+    }
+    output.flush()
+}
+
+/// Lines for the thread's output. An error is that of an earlier line.
+pub(crate) struct QueuedLines(SharedQueue);
+
+impl LineOutput for QueuedLines {
+    fn write_line(&mut self, text: &str) -> io::Result<()> {
+        self.0.push(QueuedOutput::Line(text.to_owned()), text.len())
+    }
+
+    fn write_log_line(&mut self, text: &str) -> io::Result<()> {
+        self.0.push(QueuedOutput::LogLine(text.to_owned()), text.len())
+    }
+
+    /// The newest bars replace those that wait.
+    fn draw_bars(&mut self, bars: &BarTexts) -> io::Result<()> {
+        let mut queue = self.0.lock_open()?;
+        let has_room = queue.waiting.has_room_for_logs();
+        match queue.waiting.last_mut() {
+            Some(QueuedOutput::Bars(waiting)) => waiting.clone_from(bars),
+            _ if has_room => queue.waiting.push(QueuedOutput::Bars(bars.clone()), bars.len()),
+            _ => {}
+        }
+        drop(queue);
+        self.0.0.1.notify_all();
+        Ok(())
+    }
+
+    /// The thread flushes when the queue is empty.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A sink before a queue.
+pub(crate) struct ThreadedSink<S> {
+    sink: S,
+    queue: SharedQueue,
     thread: Option<JoinHandle<()>>,
     finish_timeout: Duration,
 }
 
-impl ThreadedSink {
-    /// Runs `sink` on a thread of its own; `state` is the state so far.
+impl<S: ReportSink> ThreadedSink<S> {
+    /// Writes to `output` in a thread of its own; `build` gets the lines' way to it.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(crate) fn new(sink: impl ReportSink + 'static, state: RunState, timeout: Duration) -> io::Result<Self> {
-        let shared = Arc::new((Mutex::new(SinkQueue::default()), Condvar::new()));
-        let worker_queue = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("sink".to_owned()).spawn(move || run_sink(&worker_queue, sink, state))?;
-        Ok(ThreadedSink { queue: shared, thread: Some(thread), finish_timeout: timeout })
+    pub(crate) fn new(
+        output: impl LineOutput + 'static,
+        finish_timeout: Duration,
+        build: impl FnOnce(QueuedLines) -> S,
+    ) -> io::Result<Self> {
+        let queue = SharedQueue::default();
+        let worker_queue = queue.clone();
+        let thread = std::thread::Builder::new().name("output".to_owned()).spawn(move || worker_queue.run(output))?;
+        Ok(ThreadedSink { sink: build(QueuedLines(queue.clone())), queue, thread: Some(thread), finish_timeout })
     }
 
-    fn lock_queue(&self) -> MutexGuard<'_, SinkQueue> {
-        self.queue.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn run_sink(shared: &SharedQueue, mut sink: impl ReportSink, mut state: RunState) {
-    let (queue, condition) = shared;
-    loop {
-        let mut guard = queue.lock().unwrap_or_else(PoisonError::into_inner);
-        while guard.messages.is_empty() && !guard.closed {
-            guard = condition.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-        let notes = std::mem::take(&mut guard.messages);
-        let dropped = std::mem::take(&mut guard.dropped_bytes);
-        guard.queued_bytes = 0;
-        let last = guard.closed && notes.is_empty();
-        drop(guard);
-        let result = if last { sink.finish(&state) } else { forward_messages(&mut sink, &mut state, notes, dropped) };
-        if last || result.is_err() {
-            let mut guard = queue.lock().unwrap_or_else(PoisonError::into_inner);
-            guard.error = result.err();
-            (guard.closed, guard.ended) = (true, true);
-            guard.messages.clear();
-            condition.notify_all();
-            return;
-        }
-    }
-}
-
-fn forward_messages(sink: &mut impl ReportSink, state: &mut RunState, messages: VecDeque<SinkMessage>, dropped: u64) -> io::Result<()> {
-    for note in messages {
-        match note {
-            SinkMessage::Tick(now) => sink.tick(now, state)?,
-            SinkMessage::Findings(findings) => sink.on_findings(&findings, state)?,
-            SinkMessage::Event(event) => {
-                state.apply(&event);
-                sink.on_event(&event, state)?;
-            }
-        }
-    }
-    if dropped > 0 {
-        let text = format!("{dropped} bytes of logs are not shown here, this output is slower than they come; the log files have them");
-        let note = Event { seq: state.last_seq, at: state.last_event_at, kind: EventKind::Notice { host: None, text, warn: false } };
-        sink.on_event(&note, state)?;
-    }
-    Ok(())
-}
-
-impl ReportSink for ThreadedSink {
-    fn on_event(&mut self, event: &Event, _state: &RunState) -> io::Result<()> {
-        let mut queue = self.lock_queue();
-        if let Some(error) = queue.error.take() {
-            return Err(error);
-        }
-        if queue.ended {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        let (bytes, limit) = match &event.kind {
-            EventKind::Log { bytes, .. } => (bytes.len(), LOG_QUEUE_LIMIT),
-            kind if kind.is_sample() => (0, LOG_QUEUE_LIMIT),
-            _ => (0, QUEUE_LIMIT),
-        };
-        if queue.queued_bytes + bytes + EVENT_OVERHEAD > limit {
-            queue.dropped_bytes += bytes as u64;
+    fn report_dropped(&mut self, dropped: DroppedCounts, state: &RunState) -> io::Result<()> {
+        if dropped.is_empty() {
             return Ok(());
         }
-        queue.queued_bytes += bytes + EVENT_OVERHEAD;
-        queue.messages.push_back(SinkMessage::Event(Box::new(event.clone())));
+        let text = format!("not shown, because this output is read too slowly: {dropped}; the log files hold all logs");
+        let notice = Event { seq: state.last_seq, at: state.last_event_at, kind: EventKind::Notice { host: None, text, warn: false } };
+        self.sink.on_event(&notice, state)
+    }
+
+    /// Says what was dropped, once the output has caught up.
+    fn report_caught_up(&mut self, state: &RunState) -> io::Result<()> {
+        let mut queue = self.queue.lock_open()?;
+        let dropped = if queue.waiting.has_room_for_logs() { queue.waiting.take_dropped() } else { DroppedCounts::default() };
         drop(queue);
-        self.queue.1.notify_all();
-        Ok(())
+        self.report_dropped(dropped, state)
+    }
+}
+
+impl<S: ReportSink> ReportSink for ThreadedSink<S> {
+    fn on_event(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
+        self.report_caught_up(state)?;
+        let is_admitted = self.queue.lock_open()?.waiting.admits(&event.kind);
+        if is_admitted { self.sink.on_event(event, state) } else { Ok(()) }
     }
 
-    fn tick(&mut self, now: UnixMillis, _state: &RunState) -> io::Result<()> {
-        let mut queue = self.lock_queue();
-        match queue.messages.back_mut() {
-            Some(SinkMessage::Tick(last)) => *last = now,
-            _ => queue.messages.push_back(SinkMessage::Tick(now)),
-        }
-        drop(queue);
-        self.queue.1.notify_all();
-        Ok(())
+    fn tick(&mut self, now: UnixMillis, state: &RunState) -> io::Result<()> {
+        self.report_caught_up(state)?;
+        self.sink.tick(now, state)
     }
 
-    fn on_findings(&mut self, findings: &[DiagnosisFinding], _state: &RunState) -> io::Result<()> {
-        self.lock_queue().messages.push_back(SinkMessage::Findings(findings.to_vec()));
-        self.queue.1.notify_all();
-        Ok(())
+    fn on_findings(&mut self, findings: &[DiagnosisFinding], state: &RunState) -> io::Result<()> {
+        self.sink.on_findings(findings, state)
     }
 
-    fn finish(&mut self, _state: &RunState) -> io::Result<()> {
-        self.lock_queue().closed = true;
-        self.queue.1.notify_all();
-        let waited = self.queue.1.wait_timeout_while(self.lock_queue(), self.finish_timeout, |queue| !queue.ended);
+    fn finish(&mut self, state: &RunState) -> io::Result<()> {
+        let dropped = self.queue.lock().waiting.take_dropped();
+        let finished = self.report_dropped(dropped, state).and_then(|()| self.sink.finish(state));
+        self.queue.close();
+        let (lock, ended) = &*self.queue.0;
+        let waited =
+            ended.wait_timeout_while(lock.lock().unwrap_or_else(PoisonError::into_inner), self.finish_timeout, |queue| !queue.ended);
         let (mut queue, result) = waited.unwrap_or_else(PoisonError::into_inner);
         let error = queue.error.take();
         drop(queue);
         if result.timed_out() {
-            // Whoever reads has stopped: the thread is left behind, it holds nothing that others need.
+            // Its reader has stopped: the thread is left behind, it holds nothing that others need.
             return Err(io::ErrorKind::TimedOut.into());
         }
         if let Some(thread) = self.thread.take() {
-            thread.join().map_err(|_| io::Error::other("the face's thread died"))?;
+            thread.join().map_err(|_| io::Error::other("the thread of an output panicked"))?;
         }
-        error.map_or(Ok(()), Err)
+        error.map_or(finished, Err)
     }
 }
 
-impl Drop for ThreadedSink {
+impl<S> Drop for ThreadedSink<S> {
     /// The thread of a sink that was dropped, or never finished, ends by itself.
     fn drop(&mut self) {
-        self.lock_queue().closed = true;
-        self.queue.1.notify_all();
+        self.queue.close();
     }
 }
 
@@ -182,6 +231,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::report::bounded_queue::LOG_QUEUE_LIMIT;
     use crate::report::line_writer::SanitizedLineWriter;
     use crate::report::log_lines::LogSelection;
     use crate::report::plain::PlainSink;
@@ -189,9 +239,9 @@ mod tests {
     use crate::report::test_support::{SinkHarness, rank_log, run_started};
     use crate::text::sanitize::Sanitizer;
 
-    fn harness(writer: impl Write + Send + 'static, patience: Duration) -> SinkHarness<ThreadedSink> {
-        let lines = PlainSink::new(SanitizedLineWriter::new(writer), Sanitizer::default(), TextStyle::default(), LogSelection::MainRank);
-        SinkHarness::new(ThreadedSink::new(lines, RunState::new(), patience).expect("a thread"))
+    fn harness(writer: impl Write + Send + 'static, patience: Duration) -> SinkHarness<ThreadedSink<PlainSink<QueuedLines>>> {
+        let plain = |lines| PlainSink::new(lines, Sanitizer::default(), TextStyle::default(), LogSelection::MainRank);
+        SinkHarness::new(ThreadedSink::new(SanitizedLineWriter::new(writer), patience, plain).expect("a thread"))
     }
 
     #[test]
@@ -230,9 +280,24 @@ mod tests {
         assert_eq!(ended, Err(io::ErrorKind::TimedOut));
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("the thread ends once somebody reads");
-        assert!(text.contains("warning: the end\n") && text.contains("bytes of logs are not shown here"));
+        assert!(text.contains("warning: the end\n") && text.contains("not shown, because this output is read too slowly: "));
         // Of all that was told, which is more: what was taken at once, what may wait behind it, and each line's own beginning.
         assert!(text.len() < LOG_QUEUE_LIMIT * 3);
+    }
+
+    #[test]
+    fn queue_holds_its_bytes_of_short_lines() {
+        let (mut reader, writer) = UnixStream::pair().expect("a pair");
+        let mut scene = harness(writer, Duration::from_millis(50));
+        scene.emit(0, run_started(1, 1, &[]));
+        let lines = "123456789\n".repeat(10_000);
+        for n in 0..5_u64 {
+            scene.emit(1, rank_log(0, 0, n * lines.len() as u64, &lines));
+        }
+        assert!(scene.sink.finish(&scene.state).is_err(), "the reader takes nothing yet");
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("the thread ends once somebody reads");
+        assert_eq!(text.matches("123456789\n").count(), 50_000);
     }
 
     #[test]

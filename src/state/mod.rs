@@ -11,6 +11,7 @@ pub(crate) mod log_lines;
 mod plan_change;
 mod rank_events;
 mod run_end;
+pub(crate) mod shared;
 pub(crate) mod step_tracker;
 mod summary;
 pub(crate) mod training_metrics;
@@ -24,6 +25,7 @@ use crate::model::step_status::StepStatus;
 use bounded_text::truncate_text;
 use hang_baseline::OutputActivity;
 pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, RankCounts, RankState, StepCounts};
+use shared::{SharedList, SharedMap};
 pub(crate) use step_tracker::{StepState, StepTracker};
 use training_metrics::{MetricScanner, TrainingMetrics};
 
@@ -68,20 +70,20 @@ pub struct Leftover {
     pub text: String,
 }
 
-/// What is known of a run.
+/// What is known of a run. A copy is cheap: it shares hosts, ranks, steps and the plan with the original until they change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunState {
     /// The plan in force.
-    pub info: RunInfo,
+    pub info: Arc<RunInfo>,
     /// In the plan's order.
-    pub hosts: Vec<HostState>,
-    pub ranks: BTreeMap<u32, RankState>,
+    pub hosts: SharedList<HostState>,
+    pub ranks: SharedMap<RankState>,
     /// The steps of the plan in force.
-    pub step_tracker: StepTracker,
+    pub step_tracker: Arc<StepTracker>,
     /// The steps that failed in earlier plans of this attempt.
-    earlier_failed_steps: Vec<StepState>,
+    earlier_failed_steps: Arc<Vec<StepState>>,
     /// The steps of tasks in earlier plans of this attempt.
-    earlier_task_steps: Vec<StepState>,
+    earlier_task_steps: Arc<Vec<StepState>>,
     /// The phases as they began, with their time.
     pub phases: Vec<(Phase, UnixMillis)>,
     /// What should be the case, and why.
@@ -122,12 +124,12 @@ pub struct RunState {
 impl Default for RunState {
     fn default() -> Self {
         RunState {
-            info: RunInfo::default(),
-            hosts: Vec::new(),
-            ranks: BTreeMap::new(),
-            step_tracker: StepTracker::default(),
-            earlier_failed_steps: Vec::new(),
-            earlier_task_steps: Vec::new(),
+            info: Arc::default(),
+            hosts: SharedList::default(),
+            ranks: SharedMap::default(),
+            step_tracker: Arc::default(),
+            earlier_failed_steps: Arc::default(),
+            earlier_task_steps: Arc::default(),
             phases: Vec::new(),
             goal: (RunGoal::Up, String::new()),
             stopping_since: None,
@@ -234,7 +236,7 @@ impl RunState {
     }
 
     fn apply_step_event(&mut self, kind: &EventKind, at: UnixMillis) {
-        let steps = &mut self.step_tracker;
+        let steps = Arc::make_mut(&mut self.step_tracker);
         let result = match kind {
             EventKind::PhaseStarted { phase } => {
                 if self.phases.len() < MAX_PHASES {

@@ -20,8 +20,8 @@ impl RunState {
         if other_run || self.info.attempt != info.attempt {
             self.ranks.clear();
             self.metrics.clear();
-            self.earlier_failed_steps.clear();
-            self.earlier_task_steps.clear();
+            self.earlier_failed_steps = Arc::default();
+            self.earlier_task_steps = Arc::default();
             self.culprit = None;
             self.hang = None;
             self.output_activity = OutputActivity::default();
@@ -29,7 +29,7 @@ impl RunState {
             self.stopping_since = None;
             self.reported_end = None;
             self.first_rank_started = None;
-            for host in &mut self.hosts {
+            for host in self.hosts.iter_mut() {
                 (host.launcher_started, host.launcher_exit, host.last_signal) = (None, None, None);
                 host.launcher_was_stopped = false;
                 host.launcher_recent_lines = RecentLines::default();
@@ -40,18 +40,18 @@ impl RunState {
             self.replace_hosts(&info.hosts);
         }
         for planned in info.ranks.iter().take(super::MAX_RANKS) {
-            let rank = self.ranks.entry(planned.rank).or_insert_with(|| RankState { rank: planned.rank, ..RankState::default() });
+            let rank = self.ranks.get_or_insert_with(planned.rank, || RankState { rank: planned.rank, ..RankState::default() });
             if rank.started_at.is_none() {
                 rank.host = planned.host;
             }
             rank.local_rank = Some(planned.local_rank);
         }
-        self.step_tracker = StepTracker::new(&info.steps);
+        self.step_tracker = Arc::new(StepTracker::new(&info.steps));
         if self.info.metrics != info.metrics {
             self.scanner = Arc::new(MetricScanner::new(&info.metrics));
         }
         self.outcome = None;
-        self.info = info.clone();
+        self.info = Arc::new(info.clone());
     }
 
     /// Adds the current plan's step counts and failed steps to the totals, before a new plan replaces it.
@@ -62,24 +62,22 @@ impl RunState {
         }
         let failed: Vec<StepState> =
             self.failed_steps_of_plan().take(MAX_FAILED_STEPS.saturating_sub(self.earlier_failed_steps.len())).cloned().collect();
-        self.earlier_failed_steps.extend(failed);
+        Arc::make_mut(&mut self.earlier_failed_steps).extend(failed);
         let is_task = |step: &&StepState| matches!(step.info.phase, Phase::Task(_));
         let room = MAX_TASK_STEPS.saturating_sub(self.earlier_task_steps.len());
         let tasks: Vec<StepState> = self.step_tracker.steps().iter().filter(is_task).take(room).cloned().collect();
-        self.earlier_task_steps.extend(tasks);
-        self.step_tracker = StepTracker::default();
+        Arc::make_mut(&mut self.earlier_task_steps).extend(tasks);
+        self.step_tracker = Arc::default();
     }
 
     /// Hosts keep their state by name.
     fn replace_hosts(&mut self, names: &[String]) {
-        let mut old = std::mem::take(&mut self.hosts);
+        let old = std::mem::take(&mut self.hosts);
         let new_index = |name: &str| names.iter().position(|n| n == name).and_then(|index| u32::try_from(index).ok());
         let moved: Vec<Option<u32>> = old.iter().map(|host| new_index(&host.name)).collect();
-        let references = self
-            .ranks
-            .values_mut()
-            .map(|rank| &mut rank.host)
-            .chain(self.earlier_failed_steps.iter_mut().chain(&mut self.earlier_task_steps).map(|step| &mut step.info.host));
+        let (failed, tasks) = (Arc::make_mut(&mut self.earlier_failed_steps), Arc::make_mut(&mut self.earlier_task_steps));
+        let of_steps = failed.iter_mut().chain(tasks).map(|step| &mut step.info.host);
+        let references = self.ranks.values_mut().map(|rank| &mut rank.host).chain(of_steps);
         for host in references {
             if let Some(Some(new)) = moved.get(*host as usize) {
                 *host = *new;
@@ -87,9 +85,9 @@ impl RunState {
         }
         self.hosts = names
             .iter()
-            .map(|name| match old.iter_mut().find(|host| host.name == *name) {
-                Some(host) => std::mem::take(host),
-                None => HostState { name: name.clone(), ..HostState::default() },
+            .map(|name| {
+                let known = old.find_shared(|host| host.name == *name);
+                known.unwrap_or_else(|| Arc::new(HostState { name: name.clone(), ..HostState::default() }))
             })
             .collect();
     }

@@ -35,7 +35,7 @@ impl RunState {
             self.rejected_events += 1;
             return None;
         }
-        let state = self.ranks.entry(rank).or_insert_with(|| RankState { rank, host, restart, ..RankState::default() });
+        let state = self.ranks.get_or_insert_with(rank, || RankState { rank, host, restart, ..RankState::default() });
         // Each host counts a rank's restarts by itself: the later start decides which of them runs it.
         let moved = match (started, state.started_at.filter(|_| state.host != host)) {
             (_, None) | (Some(0), Some(_)) => false,

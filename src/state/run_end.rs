@@ -41,7 +41,7 @@ impl RunState {
     pub(super) fn mark_lost_ranks_killed(&mut self) {
         let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
         let is_culprit = |rank: u32| culprits.contains(&rank);
-        for rank in self.ranks.values_mut().filter(|rank| rank.started_at.is_some() && rank.exit.is_none()) {
+        for rank in self.ranks.values_mut_where(|rank| rank.started_at.is_some() && rank.exit.is_none()) {
             let Some(host) = self.hosts.get(rank.host as usize) else { continue };
             if let (Some((Exit::Killed, when)), stopped) = (host.launcher_exit, host.launcher_was_stopped) {
                 (rank.exit, rank.ended_at) = (Some(Exit::Killed), when);
@@ -53,10 +53,10 @@ impl RunState {
     /// The hosts report that another command stopped the run: only the culprits failed by themselves.
     pub(super) fn mark_stopped_elsewhere(&mut self) {
         let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
-        for rank in self.ranks.values_mut().filter(|rank| rank.has_failed() && !culprits.contains(&rank.rank)) {
+        for rank in self.ranks.values_mut_where(|rank| rank.has_failed() && !culprits.contains(&rank.rank)) {
             rank.was_stopped = true;
         }
-        for host in self.hosts.iter_mut().filter(|host| host.launcher_exit.is_some_and(|(exit, _)| !exit.is_success())) {
+        for host in self.hosts.iter_mut_where(|host| host.launcher_exit.is_some_and(|(exit, _)| !exit.is_success())) {
             host.launcher_was_stopped = true;
         }
     }

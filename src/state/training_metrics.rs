@@ -18,7 +18,8 @@ pub(crate) const STEP_INDEX: u8 = 0;
 pub(crate) const LOSS_INDEX: u8 = 1;
 /// The place of the tokens a second among them.
 pub(crate) const TOKENS_PER_SECOND_INDEX: u8 = 2;
-const ITERATIONS_PER_SECOND_INDEX: u8 = 3;
+/// The place of the iterations a second among them.
+pub(crate) const ITERATIONS_PER_SECOND_INDEX: u8 = 3;
 const LEARNING_RATE_INDEX: u8 = 4;
 const GRAD_NORM_INDEX: u8 = 5;
 

@@ -1,6 +1,6 @@
 //! What a tree must become and what is there: which entries differ. Size and time decide; content is not read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::entry::{EntryKind, TreeEntry};
 
@@ -23,9 +23,16 @@ pub(crate) struct TreeChanges {
     pub(crate) unchanged: usize,
     /// Entries whose name is something else there, with what it is.
     pub(crate) conflicts: Vec<(usize, &'static str)>,
+    /// What is removed there, what is in a directory before the directory.
+    pub(crate) deletions: Vec<TreeEntry>,
 }
 
 impl TreeChanges {
+    /// Whether nothing differs.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.deletions.is_empty()
+    }
+
     /// Whether an entry's content must travel.
     pub(crate) fn must_send(change: Change, kind: &EntryKind) -> bool {
         match kind {
@@ -53,6 +60,27 @@ pub(crate) fn compare_trees(wanted: &[TreeEntry], found: &[TreeEntry]) -> TreeCh
         }
     }
     result
+}
+
+/// What `found` has beyond `wanted`, what is in a directory before the directory. A directory stays if something in it stays.
+pub(crate) fn find_deletions(wanted: &[TreeEntry], found: &[TreeEntry], is_kept: impl Fn(&TreeEntry) -> bool) -> Vec<TreeEntry> {
+    let wanted: HashSet<&[u8]> = wanted.iter().map(|entry| entry.name.as_bytes()).collect();
+    let mut occupied: HashSet<&[u8]> = HashSet::new();
+    let mut deletions = Vec::new();
+    // Sorted by name: what is in a directory comes after it.
+    for entry in found.iter().rev() {
+        let name = entry.name.as_bytes();
+        if !wanted.contains(name) && !occupied.contains(name) && !is_kept(entry) {
+            deletions.push(entry.clone());
+            continue;
+        }
+        let mut above = name;
+        while let Some(end) = memchr::memrchr(b'/', above) {
+            above = above.get(..end).unwrap_or_default();
+            occupied.insert(above);
+        }
+    }
+    deletions
 }
 
 /// # Errors
@@ -117,6 +145,27 @@ mod tests {
         let result = compare_trees(&wanted, &found);
         assert_eq!(result.changes, [(2, Change::Content), (3, Change::Content), (4, Change::Mode), (6, Change::Content), (7, Change::New)]);
         assert_eq!((result.bytes, result.unchanged, result.conflicts.len()), (28, 3, 0));
+    }
+
+    #[test]
+    fn extra_entries_are_deleted_children_first() {
+        let dir = |name: &str| entry(name, EntryKind::Directory, 0o755, 1);
+        let wanted = [dir("d"), file("d/a", 1, 0o644, 1)];
+        let found = [
+            dir("d"),
+            file("d/a", 1, 0o644, 1),
+            dir("d/b"),
+            file("d/b.txt", 1, 0o644, 1),
+            dir("d/b/deep"),
+            file("d/b/deep/x", 1, 0o644, 1),
+            dir("kept"),
+            file("kept/out.log", 1, 0o644, 1),
+            file("kept/x", 1, 0o644, 1),
+            link("l", "/etc"),
+        ];
+        let deletions = find_deletions(&wanted, &found, |entry| entry.name.as_bytes().ends_with(b".log"));
+        let names: Vec<String> = deletions.iter().map(|entry| entry.name.display()).collect();
+        assert_eq!(names, ["l", "kept/x", "d/b/deep/x", "d/b/deep", "d/b.txt", "d/b"]);
     }
 
     #[test]

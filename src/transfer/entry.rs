@@ -2,6 +2,8 @@
 
 /// The directory in which transfers keep what is not whole yet; no tree may contain one of this name.
 pub(crate) const PART_DIR: &str = ".orchestrate-part";
+/// The file in a directory that a sync has made: what is in it may be removed by `delete`.
+pub(crate) const SYNC_MARKER: &str = ".orchestrate-sync";
 const MAX_COMPONENT_BYTES: usize = 255;
 const MAX_NAME_BYTES: usize = 4000;
 const MAX_COMPONENTS: usize = 128;
@@ -28,7 +30,7 @@ impl TreeName {
             match component {
                 b"" | b"." | b".." => return Err("a name is relative and holds no `.`, `..` or empty component"),
                 long if long.len() > MAX_COMPONENT_BYTES => return Err("a component of a name has at most 255 bytes"),
-                part if is_part_dir(part) => return Err("`.orchestrate-part` belongs to transfers"),
+                part if is_reserved(part) => return Err("`.orchestrate-part` and `.orchestrate-sync` belong to transfers"),
                 _ => {}
             }
         }
@@ -49,9 +51,9 @@ impl TreeName {
     }
 }
 
-/// Whether transfers own a name: [`PART_DIR`] on the laptop, `.orchestrate-part.<uid>` on a host.
-pub(super) fn is_part_dir(name: &[u8]) -> bool {
-    name.strip_prefix(PART_DIR.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+/// Whether transfers own a name: [`PART_DIR`] on the laptop, `.orchestrate-part.<uid>` on a host, the marker of a sync.
+pub(super) fn is_reserved(name: &[u8]) -> bool {
+    name == SYNC_MARKER.as_bytes() || name.strip_prefix(PART_DIR.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
 /// Bytes for people: what is not printable is shown as `?`.
@@ -161,6 +163,7 @@ mod tests {
             deep.as_bytes(),
             b"a/.orchestrate-part/x",
             b".orchestrate-part.0",
+            b"a/.orchestrate-sync",
         ] {
             assert!(TreeName::parse(bad).is_err(), "{bad:?}");
         }

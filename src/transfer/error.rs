@@ -10,11 +10,13 @@ pub(crate) struct TransferError {
     pub(crate) hint: String,
     /// The host could not be reached, or was lost.
     pub(crate) unreachable: bool,
+    /// It is the error of the host that the files come from, not of the one that gets them.
+    pub(crate) of_source: bool,
 }
 
 impl TransferError {
     pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        TransferError { what: what.into(), hint: hint.into(), unreachable: false }
+        TransferError { what: what.into(), hint: hint.into(), unreachable: false, of_source: false }
     }
 
     /// The host sent something that the protocol does not have.
@@ -34,6 +36,10 @@ impl TransferError {
             ("cannot overwrite directory", "remove the directory there, or choose another destination"),
             ("is a directory", "remove the directory there, or choose another destination"),
             ("another file system is mounted", "push to that directory with a command of its own, and leave it out here with --exclude"),
+            (
+                "Directory not empty",
+                "what is left in it was added meanwhile, or belongs to another sync: remove it there, or leave it out with `exclude`",
+            ),
             ("a link leads", "remove the link there, or choose another destination"),
         ];
         let hint = known.iter().find(|(part, _)| text.contains(part)).map_or("", |(_, hint)| hint);
@@ -48,6 +54,6 @@ impl From<RemoteError> for TransferError {
             "" if unreachable => "run the same command again: what is complete stays, a big file goes on where it was cut",
             hint => hint,
         };
-        TransferError { hint: hint.to_owned(), what: error.to_string(), unreachable }
+        TransferError { hint: hint.to_owned(), what: error.to_string(), unreachable, of_source: false }
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::error::TransferError;
 use crate::model::remote_command::RemoteCommand;
+use crate::plan::host_context::TOOL_PATH_SH;
 use crate::remote::{ByteReceiver, Remote, RemoteError};
 use crate::text::shell_quote::{join_quoted, quote};
 
@@ -45,7 +46,7 @@ impl HostDirectory {
             path => path.strip_prefix("~/").map_or_else(|| quote(path), |rest| format!("\"$HOME\"/{}", quote(rest))),
         };
         let script = format!("root={root} nonce={nonce}\n{SCRIPT}");
-        if self.enter.is_empty() { script } else { format!("exec {} sh -c {}", join_quoted(&self.enter), quote(&script)) }
+        if self.enter.is_empty() { script } else { format!("{TOOL_PATH_SH}exec {} sh -c {}", join_quoted(&self.enter), quote(&script)) }
     }
 }
 
@@ -57,6 +58,8 @@ pub(crate) struct HostHello {
     pub(crate) free: Option<u64>,
     /// Big files that an earlier session left unfinished.
     pub(crate) parts: u64,
+    /// A sync has made the directory.
+    pub(crate) is_marked: bool,
     /// Its physical path, for people.
     pub(crate) path: String,
 }
@@ -290,11 +293,11 @@ fn stalled(verb: &str) -> TransferError {
     TransferError { unreachable: true, ..TransferError::new(what, hint) }
 }
 
-/// `H <state> <free KiB> <parts> <missing tool or 0> <path>`
+/// `H <state> <free KiB> <parts> <missing tool or 0> <0, or 1 if marked> <path>`
 fn parse_hello(line: &str) -> Result<HostHello, TransferError> {
-    let mut fields = line.splitn(6, ' ');
+    let mut fields = line.splitn(7, ' ');
     let mut next = || fields.next().unwrap_or_default();
-    let (head, state, free, parts, missing) = (next(), next(), next(), next(), next());
+    let (head, state, free, parts, missing, marked) = (next(), next(), next(), next(), next(), next());
     if missing != "0" && !missing.is_empty() && head == "H" {
         let tool: String = missing.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
         return Err(TransferError::new(
@@ -308,9 +311,13 @@ fn parse_hello(line: &str) -> Result<HostHello, TransferError> {
         _ => DirectoryState::NoDirectory,
     };
     match (head, free.parse::<i64>(), parts.parse(), fields.next()) {
-        ("H", Ok(free), Ok(parts), Some(path)) => {
-            Ok(HostHello { state, free: u64::try_from(free).ok().map(|kib| kib.saturating_mul(1024)), parts, path: path.to_owned() })
-        }
+        ("H", Ok(free), Ok(parts), Some(path)) => Ok(HostHello {
+            state,
+            free: u64::try_from(free).ok().map(|kib| kib.saturating_mul(1024)),
+            parts,
+            is_marked: marked == "1",
+            path: path.to_owned(),
+        }),
         _ => Err(TransferError::protocol("it does not begin with H")),
     }
 }
@@ -321,11 +328,11 @@ mod tests {
 
     #[test]
     fn hello_is_parsed_strictly() {
-        let hello = parse_hello("H 1 1024 2 0 /data/my dir").expect("a hello");
+        let hello = parse_hello("H 1 1024 2 0 1 /data/my dir").expect("a hello");
         assert_eq!((hello.state, hello.free, hello.parts, hello.path.as_str()), (DirectoryState::Exists, Some(1 << 20), 2, "/data/my dir"));
-        assert_eq!(parse_hello("H 0 -1 0 0 /x").expect("a hello").free, None);
-        assert!(parse_hello("H 1 1024 0 tar /x").is_err_and(|e| e.what == "there is no `tar`"));
-        for bad in ["", "H", "H 1 x 0 0 /x", "X 1 1 0 0 /x", "H 1 1 -1 0 /x"] {
+        assert_eq!(parse_hello("H 0 -1 0 0 0 /x").map(|hello| (hello.free, hello.is_marked)), Ok((None, false)));
+        assert!(parse_hello("H 1 1024 0 tar 0 /x").is_err_and(|e| e.what == "there is no `tar`"));
+        for bad in ["", "H", "H 1 x 0 0 0 /x", "X 1 1 0 0 0 /x", "H 1 1 -1 0 0 /x", "H 1 1 0 0 /x"] {
             assert!(parse_hello(bad).is_err(), "{bad}");
         }
     }
@@ -336,6 +343,6 @@ mod tests {
         assert!(script("~/my dir").starts_with("root=\"$HOME\"/'my dir' nonce=ab\n"));
         assert!(script("/a/$(b)").starts_with("root='/a/$(b)' nonce=ab\n"));
         let inside = HostDirectory { path: "/w".to_owned(), enter: ["docker", "exec", "-i", "c 1"].map(str::to_owned).to_vec() };
-        assert!(inside.script("ab").starts_with("exec docker exec -i 'c 1' sh -c 'root=/w nonce=ab\n"));
+        assert!(inside.script("ab").contains("\nexec docker exec -i 'c 1' sh -c 'root=/w nonce=ab\n"));
     }
 }

@@ -169,7 +169,7 @@ impl LocalDir {
     ///
     /// # Errors
     /// Why there is none, or something else has its name.
-    pub(crate) fn kept_part(&mut self, id: &str) -> Step<PartFile> {
+    pub(crate) fn open_resumable_part(&mut self, id: &str) -> Step<PartFile> {
         self.open_part(id, OFlags::CREATE)
     }
 
@@ -296,12 +296,12 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", parts.join("link")).expect("a link");
         std::fs::write(dir.path().join("target"), "x").expect("written");
         std::fs::hard_link(dir.path().join("target"), parts.join("hard")).expect("a link");
-        assert!(local.kept_part("link").is_err());
-        assert!(local.kept_part("hard").is_err());
-        let mut part = local.kept_part("good").expect("a part");
+        assert!(local.open_resumable_part("link").is_err());
+        assert!(local.open_resumable_part("hard").is_err());
+        let mut part = local.open_resumable_part("good").expect("a part");
         part.write(b"abc").expect("written");
         part.write_sparse(&[0; 1000]).expect("skipped");
         part.resize(1003).expect("resized");
-        assert_eq!(local.kept_part("good").expect("a part").len(), 1003);
+        assert_eq!(local.open_resumable_part("good").expect("a part").len(), 1003);
     }
 }

@@ -1,6 +1,8 @@
 //! A file or a tree of the laptop: what is in it, and its content, read once for all hosts.
 #![expect(clippy::disallowed_methods, reason = "files of the laptop are read")]
 
+pub(crate) mod left_out;
+
 use std::fs::{File, Metadata};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -14,8 +16,12 @@ use ignore::overrides::OverrideBuilder;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
-use super::entry::{EntryKind, TreeEntry, TreeName, is_part_dir, link_stays_inside};
+use self::left_out::LocalFilter;
+use super::content_pieces::{ContentPieces, source_error};
+use super::entry::{EntryKind, TreeEntry, TreeName, is_reserved, link_stays_inside};
+use super::error::TransferError;
 use super::host_stream::CHUNK_BYTES;
+use crate::text::glob::{file_name_matches, has_wildcards};
 
 /// Pieces that wait for the hosts.
 const QUEUED_PIECES: usize = 64;
@@ -30,11 +36,17 @@ pub(crate) struct TreeFilter {
     pub(crate) gitignore: bool,
 }
 
+/// Where the entries of a tree are.
+#[derive(Debug, Clone)]
+enum TreePaths {
+    Directory(PathBuf, Arc<LocalFilter>),
+    /// Of each entry.
+    Files(Arc<Vec<PathBuf>>),
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct LocalTree {
-    /// The directory, or the file itself.
-    root: PathBuf,
-    single_file: bool,
+    paths: TreePaths,
     /// Sorted by name.
     pub(crate) entries: Arc<Vec<TreeEntry>>,
 }
@@ -45,14 +57,48 @@ impl LocalTree {
     /// # Errors
     /// What is wrong with the file or the name.
     pub(crate) fn single_file(path: &Path, name: &[u8]) -> Result<LocalTree, String> {
-        let metadata = std::fs::metadata(path).map_err(|e| format!("{}: {}", path.display(), plain_error(&e)))?;
-        let name = TreeName::parse(name).map_err(|reason| format!("{}: {reason}", path.display()))?;
-        let entry = tree_entry(name, &metadata, Vec::new());
-        if !metadata.is_file() {
-            return Err(format!("{}: {} cannot be sent", path.display(), entry.kind.noun()));
+        LocalTree::files(&[(path.to_owned(), name.to_vec())], None)
+    }
+
+    /// Single files with the names that they get, and the mode if it is not their own.
+    ///
+    /// # Errors
+    /// What is wrong with a file or a name.
+    pub(crate) fn files(files: &[(PathBuf, Vec<u8>)], mode: Option<u32>) -> Result<LocalTree, String> {
+        let mut all: Vec<(TreeEntry, PathBuf)> = Vec::new();
+        for (path, name) in files {
+            let entry = read_single_file(path, name)?;
+            all.push((TreeEntry { mode: mode.unwrap_or(entry.mode), ..entry }, path.clone()));
         }
-        File::open(path).map_err(|e| format!("{}: {}", path.display(), plain_error(&e)))?;
-        Ok(LocalTree { root: path.to_owned(), single_file: true, entries: Arc::new(vec![entry]) })
+        all.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+        let (entries, paths): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        Ok(LocalTree { paths: TreePaths::Files(Arc::new(paths)), entries: Arc::new(entries) })
+    }
+
+    /// A file, or the files of its directory that its name, a pattern, matches. `rename`: the name that a single file gets.
+    ///
+    /// # Errors
+    /// There is none, or what is wrong with one.
+    pub(crate) fn matching(path: &Path, rename: Option<&[u8]>, mode: Option<u32>) -> Result<LocalTree, String> {
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let name = path.file_name().unwrap_or_default();
+        let pattern = name.to_string_lossy();
+        let mut files = Vec::new();
+        if has_wildcards(&pattern) {
+            for entry in std::fs::read_dir(directory).map_err(|e| format!("{}: {}", directory.display(), plain_error(&e)))? {
+                let entry = entry.map_err(|e| format!("{}: {}", directory.display(), plain_error(&e)))?;
+                if file_name_matches(&pattern, entry.file_name().as_bytes()) {
+                    files.push((entry.path(), entry.file_name().into_vec()));
+                }
+            }
+        } else {
+            files.push((path.to_owned(), rename.unwrap_or(name.as_bytes()).to_vec()));
+        }
+        match files.iter().find(|(path, _)| path.is_dir()) {
+            Some((path, _)) => Err(format!("{}: it is a directory; `copy` takes files, `sync` a directory", path.display())),
+            None if files.is_empty() => Err(format!("{}: no file matches", path.display())),
+            None => LocalTree::files(&files, mode),
+        }
     }
 
     /// A directory with everything in it.
@@ -66,17 +112,23 @@ impl LocalTree {
         let without_git = filter.gitignore;
         builder.filter_entry(move |entry| {
             let name = entry.file_name();
-            // Parts of an interrupted transfer are no part of the tree.
-            !(is_part_dir(name.as_bytes()) || without_git && name == ".git")
+            // Parts of an interrupted transfer and markers are no part of the tree.
+            !(is_reserved(name.as_bytes()) || without_git && name == ".git")
         });
         let mut excluded = OverrideBuilder::new(&root);
         for glob in &filter.exclude {
             excluded.add(&format!("!{glob}")).map_err(|e| vec![format!("exclude `{glob}`: {e}")])?;
         }
-        builder.overrides(excluded.build().map_err(|e| vec![e.to_string()])?);
+        let excluded = excluded.build().map_err(|e| vec![e.to_string()])?;
+        builder.overrides(excluded.clone());
         let (mut entries, mut problems) = (Vec::new(), Vec::new());
         for found in builder.build() {
-            match found.map_err(|e| e.to_string()).and_then(|entry| read_entry(&root, entry.path())) {
+            let found = found.map_err(|e| e.to_string());
+            // A `.gitignore` that cannot be read: what it names would be sent, or deleted on the hosts.
+            if let Some(error) = found.as_ref().ok().and_then(|entry| entry.error()).filter(|error| error.io_error().is_some()) {
+                problems.push(error.to_string());
+            }
+            match found.and_then(|entry| read_entry(&root, entry.path())) {
                 Ok(entry) => entries.extend(entry),
                 Err(problem) => problems.push(problem),
             }
@@ -90,28 +142,35 @@ impl LocalTree {
             return Err(problems);
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(LocalTree { root, single_file: false, entries: Arc::new(entries) })
+        let left_out = LocalFilter::new(root.clone(), excluded, filter.gitignore);
+        Ok(LocalTree { paths: TreePaths::Directory(root, Arc::new(left_out)), entries: Arc::new(entries) })
     }
 
-    /// Whether it is a whole directory.
-    pub(crate) fn is_directory(&self) -> bool {
-        !self.single_file
+    /// What stayed out of it; `None`: single files.
+    pub(super) fn left_out(&self) -> Option<&LocalFilter> {
+        match &self.paths {
+            TreePaths::Directory(_, filter) => Some(filter),
+            TreePaths::Files(_) => None,
+        }
     }
 
-    fn path_of(&self, entry: &TreeEntry) -> PathBuf {
-        if self.single_file { self.root.clone() } else { self.root.join(std::ffi::OsStr::from_bytes(entry.name.as_bytes())) }
+    fn path_of(&self, index: usize, entry: &TreeEntry) -> PathBuf {
+        match &self.paths {
+            TreePaths::Directory(root, _) => root.join(std::ffi::OsStr::from_bytes(entry.name.as_bytes())),
+            TreePaths::Files(paths) => paths.get(index).cloned().unwrap_or_default(),
+        }
     }
 
     /// Reads these files in order, each from its offset to its end. An error ends the pieces.
-    pub(crate) fn read_contents(&self, files: Vec<(usize, u64)>) -> mpsc::Receiver<Result<Bytes, String>> {
+    pub(crate) fn read_contents(&self, files: Vec<(usize, u64)>) -> ContentPieces {
         let (sender, pieces) = mpsc::channel(QUEUED_PIECES);
         let tree = self.clone();
         tokio::task::spawn_blocking(move || {
             for (index, offset) in files {
                 let Some(entry) = tree.entries.get(index) else { return };
-                if let Err(problem) = send_content(&tree.path_of(entry), entry, offset, &sender) {
+                if let Err(problem) = send_content(&tree.path_of(index, entry), entry, offset, &sender) {
                     // A receiver that is gone wants no reason.
-                    drop(sender.blocking_send(Err(problem)));
+                    drop(sender.blocking_send(Err(source_error(problem))));
                     return;
                 }
             }
@@ -122,7 +181,7 @@ impl LocalTree {
     /// The hash state over the beginning of a file up to each of these offsets, which are sorted.
     pub(crate) async fn prefix_states(&self, index: usize, offsets: Vec<u64>) -> Result<Vec<Sha256>, String> {
         let Some(entry) = self.entries.get(index) else { return Err("no such file".to_owned()) };
-        let path = self.path_of(entry);
+        let path = self.path_of(index, entry);
         let read = move || -> std::io::Result<Vec<Sha256>> {
             let (mut file, mut state, mut at) = (File::open(path)?, Sha256::new(), 0);
             let mut states = Vec::new();
@@ -145,6 +204,17 @@ impl LocalTree {
         let read = tokio::task::spawn_blocking(read).await.map_err(|e| e.to_string())?;
         read.map_err(|e| format!("{name}: {}", plain_error(&e)))
     }
+}
+
+fn read_single_file(path: &Path, name: &[u8]) -> Result<TreeEntry, String> {
+    let metadata = std::fs::metadata(path).map_err(|e| format!("{}: {}", path.display(), plain_error(&e)))?;
+    let name = TreeName::parse(name).map_err(|reason| format!("{}: {reason}", path.display()))?;
+    let entry = tree_entry(name, &metadata, Vec::new());
+    if !metadata.is_file() {
+        return Err(format!("{}: {} cannot be sent", path.display(), entry.kind.noun()));
+    }
+    File::open(path).map_err(|e| format!("{}: {}", path.display(), plain_error(&e)))?;
+    Ok(entry)
 }
 
 /// `None` for the root itself.
@@ -179,7 +249,7 @@ fn tree_entry(name: TreeName, metadata: &Metadata, link: Vec<u8>) -> TreeEntry {
     TreeEntry { name, kind, mode: metadata.mode() & 0o777, mtime: metadata.mtime() }
 }
 
-fn send_content(path: &Path, entry: &TreeEntry, offset: u64, sender: &mpsc::Sender<Result<Bytes, String>>) -> Result<(), String> {
+fn send_content(path: &Path, entry: &TreeEntry, offset: u64, sender: &mpsc::Sender<Result<Bytes, TransferError>>) -> Result<(), String> {
     let told = |reason: String| format!("{}: {reason}", path.display());
     let changed = || told("it changed while it was read; run the command again".to_owned());
     let mut file = File::open(path).map_err(|e| told(plain_error(&e)))?;
@@ -262,6 +332,6 @@ mod tests {
         assert_eq!(states[1].clone().finalize(), Sha256::digest(b"aaa"));
         std::fs::write(dir.path().join("b"), "b").expect("written");
         let mut pieces = tree.read_contents(vec![(1, 0)]);
-        assert!(pieces.recv().await.expect("an answer").is_err_and(|e| e.contains("changed while it was read")));
+        assert!(pieces.recv().await.expect("an answer").is_err_and(|e| e.what.contains("changed while it was read")));
     }
 }

@@ -4,9 +4,12 @@
 //! A caller surveys each host (`survey_host`: what would change), then pushes to all of them (`push_tree`), or pulls from each (`pull_tree`).
 
 pub(crate) mod compare;
+mod content_pieces;
 mod digest;
 pub(crate) mod entry;
 pub(crate) mod error;
+mod host_file_reader;
+pub(crate) mod host_files;
 pub(crate) mod host_stream;
 mod listing;
 mod local_dir;
@@ -21,6 +24,7 @@ mod push_big_file;
 pub(crate) mod survey;
 mod tar_reader;
 mod tar_writer;
+pub(crate) mod tree_source;
 mod upload;
 
 pub(crate) use local_parts::NONCE_DIGITS;

@@ -3,12 +3,11 @@
 
 use std::path::Path;
 
-use sha2::{Digest as _, Sha256};
-
 use super::compare::Change;
 use super::digest::{hex, part_id};
 use super::entry::{EntryKind, TreeEntry, printable_bytes};
 use super::error::TransferError;
+use super::host_file_reader::{BLOCK, FileEnd, HostFileReader, ask_prefix_digest};
 use super::host_stream::HostStream;
 use super::local_dir::LocalDir;
 use super::part_file::PartFile;
@@ -21,7 +20,6 @@ const BIG_FILE: u64 = 8 << 20;
 /// Files of one request.
 const BATCH_BYTES: u64 = 64 << 20;
 const BATCH_NAMES: usize = 512 << 10;
-const BLOCK: u64 = 1 << 20;
 /// A file may grow while it is read; what is beyond its announced size is dropped.
 const MAX_GROWTH: u64 = 1 << 30;
 
@@ -225,14 +223,10 @@ impl Pull<'_> {
 
     /// Fetches one file from the byte on that an earlier transfer has proven.
     async fn fetch_big_file(&mut self, entry: &TreeEntry) -> Result<(), TransferError> {
-        let mut part = self.local.kept_part(&part_id(entry)).map_err(local_error)?;
-        let name = name_list(std::iter::once(entry));
-        // Without the NUL.
-        let name = name.get(..name.len() - 1).unwrap_or_default();
+        let mut part = self.local.open_resumable_part(&part_id(entry)).map_err(local_error)?;
         let mut blocks = part.len().min(entry.size()) / BLOCK;
         if blocks > 0 {
-            self.stream.command(&format!("P {blocks} {}", name.len()), "P").await?;
-            self.stream.send(name).await?;
+            ask_prefix_digest(&mut self.stream, entry, blocks * BLOCK).await?;
             let own = tokio::task::block_in_place(|| part.prefix_digest(blocks * BLOCK)).map_err(local_error)?;
             if self.stream.answer().await? != hex(own) {
                 blocks = 0;
@@ -240,32 +234,25 @@ impl Pull<'_> {
         }
         part.resize(blocks * BLOCK).map_err(local_error)?;
         self.progress.add_done(self.host, blocks * BLOCK);
-        let mut left = entry.size() - blocks * BLOCK;
-        self.stream.bulk_command(&format!("R {blocks} {left} {}", name.len()), name).await?;
-        let mut digest = Sha256::new();
-        while left > 0 {
-            let mut bytes = self.stream.read_bulk().await?;
-            let most = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-            let rest = bytes.split_off(most);
-            self.stream.unread(&rest);
-            left -= u64::try_from(bytes.len()).unwrap_or(left);
-            digest.update(&bytes);
+        let mut reader = HostFileReader::start(&mut self.stream, entry, blocks).await?;
+        while let Some(bytes) = reader.next().await? {
             self.progress.add_done(self.host, u64::try_from(bytes.len()).unwrap_or(0));
             tokio::task::block_in_place(|| part.write_sparse(&bytes)).map_err(local_error)?;
         }
-        let line = self.stream.read_line().await?;
-        let (sum, read) = line.strip_prefix("R ").and_then(|line| line.split_once(' ')).unwrap_or_default();
-        if sum == hex(digest.clone()) && read != format!("0 {} {}", entry.size(), entry.mtime) {
-            self.local.discard(&part);
-            self.skip(entry, "it changed while it was read, vanished, or cannot be read there");
-            return Ok(());
-        }
-        if sum != hex(digest) {
-            self.local.discard(&part);
-            return Err(TransferError::new(
-                format!("{}: what arrived is not what was sent (SHA-256 differs)", entry.name.display()),
-                "run the same command again",
-            ));
+        match reader.finish().await? {
+            FileEnd::Unchanged => {}
+            FileEnd::Changed => {
+                self.local.discard(&part);
+                self.skip(entry, "it changed while it was read, vanished, or cannot be read there");
+                return Ok(());
+            }
+            FileEnd::Damaged => {
+                self.local.discard(&part);
+                return Err(TransferError::new(
+                    format!("{}: what arrived is not what was sent (SHA-256 differs)", entry.name.display()),
+                    "run the same command again",
+                ));
+            }
         }
         part.resize(entry.size()).map_err(local_error)?;
         tokio::task::block_in_place(|| part.file.sync_all()).map_err(|e| local_error(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! From the laptop to hosts: every file is read once, and each host gets what it lacks. The slowest host sets the pace.
+//! To hosts, from the laptop or from another host: every file is read once, and each host gets what it lacks. The slowest host sets the pace.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,16 @@ use futures_util::future::join_all;
 use sha2::{Digest as _, Sha256};
 
 use super::compare::Change;
+use super::content_pieces::ended_early;
 use super::digest::hex;
 use super::entry::{EntryKind, TreeEntry};
 use super::error::TransferError;
 use super::host_stream::DirectoryState;
-use super::local_tree::LocalTree;
 use super::progress::TransferProgress;
 use super::push_big_file::push_big_file;
 use super::survey::{SurveyedHost, name_list};
 use super::tar_writer::{TAR_RECORD, archive_length, entry_header, entry_length, padding};
+use super::tree_source::TreeSource;
 use super::upload::{Upload, length_of};
 
 /// Larger files travel alone and go on where they were cut.
@@ -24,27 +25,38 @@ const BIG_FILE: u64 = 8 << 20;
 const BATCH_BYTES: u64 = 16 << 20;
 const BATCH_FILES: usize = 20_000;
 
+/// Names of one command.
+const DELETED_AT_ONCE: usize = 1_000;
+
 /// The result of each host, by its number.
 pub(crate) type PushResults = Vec<(usize, Result<(), TransferError>)>;
 
 /// Sends every difference; a failed host does not stop the others.
 ///
 /// # Errors
-/// A file of the laptop cannot be read, or changed meanwhile: what no batch has completed is on no host under its name.
-pub(crate) async fn push_tree(tree: &LocalTree, hosts: Vec<SurveyedHost>, progress: &TransferProgress) -> Result<PushResults, String> {
+/// A file of the source cannot be read, or changed meanwhile: what no batch has completed is on no host under its name.
+pub(crate) async fn push_tree(
+    tree: &TreeSource,
+    hosts: Vec<SurveyedHost>,
+    progress: &TransferProgress,
+) -> Result<PushResults, TransferError> {
     let mut uploads = Vec::new();
     for surveyed in hosts {
         progress.add_total(surveyed.host, surveyed.changes.bytes);
-        let missing = surveyed.hello.state == DirectoryState::Missing;
-        let mut upload = Upload::new(surveyed, tree.entries.len());
+        let (missing, mark) = (surveyed.hello.state == DirectoryState::Missing, surveyed.mark);
+        let mut upload = Upload::new(surveyed, tree.entries().len());
         if missing {
             let made = upload.stream.command("M", "M").await;
             upload.note(made);
         }
+        if mark && upload.error.is_none() {
+            let marked = upload.stream.command("W", "W").await;
+            upload.note(marked);
+        }
         uploads.push(upload);
     }
     let (mut batch, mut batch_bytes) = (Vec::new(), 0);
-    for (index, entry) in tree.entries.iter().enumerate() {
+    for (index, entry) in tree.entries().iter().enumerate() {
         if !uploads.iter().any(|upload| upload.wants(index, entry)) {
             continue;
         }
@@ -62,14 +74,19 @@ pub(crate) async fn push_tree(tree: &LocalTree, hosts: Vec<SurveyedHost>, progre
     if !batch.is_empty() {
         push_batch(tree, &mut uploads, &batch, progress).await?;
     }
-    Ok(join_all(uploads.into_iter().map(|upload| finish_upload(upload, &tree.entries))).await)
+    Ok(join_all(uploads.into_iter().map(|upload| finish_upload(upload, tree.entries()))).await)
 }
 
-/// Sets the modes that alone differ, and ends the session.
+/// Removes what is to go, sets the modes that alone differ, and ends the session.
 async fn finish_upload(mut upload: Upload, entries: &[TreeEntry]) -> (usize, Result<(), TransferError>) {
     let host = upload.host;
     if let Some(error) = upload.error.take() {
         return (host, Err(error));
+    }
+    for names in std::mem::take(&mut upload.deletions).chunks(DELETED_AT_ONCE).map(|entries| name_list(entries.iter())) {
+        if let Err(error) = upload.send_names(&format!("D {}", names.len()), "D", &names).await {
+            return (host, Err(error));
+        }
     }
     let mut by_mode: BTreeMap<u32, Vec<&TreeEntry>> = BTreeMap::new();
     for (entry, change) in entries.iter().zip(&upload.changes) {
@@ -83,11 +100,7 @@ async fn finish_upload(mut upload: Upload, entries: &[TreeEntry]) -> (usize, Res
         // What is in a directory first.
         entries.reverse();
         let names = name_list(entries.into_iter());
-        let sent = async {
-            upload.stream.command(&format!("C {mode:o} {}", names.len()), "C").await?;
-            upload.stream.send(&names).await
-        };
-        if let Err(error) = sent.await {
+        if let Err(error) = upload.send_names(&format!("C {mode:o} {}", names.len()), "C", &names).await {
             return (host, Err(error));
         }
     }
@@ -101,10 +114,10 @@ struct BatchGroup {
     digest: Sha256,
 }
 
-fn group_uploads(tree: &LocalTree, uploads: &[Upload], batch: &[usize]) -> Vec<BatchGroup> {
+fn group_uploads(tree: &TreeSource, uploads: &[Upload], batch: &[usize]) -> Vec<BatchGroup> {
     let mut groups: Vec<BatchGroup> = Vec::new();
     for (member, upload) in uploads.iter().enumerate() {
-        let wants = |index: &usize| tree.entries.get(*index).is_some_and(|entry| upload.wants(*index, entry));
+        let wants = |index: &usize| tree.entries().get(*index).is_some_and(|entry| upload.wants(*index, entry));
         let wanted: Vec<usize> = batch.iter().copied().filter(wants).collect();
         match groups.iter_mut().find(|group| group.wanted == wanted) {
             _ if wanted.is_empty() => {}
@@ -115,9 +128,9 @@ fn group_uploads(tree: &LocalTree, uploads: &[Upload], batch: &[usize]) -> Vec<B
     groups
 }
 
-async fn push_batch(tree: &LocalTree, uploads: &mut [Upload], batch: &[usize], progress: &TransferProgress) -> Result<(), String> {
+async fn push_batch(tree: &TreeSource, uploads: &mut [Upload], batch: &[usize], progress: &TransferProgress) -> Result<(), TransferError> {
     let mut groups = group_uploads(tree, uploads, batch);
-    let entries = |group: &BatchGroup| group.wanted.iter().filter_map(|index| tree.entries.get(*index)).collect::<Vec<_>>();
+    let entries = |group: &BatchGroup| group.wanted.iter().filter_map(|index| tree.entries().get(*index)).collect::<Vec<_>>();
     for group in &groups {
         let entries = entries(group);
         let length: u64 = entries.iter().map(|entry| entry_length(entry)).sum();
@@ -129,15 +142,15 @@ async fn push_batch(tree: &LocalTree, uploads: &mut [Upload], batch: &[usize], p
             }
         }
     }
-    let files_to_read = batch.iter().filter(|index| tree.entries.get(**index).is_some_and(|entry| entry.size() > 0));
+    let files_to_read = batch.iter().filter(|index| tree.entries().get(**index).is_some_and(|entry| entry.size() > 0));
     let mut pieces = tree.read_contents(files_to_read.map(|index| (*index, 0)).collect());
     for index in batch {
-        let Some(entry) = tree.entries.get(*index) else { continue };
+        let Some(entry) = tree.entries().get(*index) else { continue };
         let mut takers: Vec<&mut BatchGroup> = groups.iter_mut().filter(|group| group.wanted.binary_search(index).is_ok()).collect();
         send_to(uploads, &takers, &entry_header(entry).into(), None).await;
         let mut left = entry.size();
         while left > 0 {
-            let piece = pieces.recv().await.ok_or_else(|| format!("{}: it could not be read", entry.name.display()))??;
+            let piece = pieces.recv().await.ok_or_else(|| ended_early(entry))??;
             left = left.saturating_sub(length_of(&piece));
             for group in &mut takers {
                 group.digest.update(&piece);

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use sha2::{Digest as _, Sha256};
 
+use super::content_pieces::{ContentPieces, ended_early};
 use super::digest::{hex, part_id};
 use super::entry::TreeEntry;
-use super::local_tree::LocalTree;
+use super::error::TransferError;
 use super::progress::TransferProgress;
 use super::survey::name_list;
+use super::tree_source::TreeSource;
 use super::upload::{Upload, length_of};
 
 /// A big file is proven in segments.
@@ -21,12 +22,12 @@ type BigFileTaker<'a> = (&'a mut Upload, u64);
 
 /// Sends one file, to each host from the byte on that it lacks.
 pub(super) async fn push_big_file(
-    tree: &LocalTree,
+    tree: &TreeSource,
     uploads: &mut [Upload],
     index: usize,
     progress: &TransferProgress,
-) -> Result<(), String> {
-    let Some(entry) = tree.entries.get(index) else { return Ok(()) };
+) -> Result<(), TransferError> {
+    let Some(entry) = tree.entries().get(index) else { return Ok(()) };
     let mut takers: Vec<&mut Upload> = uploads.iter_mut().filter(|upload| upload.wants(index, entry)).collect();
     let id = part_id(entry);
     let offsets = find_offsets(tree, (index, entry), &mut takers, &id).await?;
@@ -46,15 +47,13 @@ pub(super) async fn push_big_file(
     }
 }
 
-type ContentPieces = tokio::sync::mpsc::Receiver<Result<Bytes, String>>;
-
 /// Sends the bytes from `start` to `end` to the hosts that lack some of them; the last segment goes to all.
 async fn push_segment(
     (entry, id): (&TreeEntry, &str),
     (start, end): (u64, u64),
     takers: &mut [BigFileTaker<'_>],
     (pieces, progress): (&mut ContentPieces, &TransferProgress),
-) -> Result<(), String> {
+) -> Result<(), TransferError> {
     let last = end >= entry.size();
     let name = name_list(std::iter::once(entry));
     // Without the NUL.
@@ -72,7 +71,7 @@ async fn push_segment(
     }
     let mut at = start;
     while at < end {
-        let piece = pieces.recv().await.ok_or_else(|| format!("{}: it could not be read", entry.name.display()))??;
+        let piece = pieces.recv().await.ok_or_else(|| ended_early(entry))??;
         let piece_end = at + length_of(&piece);
         for (from, digest) in &mut digests {
             digest.update(piece.slice(bytes_to_skip(at, piece_end, *from)..));
@@ -109,11 +108,11 @@ fn bytes_to_skip(at: u64, end: u64, offset: u64) -> usize {
 
 /// From where on each host lacks the file: what an earlier session left counts if its checksum proves it.
 async fn find_offsets(
-    tree: &LocalTree,
+    tree: &TreeSource,
     (index, entry): (usize, &TreeEntry),
     takers: &mut [&mut Upload],
     id: &str,
-) -> Result<Vec<u64>, String> {
+) -> Result<Vec<u64>, TransferError> {
     let asked = takers.iter_mut().map(|upload| async {
         if !upload.has_parts || upload.error.is_some() {
             return (0, String::new());
@@ -134,8 +133,8 @@ async fn find_offsets(
     if sizes.is_empty() {
         return Ok(vec![0; parts.len()]);
     }
-    let states = tree.prefix_states(index, sizes.clone()).await?;
-    let proven: BTreeMap<u64, String> = sizes.into_iter().zip(states.into_iter().map(hex)).collect();
+    let digests = tree.prefix_digests(index, sizes.clone()).await?;
+    let proven: BTreeMap<u64, String> = sizes.into_iter().zip(digests).collect();
     Ok(parts.into_iter().map(|(size, sum)| if proven.get(&size).is_some_and(|own| *own == sum) { size } else { 0 }).collect())
 }
 

@@ -1,11 +1,11 @@
 //! Opens a session with a host and finds out what a tree would change there. Changes nothing.
 
-use super::compare::{Change, TreeChanges, compare_trees};
-use super::entry::{EntryKind, TreeEntry};
+use super::compare::{Change, TreeChanges, compare_trees, find_deletions};
+use super::entry::{EntryKind, SYNC_MARKER, TreeEntry};
 use super::error::TransferError;
 use super::host_stream::{DirectoryState, HostDirectory, HostHello, HostStream};
 use super::listing::{HostListing, ListingReader};
-use super::local_tree::LocalTree;
+use super::local_tree::left_out::LocalFilter;
 use crate::remote::Remote;
 
 /// Space that a transfer leaves free on a host.
@@ -20,22 +20,38 @@ pub(crate) struct SurveyedHost {
     pub(crate) stream: HostStream,
     pub(crate) hello: HostHello,
     pub(crate) changes: TreeChanges,
+    /// The directory is to be marked as made by a sync.
+    pub(crate) mark: bool,
+}
+
+/// What a directory of a host shall hold.
+#[derive(Clone, Copy)]
+pub(crate) struct WantedTree<'a> {
+    pub(crate) entries: &'a [TreeEntry],
+    /// The whole directory is compared, not these names alone.
+    pub(crate) is_directory: bool,
+    /// Whether a directory that is new or empty is marked as made by a sync.
+    pub(crate) mark: bool,
+    /// What else is in the directory is removed, unless this filter leaves it out.
+    pub(crate) delete: Option<&'a LocalFilter>,
 }
 
 /// Which entries of a host are listed.
 pub(crate) enum ListingScope<'a> {
     Tree,
+    /// What is in the directory itself, not below.
+    Children,
     Names(&'a [TreeEntry]),
 }
 
-/// Compares `tree` with the directory of one host.
+/// Compares what is wanted with the directory of one host.
 ///
 /// # Errors
 /// The host cannot be reached, or cannot take the tree.
 pub(crate) async fn survey_host(
     (host, remote): (usize, &dyn Remote),
     directory: &HostDirectory,
-    tree: &LocalTree,
+    wanted: WantedTree<'_>,
     nonce: &str,
 ) -> Result<SurveyedHost, TransferError> {
     let (mut stream, hello) = HostStream::open(remote, directory, nonce).await?;
@@ -45,15 +61,36 @@ pub(crate) async fn survey_host(
             return Err(TransferError::new(format!("{}: it is no directory, or there is no permission to enter it", hello.path), hint));
         }
         DirectoryState::Missing => HostListing::default(),
-        DirectoryState::Exists if tree.is_directory() => read_listing(&mut stream, ListingScope::Tree).await?,
-        DirectoryState::Exists => read_listing(&mut stream, ListingScope::Names(&tree.entries)).await?,
+        DirectoryState::Exists if wanted.is_directory => read_listing(&mut stream, ListingScope::Tree).await?,
+        DirectoryState::Exists => read_listing(&mut stream, ListingScope::Names(wanted.entries)).await?,
     };
-    let changes = compare_trees(&tree.entries, &found.entries);
+    let mut changes = compare_trees(wanted.entries, &found.entries);
     if let Some((index, noun)) = changes.conflicts.first() {
-        return Err(conflict_error(&hello, tree.entries.get(*index), noun));
+        return Err(conflict_error(&hello, wanted.entries.get(*index), noun));
     }
-    check_space(&hello, &changes, &tree.entries)?;
-    Ok(SurveyedHost { host, stream, hello, changes })
+    if let Some(filter) = wanted.delete {
+        changes.deletions = find_deletions(wanted.entries, &found.entries, |entry| filter.leaves_out(entry));
+    }
+    if let Some(first) = changes.deletions.last()
+        && !hello.is_marked
+    {
+        return Err(unmarked_error(&hello, changes.deletions.len(), first));
+    }
+    check_space(&hello, &changes, wanted.entries)?;
+    let mark = wanted.mark && !hello.is_marked && found.entries.is_empty() && found.refused_count == 0;
+    Ok(SurveyedHost { host, stream, hello, changes, mark })
+}
+
+fn unmarked_error(hello: &HostHello, count: usize, first: &TreeEntry) -> TransferError {
+    let what = format!(
+        "{}: {count} entries, for example {}, would be removed, but no sync has made this directory",
+        hello.path,
+        first.name.display()
+    );
+    let hint = format!(
+        "leave out `delete`, or remove the directory there; if everything else in it may go, make the empty file {SYNC_MARKER} in it"
+    );
+    TransferError::new(what, hint)
 }
 
 fn conflict_error(hello: &HostHello, entry: Option<&TreeEntry>, noun: &str) -> TransferError {
@@ -88,6 +125,7 @@ fn check_space(hello: &HostHello, changes: &TreeChanges, entries: &[TreeEntry]) 
 pub(crate) async fn read_listing(stream: &mut HostStream, scope: ListingScope<'_>) -> Result<HostListing, TransferError> {
     match scope {
         ListingScope::Tree => stream.bulk_command("T", b"").await?,
+        ListingScope::Children => stream.bulk_command("L", b"").await?,
         ListingScope::Names(entries) => {
             let names = name_list(entries.iter());
             stream.bulk_command(&format!("S {}", names.len()), &names).await?;

@@ -18,6 +18,8 @@ pub(super) struct Upload {
     pub(super) has_parts: bool,
     /// By entry.
     pub(super) changes: Vec<Option<Change>>,
+    /// What is removed in the end.
+    pub(super) deletions: Vec<TreeEntry>,
     pub(super) error: Option<TransferError>,
 }
 
@@ -29,7 +31,14 @@ impl Upload {
                 *slot = Some(*change);
             }
         }
-        Upload { host: surveyed.host, stream: surveyed.stream, has_parts: surveyed.hello.parts > 0, changes, error: None }
+        Upload {
+            host: surveyed.host,
+            stream: surveyed.stream,
+            has_parts: surveyed.hello.parts > 0,
+            changes,
+            deletions: surveyed.changes.deletions,
+            error: None,
+        }
     }
 
     pub(super) fn wants(&self, index: usize, entry: &TreeEntry) -> bool {
@@ -48,6 +57,13 @@ impl Upload {
         };
         let sent = sent.await;
         self.note(sent);
+    }
+
+    /// A command with names.
+    pub(super) async fn send_names(&mut self, line: &str, word: &'static str, names: &[u8]) -> Result<(), TransferError> {
+        self.stream.wait_for_answers(MAX_OPEN_ANSWERS).await?;
+        self.stream.command(line, word).await?;
+        self.stream.send(names).await
     }
 
     pub(super) fn note<T>(&mut self, result: Result<T, TransferError>) -> Option<T> {

@@ -92,6 +92,12 @@ impl App {
     pub(crate) fn handle_message(&mut self, message: FeedMessage) -> RedrawPriority {
         match message {
             FeedMessage::Event(event) => return self.handle_event(&event),
+            FeedMessage::Timeline(entry) => self.model.timeline.record(&entry),
+            // The event loop asked for it because something else has to be drawn.
+            FeedMessage::Snapshot(snapshot) => {
+                self.model.apply_snapshot(snapshot);
+                return RedrawPriority::None;
+            }
             FeedMessage::Tick(now) => {
                 let second = now / 1000 != self.model.now / 1000;
                 self.advance_clock(now);
@@ -108,7 +114,7 @@ impl App {
                     RedrawPriority::None
                 };
             }
-            FeedMessage::DiagnosisRules(evidence, lang) => (self.model.evidence, self.model.lang) = (*evidence, lang),
+            FeedMessage::Wording(advice, lang) => (self.model.advice, self.model.lang) = (advice, lang),
             FeedMessage::StoredLogs(stored) => self.model.stored_logs = Some(stored),
             FeedMessage::Clipboard(clipboard) => self.clipboard = Some(clipboard),
             FeedMessage::Capabilities(capabilities) => {
@@ -134,7 +140,7 @@ impl App {
 
     fn handle_event(&mut self, event: &Event) -> RedrawPriority {
         self.advance_clock(event.at);
-        self.model.record(event);
+        self.model.record_log(event);
         if matches!(event.kind, EventKind::LogTruncated { .. }) {
             self.ui.reset_logs();
         }

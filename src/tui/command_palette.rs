@@ -85,6 +85,8 @@ fn common_words(cmd: UiCommand) -> &'static [&'static str] {
         UiCommand::Quit => &["exit", "leave"],
         UiCommand::DetachNow => &["detach"],
         UiCommand::Logs => &["log"],
+        UiCommand::Find => &["search"],
+        UiCommand::Sort => &["order"],
         _ => &[],
     }
 }
@@ -149,6 +151,11 @@ mod tests {
             ("color scheme", "theme"),
         ] {
             assert_eq!(first(typed).as_deref(), Some(name), "{typed}");
+        }
+        let palette = |text: &str| CommandPalette { prompt: TextInput { text: text.to_owned() }, selected: 0 };
+        for (typed, name) in [("filter", "find"), ("search", "find"), ("sort", "sort"), ("order", "sort"), ("problem", "problems")] {
+            let found = palette(typed).matching_entries(&bindings, &[KeyContext::Overview, KeyContext::Global]);
+            assert_eq!(found.first().map(|entry| entry.name.as_str()), Some(name), "{typed}");
         }
         let all = CommandPalette::default().matching_entries(&bindings, &[KeyContext::Global]);
         assert!(!is_movement(all[0].command) && is_movement(all[all.len() - 1].command), "{:?}", all[0]);

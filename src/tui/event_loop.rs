@@ -22,38 +22,20 @@ use super::app::{App, RedrawPriority};
 use super::background_color::{self, LateReplyFilter};
 use super::compact_backend::CompactBackend;
 use super::feed::{FeedMessage, FeedReceiver, UserAction};
+use super::frame_pacing::FramePacer;
 use super::keymap::{self, UiCommand};
 use super::terminal;
 use super::theme::ColorScheme;
 use super::ui::Screen;
 use super::view::logs;
 
-/// How long to wait for input, given the time since the last frame.
-fn frame_wait(priority: RedrawPriority, slow: bool, since: Duration) -> Duration {
-    if priority == RedrawPriority::None { MAX_WAIT } else { frame_interval(priority, slow).saturating_sub(since).min(MAX_WAIT) }
-}
-
-/// How long to collect changes before a frame: 10 frames a second for events, 2 for samples, no delay for keys; one a second while
-/// the terminal is not focused.
-fn frame_interval(priority: RedrawPriority, slow: bool) -> Duration {
-    Duration::from_millis(match priority {
-        RedrawPriority::None => 0,
-        RedrawPriority::Input => 10,
-        RedrawPriority::Sample | RedrawPriority::Event if slow => 1000,
-        RedrawPriority::Sample => 500,
-        RedrawPriority::Event => 100,
-    })
-}
-
 /// Whether work continues without messages: an open dialog, or a log that is being indexed.
-fn has_background_work(app: &App) -> bool {
+fn has_timed_work(app: &App) -> bool {
     app.ui.has_dialog() || app.ui.screen == Screen::Logs && logs::is_indexing(&app.ui.logs)
 }
 
 /// Maximum wait while such work continues.
 const BACKGROUND_WAIT: Duration = Duration::from_millis(100);
-/// Maximum wait otherwise; then the terminal size is checked again.
-const MAX_WAIT: Duration = Duration::from_millis(250);
 /// How long the key library polls for input; with zero it does not poll.
 const INPUT_POLL: Duration = Duration::from_millis(1);
 /// How long to wait for the reply with the background color.
@@ -79,6 +61,7 @@ pub(super) struct EventLoop {
     last_click: Option<((u16, u16), Instant)>,
     /// The frame shown while the screen is frozen.
     frozen_buffer: Option<Buffer>,
+    pacer: FramePacer,
 }
 
 impl EventLoop {
@@ -93,6 +76,7 @@ impl EventLoop {
             unfocused: false,
             last_click: None,
             frozen_buffer: None,
+            pacer: FramePacer::new(),
         }
     }
 
@@ -122,16 +106,18 @@ impl EventLoop {
         if self.query_background_color {
             self.detect_background_color()?;
         }
-        let (mut priority, mut drawn) = (RedrawPriority::Input, Instant::now());
+        let mut drawn = Instant::now();
         loop {
             if terminal::has_panicked() {
                 return Err(LoopError::Panicked);
             }
             let slow = self.unfocused || self.app.ui.frozen_since.is_some();
-            let works = has_background_work(&self.app);
-            self.wait_for_input(frame_wait(priority, slow, drawn.elapsed()).min(if works { BACKGROUND_WAIT } else { MAX_WAIT }))?;
-            let Some(received) = self.receive_messages(works) else { return Ok(()) };
-            priority = priority.max(received);
+            let works = has_timed_work(&self.app);
+            let wait = self.pacer.wait(slow, drawn.elapsed());
+            self.wait_for_input(if works { wait.min(BACKGROUND_WAIT) } else { wait })?;
+            if !self.receive_messages(works) {
+                return Ok(());
+            }
             // While another program owns the screen, nothing is drawn and no key is read.
             let Some((own, lent)) = terminal::try_lock_terminal() else {
                 if !terminal::is_dashboard_shown() && !terminal::has_panicked() {
@@ -141,25 +127,24 @@ impl EventLoop {
             };
             if lent {
                 terminal = open_cleared_terminal(size)?;
-                priority = RedrawPriority::Input;
+                self.pacer.raise_to(RedrawPriority::Input);
             }
             if self.handle_inputs()? {
-                priority = RedrawPriority::Input;
+                self.pacer.raise_to(RedrawPriority::Input);
             }
-            let now = self::terminal_size();
-            if now != size {
-                (size, priority) = (now, RedrawPriority::Input);
-                // The frozen frame has another size.
-                self.app.ui.frozen_since = None;
-                self.app.full_redraw = true;
-            }
+            self.handle_resize(&mut size);
             terminal::set_mouse_capture(self.app.ui.wants_mouse())?;
-            if priority > RedrawPriority::None && drawn.elapsed() >= frame_interval(priority, slow) {
+            let step = self.pacer.step(slow, drawn.elapsed());
+            if step.request_snapshot {
+                self.feed.request_snapshot();
+            }
+            if step.draw {
                 if std::mem::take(&mut self.app.full_redraw) {
                     terminal = open_cleared_terminal(size)?;
                 }
                 self.draw_frame(&mut terminal)?;
-                (priority, drawn) = (RedrawPriority::None, Instant::now());
+                self.pacer.finish_frame();
+                drawn = Instant::now();
             }
             if let Some(text) = self.app.pending_clipboard.take() {
                 terminal::copy_osc52(&text)?;
@@ -174,18 +159,32 @@ impl EventLoop {
         }
     }
 
-    /// Handles all pending messages; returns what must be redrawn, or `None` if the feed is closed.
-    fn receive_messages(&mut self, works: bool) -> Option<RedrawPriority> {
-        let (messages, skipped, closed) = self.feed.drain();
-        let mut priority = RedrawPriority::None;
+    fn handle_resize(&mut self, size: &mut Rect) {
+        let now = terminal_size();
+        if now != *size {
+            *size = now;
+            self.pacer.raise_to(RedrawPriority::Input);
+            // The frozen frame has another size.
+            self.app.ui.frozen_since = None;
+            self.app.full_redraw = true;
+        }
+    }
+
+    /// Handles all pending messages; returns whether the feed is still open.
+    fn receive_messages(&mut self, works: bool) -> bool {
+        let (messages, dropped, closed) = self.feed.drain();
         for message in messages {
-            priority = priority.max(self.app.handle_message(message));
+            self.pacer.note_message(&message);
+            let priority = self.app.handle_message(message);
+            self.pacer.raise_to(priority);
         }
         if works {
-            priority = priority.max(self.app.handle_message(FeedMessage::Tick(self.app.model.now)));
+            let priority = self.app.handle_message(FeedMessage::Tick(self.app.model.now));
+            self.pacer.raise_to(priority);
         }
-        self.app.model.skipped_log_bytes += skipped;
-        (!closed).then_some(priority)
+        self.app.model.skipped_log_bytes += dropped.log_bytes;
+        self.app.model.skipped_events += dropped.events;
+        !closed
     }
 
     /// Draws one frame: the current state, or the frozen frame.
@@ -418,21 +417,6 @@ impl From<io::Error> for LoopError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn idle_dashboard_sleeps() {
-        let second = Duration::from_secs(1);
-        assert_eq!(frame_wait(RedrawPriority::None, false, second), MAX_WAIT, "however long nothing was drawn");
-        assert_eq!(frame_wait(RedrawPriority::Event, false, second), Duration::ZERO);
-        assert_eq!(frame_wait(RedrawPriority::Event, false, Duration::from_millis(40)), Duration::from_millis(60));
-        assert_eq!(frame_wait(RedrawPriority::Sample, false, Duration::ZERO), MAX_WAIT);
-    }
-
-    #[test]
-    fn unfocused_terminal_slows_frames() {
-        assert_eq!(frame_interval(RedrawPriority::Event, true), Duration::from_secs(1));
-        assert_eq!(frame_interval(RedrawPriority::Input, true), frame_interval(RedrawPriority::Input, false));
-    }
 
     #[test]
     fn unknown_size_uses_environment() {

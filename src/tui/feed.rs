@@ -6,86 +6,25 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::diagnose::{Evidence, Lang};
+use tokio::sync::Notify;
+
+pub use super::feed_message::{Clipboard, FeedMessage, ReplayClock, StoredLogs};
 pub use crate::event::controls::{DashboardCapabilities, DashboardRole, UserAction};
-use crate::event::{Event, EventKind, LogFile, UnixMillis};
-use crate::report::ReportSink;
+use crate::event::{Event, EventKind, UnixMillis};
+use crate::report::bounded_queue::{BoundedQueue, DroppedCounts};
+use crate::report::{ReportSink, RunSnapshot};
 use crate::state::RunState;
 
-/// Above this many queued bytes, log bytes and samples are dropped.
-const MAX_QUEUED_LOG_BYTES: usize = 16 << 20;
-/// Above this, everything is dropped.
-const MAX_QUEUED_BYTES: usize = 128 << 20;
-/// Size of an event in the queue besides its bytes.
-const EVENT_OVERHEAD_BYTES: usize = 512;
+use super::timeline::EventDescriber;
 
-/// Position of the replay.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ReplayClock {
-    pub paused: bool,
-    /// Seconds of the run per second of replay.
-    pub speed: f64,
-    /// Time of the first event.
-    pub start: UnixMillis,
-    /// Time of the last event.
-    pub end: UnixMillis,
-}
+/// What a queued message takes beside the bytes of a log.
+const MESSAGE_OVERHEAD: usize = 512;
 
-/// Reads stored logs; implemented in `cli`.
-pub trait StoredLogs: Send {
-    /// Length of the log in bytes.
-    ///
-    /// # Errors
-    /// If the file exists and cannot be read.
-    fn len(&self, host: &str, file: LogFile) -> io::Result<u64>;
-
-    /// Up to `most` bytes starting at `from`.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>>;
-}
-
-/// Copies and saves text on this laptop; implemented in `cli`.
-pub trait Clipboard: Send {
-    /// Copies text to the terminal multiplexer, which passes it to the clipboard; `None` outside of a multiplexer.
-    fn copy_to_multiplexer(&self, text: &str) -> Option<io::Result<()>>;
-
-    /// Writes text to a new file with this name prefix and returns its path.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn save_to_file(&self, name: &str, text: &str) -> io::Result<String>;
-}
-
-/// A message to the dashboard.
-pub enum FeedMessage {
-    Event(Event),
-    Tick(UnixMillis),
-    /// Diagnosis rules and their language; sent before any event.
-    DiagnosisRules(Box<Evidence>, Lang),
-    StoredLogs(Box<dyn StoredLogs>),
-    Clipboard(Box<dyn Clipboard>),
-    /// The available controls have changed.
-    Capabilities(DashboardCapabilities),
-    ReplayClock(ReplayClock),
-    /// The replay restarts: everything known of the run is discarded.
-    Reset,
-    ShowToast(String),
-    /// Panic, to test that the terminal is restored.
-    #[cfg(debug_assertions)]
-    Panic,
-    /// Offset of local time from UTC in seconds.
-    UtcOffset(i64),
-}
-
-#[derive(Default)]
 struct FeedQueue {
-    messages: VecDeque<FeedMessage>,
-    queued_bytes: usize,
-    skipped_bytes: u64,
+    messages: BoundedQueue<FeedMessage>,
     closed: bool,
     receiver_dropped: bool,
     /// The receiver has been woken for the queued messages.
@@ -95,6 +34,11 @@ struct FeedQueue {
 }
 
 impl FeedQueue {
+    fn new() -> FeedQueue {
+        let messages = BoundedQueue::new(MESSAGE_OVERHEAD);
+        FeedQueue { messages, closed: false, receiver_dropped: false, wake_pending: false, last_second: 0 }
+    }
+
     /// Whether a message wakes the receiver: once for all queued messages; a tick only when the second changes, because clocks and ages
     /// show seconds.
     fn should_wake(&mut self, message: &FeedMessage) -> bool {
@@ -110,11 +54,25 @@ impl FeedQueue {
 struct FeedShared {
     queue: Mutex<FeedQueue>,
     wake_writer: OwnedFd,
+    snapshot_wanted: AtomicBool,
+    /// Wakes the sending end for a snapshot.
+    snapshot_request: Notify,
 }
 
 /// Sending end. Dropping it closes the feed.
 pub struct FeedSender {
     shared: Arc<FeedShared>,
+    describer: EventDescriber,
+}
+
+/// Completes when the dashboard wants a snapshot.
+#[derive(Clone)]
+pub struct SnapshotRequests(Arc<FeedShared>);
+
+impl SnapshotRequests {
+    pub async fn next(&self) {
+        self.0.snapshot_request.notified().await;
+    }
 }
 
 pub(crate) struct FeedReceiver {
@@ -130,8 +88,13 @@ pub(crate) fn feed_channel() -> io::Result<(FeedSender, FeedReceiver)> {
         rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(end, rustix::fs::OFlags::NONBLOCK)?;
     }
-    let shared = Arc::new(FeedShared { queue: Mutex::default(), wake_writer: writer });
-    Ok((FeedSender { shared: Arc::clone(&shared) }, FeedReceiver { shared, wake_reader: reader }))
+    let shared = Arc::new(FeedShared {
+        queue: Mutex::new(FeedQueue::new()),
+        wake_writer: writer,
+        snapshot_wanted: AtomicBool::new(false),
+        snapshot_request: Notify::new(),
+    });
+    Ok((FeedSender { shared: Arc::clone(&shared), describer: EventDescriber::default() }, FeedReceiver { shared, wake_reader: reader }))
 }
 
 impl FeedShared {
@@ -144,15 +107,7 @@ impl FeedShared {
         if queue.receiver_dropped {
             return false;
         }
-        let (bytes, limit) = match &message {
-            FeedMessage::Event(event) => match &event.kind {
-                EventKind::Log { bytes, .. } => (bytes.len(), MAX_QUEUED_LOG_BYTES),
-                kind if kind.is_sample() => (0, MAX_QUEUED_LOG_BYTES),
-                _ => (0, MAX_QUEUED_BYTES),
-            },
-            _ => (0, usize::MAX),
-        };
-        if let (FeedMessage::Tick(now), Some(FeedMessage::Tick(last))) = (&message, queue.messages.back_mut()) {
+        if let (FeedMessage::Tick(now), Some(FeedMessage::Tick(last))) = (&message, queue.messages.last_mut()) {
             *last = *now;
             let wakes = queue.should_wake(&message);
             drop(queue);
@@ -161,23 +116,23 @@ impl FeedShared {
             }
             return true;
         }
-        let (mut queued, mut bytes) = (message, bytes);
-        if queue.queued_bytes.saturating_add(bytes + EVENT_OVERHEAD_BYTES) > limit {
-            queue.skipped_bytes += bytes as u64;
-            // The growth of a log is always reported.
-            match &mut queued {
-                FeedMessage::Event(Event { kind: EventKind::Log { bytes, .. }, .. })
-                    if queue.queued_bytes + EVENT_OVERHEAD_BYTES <= MAX_QUEUED_BYTES =>
-                {
-                    *bytes = bytes::Bytes::new()
+        let mut message = message;
+        let bytes = match &mut message {
+            FeedMessage::Event(event) => match (queue.messages.admits(&event.kind), &mut event.kind) {
+                (true, EventKind::Log { bytes, .. }) => bytes.len(),
+                (true, _) => 0,
+                // The growth of a log is always reported.
+                (false, EventKind::Log { bytes, .. }) if queue.messages.has_room() => {
+                    *bytes = bytes::Bytes::new();
+                    0
                 }
-                _ => return true,
-            }
-            bytes = 0;
-        }
-        queue.queued_bytes += bytes + EVENT_OVERHEAD_BYTES;
-        let wakes = queue.should_wake(&queued);
-        queue.messages.push_back(queued);
+                (false, _) => return true,
+            },
+            FeedMessage::Timeline(_) if !queue.messages.has_room() => return true,
+            _ => 0,
+        };
+        let wakes = queue.should_wake(&message);
+        queue.messages.push(message, bytes);
         drop(queue);
         if wakes {
             self.wake();
@@ -199,6 +154,16 @@ impl FeedSender {
         self.shared.send(message)
     }
 
+    /// The run begins again: everything known of it is discarded.
+    pub fn reset(&mut self) {
+        self.describer = EventDescriber::default();
+        self.send(FeedMessage::Reset);
+    }
+
+    pub fn snapshot_requests(&self) -> SnapshotRequests {
+        SnapshotRequests(Arc::clone(&self.shared))
+    }
+
     /// Ends the dashboard after the queued messages.
     pub(super) fn close(&self) {
         self.shared.lock().closed = true;
@@ -218,8 +183,23 @@ impl Drop for FeedSender {
 }
 
 impl ReportSink for FeedSender {
-    fn on_event(&mut self, event: &Event, _state: &RunState) -> io::Result<()> {
-        if self.send(FeedMessage::Event(event.clone())) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    fn on_event(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
+        if !self.send(FeedMessage::Event(event.clone())) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if let Some(entry) = self.describer.describe(event, state) {
+            self.send(FeedMessage::Timeline(entry));
+        }
+        Ok(())
+    }
+
+    fn wants_snapshot(&self) -> bool {
+        self.shared.snapshot_wanted.load(Ordering::Acquire)
+    }
+
+    fn on_snapshot(&mut self, snapshot: RunSnapshot) {
+        self.shared.snapshot_wanted.store(false, Ordering::Release);
+        self.send(FeedMessage::Snapshot(snapshot));
     }
 
     fn tick(&mut self, now: UnixMillis, _state: &RunState) -> io::Result<()> {
@@ -247,14 +227,19 @@ impl WeakFeedSender {
 }
 
 impl FeedReceiver {
-    /// All messages since the last call, the number of dropped log bytes, and whether the feed is closed.
-    pub(super) fn drain(&self) -> (VecDeque<FeedMessage>, u64, bool) {
+    /// Asks for what is known of the run; a [`FeedMessage::Snapshot`] answers.
+    pub(super) fn request_snapshot(&self) {
+        self.shared.snapshot_wanted.store(true, Ordering::Release);
+        self.shared.snapshot_request.notify_one();
+    }
+
+    /// All messages since the last call, what was dropped, and whether the feed is closed.
+    pub(super) fn drain(&self) -> (VecDeque<FeedMessage>, DroppedCounts, bool) {
         let mut sink = [0; 64];
         while matches!(rustix::io::read(&self.wake_reader, &mut sink), Ok(n) if n == sink.len()) {}
         let mut queue = self.shared.lock();
-        (queue.queued_bytes, queue.wake_pending) = (0, false);
-        let messages = std::mem::take(&mut queue.messages);
-        (messages, std::mem::take(&mut queue.skipped_bytes), queue.closed)
+        queue.wake_pending = false;
+        (queue.messages.take_items(), queue.messages.take_dropped(), queue.closed)
     }
 
     /// Becomes readable when a message is queued.
@@ -267,13 +252,15 @@ impl Drop for FeedReceiver {
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
         queue.receiver_dropped = true;
-        queue.messages.clear();
+        drop(queue.messages.take_items());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::LogFile;
+    use crate::report::RunFold;
 
     /// Returns whether the receiver is woken, and drains it.
     fn drain_and_check_wake(receiver: &FeedReceiver) -> bool {
@@ -282,6 +269,40 @@ mod tests {
         let ready = rustix::event::poll(&mut ends, Some(&now)).expect("polled");
         receiver.drain();
         ready > 0
+    }
+
+    #[test]
+    fn snapshot_follows_the_events_that_it_includes() {
+        let (mut sender, receiver) = feed_channel().expect("a feed");
+        let mut fold = RunFold::default();
+        receiver.request_snapshot();
+        assert!(sender.wants_snapshot());
+        let event = Event { seq: 7, at: 1, kind: EventKind::Ready };
+        fold.apply(&event);
+        sender.on_event(&event, fold.state()).expect("open");
+        sender.on_snapshot(fold.snapshot());
+        assert!(!sender.wants_snapshot());
+        let (messages, dropped, _) = receiver.drain();
+        let messages: Vec<FeedMessage> = messages.into();
+        let [FeedMessage::Event(_), FeedMessage::Timeline(_), FeedMessage::Snapshot(snapshot)] = &messages[..] else {
+            panic!("{} messages", messages.len())
+        };
+        assert_eq!((snapshot.state.last_seq, dropped.is_empty()), (7, true));
+    }
+
+    #[test]
+    fn full_feed_keeps_the_growth_of_logs_and_counts_their_bytes() {
+        let (sender, receiver) = feed_channel().expect("a feed");
+        let log = |n: u64| {
+            let bytes = bytes::Bytes::from(vec![b'x'; 1 << 20]);
+            let kind = EventKind::Log { host: 0, file: LogFile::Launcher, offset: n << 20, len: 1 << 20, bytes };
+            FeedMessage::Event(Event { seq: n, at: 1, kind })
+        };
+        (0..20).for_each(|n| assert!(sender.send(log(n))));
+        let (messages, dropped, _) = receiver.drain();
+        assert_eq!((messages.len(), dropped.log_bytes), (20, 5 << 20));
+        sender.send(log(20));
+        assert_eq!(receiver.drain().1, DroppedCounts::default());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::app::App;
 use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
+use super::headless::LocalFold;
 use super::theme::{ColorScheme, Theme};
 use crate::event::stop_orders::StopOrders;
 use crate::event::{
@@ -25,6 +26,7 @@ const START_MS: UnixMillis = 1_795_262_400_000;
 
 pub(super) struct DashboardFixture {
     pub(super) app: App,
+    fold: LocalFold,
     now: UnixMillis,
     seq: u64,
     /// All events, to write a journal.
@@ -61,12 +63,14 @@ fn replay_journal(name: &str) -> DashboardFixture {
     let events = replay_source::load_replay(&dir).expect("a journal; BLESS=1 makes it").events;
     let mut logs = LogTextLoader::new(Some(open_logs(&dir).expect("its logs")));
     let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
-    let mut scene = DashboardFixture { app, now: 0, seq: 0, events: Vec::new(), stop_orders: StopOrders::default() };
+    let mut scene =
+        DashboardFixture { app, fold: LocalFold::default(), now: 0, seq: 0, events: Vec::new(), stop_orders: StopOrders::default() };
     for mut event in events.iter().flat_map(|event| logs.fill_log_text(event)) {
         (scene.now, scene.seq) = (event.at, event.seq);
         scene.stop_orders.stamp(&mut event.kind, event.at);
-        scene.app.handle_message(FeedMessage::Event(event));
+        scene.fold.handle_message(&mut scene.app, FeedMessage::Event(event));
     }
+    scene.fold.update_snapshot(&mut scene.app);
     scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
         can_control: true,
         can_restart: true,
@@ -106,7 +110,14 @@ impl DashboardFixture {
 
     pub(super) fn new(hosts: u32, ranks: u32) -> DashboardFixture {
         let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
-        let mut scene = DashboardFixture { app, now: START_MS, seq: 0, events: Vec::new(), stop_orders: StopOrders::default() };
+        let mut scene = DashboardFixture {
+            app,
+            fold: LocalFold::default(),
+            now: START_MS,
+            seq: 0,
+            events: Vec::new(),
+            stop_orders: StopOrders::default(),
+        };
         scene.emit(0, run_started(hosts, ranks, &[]));
         scene
     }
@@ -118,7 +129,8 @@ impl DashboardFixture {
         self.stop_orders.stamp(&mut kind, self.now);
         let event = Event { seq: self.seq, at: self.now, kind };
         self.events.push(event.clone());
-        self.app.handle_message(FeedMessage::Event(event));
+        self.fold.handle_message(&mut self.app, FeedMessage::Event(event));
+        self.fold.update_snapshot(&mut self.app);
     }
 
     pub(super) fn advance(&mut self, time: i64) {
@@ -218,7 +230,7 @@ impl DashboardFixture {
     }
 
     /// Host metrics and the processes on its GPUs, one of them foreign.
-    fn emit_host_metrics(&mut self, host: u32) {
+    pub(super) fn emit_host_metrics(&mut self, host: u32) {
         let net = |name: &str, port: &str, bytes: f64| NetSample {
             name: name.to_owned(),
             infiniband_port_state: port.to_owned(),

@@ -7,17 +7,52 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
+use crate::report::RunFold;
 use crate::text::sanitize::Sanitizer;
 
 use super::app::App;
 use super::compact_backend::CompactBackend;
 use super::feed::{DashboardRole, FeedMessage};
 use super::theme::Theme;
+use super::timeline::EventDescriber;
 use super::ui::Screen;
+
+/// Folds the events of a dashboard without a reporter.
+#[derive(Default)]
+pub(super) struct LocalFold {
+    fold: RunFold,
+    describer: EventDescriber,
+    is_outdated: bool,
+}
+
+impl LocalFold {
+    /// Passes an event on as the reporter does.
+    pub(super) fn handle_message(&mut self, app: &mut App, message: FeedMessage) {
+        let FeedMessage::Event(event) = &message else {
+            app.handle_message(message);
+            return;
+        };
+        self.fold.apply(event);
+        let entry = self.describer.describe(event, self.fold.state());
+        self.is_outdated = true;
+        app.handle_message(message);
+        if let Some(entry) = entry {
+            app.handle_message(FeedMessage::Timeline(entry));
+        }
+    }
+
+    /// Gives the dashboard a snapshot, as before a frame.
+    pub(super) fn update_snapshot(&mut self, app: &mut App) {
+        if std::mem::take(&mut self.is_outdated) {
+            app.handle_message(FeedMessage::Snapshot(self.fold.snapshot()));
+        }
+    }
+}
 
 /// A dashboard that draws into memory.
 pub struct HeadlessDashboard {
     app: App,
+    fold: LocalFold,
     terminal: Terminal<CompactBackend<ByteCounter>>,
     written_bytes: Arc<AtomicUsize>,
 }
@@ -45,12 +80,12 @@ impl HeadlessDashboard {
         let options = TerminalOptions { viewport: Viewport::Fixed(Rect::new(0, 0, width, height)) };
         let terminal = Terminal::with_options(CompactBackend::new(ByteCounter(written_bytes.clone())), options)?;
         let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(super::theme::ColorScheme::Dark, false));
-        Ok(HeadlessDashboard { app, terminal, written_bytes })
+        Ok(HeadlessDashboard { app, fold: LocalFold::default(), terminal, written_bytes })
     }
 
     /// Applies a message.
     pub fn handle_message(&mut self, message: FeedMessage) {
-        self.app.handle_message(message);
+        self.fold.handle_message(&mut self.app, message);
     }
 
     pub fn show_screen(&mut self, screen: Screen) {
@@ -62,6 +97,7 @@ impl HeadlessDashboard {
     /// # Errors
     /// If drawing fails.
     pub fn draw_frame(&mut self) -> io::Result<usize> {
+        self.fold.update_snapshot(&mut self.app);
         let before = self.written_bytes.load(Ordering::Relaxed);
         self.terminal.draw(|frame| self.app.draw(frame))?;
         Ok(self.written_bytes.load(Ordering::Relaxed) - before)
@@ -72,6 +108,7 @@ impl HeadlessDashboard {
     /// # Errors
     /// If drawing fails.
     pub fn draw_cells(&mut self) -> io::Result<String> {
+        self.fold.update_snapshot(&mut self.app);
         let frame = self.terminal.draw(|frame| self.app.draw(frame))?;
         Ok(frame.buffer.content.iter().map(|cell| cell.symbol()).collect())
     }

@@ -11,6 +11,7 @@ use crate::text::sanitize::Sanitizer;
 use super::app::App;
 use super::feed::{Clipboard, DashboardRole, FeedMessage, StoredLogs};
 use super::fixtures;
+use super::headless::LocalFold;
 use super::keymap::UiCommand;
 use super::tests::{TextLog, draw, press_keys, snapshot_text};
 use super::theme::Theme;
@@ -289,13 +290,15 @@ proptest! {
     ]), 1..40), clock in 0..3_usize) {
         let mut app = App::new(DashboardRole::Observer, Sanitizer::new(&["hunter2-token".to_owned()]), Theme::new(crate::tui::theme::ColorScheme::Dark, false));
         let info = RunInfo { hosts: vec!["a\u{1b}[31m".to_owned()], ..RunInfo::default() };
-        app.handle_message(FeedMessage::Event(Event { seq: 1, at: 1, kind: EventKind::RunStarted(info) }));
+        let mut fold = LocalFold::default();
+        fold.handle_message(&mut app, FeedMessage::Event(Event { seq: 1, at: 1, kind: EventKind::RunStarted(info) }));
         let text = parts.concat() + "\n";
         for rank in 0..3 {
             let bytes = bytes::Bytes::copy_from_slice(text.as_bytes());
             let kind = EventKind::Log { host: 0, file: LogFile::Rank { rank, restart: 0 }, offset: 0, len: bytes.len() as u64, bytes };
-            app.handle_message(FeedMessage::Event(Event { seq: 2, at: 2, kind }));
+            fold.handle_message(&mut app, FeedMessage::Event(Event { seq: 2, at: 2, kind }));
         }
+        fold.update_snapshot(&mut app);
         app.handle_message(FeedMessage::StoredLogs(Box::new(TextLog(text))));
         let given = install_fake_clipboard(&mut app, true);
         app.ui.screen = Screen::Logs;

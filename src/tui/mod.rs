@@ -11,6 +11,8 @@ mod compact_backend;
 pub(crate) mod dialog;
 mod event_loop;
 pub mod feed;
+mod feed_message;
+mod frame_pacing;
 pub mod headless;
 pub(crate) mod key_bindings;
 pub(crate) mod keymap;
@@ -86,6 +88,8 @@ mod log_tests;
 mod manners_tests;
 #[cfg(test)]
 mod overview_tests;
+#[cfg(test)]
+mod screen_matrix_tests;
 #[cfg(test)]
 mod svg;
 #[cfg(test)]

@@ -2,9 +2,13 @@
 //!
 //! Reads no clock; `now` comes from the feed.
 
-use crate::diagnose::{Evidence, Lang};
+use std::sync::Arc;
+
+use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::{DiagnosisFinding, Lang};
 use crate::event::{Event, EventKind, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
+use crate::report::RunSnapshot;
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 
@@ -18,9 +22,12 @@ use super::view::host_status::{self, HostStatus};
 
 /// Everything a pane may read.
 pub struct Model {
-    pub state: RunState,
-    /// Facts for the diagnosis of failures.
-    pub evidence: Evidence,
+    /// The run as of the last snapshot.
+    pub state: Arc<RunState>,
+    /// What went wrong, as of the last snapshot; the first cause first.
+    pub findings: Arc<[DiagnosisFinding]>,
+    /// Writes the commands that are suggested.
+    pub advice: CommandFormatter,
     /// Language of the diagnosis.
     pub lang: Lang,
     /// Time of the feed.
@@ -37,6 +44,8 @@ pub struct Model {
     pub log_ring: LogRing,
     /// Log bytes that the feed dropped because the dashboard read too slowly; the ring lacks them.
     pub skipped_log_bytes: u64,
+    /// Events that never came, because the dashboard was too slow.
+    pub skipped_events: u64,
     /// When each part of a log arrived.
     pub log_times: LogArrivalTimes,
     pub timeline: Timeline,
@@ -51,8 +60,9 @@ pub struct Model {
 impl Model {
     pub fn new(role: DashboardRole, sanitizer: Sanitizer, theme: Theme) -> Self {
         Model {
-            state: RunState::new(),
-            evidence: Evidence::with_built_in_rules(),
+            state: Arc::default(),
+            findings: Arc::default(),
+            advice: CommandFormatter::default(),
             lang: Lang::default(),
             now: 0,
             capabilities: DashboardCapabilities::view_only(role),
@@ -63,6 +73,7 @@ impl Model {
             stored_logs: None,
             log_ring: LogRing::default(),
             skipped_log_bytes: 0,
+            skipped_events: 0,
             log_times: LogArrivalTimes::default(),
             timeline: Timeline::default(),
             utc_offset: 0,
@@ -71,22 +82,22 @@ impl Model {
         }
     }
 
-    /// The feed restarts: everything known of the run is discarded.
+    /// The feed restarts: what was collected of the run is discarded. The snapshot that follows replaces its state.
     pub fn reset(&mut self) {
-        self.state = RunState::new();
-        self.evidence.clear();
         self.log_times.clear();
         self.log_ring = LogRing::default();
         self.skipped_log_bytes = 0;
+        self.skipped_events = 0;
         self.timeline = Timeline::default();
         self.now = 0;
     }
 
-    /// Applies an event; `now` is already up to date.
-    pub fn record(&mut self, event: &Event) {
-        self.state.apply(event);
-        self.evidence.apply(event);
-        self.timeline.record(event, &self.state);
+    pub fn apply_snapshot(&mut self, snapshot: RunSnapshot) {
+        (self.state, self.findings) = (snapshot.state, snapshot.findings);
+    }
+
+    /// Takes the log bytes of an event.
+    pub fn record_log(&mut self, event: &Event) {
         if let EventKind::Log { host, file, offset, bytes, len } = &event.kind {
             self.log_times.record_growth((*host, *file), *offset, event.at);
             self.log_ring.push_chunk((*host, *file), *offset, bytes, *len, event.at);

@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 
 use super::fixtures::{self, DashboardFixture};
 use super::keymap::UiCommand;
+use super::screen_matrix_tests::frames;
 use super::tests::{draw, press_keys};
 use super::ui::Screen;
 use super::view::run_problems::collect_problems;
@@ -27,19 +28,10 @@ fn sizes(count: u32, seed: u32) -> impl Iterator<Item = (u16, u16)> {
     corners.into_iter().chain((0..count).map(move |_| (next(40, 250), next(10, 80))))
 }
 
-/// The frames of all panes are whole and no two share a cell.
+/// The frames of all panes are whole and no two share a cell; each pane has the frame that it was drawn with.
 fn assert_frames_whole(buffer: &Buffer, areas: &[Rect], what: &str) {
-    for (n, area) in areas.iter().enumerate() {
-        assert_eq!(buffer.area.intersection(*area), *area, "{what}: {area:?} leaves the screen");
-        assert!(areas[n + 1..].iter().all(|other| other.intersection(*area).area() == 0), "{what}: {area:?} overlaps");
-        let symbol = |x: u16, y: u16| buffer[(x, y)].symbol();
-        let (right, bottom) = (area.right() - 1, area.bottom() - 1);
-        let corners = [symbol(area.x, area.y), symbol(right, area.y), symbol(area.x, bottom), symbol(right, bottom)];
-        assert!(corners == ["╭", "╮", "╰", "╯"] || corners == ["┏", "┓", "┗", "┛"], "{what}: {area:?} {corners:?}");
-        for y in area.y + 1..bottom {
-            assert!(["│", "┃"].contains(&symbol(area.x, y)) && ["│", "┃"].contains(&symbol(right, y)), "{what}: {area:?} row {y}");
-        }
-    }
+    let drawn = frames(buffer, what);
+    assert!(areas.iter().all(|area| drawn.contains(area)), "{what}: {areas:?} in {drawn:?}");
 }
 
 fn longest_blank_run(rows: &[String]) -> usize {
@@ -47,22 +39,32 @@ fn longest_blank_run(rows: &[String]) -> usize {
     rows.chunk_by(|a, b| is_blank(a) == is_blank(b)).filter(|run| is_blank(&run[0])).map(<[_]>::len).max().unwrap_or(0)
 }
 
-fn check_sizes(scene: &mut DashboardFixture, hosts: u32, fails: bool, count: u32) {
-    for (n, (width, height)) in sizes(count, hosts + u32::from(fails)).enumerate() {
-        let what = format!("{hosts} hosts, {width}x{height}, failed: {fails}");
+/// What has happened to the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    None,
+    /// The last host is lost, the ranks run.
+    HostLost,
+    RankFailed,
+}
+
+fn check_sizes(scene: &mut DashboardFixture, hosts: u32, trouble: Trouble, count: u32) {
+    for (n, (width, height)) in sizes(count, hosts + trouble as u32).enumerate() {
+        let what = format!("{hosts} hosts, {width}x{height}, {trouble:?}");
         scene.app.ui.screen = Screen::ALL[1 + n % 6];
-        draw(&mut scene.app, width, height);
+        frames(&draw(&mut scene.app, width, height), &format!("{what}, {:?}", scene.app.ui.screen));
         scene.app.ui.screen = Screen::Overview;
         let buffer = draw(&mut scene.app, width, height);
         assert_frames_whole(&buffer, &scene.app.ui.overview.framed_areas(), &what);
         let rows = rows(&buffer);
         let text = rows.join("\n");
-        if fails {
-            assert!(text.contains("rank 3 on gpu00"), "{what}: the first problem is missing\n{text}");
-            assert!(height < 18 || text.contains(" next  "), "{what}: no next step\n{text}");
-        } else {
-            assert!(text.contains("training step 80/400"), "{what}: no verdict\n{text}");
-        }
+        let first = match trouble {
+            Trouble::None => "training step 80/400".to_owned(),
+            Trouble::HostLost => format!(" ? gpu{:02}  no connection", hosts - 1),
+            Trouble::RankFailed => "rank 3 on gpu00".to_owned(),
+        };
+        assert!(text.contains(&first), "{what}: `{first}` is missing\n{text}");
+        assert!(trouble == Trouble::None || height < 18 || text.contains(" next  "), "{what}: no next step\n{text}");
         let has_room = width >= 120 && height >= 36 && (2..=16).contains(&hosts);
         assert!(!has_room || longest_blank_run(&rows) <= usize::from(height) / 4, "{what}: a large blank area\n{text}");
     }
@@ -76,9 +78,15 @@ fn every_size_and_host_count_keeps_its_panes() {
                 for hosts in counts {
                     let mut scene = fixtures::training_hosts(*hosts);
                     let count = if *hosts > 16 { 4 } else { 40 };
-                    check_sizes(&mut scene, *hosts, false, count);
+                    check_sizes(&mut scene, *hosts, Trouble::None, count);
+                    scene.emit(1, EventKind::HostLost { host: hosts - 1, error: "no answer".to_owned(), will_retry: true });
+                    check_sizes(&mut scene, *hosts, Trouble::HostLost, count);
+                    // Hosts that are left out take no problem with them.
+                    scene.app.ui.overview.set_host_filter("gpu01");
+                    check_sizes(&mut scene, *hosts, Trouble::HostLost, count / 4);
+                    scene.app.ui.overview.set_host_filter("");
                     scene.fail_rank();
-                    check_sizes(&mut scene, *hosts, true, count);
+                    check_sizes(&mut scene, *hosts, Trouble::RankFailed, count);
                 }
             });
         }
@@ -194,7 +202,7 @@ fn plan_before_a_start_is_told() {
 #[test]
 fn start_dialog_counts_ranks_without_numbers() {
     let mut scene = fixtures::launching_hosts(4);
-    scene.app.model.state.ranks.clear();
+    std::sync::Arc::make_mut(&mut scene.app.model.state).ranks.clear();
     let mut capabilities = scene.app.model.capabilities.clone();
     capabilities.start_summary = Some("no run exists: it would be launched".to_owned());
     capabilities.plan_lines = vec!["hosts     4 × 8 ranks, numbered by torchrun".to_owned()];
@@ -224,4 +232,79 @@ fn heat_map_moves_by_key_and_click() {
     assert_eq!((scene.app.ui.gpus.selection.host, scene.app.ui.gpus.selection.gpu), (0, 2));
     assert!(scene.app.handle_click(10, 4 + 9, false));
     assert_eq!((scene.app.ui.gpus.selection.host, scene.app.ui.gpus.selection.gpu), (1, 1));
+}
+
+/// Names and order of the panes or rows of the hosts.
+fn host_order(scene: &mut DashboardFixture, width: u16, height: u16) -> Vec<String> {
+    let buffer = draw(&mut scene.app, width, height);
+    let hosts = scene.app.ui.overview.shown_hosts();
+    let names: Vec<String> = hosts.iter().map(|host| scene.app.model.state.host_name(*host).to_owned()).collect();
+    let text = rows(&buffer).join("\n");
+    assert!(names.iter().all(|name| text.contains(name.as_str())), "{names:?} in {text}");
+    names
+}
+
+#[test]
+fn hosts_are_filtered_and_ordered() {
+    let mut scene = fixtures::training_hosts(4);
+    scene.emit(1, EventKind::HostLost { host: 2, error: "no answer".to_owned(), will_retry: true });
+    // As panes, and as rows of the table.
+    for (width, height) in [(120, 40), (80, 20)] {
+        for (host, percent) in [(0, 96.0), (1, 20.0), (2, 99.0), (3, 50.0)] {
+            (0..6).for_each(|_| scene.emit_gpus(host, 8, percent));
+        }
+        let order = |scene: &mut DashboardFixture| host_order(scene, width, height).join(" ");
+        let standard = if height == 40 { "gpu00 gpu01 gpu02 gpu03" } else { "gpu02 gpu01 gpu00 gpu03" };
+        assert_eq!(order(&mut scene), standard);
+        for (name, expected) in [
+            ("problems first", "gpu02 gpu01 gpu00 gpu03"),
+            ("order of the inventory", "gpu00 gpu01 gpu02 gpu03"),
+            ("least used first", "gpu01 gpu03 gpu00 gpu02"),
+            ("hottest first", "gpu00 gpu01 gpu03 gpu02"),
+            ("longest silent first", "gpu00 gpu01 gpu02 gpu03"),
+        ] {
+            scene.app.update(UiCommand::Sort);
+            assert_eq!(order(&mut scene), expected, "{name} at {width}x{height}");
+            let text = rows(&draw(&mut scene.app, width, height)).join("\n");
+            assert!(text.contains(&format!("4 of 4 hosts  {name} (s)")), "{text}");
+        }
+        scene.app.update(UiCommand::Sort);
+        assert_eq!(order(&mut scene), standard);
+        scene.app.update(UiCommand::Faults);
+        assert_eq!(order(&mut scene), "gpu01 gpu02", "the others are well, and two have room for panes");
+        scene.app.update(UiCommand::Faults);
+        press_keys(&mut scene.app, "/ g p u [ 1 - 3 ] space u t i l < 6 0 enter");
+        assert_eq!(order(&mut scene).len(), 0, "gpu1 is no host: a pattern is the whole name");
+        let text = rows(&draw(&mut scene.app, width, height)).join("\n");
+        assert!(
+            text.contains("0 of 4 hosts  /gpu[1-3] util<60") && text.contains("no host matches") && text.contains("gpu02  no"),
+            "{text}"
+        );
+        press_keys(&mut scene.app, "/ g p u 0 [ 1 - 3 ] space u t i l < 6 0 enter");
+        assert_eq!(order(&mut scene).split(' ').count(), 2);
+        press_keys(&mut scene.app, "esc");
+        assert_eq!(order(&mut scene), standard);
+        press_keys(&mut scene.app, "/ h e a t > 1 enter");
+        assert!(rows(&draw(&mut scene.app, width, height)).join("\n").contains("unknown metric `heat`"));
+        scene.advance(10_000);
+    }
+    // In the log the same key searches.
+    press_keys(&mut scene.app, "tab / s t e p space 7 9 enter");
+    let text = rows(&draw(&mut scene.app, 120, 40)).join("\n");
+    assert!(text.contains(" new ╮") && text.contains("step 79/400"), "the log has left its end: {text}");
+}
+
+/// The charts take room from neither panes nor log.
+#[test]
+fn charts_stand_where_panes_and_log_keep_their_room() {
+    let mut scene = fixtures::training_hosts(4);
+    (0..4).for_each(|host| scene.emit_gpus(host, 8, 96.0));
+    let text = |scene: &mut DashboardFixture, width, height| rows(&draw(&mut scene.app, width, height)).join("\n");
+    let shown = text(&mut scene, 200, 50);
+    assert!(shown.contains("╭ loss 2.340 ") && shown.contains("╭ GPUs, mean 96% ") && shown.contains(" 0 to 100% ╮"), "{shown}");
+    assert!(shown.contains("│ 7 █"), "{shown}");
+    let small = text(&mut scene, 120, 36);
+    assert!(!small.contains("╭ loss") && small.contains("│ 7 █"), "{small}");
+    scene.fail_rank();
+    assert!(!text(&mut scene, 200, 50).contains("╭ loss"), "a failure has the room");
 }

@@ -45,11 +45,19 @@ pub struct Timeline {
     items: VecDeque<TimelineItem>,
     /// Number of dropped items.
     pub dropped_items: u64,
-    /// The last GPU warning of each host.
-    host_warnings: BTreeMap<u32, String>,
+}
+
+/// What one event says to the timeline.
+#[derive(Debug, Clone)]
+pub struct TimelineEntry {
+    at: UnixMillis,
+    status: DisplayStatus,
+    text: String,
+    subject: EventSubject,
 }
 
 /// Subject of an event.
+#[derive(Debug, Clone)]
 enum EventSubject {
     Run,
     Host(u32),
@@ -62,15 +70,9 @@ impl Timeline {
         &self.items
     }
 
-    /// Adds an event that `state` has already applied.
-    pub fn record(&mut self, event: &Event, state: &RunState) {
-        let Some((status, text, owner)) = describe_event(&event.kind, state) else {
-            if let EventKind::Gpus { host, .. } = &event.kind {
-                self.record_gpu_change(*host, event.at, state);
-            }
-            return;
-        };
-        self.push_item(event.at, status, &text, &owner);
+    /// Adds what an event says.
+    pub fn record(&mut self, entry: &TimelineEntry) {
+        self.push_item(entry.at, entry.status, &entry.text, &entry.subject);
     }
 
     /// Adds a mark of the user.
@@ -80,20 +82,6 @@ impl Timeline {
             LogFile::Launcher | LogFile::Task { .. } => EventSubject::Host(log.0),
         };
         self.push_item(at, DisplayStatus::Pending, &format!("mark: {text}"), &owner);
-    }
-
-    fn record_gpu_change(&mut self, host: u32, at: UnixMillis, state: &RunState) {
-        let now = state.hosts.get(host as usize).and_then(host_status::hardware_warning).unwrap_or_default();
-        let before = self.host_warnings.get(&host).map_or("", String::as_str);
-        if before == now {
-            return;
-        }
-        if now.is_empty() {
-            self.push_item(at, DisplayStatus::Ok, "its GPUs are healthy again", &EventSubject::Host(host));
-        } else {
-            self.push_item(at, DisplayStatus::Warn, &now, &EventSubject::Host(host));
-        }
-        self.host_warnings.insert(host, now);
     }
 
     fn push_item(&mut self, at: UnixMillis, status: DisplayStatus, text: &str, subject: &EventSubject) {
@@ -132,6 +120,35 @@ impl Timeline {
             ranks: rank.into_iter().collect(),
             log,
         });
+    }
+}
+
+/// Makes entries of events, where the run is folded: an entry says what was known at its event.
+#[derive(Debug, Default)]
+pub(crate) struct EventDescriber {
+    /// The last GPU warning of each host.
+    host_warnings: BTreeMap<u32, String>,
+}
+
+impl EventDescriber {
+    /// What to show of an event that `state` has already applied, if it is worth showing.
+    pub(crate) fn describe(&mut self, event: &Event, state: &RunState) -> Option<TimelineEntry> {
+        let (status, text, subject) = match &event.kind {
+            EventKind::Gpus { host, .. } => self.describe_gpu_change(*host, state)?,
+            kind => describe_event(kind, state)?,
+        };
+        Some(TimelineEntry { at: event.at, status, text, subject })
+    }
+
+    fn describe_gpu_change(&mut self, host: u32, state: &RunState) -> Option<EventDescription> {
+        let now = state.hosts.get(host as usize).and_then(host_status::hardware_warning).unwrap_or_default();
+        if self.host_warnings.get(&host).map_or("", String::as_str) == now {
+            return None;
+        }
+        self.host_warnings.insert(host, now.clone());
+        let (status, text) =
+            if now.is_empty() { (DisplayStatus::Ok, "its GPUs are healthy again".to_owned()) } else { (DisplayStatus::Warn, now) };
+        Some((status, text, EventSubject::Host(host)))
     }
 }
 
@@ -304,7 +321,8 @@ mod tests {
     use super::*;
 
     fn record_event(timeline: &mut Timeline, at: UnixMillis, kind: EventKind) {
-        timeline.record(&Event { seq: 1, at, kind }, &RunState::new());
+        let entry = EventDescriber::default().describe(&Event { seq: 1, at, kind }, &RunState::new());
+        timeline.record(&entry.expect("worth showing"));
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl Ui {
         match self.screen {
             Screen::Logs => self.logs.undo_last_view(),
             Screen::Gpus => self.gpus.clear_filter(),
-            Screen::Overview => std::mem::take(&mut self.overview.zoomed),
+            Screen::Overview => self.overview.undo_last_view(),
             Screen::Host | Screen::Ranks | Screen::Events | Screen::Problems => false,
         }
     }

@@ -101,7 +101,7 @@ mod whole {
         let cluster = Cluster::acquire();
         let output = run_failing_job(&cluster, "port-taken", "");
         output
-            .assert_cause("addr-in-use", &[2], &["gpu02"], "rank 2 on gpu02: a port is taken already: 29655")
+            .assert_cause("addr-in-use", &[2], &["gpu02"], "rank 2 on gpu02: a port is already in use: 29655")
             .assert_first_exit("rank 2 on gpu02: exit 1");
         cluster.assert_hosts_unchanged();
     }

@@ -44,7 +44,7 @@ fn missing_local_image_is_refused() {
     let cluster = Cluster::acquire();
     let mut job = JobSpec::busybox("noimage");
     job.image = Some("orchestrate-nowhere:test".to_owned());
-    run_refused_up(&cluster, &job, 3).assert_contains("orchestrate-nowhere:test is missing on").assert_contains("set container.pull");
+    run_refused_up(&cluster, &job, 3).assert_contains("orchestrate-nowhere:test is missing").assert_contains("set container.pull");
     cluster.assert_hosts_unchanged();
 }
 

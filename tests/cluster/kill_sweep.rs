@@ -47,11 +47,15 @@ impl KillSweep {
         fs::read_to_string(self.cluster.counting_shell_dir(self.held_host).join("state")).unwrap_or_default()
     }
 
-    /// Lets `up` run into call `k` and kills it there; `false`: it ended before.
+    /// Lets `up` run into call `k` and kills it there; `false`: it ended well without such a call.
     #[track_caller]
     fn kill_at_call(&self, how: &str, k: u32) -> bool {
         let (up, struck) = self.start_held_at_call(how, k);
-        up.kill();
+        if struck {
+            up.kill();
+        } else {
+            up.wait_for_exit().assert_exit_code(0);
+        }
         self.cluster.run_hosts_script(&["release", self.held_host]);
         struck
     }

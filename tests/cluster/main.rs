@@ -19,6 +19,7 @@ mod diagnosis;
 #[path = "../remote/fake_agent.rs"]
 mod fake_agent;
 mod faulty_hosts;
+mod files;
 mod hang;
 mod host_sets;
 mod hostile_ranks;
@@ -28,6 +29,7 @@ mod launchers;
 #[path = "../it/load_scaling.rs"]
 mod load_scaling;
 mod multi_user;
+mod playbook;
 mod record;
 mod registry_login;
 mod routes_and_images;

@@ -90,7 +90,7 @@ async fn inventory_not_fitting_the_hosts_is_refused() {
     let file = fixture.write_inventory("image", &JobSpec::default());
     for (image, pull, code, words) in [
         ("nobody/has:1", "missing", 3, ["could not pull nobody/has:1", "docker login"]),
-        ("nobody/has:1", "never", 3, ["the image nobody/has:1 is missing on gpu", "container.pull: missing"]),
+        ("nobody/has:1", "never", 3, ["the image nobody/has:1 is missing", "container.pull: missing"]),
     ] {
         let (image, pull) = (format!("container.image={image}"), format!("container.pull={pull}"));
         let ended = laptop.run(&["up", path_str(&file), "--set", &image, "--set", &pull]).await;

@@ -8,6 +8,7 @@
 
 mod check;
 mod concurrent_changes;
+mod copy_tasks;
 mod detach;
 mod diagnose;
 mod down_followers;
@@ -34,6 +35,7 @@ mod signals;
 mod smoke;
 mod suggested_commands;
 mod support;
+mod sync_delete;
 mod terminal;
 mod transfer;
 mod tui;

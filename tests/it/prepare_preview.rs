@@ -28,7 +28,7 @@ async fn dry_run_evaluates_conditions_and_names_what_changed() {
             .assert_contains("2  made      would be skipped: what it creates exists  gpu01")
             .assert_contains("2  made      would run  gpu02")
             .assert_contains("3  needless  would be skipped: `unless` succeeded  gpu[01-02]")
-            .assert_contains("changed in the tasks since they last ran\n  nothing");
+            .assert_contains("changed in the inventory's tasks since they last ran\n  nothing");
         let text =
             std::fs::read_to_string(&file).expect("the inventory").replace("name: plain, run: \"echo", "name: plain, run: \"echo new");
         std::fs::write(&file, text).expect("written");
@@ -62,5 +62,37 @@ async fn inventory_without_a_launch_is_prepared_and_not_launched() {
     }
     laptop.run(&["prepare", file]).await.assert_exit_code(0).assert_contains("tasks     changed 4");
     laptop.run(&["down", file]).await.assert_exit_code(0);
+    fixture.assert_clean_and_stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dry_run_names_the_files_that_would_be_sent() {
+    let tasks = r#"
+  - { name: code, sync: { from: ./code, to: ~/code } }
+  - { name: build, run: "cp ~/code/a.txt ~/built", creates: ~/built }
+"#;
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("names", &job_with_tasks(&fixture, false, tasks)));
+    let code = file.parent().expect("a folder").join("code");
+    std::fs::create_dir(&code).expect("made");
+    std::fs::write(code.join("a.txt"), "one\n").expect("written");
+    std::fs::write(code.join("b.txt"), "two\n").expect("written");
+    let dry_run = async |flags: &[&str]| laptop.run(&[&["prepare", path_str(&file), "--dry-run"], flags].concat()).await;
+    let first = dry_run(&[]).await;
+    first.assert_exit_code(0).assert_contains("    1  code   would send 2 new, 8 B  gpu[01-02]\n    2  build  would run  gpu[01-02]\n");
+    first.assert_contains("no run exists: the tasks would run").assert_not_contains("a.txt");
+    assert!(!fixture.host_home(0).join("code").exists(), "nothing was sent");
+    laptop.run(&["prepare", path_str(&file)]).await.assert_exit_code(0);
+    dry_run(&["--diff"]).await.assert_contains("    1  code   nothing differs  gpu[01-02]\n").assert_not_contains("can change the answer");
+    std::fs::write(code.join("a.txt"), "changed\n").expect("written");
+    std::fs::remove_file(fixture.host_home(1).join("code/b.txt")).expect("removed");
+    let third = dry_run(&["--diff"]).await;
+    third
+        .assert_exit_code(0)
+        .assert_contains("    1  code   would send 1 changed, 8 B  gpu01\n         ~ a.txt\n")
+        .assert_contains("    1  code   would send 1 new, 1 changed, 12 B  gpu02\n         ~ a.txt\n         + b.txt\n")
+        .assert_contains("`creates` and `unless` were evaluated now: a task before them can change the answer");
+    assert_eq!(std::fs::read_to_string(fixture.host_home(0).join("code/a.txt")).expect("a file"), "one\n", "nothing was sent");
+    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     fixture.assert_clean_and_stop().await;
 }

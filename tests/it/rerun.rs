@@ -73,7 +73,12 @@ async fn different_live_run_is_refused_or_replaced() {
     let pids = fixture.wait_for_ranks(4).await;
     let boxes = (fixture.containers(0), fixture.containers(1));
     let changed = laptop.run(&["up", path_str(&file), "--set", "launch.nproc_per_node=1", "--set", "env.EXTRA=yes"]).await;
-    changed.assert_exit_code(3).assert_contains("nproc_per_node").assert_contains("EXTRA").assert_contains("--recreate");
+    changed
+        .assert_exit_code(3)
+        .assert_contains("nproc_per_node")
+        .assert_contains("EXTRA")
+        .assert_contains("--recreate")
+        .assert_not_contains("prepare");
     assert_eq!((fixture.containers(0), fixture.containers(1)), boxes);
     assert!((0..4).all(|rank| fixture.term_received_at(rank).is_none()), "nothing was changed");
     fixture.clear_control_files();

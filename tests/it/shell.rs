@@ -192,7 +192,7 @@ async fn missing_container_names_the_next_command() {
     laptop.run(&["up", "-d", path_str(&bare)]).await.assert_exit_code(0);
     fixture.wait_for_ranks(2).await;
     let line = "echo \"<$RANK $WORLD_SIZE $ORCH_HOST $ORCH_RUN_ID>\"";
-    laptop.run(&["shell", "-i", path_str(&bare), "r1", "--", line]).await.assert_exit_code(0).assert_contains("<1 2 gpu02 >");
+    laptop.run(&["shell", path_str(&bare), "r1", "--", line]).await.assert_exit_code(0).assert_contains("<1 2 gpu02 >");
     laptop.run(&["shell", "-i", path_str(&bare), "9"]).await.assert_exit_code(255).assert_contains("has no rank 9: it has 2");
     laptop.run(&["down", path_str(&bare)]).await.assert_exit_code(0).assert_contains("nothing is left");
     fixture.assert_clean_and_stop().await;

@@ -109,7 +109,9 @@ fn collect_suggested_commands(inventory: &str) -> BTreeSet<Vec<String>> {
                 "up", "prepare", "down", "ps", "logs", "attach", "check", "plan", "exec", "stacks", "shell", "runs", "replay", "render",
                 "tui",
             ];
-            if before.is_none_or(|c| !c.is_alphanumeric()) && verbs.contains(&verb) {
+            // A usage line is no command to type.
+            let is_usage = words.iter().any(|word| word == "[OPTIONS]");
+            if before.is_none_or(|c| !c.is_alphanumeric()) && verbs.contains(&verb) && !is_usage {
                 found.insert(words[1..].to_vec());
             }
         }

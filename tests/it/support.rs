@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use fixture::{JobSpec, SandboxFixture};
-pub(crate) use laptop::{CliOutput, Laptop};
+pub(crate) use laptop::{CliOutput, CliProcess, Laptop};
 
 /// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);

@@ -119,13 +119,13 @@ async fn tree_arrives_everywhere_and_a_rerun_sends_only_what_differs() {
     let second = fixture.run(&["push", path_str(&tree), "~/in/tree"]).await;
     second.assert_exit_code(0).assert_contains("ok 3  changed 0");
     // One file, one mode, one link, and a file that one host lost.
-    write(&tree.join("d/plain"), b"changed");
+    write(&tree.join("d/plain"), b"another length");
     std::fs::set_permissions(tree.join("d/-rf"), std::fs::Permissions::from_mode(0o711)).expect("a mode");
     std::fs::remove_file(tree.join("link")).expect("removed");
     symlink("d/-rf", tree.join("link")).expect("a link");
     std::fs::remove_file(fixture.remote(1, "in/tree/d/e/plain")).expect("removed");
     let third = fixture.run(&["push", "--diff", path_str(&tree), "~/in/tree"]).await;
-    third.assert_exit_code(0).assert_contains("changed  gpu[01,03]: 2 changed, 1 mode, 7 B");
+    third.assert_exit_code(0).assert_contains("changed  gpu[01,03]: 2 changed, 1 mode, 14 B");
     third.assert_contains("\n  m d/-rf\n  ~ d/plain\n  ~ link\n").assert_contains("changed  gpu02: 1 new, 2 changed, 1 mode");
     for host in 0..3 {
         assert_eq!(tree_state(&tree), tree_state(&fixture.remote(host, "in/tree")), "host {host}");

@@ -58,6 +58,37 @@ async fn session_limit_opens_additional_connections() {
     }
 }
 
+/// The nodes of a cluster's job, read through its login node.
+#[tokio::test]
+#[ignore = "needs sshd: apt-get install openssh-server"]
+async fn hosts_behind_one_login_node_share_its_connections() {
+    for (most, connections) in [(10, 2..=2), (1, 12..=13)] {
+        let sshd = Sshd::start_with(&format!("MaxSessions {most}"), &["ed25519"]);
+        let shared = sshd.shared_by(12);
+        let (mut nodes, mut streams) = (Vec::new(), Vec::new());
+        for number in 0..12 {
+            let node = shared.connect(number).await.unwrap_or_else(|e| panic!("{number}: {e}\n{}", sshd.log()));
+            let stream = node.open_stream(&shell_command("read -r x; echo \"got $x\"")).await;
+            streams.push(stream.unwrap_or_else(|e| panic!("{number}: {e}\n{}", sshd.log())));
+            nodes.push(node);
+        }
+        // One that leaves takes nothing from the others.
+        nodes.remove(0).close().await;
+        for stream in &mut streams {
+            stream.input.send("it\n".into()).await.expect("it reads");
+            assert!(stream.output.recv().await.expect("more").expect("bytes").starts_with(b"got it\n"));
+        }
+        let made = sshd.log().matches("Accepted publickey").count();
+        assert!(connections.contains(&made), "MaxSessions {most}: {made} connections\n{}", sshd.log());
+        for node in nodes {
+            node.close().await;
+        }
+        wait_until("the last one closes all connections", || sshd.session_pids().is_empty()).await;
+        let again = shared.connect(3).await.unwrap_or_else(|e| panic!("{e}\n{}", sshd.log()));
+        assert!(again.exec(&shell_command("true")).await.expect("an answer").is_success());
+    }
+}
+
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn additional_connections_work_behind_jump_host() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orchestrate::inventory::{GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};
-use orchestrate::remote::{HostConnector, Remote, RemoteError, SshFleet, SshSettings};
+use orchestrate::remote::{HostConnector, Remote, RemoteError, SharedHost, SshFleet, SshSettings};
 
 pub(crate) use crate::scripted_prompt::ScriptedPrompt;
 
@@ -136,6 +136,11 @@ impl Sshd {
 
     pub(crate) fn fleet(&self, hosts: Vec<InventoryHost>) -> SshFleet {
         SshFleet::new(hosts, self.settings(&Arc::new(ScriptedPrompt::without_answers())))
+    }
+
+    /// One host that stands for so many.
+    pub(crate) fn shared_by(&self, count: usize) -> SharedHost {
+        SharedHost::new(self.host("login01"), count, self.settings(&Arc::new(ScriptedPrompt::without_answers())))
     }
 
     pub(crate) async fn connect(&self) -> Arc<dyn Remote> {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::Cluster;
 
 /// A laptop, and the login node that it reaches.
-struct Login {
-    cluster: Cluster,
+pub(crate) struct Login {
+    pub(crate) cluster: Cluster,
     port: u16,
     sshd: Child,
 }
@@ -23,20 +23,20 @@ impl Drop for Login {
 }
 
 /// What a command said and how it ended.
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Said {
-    fn new(out: &Output) -> Said {
+    pub(crate) fn new(out: &Output) -> Said {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Said { code: out.status.code(), out: text(&out.stdout), err: text(&out.stderr) }
     }
 
     #[track_caller]
-    fn expect(self, code: i32, words: &[&str]) -> Said {
+    pub(crate) fn expect(self, code: i32, words: &[&str]) -> Said {
         let all = format!("exit code {:?}\n{}{}", self.code, self.out, self.err);
         assert_eq!(self.code, Some(code), "{all}");
         for word in words {
@@ -47,7 +47,11 @@ impl Said {
 }
 
 impl Login {
-    fn new() -> Login {
+    pub(crate) fn new() -> Login {
+        Login::with_sshd_options("")
+    }
+
+    pub(crate) fn with_sshd_options(options: &str) -> Login {
         let cluster = Cluster::new();
         let at = |name: &str| cluster.path(name);
         let text = |name: &str| at(name).display().to_string();
@@ -59,12 +63,14 @@ impl Login {
         }
         // The cluster is known to a login shell alone, and both files say what nobody asked for.
         let conf = &cluster.configuration;
-        std::fs::write(at("home/.bash_profile"), format!("echo welcome to the cluster\nexport SLURM_CONF={conf}\n")).expect("written");
+        let path = format!("export PATH={}:$PATH", text("bin"));
+        std::fs::write(at("home/.bash_profile"), format!("echo welcome to the cluster\nexport SLURM_CONF={conf}\n{path}\n"))
+            .expect("written");
         std::fs::write(at("home/.bashrc"), "echo noise\n").expect("written");
         std::fs::write(at("ssh_config"), "").expect("written");
         let config = format!(
             "ListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}.pub\nStrictModes no\nPidFile none\nUsePAM no\n\
-             PasswordAuthentication no\nMaxStartups 10:30:100\nSetEnv HOME={} SLURM_JOB_ID=7 SBATCH_HOLD=1\n",
+             PasswordAuthentication no\nMaxStartups 10:30:100\nSetEnv HOME={} SLURM_JOB_ID=7 SBATCH_HOLD=1\n{options}",
             text("host_key"),
             text("id"),
             text("home"),
@@ -78,7 +84,7 @@ impl Login {
     }
 
     /// Writes an inventory; `slurm`: the block's keys beside the login node. The run directory is below the login node's home.
-    fn inventory(&self, name: &str, slurm: &str, rest: &str) -> PathBuf {
+    pub(crate) fn inventory(&self, name: &str, slurm: &str, rest: &str) -> PathBuf {
         let path = self.cluster.path(&format!("{name}.yaml"));
         let text = format!(
             "name: {name}\nrun_dir: ~/run\nssh: {{ user: root, port: {}, identity: ./id, known_hosts: ./known }}\n{rest}\n\
@@ -89,28 +95,61 @@ impl Login {
         path
     }
 
-    fn command(&self, words: &[&str], inventory: &Path) -> Command {
+    pub(crate) fn command(&self, words: &[&str], inventory: &Path) -> Command {
         let mut command = self.cluster.command("timeout");
-        command.args(["-k", "5", "150", env!("CARGO_BIN_EXE_orchestrate")]).args(words).arg(inventory);
+        command.args(["-k", "5", "150", env!("CARGO_BIN_EXE_orchestrate")]);
+        self.complete_command(command, words, inventory)
+    }
+
+    /// One that hands a signal on once.
+    pub(crate) fn plain_command(&self, words: &[&str], inventory: &Path) -> Command {
+        let mut command = self.cluster.command("timeout");
+        command.args(["--foreground", "-k", "5", "150", env!("CARGO_BIN_EXE_orchestrate")]);
+        self.complete_command(command, words, inventory)
+    }
+
+    pub(crate) fn complete_command(&self, mut command: Command, words: &[&str], inventory: &Path) -> Command {
+        command.args(words).arg(inventory);
         command.arg("-F").arg(self.cluster.path("ssh_config"));
         command.env("XDG_STATE_HOME", self.cluster.path("state")).env_remove("SLURM_CONF").env("HF_TOKEN", "it's $x");
         command
     }
 
-    fn orchestrate(&self, words: &[&str], inventory: &Path) -> Said {
+    pub(crate) fn orchestrate(&self, words: &[&str], inventory: &Path) -> Said {
         Said::new(&self.command(words, inventory).output().expect("it runs"))
     }
 
-    fn submit(&self, inventory: &Path) -> String {
+    pub(crate) fn submit(&self, inventory: &Path) -> String {
         self.orchestrate(&["slurm", "submit"], inventory).expect(0, &["next: orchestrate slurm status"]).out.trim().to_owned()
     }
 
-    fn runs(&self) -> String {
+    pub(crate) fn runs(&self) -> String {
         let mut command = self.cluster.command(env!("CARGO_BIN_EXE_orchestrate"));
         Said::new(&command.arg("runs").env("XDG_STATE_HOME", self.cluster.path("state")).output().expect("it runs")).expect(0, &[]).out
     }
 
-    fn wait_for_status(&self, inventory: &Path, words: &str) {
+    /// The login node goes, with all its connections.
+    pub(crate) fn stop_sshd(&mut self) {
+        let sessions = self.cluster.run("pgrep", &["-P", &self.sshd.id().to_string()]);
+        self.sshd.kill().expect("killed");
+        self.sshd.wait().expect("reaped");
+        for session in String::from_utf8_lossy(&sessions.stdout).split_whitespace() {
+            drop(self.cluster.run("kill", &["-9", session]));
+        }
+    }
+
+    /// It comes back under the same address.
+    pub(crate) fn start_sshd_again(&mut self) {
+        self.sshd = spawn_sshd(self.cluster.dir.path());
+        assert!(listens(self.cluster.dir.path()), "the port is free");
+    }
+
+    /// How many connections its sshd has taken so far.
+    pub(crate) fn connections(&self) -> usize {
+        std::fs::read_to_string(self.cluster.path("sshd.log")).expect("sshd's log").matches("Accepted publickey").count()
+    }
+
+    pub(crate) fn wait_for_status(&self, inventory: &Path, words: &str) {
         self.cluster
             .wait_until(&format!("no status with {words:?}"), || self.orchestrate(&["slurm", "status"], inventory).out.contains(words));
     }
@@ -119,16 +158,20 @@ impl Login {
 fn start_sshd(dir: &Path, config: &str) -> Option<(u16, Child)> {
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
     std::fs::write(dir.join("sshd_config"), format!("Port {port}\n{config}")).expect("written");
-    let log = std::fs::File::create(dir.join("sshd.log")).expect("a log");
-    let mut child = Command::new("/usr/sbin/sshd");
-    let child = child.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
-    let mut child = child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("sshd starts");
+    let mut child = spawn_sshd(dir);
     if listens(dir) {
         return Some((port, child));
     }
     child.kill().ok();
     child.wait().ok();
     None
+}
+
+fn spawn_sshd(dir: &Path) -> Child {
+    let log = std::fs::File::create(dir.join("sshd.log")).expect("a log");
+    let mut child = Command::new("/usr/sbin/sshd");
+    let child = child.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
+    child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("sshd starts")
 }
 
 /// Whether sshd got its port, once it says so.
@@ -145,7 +188,7 @@ fn listens(dir: &Path) -> bool {
 }
 
 /// Ranks that end when a file of the test appears.
-fn waiting_ranks(until: &Path) -> String {
+pub(crate) fn waiting_ranks(until: &Path) -> String {
     format!(
         "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 5s\n  shell: |\n    set -eu\n    trap 'echo saved; exit 3' TERM\n    \
          echo \"rank $RANK begins\"\n    while [ ! -e {} ]; do sleep 0.2 || :; done\n    echo \"rank $RANK ends\"\n",
@@ -213,13 +256,18 @@ fn cancelled_and_refused_jobs_leave_nothing_that_waits() {
     let job = login.submit(&inventory);
     let refused = format!("secrets: [HF_TOKEN]\n{}", waiting_ranks(&go));
     let refused = login.inventory("refused", ", secrets: file, partition: none", &refused);
-    login.orchestrate(&["slurm", "submit"], &refused).expect(3, &["sbatch --test-only refused the job", "partition", "help: "]);
+    login
+        .orchestrate(&["slurm", "submit"], &refused)
+        .expect(3, &["sinfo said nothing about partition none", "sbatch --test-only refused the job", "set slurm.partition"]);
     assert!(!login.cluster.path("home/run/refused/slurm-secrets").exists(), "no job reads them");
     let waits = login.inventory("waits", "", &waiting_ranks(&go));
     login.wait_for_status(&inventory, "RUNNING");
     login.submit(&waits);
     login.wait_for_status(&waits, "PENDING (Resources)");
+    assert!(login.runs().contains("DETACHED"), "{}", login.runs());
     login.orchestrate(&["slurm", "cancel"], &waits).expect(0, &["CANCELLED"]);
+    let ended = login.runs().lines().filter(|line| line.contains("waits") && line.contains("STOPPED")).count();
+    assert_eq!(ended, 1, "a job that never started has ended: {}", login.runs());
     login.wait_for_status(&inventory, "\n  run ");
     login.cluster.wait_until("no rank has begun", || {
         let said = login.orchestrate(&["slurm", "logs"], &inventory).out;

@@ -44,7 +44,7 @@ pub enum Execution {
     FetchLogs {
         run_id: String,
     },
-    /// Files of the laptop, to a directory of the host.
+    /// Files of the laptop or of another host, to a directory of the host.
     SendFiles {
         from: String,
         to: String,

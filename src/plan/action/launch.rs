@@ -34,7 +34,7 @@ impl StartLauncher {
         };
         let script = format!("{}exit 0\n", start.script());
         RemoteCommand::from_script("start the launcher", script, Duration::from_secs(60))
-            .with_secrets(self.secrets.iter().map(|(_, value)| value.clone()))
+            .with_masked_values(self.secrets.iter().map(|(_, value)| value.clone()))
     }
 
     pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {

@@ -129,10 +129,11 @@ pub fn renew_lock_command(context: &HostContext) -> RemoteCommand {
     RemoteCommand::from_script("renew the lock", format!("{}{}\n", context.lock_check(), heartbeat_script()), LOCK_TIMEOUT)
 }
 
-/// Gives the lock back; what is empty then goes: the open directories while the lock still holds, since the next holder makes them again.
+/// Gives the lock back; what is empty then goes: the open directories while the lock still holds, since the next holder makes them again. Those of
+/// a container that stays are kept: they are mounted in it, and it would not see new ones.
 pub fn release_lock_command(context: &HostContext) -> RemoteCommand {
     let script = format!(
-        "{}{OWN_DIRECTORY_SH}rm -f \"$IN/beat\"; rmdir \"$OUT\" \"$IN\" 2>/dev/null\nrm -f \"$P/lock.beat\" \"$P/lock\"\nrmdir \"$P\" 2>/dev/null\n\
+        "{}{OWN_DIRECTORY_SH}rm -f \"$IN/beat\"; [ -e \"$P/keep\" ] || rmdir \"$OUT\" \"$IN\" 2>/dev/null\nrm -f \"$P/lock.beat\" \"$P/lock\"\nrmdir \"$P\" 2>/dev/null\n\
          for d in {base}/{name} {base}; do made \"$d\" && rmdir \"$d\" 2>/dev/null; done\nexit 0\n",
         context.lock_check(),
         base = quote(&context.run_dir_root),
@@ -203,6 +204,25 @@ mod tests {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).expect("its mode");
         }
         assert!(both(&own).iter().all(|(code, _)| *code == Some(0)) && own.join("n").is_dir() && file_mode(&own.join("n")) == 0o700);
+    }
+
+    #[test]
+    fn open_directories_of_a_container_that_stays_are_kept() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let context = test_context(&dir.path().join("new"));
+        let keep = std::path::PathBuf::from(format!("{}/keep", context.private_dir()));
+        let take_and_release = |while_held: &dyn Fn()| {
+            assert_eq!(run_with_path(None, &acquire_lock_command(&context, "tok:1:2:lap:me")).0, Some(0));
+            for open in [context.output_dir(), context.input_dir()] {
+                std::fs::create_dir_all(open).expect("made");
+            }
+            while_held();
+            assert_eq!(run_with_path(None, &release_lock_command(&context)).0, Some(0));
+        };
+        take_and_release(&|| std::fs::write(&keep, "").expect("written"));
+        assert!(std::path::Path::new(&context.output_dir()).is_dir(), "the container would not see a new one");
+        take_and_release(&|| std::fs::remove_file(&keep).expect("removed"));
+        assert!(!dir.path().join("new").exists(), "nothing is left");
     }
 
     #[test]

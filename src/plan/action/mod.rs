@@ -13,7 +13,7 @@ pub(crate) mod memlock;
 pub(crate) mod pull;
 pub(crate) mod reach_master;
 pub(crate) mod run_files;
-pub mod sync;
+pub mod send_files;
 pub mod task;
 mod terminal_reads;
 pub(crate) mod verify_facts;
@@ -38,8 +38,8 @@ pub enum Action {
     CheckEnvironment(environment::CheckEnvironment),
     /// Runs a task of `prepare` to its end.
     RunTask(Box<task::RunTask>),
-    /// Sends files of the laptop.
-    SyncFiles(sync::SyncFiles),
+    /// Sends files of the laptop or of another host.
+    SendFiles(send_files::SendFiles),
     /// Waits for a task that another command has started.
     WaitForTask(task::WaitForTask),
     StartLauncher(launch::StartLauncher),
@@ -67,7 +67,7 @@ impl Action {
             Action::StartContainer(c) => c.title(),
             Action::CheckEnvironment(_) => "check the container's environment",
             Action::RunTask(a) => &a.task.name,
-            Action::SyncFiles(a) => &a.name,
+            Action::SendFiles(a) => &a.name,
             Action::WaitForTask(a) => &a.title,
             Action::StartLauncher(_) => "start the launcher",
             Action::WaitForMaster(_) => "wait for the master's port",
@@ -87,7 +87,7 @@ impl Action {
             | Action::ReachMaster(_)
             | Action::PullImage(_)
             | Action::CheckEnvironment(_)
-            | Action::SyncFiles(_)
+            | Action::SendFiles(_)
             | Action::WaitForTask(_)
             | Action::WaitForMaster(_)
             | Action::FetchLogs(_)
@@ -121,7 +121,7 @@ impl Action {
             Action::WriteRunFiles(_)
             | Action::CheckEnvironment(_)
             | Action::RunTask(_)
-            | Action::SyncFiles(_)
+            | Action::SendFiles(_)
             | Action::WaitForTask(_)
             | Action::StartLauncher(_)
             | Action::WaitForMaster(_)
@@ -149,7 +149,7 @@ impl Action {
             Action::StartContainer(a) => Execution::Script(a.command()),
             Action::CheckEnvironment(a) => Execution::Script(a.command()),
             Action::RunTask(a) => Execution::Script(a.command()),
-            Action::SyncFiles(a) => a.execution(),
+            Action::SendFiles(a) => a.execution(),
             Action::WaitForTask(a) => Execution::Script(a.command()),
             Action::StartLauncher(a) => Execution::Script(a.command()),
             Action::WaitForMaster(a) => Execution::Script(a.command()),
@@ -178,7 +178,7 @@ impl Action {
             return ActionResult::LockLost;
         }
         match self {
-            Action::VerifyHostFacts(_) | Action::ReachMaster(_) | Action::SyncFiles(_) | Action::FetchLogs(_) => {
+            Action::VerifyHostFacts(_) | Action::ReachMaster(_) | Action::SendFiles(_) | Action::FetchLogs(_) => {
                 ActionResult::unchanged("")
             }
             Action::PullImage(a) => a.judge(output),

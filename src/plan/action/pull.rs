@@ -58,10 +58,7 @@ impl PullImage {
     }
 
     fn missing_image_issue(&self) -> super::Issue {
-        super::Issue::new(
-            format!("the image {} is missing on {}", self.image, self.context.host),
-            "load it on that host, or set container.pull: missing",
-        )
+        super::Issue::new(format!("the image {} is missing", self.image), "load it on that host, or set container.pull: missing")
     }
 
     pub(super) fn command(&self) -> RemoteCommand {
@@ -95,7 +92,7 @@ impl PullImage {
             self.context.lock_check(),
             self.context.remove_logins_script(),
         );
-        RemoteCommand::from_script(self.title(), script, PULL_TIMEOUT).with_secrets(self.login.iter().map(|l| l.password.clone()))
+        RemoteCommand::from_script(self.title(), script, PULL_TIMEOUT).with_masked_values(self.login.iter().map(|l| l.password.clone()))
     }
 
     pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {

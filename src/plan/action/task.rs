@@ -27,6 +27,11 @@ const START_TIME: Duration = Duration::from_secs(60);
 const EXIT_CONTAINER_ENDED: i32 = 79;
 const EXIT_RUN_REMOVED: i32 = 77;
 const EXIT_KILLED: i32 = 76;
+/// What a wait prints where an order has stopped the run.
+const STOPPED_WORD: &str = "stopped";
+/// The messages of a wait that ended and says nothing about the task itself.
+pub(crate) const TASK_STOPPED: &str = "stopped by another command";
+pub(crate) const TASK_REMOVED: &str = "another command removed the run";
 /// As long as somebody waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -60,7 +65,8 @@ impl RunTask {
     }
 
     fn remote_command(&self, script: String, deadline: Duration) -> RemoteCommand {
-        RemoteCommand::from_script(&self.task.name, script, deadline).with_secrets(self.secrets.iter().map(|(_, value)| value.clone()))
+        RemoteCommand::from_script(&self.task.name, script, deadline)
+            .with_masked_values(self.secrets.iter().map(|(_, value)| value.clone()))
     }
 
     fn start_script(&self) -> String {
@@ -151,6 +157,12 @@ impl RunTask {
     }
 }
 
+/// Notes on the host that a task has sent its files there.
+pub(crate) fn record_sent_files_command(context: &HostContext, number: u32) -> RemoteCommand {
+    let script = format!("{}echo {number} >>{} || exit 73\nexit 0\n", context.lock_check(), quote(&context.sent_files_path()));
+    RemoteCommand::from_script("note that the files arrived", script, START_TIME)
+}
+
 /// Waits until a task of the current run has ended on the host: another command has started it.
 #[derive(Debug, Clone)]
 pub struct WaitForTask {
@@ -163,26 +175,36 @@ pub struct WaitForTask {
 impl WaitForTask {
     pub(super) fn command(&self) -> RemoteCommand {
         let base = format!("task-{}", self.number);
+        // The mark of an order is there before the status that it causes.
         let script = format!(
-            "{}{SAFE_READ_SH}{}cd -P -- \"$OUT\" && dir=$(pwd -P) || exit 72\nfirst_lines \"$dir\" {}\nexit 0\n",
+            "{}{SAFE_READ_SH}(\n{})\ncode=$?\n[ ! -e {} ] || echo {STOPPED_WORD}\n[ \"$code\" = 0 ] || exit \"$code\"\n\
+             cd -P -- \"$OUT\" && dir=$(pwd -P) || exit 72\nfirst_lines \"$dir\" {}\nexit 0\n",
             self.context.script_preamble(),
             wait_for_status_script(&self.context, &base),
+            quote(&self.context.stop_marker()),
             quote(&format!("{}.{base}.rc", self.context.run_id)),
         );
         RemoteCommand::from_script("wait for the running task", script, LONGEST_WAIT)
     }
 
     pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {
-        if !output.is_success() {
-            return ActionResult::failed(output.error_line(), "");
-        }
         let text = output.stdout_text();
+        let stopped = text.lines().any(|line| line == STOPPED_WORD);
+        match output.exit_code {
+            EXIT_RUN_REMOVED => return ActionResult::failed(TASK_REMOVED, ""),
+            0 => {}
+            _ if stopped => return ActionResult::failed(TASK_STOPPED, ""),
+            _ => return ActionResult::failed(output.error_line(), ""),
+        }
         let exits: Vec<Exit> = text.lines().filter_map(|line| Some(parse_exit(line.split_once(' ')?.1)?.0)).collect();
         if exits.is_empty() {
             return ActionResult::failed("the task's status cannot be read", "see its log");
         }
-        let failed = exits.into_iter().find(|exit| !exit.is_success());
-        failed.map_or_else(|| ActionResult::unchanged("ended"), |exit| ActionResult::failed(exit.to_string(), "see its log"))
+        match exits.into_iter().find(|exit| !exit.is_success()) {
+            None => ActionResult::unchanged("ended"),
+            Some(_) if stopped => ActionResult::failed(TASK_STOPPED, ""),
+            Some(exit) => ActionResult::failed(exit.to_string(), "see its log"),
+        }
     }
 }
 

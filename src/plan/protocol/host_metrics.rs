@@ -61,6 +61,11 @@ pub struct HostMetrics {
 
 /// The stream of the values of one of so many hosts.
 pub(crate) fn metrics_command(context: &HostContext, hosts: usize) -> RemoteCommand {
+    RemoteCommand::from_script("stream GPU and host metrics", metrics_script(context, hosts), Duration::from_secs(20))
+}
+
+/// Runs on the host until its standard input ends.
+pub(crate) fn metrics_script(context: &HostContext, hosts: usize) -> String {
     let mut script = format!(
         "{}run={} every={} fields={}\n",
         context.script_preamble(),
@@ -71,7 +76,7 @@ pub(crate) fn metrics_command(context: &HostContext, hosts: usize) -> RemoteComm
     let init = if context.in_container { "{ read -r init _ <\"$P/container.pid\"; } 2>/dev/null\n" } else { "" };
     script.push_str(&format!("init=\n{init}"));
     script.push_str(include_str!("../../../assets/host_metrics.sh"));
-    RemoteCommand::from_script("stream GPU and host metrics", script, Duration::from_secs(20))
+    script
 }
 
 /// What `nvidia-smi` prints on a host, for a person. One that hangs is given up after 15 s.

@@ -57,7 +57,7 @@ pub fn log_stream_command(
         flag(!logs),
         quote(&format!(" {have}")),
     );
-    let has_private_dir = !context.legacy_layout && !context.on_cluster;
+    let has_private_dir = !context.legacy_layout && context.cluster_job.is_none();
     if has_private_dir {
         script.push_str(&launcher_liveness_script(context));
         script.push_str(&format!(
@@ -123,6 +123,10 @@ pub fn detach_command(context: &HostContext) -> RemoteCommand {
 
 /// Asks a host whether an order from elsewhere has stopped the run, or has removed it already.
 pub fn stop_check_command(context: &HostContext) -> RemoteCommand {
+    if context.cluster_job.is_some() {
+        let script = format!("if [ -e {} ]; then echo stopped; fi\n", quote(&context.stop_marker()));
+        return RemoteCommand::from_script("check whether the job was stopped", script, Duration::from_secs(10));
+    }
     let script = format!(
         "{}if [ -e {} ] || [ ! -d \"$P\" ]; then echo stopped; exit 0; fi\n\
          c=; {{ read -r c <\"$P/current\"; }} 2>/dev/null\n[ \"$c\" = {} ] || echo stopped\n",

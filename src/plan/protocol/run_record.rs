@@ -53,9 +53,12 @@ pub struct RunRecord {
     /// Whether it has no ranks: only the tasks of `prepare`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tasks_only: bool,
-    /// The names of its tasks, by number.
+    /// The names of its tasks that run a script, by number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tasks: BTreeMap<u32, String>,
+    /// The names of its tasks that send files, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub file_tasks: BTreeMap<u32, String>,
     /// What the tasks are, one `key value` a line; not compared when a rerun decides whether the run is equal.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tasks_text: String,

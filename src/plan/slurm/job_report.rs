@@ -3,7 +3,7 @@
 
 use super::job_notes::{JobNotes, short};
 use super::job_state::{JobPhase, JobState};
-use crate::inventory::is_valid_host_name;
+use crate::inventory::{is_valid_host_name, is_valid_run_id};
 
 /// Who said the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,10 @@ pub(crate) struct JobReport {
     pub(crate) nodes: Vec<String>,
     pub(crate) ranks_per_node: u32,
     pub(crate) notes: JobNotes,
+    /// The run that `submit` gave the job's first start.
+    pub(crate) given_run: Option<String>,
+    /// The job's starts, where they were asked for.
+    pub(crate) starts: Vec<JobStart>,
     /// The live job that an order met.
     pub(crate) live: Option<u64>,
     /// The job that was submitted.
@@ -51,6 +55,13 @@ pub(crate) struct JobReport {
     pub(crate) leftovers: Vec<String>,
 }
 
+/// One start of a job: a requeued job has several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct JobStart {
+    pub(crate) run_id: String,
+    pub(crate) nodes: Vec<String>,
+}
+
 /// The command of an order that failed, and what it said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OrderFailure {
@@ -61,6 +72,8 @@ pub(crate) struct OrderFailure {
 
 /// The most nodes of a job that are believed.
 const MAX_NODES: usize = 4096;
+/// The script gives up after ten starts.
+const MAX_STARTS: usize = 20;
 
 impl JobReport {
     pub(crate) fn parse(answer: &str) -> JobReport {
@@ -100,6 +113,17 @@ impl JobReport {
         self
     }
 
+    /// Whether this is another job than `followed`: a later submission of the name.
+    pub(crate) fn is_of_another_job(&self, followed: Option<u64>) -> bool {
+        self.job.is_some() && followed.is_some() && self.job != followed
+    }
+
+    /// Whether the job was started again, or will be, after `run`, one of its starts.
+    pub(crate) fn was_requeued_after(&self, run: &str) -> bool {
+        let other = self.notes.run_id.as_ref().is_some_and(|last| last != run);
+        other || self.phase() == Some(JobPhase::Waiting)
+    }
+
     /// Whether SLURM or the job itself says that it is over.
     pub(crate) fn has_ended(&self) -> bool {
         self.phase() == Some(JobPhase::Ended)
@@ -128,6 +152,11 @@ impl AnswerReader {
             "submitted" => report.submitted = job_id(value),
             "squeue" if code == 0 => self.queue.extend(body.iter().filter_map(|line| QueueLine::parse(line))),
             "squeue" => report.queue_error = Some(last_line(body, code)),
+            "partitions" if code != 0 => {
+                let failure = OrderFailure { command: "sinfo", exit_code: code, text: last_line(body, code) };
+                report.queue_error =
+                    Some(failure).filter(OrderFailure::is_silence).map(|failure| failure.text).or(report.queue_error.take());
+            }
             "sacct" if code == 0 => self.accounting = body.iter().find_map(|line| parse_accounting(line)),
             "scontrol" if code == 0 => self.control = body.iter().find_map(|line| parse_control(line)),
             "place" => {
@@ -135,8 +164,10 @@ impl AnswerReader {
                 report.place = numbers.next().flatten().zip(numbers.next().flatten());
             }
             "notes" => body.iter().for_each(|line| report.notes.apply_line(line)),
-            "nodes" if code == 0 => {
-                report.nodes = body.iter().filter(|name| is_valid_host_name(name)).take(MAX_NODES).map(|name| (*name).to_owned()).collect();
+            "nodes" if code == 0 => report.nodes = node_names(body),
+            "given" if is_valid_run_id(value) => report.given_run = Some(value.to_owned()),
+            "start" if is_valid_run_id(value) && report.starts.len() < MAX_STARTS => {
+                report.starts.push(JobStart { run_id: value.to_owned(), nodes: node_names(body) });
             }
             "ranks" => report.ranks_per_node = value.parse().unwrap_or_default(),
             "test" | "sbatch" | "scancel" if code != 0 => {
@@ -247,6 +278,10 @@ fn parse_exit_code(text: &str) -> Option<u8> {
     Some(if signal == 0 { code } else { signal.saturating_add(128) })
 }
 
+fn node_names(body: &[&str]) -> Vec<String> {
+    body.iter().filter(|name| is_valid_host_name(name)).take(MAX_NODES).map(|name| (*name).to_owned()).collect()
+}
+
 /// Digits alone: parts of arrays and heterogeneous jobs are not ours.
 fn job_id(text: &str) -> Option<u64> {
     let plain = (1..=9).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
@@ -263,77 +298,5 @@ fn last_line(body: &[&str], code: i32) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn report(sections: &str) -> JobReport {
-        JobReport::parse(&format!("@root /shared/run\n@clock 1000\n{sections}"))
-    }
-
-    const RUNNING: &str = "@notes 0\n 900 0 running 20261123-200000-000c\n@nodes 0\n n0\n n1\n@ranks 2\n";
-
-    #[test]
-    fn squeue_decides_first() {
-        let text = "@squeue 0\n 11|RUNNING|n[0-1]|1|gpu|/elsewhere|None\n 12|PENDING||1600|gpu|/shared/run/t5|ReqNodeNotAvail, May be | reserved\n@job 12\n@place 3 17\n";
-        let pending = report(text);
-        assert_eq!(pending.state, Some((JobState::Pending, StateSource::Squeue)));
-        assert_eq!((pending.place, pending.starts_at, pending.job), (Some((3, 17)), Some(1600), Some(12)));
-        assert_eq!(pending.reason, "ReqNodeNotAvail, May be | reserved");
-        let gone = report("@squeue 0\n@job 12\n@sacct 0\n 12|CANCELLED by 7|0:15|n0\n");
-        assert_eq!((gone.state, gone.notes.exit_code), (Some((JobState::Cancelled, StateSource::Sacct)), Some(143)));
-        let control = report(
-            "@squeue 0\n@job 12\n@sacct 1\n Slurm accounting storage is disabled\n@scontrol 0\n JobId=12 JobName=t5 JobState=FAILED ExitCode=7:0 X=1\n",
-        );
-        assert_eq!((control.state, control.notes.exit_code), (Some((JobState::Failed, StateSource::Scontrol)), Some(7)));
-    }
-
-    #[test]
-    fn silent_controller_ends_no_job() {
-        let silent = "@squeue 1\n slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n@job 12\n";
-        let running = report(&format!("{silent}{RUNNING}"));
-        assert_eq!(running.state, Some((JobState::Running, StateSource::StatusFile)));
-        assert!(running.queue_error.as_ref().is_some_and(|text| text.contains("Unable to contact")));
-        assert_eq!((running.nodes.len(), running.ranks_per_node), (2, 2));
-        assert_eq!(report(silent).state, None, "nothing is known, so nothing is said");
-        let ended = report(&format!("{silent}{RUNNING}@notes 0\n 950 0 first 2 n1 7\n 951 0 ended 7\n"));
-        assert_eq!(ended.state, Some((JobState::Failed, StateSource::StatusFile)));
-        assert_eq!(ended.notes.first_failure, Some((2, "n1".to_owned(), 7)));
-        let requeued = ended.clone().doubt_end_of_one_start();
-        assert!(requeued.state.is_none() && requeued.may_live(), "the end of one start is not the job's");
-        assert!(running.doubt_end_of_one_start().state.is_some() && report(silent).may_live() && !ended.may_live());
-        assert_eq!(report(&format!("@squeue 0\n@job 12\n{RUNNING}")).state, None, "SLURM has forgotten it, and it wrote no end");
-    }
-
-    #[test]
-    fn later_start_forgets_the_earlier_one() {
-        let text = "@notes 0\n 1 0 running 20261123-200000-000c\n 2 0 ended 1\n 3 1 running 20261123-200500-000c\n 2 0 ended 9\n";
-        let notes = report(text).notes;
-        assert_eq!((notes.start, notes.exit_code, notes.run_id.as_deref()), (1, None, Some("20261123-200500-000c")));
-    }
-
-    #[test]
-    fn hostile_lines_are_dropped() {
-        let text = "@root relative\n@job 12\n@squeue 0\n 12|run; rm|n0|1|gpu|/x|None\n@notes 0\n 1 0 running ../../etc\n 1 0 first 1 $(id) 7\n 1 0 ended 9999\n x\n\
-                    @nodes 0\n n0;id\n ../x\n -n1\n n1\n";
-        let report = JobReport::parse(text);
-        assert_eq!((report.root.as_str(), report.state, report.notes.run_id, report.notes.first_failure), ("", None, None, None));
-        assert_eq!(report.nodes, ["n1"]);
-        for wrong in ["", "0", "012", "1_2", "1+0", "-1", "1234567890", "１"] {
-            assert_eq!(job_id(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn orders_say_what_refused_them() {
-        let refused = report("@test 1\n noise\n allocation failure: Requested node configuration is not available\n");
-        let failure = refused.failure.expect("refused");
-        assert_eq!((failure.command, failure.exit_code), ("sbatch --test-only", 1));
-        assert!(failure.text.starts_with("allocation failure"), "{}", failure.text);
-        assert!(!failure.is_silence() && !report("@test 1\n refused\n").is_unclear);
-        let silent = report("@test 1\n allocation failure: Unable to contact slurm controller (connect failure)\n");
-        assert!(silent.failure.is_some_and(|failure| failure.is_silence()));
-        let unclear = report("@unclear 1\n sbatch: error: Socket timed out on send/recv operation\n");
-        assert!(unclear.is_unclear && unclear.submitted.is_none());
-        assert_eq!(report("@test 0\n fine\n@submitted 14\n").submitted, Some(14));
-    }
-}
+#[path = "job_report_tests.rs"]
+mod tests;

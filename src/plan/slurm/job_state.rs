@@ -17,6 +17,8 @@ pub(crate) enum JobState {
     OutOfMemory,
     BootFail,
     Deadline,
+    /// Another cluster of the federation started it.
+    Revoked,
     /// One that this version does not know.
     Other(String),
 }
@@ -29,7 +31,7 @@ pub(crate) enum JobPhase {
     Ended,
 }
 
-const NAMES: [(&str, JobState, JobPhase); 14] = [
+const NAMES: [(&str, JobState, JobPhase); 15] = [
     ("PENDING", JobState::Pending, JobPhase::Waiting),
     ("CONFIGURING", JobState::Configuring, JobPhase::Waiting),
     ("RUNNING", JobState::Running, JobPhase::Running),
@@ -44,6 +46,7 @@ const NAMES: [(&str, JobState, JobPhase); 14] = [
     ("OUT_OF_MEMORY", JobState::OutOfMemory, JobPhase::Ended),
     ("BOOT_FAIL", JobState::BootFail, JobPhase::Ended),
     ("DEADLINE", JobState::Deadline, JobPhase::Ended),
+    ("REVOKED", JobState::Revoked, JobPhase::Ended),
 ];
 
 /// States that wait although this version gives them no name of their own.
@@ -97,6 +100,10 @@ impl JobState {
             }
             JobState::BootFail => ("a node did not start", "submit it again; tell the administrators which node it was"),
             JobState::Deadline => ("it could not end before its --deadline", "remove --deadline from slurm.args, or lower slurm.time"),
+            JobState::Revoked => (
+                "another cluster of the federation started it",
+                "set slurm.login to a login node of that cluster: `squeue --federation` names it",
+            ),
             JobState::Pending
             | JobState::Configuring
             | JobState::Running
@@ -136,7 +143,7 @@ pub(crate) fn explain_pending(reason: &str) -> Option<&'static str> {
 
 /// What to do where sbatch refuses a job.
 pub(crate) fn explain_refusal(text: &str) -> &'static str {
-    const KNOWN: [(&str, &str); 9] = [
+    const KNOWN: [(&str, &str); 10] = [
         (
             "node configuration is not available",
             "no node of the partition has so many GPUs or CPUs: `sinfo -o '%P %G %c %l'` on the login node lists them; lower slurm.gpus_per_node or slurm.cpus_per_task",
@@ -147,8 +154,14 @@ pub(crate) fn explain_refusal(text: &str) -> &'static str {
         ),
         ("More processors requested", "lower slurm.cpus_per_task, or ask for more nodes"),
         ("ode count", "lower slurm.nodes, or take another slurm.partition"),
-        ("partition", "`sinfo -o '%P %l'` on the login node lists the partitions: set slurm.partition"),
+        // A limit, not a wrong account.
+        (
+            "accounting/QOS policy",
+            "a limit of your account or QOS is reached: ask for fewer nodes or less time, or add a QOS that you may use: args: [--qos=NAME]",
+        ),
+        // Before `partition`: `Invalid account or account/partition combination specified`.
         ("account", "add the account that you may use: args: [--account=NAME]; `sacctmgr show assoc user=$USER` lists them"),
+        ("partition", "`sinfo -o '%P %l'` on the login node lists the partitions: set slurm.partition"),
         ("qos", "add a QOS that you may use: args: [--qos=NAME]"),
         ("time limit", "lower slurm.time; `sinfo -o '%P %l'` on the login node lists the limits"),
         ("unrecognized option", "remove the option from slurm.args: this cluster's sbatch does not know it"),
@@ -184,10 +197,34 @@ mod tests {
     }
 
     #[test]
+    fn scripts_know_the_same_ends() {
+        let (login, docker) = (include_str!("../../../assets/slurm/login.sh"), include_str!("../../../assets/slurm/docker.sh"));
+        let has = |script: &str, name: &str| script.contains(&format!(" {name} ")) || script.contains(&format!(" {name})"));
+        for (name, _, phase) in NAMES {
+            assert_eq!(has(login, name), phase == JobPhase::Ended, "{name}");
+            assert!(phase != JobPhase::Ended || has(docker, name), "{name}");
+        }
+    }
+
+    #[test]
     fn reasons_with_more_words_are_known_by_their_first() {
         assert!(explain_pending("ReqNodeNotAvail, UnavailableNodes:n1").is_some());
         assert!(explain_pending("Nodes required for job are DOWN, DRAINED or reserved").is_some());
         assert!(explain_pending("QOSMaxGRESPerUser").is_some_and(|text| text.contains("QOS")));
         assert_eq!(explain_pending("Something"), None);
+    }
+
+    #[test]
+    fn refusals_get_the_advice_of_their_cause() {
+        let advice = [
+            ("Invalid account or account/partition combination specified", "--account="),
+            ("Invalid partition name specified", "set slurm.partition"),
+            ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "a limit of your account"),
+            ("Requested time limit is invalid (missing or exceeds some limit)", "lower slurm.time"),
+        ];
+        for (text, part) in advice {
+            let text = format!("allocation failure: {text}");
+            assert!(explain_refusal(&text).contains(part), "{text}: {}", explain_refusal(&text));
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::remote_command::RemoteCommand;
 use crate::text::shell_quote::quote;
 
-const LOGIN_SH: &str = include_str!("../../../assets/slurm/login.sh");
+pub(super) const LOGIN_SH: &str = include_str!("../../../assets/slurm/login.sh");
 /// Several programs of 20 s each, and slurmctld may hold every one of them.
 const TIMEOUT: Duration = Duration::from_secs(150);
 const OUTPUT_LIMIT: usize = 1 << 20;
@@ -33,13 +33,26 @@ impl JobPlace {
         self.command("ask SLURM for the job", "", include_str!("../../../assets/slurm/status.sh"))
     }
 
+    /// Asks what a submission needs of the cluster. `image`: a file that the nodes run; `script`: sbatch is asked about it, too.
+    pub(crate) fn preflight_command(&self, partition: Option<&str>, image: Option<&str>, script: Option<&str>) -> RemoteCommand {
+        let image = image.filter(|image| image.starts_with('/') || image.starts_with("~/")).map(path_word).unwrap_or_default();
+        let settings =
+            format!("wanted={}\nimage={image}\nscript={}\n", quote(partition.unwrap_or_default()), quote(script.unwrap_or_default()));
+        self.command("check the cluster", &settings, include_str!("../../../assets/slurm/preflight.sh"))
+    }
+
+    /// Asks for every start of a job and the nodes of each.
+    pub(crate) fn starts_command(&self, job: u64) -> RemoteCommand {
+        self.command("list the job's runs", &format!("job={job}\n"), include_str!("../../../assets/slurm/starts.sh"))
+    }
+
     /// Submits the job, unless one lives.
     pub(crate) fn submit_command(&self, submission: &Submission) -> RemoteCommand {
         let lines: String = submission.secrets.iter().map(|(name, value)| format!("export {name}={}\n", quote(value))).collect();
         let settings = format!("script={}\nsecrets={}\nrun={}\n", quote(&submission.script), quote(&lines), quote(&submission.run_id));
         let command = self.command("submit the job", &settings, include_str!("../../../assets/slurm/submit.sh"));
         // They stand in the script quoted twice.
-        command.with_secrets(submission.secrets.iter().flat_map(|(_, value)| [quote(value), value.clone()]))
+        command.with_masked_values(submission.secrets.iter().flat_map(|(_, value)| [quote(value), value.clone()]))
     }
 
     /// Cancels the live job.
@@ -47,24 +60,25 @@ impl JobPlace {
         self.command("cancel the job", "", include_str!("../../../assets/slurm/cancel.sh"))
     }
 
-    /// Removes the files of jobs that have ended. `fetched`: the job and the run whose logs this laptop has; other runs are kept.
-    pub(crate) fn clean_command(&self, fetched: Option<(u64, &str)>) -> RemoteCommand {
-        let fetched = fetched.map(|(job, run)| format!("{job}:{run}")).unwrap_or_default();
-        self.command("remove the job's files", &format!("fetched={}\n", quote(&fetched)), include_str!("../../../assets/slurm/clean.sh"))
+    /// Removes the files of jobs that have ended. `fetched`: a job, and its runs whose logs this laptop has; other runs are kept.
+    pub(crate) fn clean_command(&self, fetched: Option<(u64, &[String])>) -> RemoteCommand {
+        let fetched: Vec<String> = fetched.iter().flat_map(|(job, runs)| runs.iter().map(move |run| format!("{job}:{run}"))).collect();
+        let settings = format!("fetched={}\n", quote(&fetched.join(" ")));
+        self.command("remove the job's files", &settings, include_str!("../../../assets/slurm/clean.sh"))
     }
 
     fn command(&self, title: &str, settings: &str, body: &str) -> RemoteCommand {
-        let script = format!("name={}\nroot={}\n{settings}{LOGIN_SH}{body}", quote(&self.name), self.root_word());
+        let script = format!("name={}\nroot={}\n{settings}{LOGIN_SH}{body}", quote(&self.name), path_word(&self.run_dir));
         RemoteCommand::from_script(title, script, TIMEOUT).with_output_limit(OUTPUT_LIMIT)
     }
+}
 
-    /// `run_dir` as a word of the login node's shell.
-    fn root_word(&self) -> String {
-        match self.run_dir.strip_prefix("~/") {
-            Some(rest) => format!("\"$HOME\"/{}", quote(rest)),
-            None if self.run_dir == "~" => "\"$HOME\"".to_owned(),
-            None => quote(&self.run_dir),
-        }
+/// A path of the login node as a word of its shell.
+fn path_word(path: &str) -> String {
+    match path.strip_prefix("~/") {
+        Some(rest) => format!("\"$HOME\"/{}", quote(rest)),
+        None if path == "~" => "\"$HOME\"".to_owned(),
+        None => quote(path),
     }
 }
 

@@ -3,6 +3,7 @@
 //! One task a node. The task starts the same wrappers as on a bare host, with the launcher's own flags; what only the running job knows
 //! (nodes, addresses, port, run id) are variables of the shell.
 
+pub(crate) mod cluster_report;
 mod header;
 mod inputs;
 pub(crate) mod job_notes;
@@ -10,6 +11,7 @@ pub(crate) mod job_report;
 pub(crate) mod job_state;
 pub(crate) mod login_scripts;
 mod node_files;
+pub(crate) mod node_metrics;
 mod task;
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod pty;
 mod script_session;
 mod script_stream;
 mod session_pool;
+mod shared_host;
 mod ssh_host;
 mod transport;
 
@@ -33,6 +34,8 @@ use tokio::time::Instant;
 
 use self::connection::{ConnectError, HandshakeSetup, SshConnection};
 use self::keys::Keyring;
+use self::session_pool::{MAX_CONNECTIONS, SessionPool};
+pub use self::shared_host::SharedHost;
 use self::ssh_host::SshHost;
 use super::hop::Hop;
 use super::hop_report::{HopReport, describe_hop};
@@ -114,13 +117,22 @@ impl SshFleet {
 }
 
 impl FleetInner {
+    fn retry_window(&self, host: usize) -> Duration {
+        self.hosts.get(host).and_then(|host| host.ssh.give_up_after).unwrap_or(DEFAULT_RETRY_WINDOW)
+    }
+
     async fn connect_host(self: Arc<Self>, host: usize) -> Result<Arc<dyn Remote>, RemoteError> {
+        Ok(Arc::new(SshHost::new(self.open_sessions(host, MAX_CONNECTIONS).await?, Arc::default())))
+    }
+
+    /// Connects to a host, with at most so many connections as sessions ask for.
+    async fn open_sessions(self: Arc<Self>, host: usize, max_connections: usize) -> Result<Arc<SessionPool>, RemoteError> {
         let first = self.open_connection(host).await?;
         let further = Arc::new(move || {
             let fleet = self.clone();
             async move { fleet.open_connection(host).await }.boxed()
         });
-        Ok(Arc::new(SshHost::new(first, further)))
+        Ok(SessionPool::new(first, further, max_connections))
     }
 
     /// Opens one connection to a host.
@@ -249,7 +261,7 @@ fn add_jitter(wait: Duration) -> Duration {
 
 impl HostConnector for SshFleet {
     fn retry_window(&self, host: usize) -> Duration {
-        self.0.hosts.get(host).and_then(|host| host.ssh.give_up_after).unwrap_or(DEFAULT_RETRY_WINDOW)
+        self.0.retry_window(host)
     }
 
     fn connect(&self, host: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>> {

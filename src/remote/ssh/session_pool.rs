@@ -13,7 +13,7 @@ use super::connection::SshConnection;
 use crate::remote::RemoteError;
 
 /// Maximum connections to one host: for the sessions of a run, and some for interactive ones.
-const MAX_CONNECTIONS: usize = 12;
+pub(super) const MAX_CONNECTIONS: usize = 12;
 /// How long sshd may still count a session that has ended.
 const SESSION_END_GRACE: Duration = Duration::from_secs(1);
 /// Delay before a retry if sshd may have counted a session that has just ended.
@@ -43,6 +43,7 @@ pub(super) struct SessionPool {
     primary: Arc<SshConnection>,
     connections: Mutex<ConnectionList>,
     connect: ConnectionFactory,
+    max_connections: usize,
     /// One connection is opened at a time.
     connect_lock: tokio::sync::Mutex<()>,
 }
@@ -62,10 +63,15 @@ impl Drop for SessionSlot {
 }
 
 impl SessionPool {
-    pub(super) fn new(primary: Arc<SshConnection>, connect: ConnectionFactory) -> Arc<SessionPool> {
+    pub(super) fn new(primary: Arc<SshConnection>, connect: ConnectionFactory, max_connections: usize) -> Arc<SessionPool> {
         let line = PooledConnection { connection: primary.clone(), sessions_in_use: 0, last_freed: None };
         let lines = Mutex::new(ConnectionList { all: vec![line], max_sessions: usize::MAX });
-        Arc::new(SessionPool { primary, connections: lines, connect, connect_lock: tokio::sync::Mutex::default() })
+        Arc::new(SessionPool { primary, connections: lines, connect, max_connections, connect_lock: tokio::sync::Mutex::default() })
+    }
+
+    /// The first connection.
+    pub(super) fn primary(&self) -> &Arc<SshConnection> {
+        &self.primary
     }
 
     fn connections(&self) -> MutexGuard<'_, ConnectionList> {
@@ -156,7 +162,7 @@ impl SessionPool {
             }
             lines.all.len()
         };
-        if count >= MAX_CONNECTIONS {
+        if count >= self.max_connections {
             return Err(RemoteError::Refused {
                 what: format!("sshd refused to open another session for `{title}` on {count} connections"),
                 hint: "set MaxSessions to at least 6 in sshd_config (default: 10)".to_owned(),

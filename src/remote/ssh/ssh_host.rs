@@ -3,6 +3,7 @@
 //! Every channel has a task that only reads and writes it, never waits for anything else and closes it at the end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -16,23 +17,24 @@ use super::framing::PRINT_SHELL_PID;
 use super::output_buffer::OutputSink;
 use super::pty::InteractiveEnds;
 use super::script_session::ScriptSession;
-use super::session_pool::{ConnectionFactory, SessionPool};
+use super::session_pool::SessionPool;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::byte_channel::byte_channel;
 use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream, TcpReachability};
 use crate::text::shell_quote;
 
-/// Concurrent sessions: six in total; OpenSSH allows ten. Two have priority: while one waits for ranks to stop, the other kills them.
+/// Concurrent sessions: seven in total; OpenSSH allows ten. Two have priority: while one waits for ranks to stop, the other kills them. Three
+/// streams: logs, and GPUs or files; a host that gets a copy of its own file has two for files.
 const COMMAND_SESSIONS: usize = 2;
 const PRIORITY_SESSIONS: usize = 2;
-const STREAM_SESSIONS: usize = 2;
+const STREAM_SESSIONS: usize = 3;
 /// Concurrent address probes: each is an open file of its sshd.
 const MAX_TCP_PROBES: usize = 128;
 /// Chunks queued for a stream's writer.
 const INPUT_QUEUE_CHUNKS: usize = 64;
 /// Chunks (32 KiB at most, each) of an interactive session queued for their reader.
 const OUTPUT_QUEUE_CHUNKS: usize = 16;
-/// A host behind one connection.
+/// A host behind one connection, or one of several behind the same.
 pub(super) struct SshHost {
     connection: Arc<SshConnection>,
     sessions: Arc<SessionPool>,
@@ -42,21 +44,24 @@ pub(super) struct SshHost {
     tcp_probes: Semaphore,
     /// Read lock for concurrent probes, write lock for exclusive ones.
     probe_lock: RwLock<()>,
+    /// How many use the same connections, this one included; the last one closes them.
+    users: Arc<AtomicUsize>,
 }
 
 impl SshHost {
-    pub(super) fn new(connection: Arc<SshConnection>, connect: ConnectionFactory) -> Self {
+    /// One of several that use the same connections.
+    pub(super) fn new(sessions: Arc<SessionPool>, users: Arc<AtomicUsize>) -> Self {
         let slots = |n| Arc::new(Semaphore::new(n));
-        let (probe_slots, alone) = (Semaphore::new(MAX_TCP_PROBES), RwLock::new(()));
-        let sessions = SessionPool::new(connection.clone(), connect);
+        users.fetch_add(1, Ordering::Relaxed);
         SshHost {
-            connection,
+            connection: sessions.primary().clone(),
             sessions,
             commands: slots(COMMAND_SESSIONS),
             priority: slots(PRIORITY_SESSIONS),
             streams: slots(STREAM_SESSIONS),
-            tcp_probes: probe_slots,
-            probe_lock: alone,
+            tcp_probes: Semaphore::new(MAX_TCP_PROBES),
+            probe_lock: RwLock::new(()),
+            users,
         }
     }
 
@@ -189,6 +194,9 @@ impl Remote for SshHost {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        if self.users.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return std::future::ready(()).boxed();
+        }
         self.sessions.disconnect().boxed()
     }
 }

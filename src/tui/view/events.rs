@@ -116,7 +116,11 @@ fn header_line(model: &Model, view: &EventsPane, at: usize, width: usize) -> Lin
     let live = if view.selected_item.is_none() { "LIVE" } else { "scrolled back" };
     let all = model.timeline.items().len();
     let left = format!(" EVENTS  {live}");
-    let gone = if model.timeline.dropped_items > 0 { format!(", {} older dropped", model.timeline.dropped_items) } else { String::new() };
+    let mut gone =
+        if model.timeline.dropped_items > 0 { format!(", {} older dropped", model.timeline.dropped_items) } else { String::new() };
+    if model.skipped_events > 0 {
+        gone.push_str(&format!(", {} not shown", model.skipped_events));
+    }
     let right = format!("{} of {all}{gone} ", at + 1);
     Line::from(vec![
         Span::styled(left.clone(), model.theme.header()),

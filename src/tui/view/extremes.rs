@@ -104,7 +104,9 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     let count = f32::from(u16::try_from(speeds.len()).ok().filter(|count| *count > 1)?);
     let mean = f64::from(speeds.iter().map(|(speed, _)| speed).sum::<f32>() / count);
     let (speed, rank) = speeds.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let text = format!("{} {} tokens/s, mean {}", owner(rank), training::format_value(f64::from(speed)), training::format_value(mean));
+    // Whole numbers: `52.6k, mean 52.6k` would say nothing.
+    let whole = |value: f64| training::format_value(value.round());
+    let text = format!("{} {} tokens/s, mean {}", owner(rank), whole(f64::from(speed)), whole(mean));
     Some(("slowest", text, DisplayStatus::Ok))
 }
 

@@ -21,6 +21,8 @@ const MIN_PANE_AREA: u16 = 16;
 const TALL: u16 = 30;
 /// The most rows of the cause, and of the advice.
 const MAX_TEXT_ROWS: usize = 3;
+/// The most rows of a pane that stands above hosts and log.
+const MAX_PANE_ROWS: usize = 12;
 
 /// Draws what is wrong at the top of an area: the first failure as a pane, other problems as lines. Gives the rest of the area.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[RunProblem]) -> Rect {
@@ -72,7 +74,7 @@ fn draw_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>) -> R
 /// How a run without problems ended, and what to do next.
 fn end_verdict(model: &Model) -> Option<(DisplayStatus, String, String)> {
     let (outcome, reason) = model.state.outcome.as_ref()?;
-    let logs = model.evidence.command_formatter().format_command("logs", "");
+    let logs = model.advice.format_command("logs", "");
     match outcome {
         Outcome::Ok => {
             let text = match model.state.ranks.len() {
@@ -133,7 +135,7 @@ fn next_step(problem: &RunProblem) -> &str {
 fn draw_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProblem) -> Rect {
     let width = usize::from(area.width).saturating_sub(4);
     // The hosts and the log keep the larger part.
-    let most = usize::from(if area.height >= TALL { area.height / 2 } else { area.height * 2 / 5 }).saturating_sub(2);
+    let most = usize::from(if area.height >= TALL { area.height / 2 } else { area.height * 2 / 5 }).saturating_sub(2).min(MAX_PANE_ROWS);
     let content = explain(model, problem, width, most);
     let height = u16::try_from(content.len() + 2).unwrap_or(area.height).min(area.height);
     let location = if problem.place.is_empty() { "the run".to_owned() } else { problem.place.clone() };

@@ -8,6 +8,8 @@ use ratatui::text::Span;
 
 use crate::event::GpuSample;
 use crate::state::{HostState, RankState};
+use crate::text::glob::glob_match;
+use crate::text::host_patterns::expand_pattern;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -59,6 +61,8 @@ impl GpuMetric {
 enum GpuFilterTerm {
     /// Substring of the host name, in lower case.
     Host(String),
+    /// Names in lower case, with `*` and `?`; one of them must match as a whole.
+    Names(Vec<String>),
     /// The metric is above or below a number.
     Value(GpuMetric, bool, f32),
 }
@@ -71,12 +75,12 @@ pub(super) struct GpuFilter {
 }
 
 impl GpuFilter {
-    /// Parses `gpu03 util<5 temp>80`.
+    /// Parses `gpu03 gpu[01-04] util<5 temp>80`.
     pub(super) fn parse(text: &str) -> Result<GpuFilter, String> {
         let mut terms = Vec::new();
         for word in text.split([' ', '&']).filter(|word| !word.is_empty()) {
             let Some(at) = word.find(['<', '>']) else {
-                terms.push(GpuFilterTerm::Host(word.to_lowercase()));
+                terms.push(parse_name(&word.to_lowercase())?);
                 continue;
             };
             let (name, rest) = word.split_at(at);
@@ -103,13 +107,40 @@ impl GpuFilter {
     }
 
     fn matches(&self, host: &str, gpu: &GpuSample) -> bool {
+        self.matches_name(host) && self.matches_values(gpu)
+    }
+
+    /// Whether the name of a host matches and, where the filter has values, one of its GPUs.
+    pub(super) fn matches_host(&self, host: &str, gpus: &[GpuSample]) -> bool {
+        let has_values = self.terms.iter().any(|term| matches!(term, GpuFilterTerm::Value(..)));
+        self.matches_name(host) && (!has_values || gpus.iter().any(|gpu| self.matches_values(gpu)))
+    }
+
+    fn matches_name(&self, host: &str) -> bool {
+        let host = host.to_lowercase();
         self.terms.iter().all(|term| match term {
-            GpuFilterTerm::Host(part) => host.to_lowercase().contains(part.as_str()),
+            GpuFilterTerm::Host(part) => host.contains(part.as_str()),
+            GpuFilterTerm::Names(names) => names.iter().any(|name| glob_match(name, &host)),
+            GpuFilterTerm::Value(..) => true,
+        })
+    }
+
+    fn matches_values(&self, gpu: &GpuSample) -> bool {
+        self.terms.iter().all(|term| match term {
+            GpuFilterTerm::Host(_) | GpuFilterTerm::Names(_) => true,
             GpuFilterTerm::Value(metric, above, limit) => {
                 metric.value(gpu).is_some_and(|value| if *above { value > *limit } else { value < *limit })
             }
         })
     }
+}
+
+/// A part of a name, or names with `*`, `?` or ranges.
+fn parse_name(word: &str) -> Result<GpuFilterTerm, String> {
+    if !word.contains(['*', '?', '[', ']']) {
+        return Ok(GpuFilterTerm::Host(word.to_owned()));
+    }
+    expand_pattern(word).map(GpuFilterTerm::Names).map_err(|why| format!("`{word}`: {why}"))
 }
 
 /// The GPU under the cursor, the metric, and which GPUs match.
@@ -236,6 +267,18 @@ mod tests {
         let holds = |text: &str| GpuFilter::parse(text).expect(text).matches("GPU03", &gpu);
         assert!(holds("gpu03 util<5 temp>80") && holds("power<11%&temp>83C") && holds("") && holds("u0"));
         assert!(!holds("gpu04 util<5") && !holds("util>5") && !holds("mem>0"), "what is not told is neither above nor below");
+        assert!(
+            holds("gpu*") && holds("*3") && holds("gpu[01-03]") && !holds("gpu[01-02]") && !holds("pu*"),
+            "a pattern is the whole name"
+        );
+        let host = |text: &str, gpus: &[GpuSample]| GpuFilter::parse(text).expect(text).matches_host("gpu03", gpus);
+        assert!(
+            host("u0", &[])
+                && !host("u0 util<5", &[])
+                && host("util<5", std::slice::from_ref(&gpu))
+                && !host("u1 util<5", std::slice::from_ref(&gpu))
+        );
+        assert_eq!(GpuFilter::parse("gpu[3-"), Err("`gpu[3-`: a [ without ]".to_owned()));
         assert_eq!(GpuFilter::parse("heat>3"), Err("unknown metric `heat`: use util, power, mem or temp".to_owned()));
         assert_eq!(GpuFilter::parse("util<"), Err("`util<`: write a number after <".to_owned()));
     }

@@ -10,6 +10,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::event::{GpuSample, RunGoal};
+use crate::report::style;
 use crate::state::{GpuTracePoint, HostState, RankState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
@@ -38,8 +39,10 @@ enum PaneDensity {
 }
 
 /// Where each host's pane is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PaneGrid {
+    /// The hosts in their order.
+    pub(super) hosts: Vec<u32>,
     density: PaneDensity,
     /// Panes side by side.
     pub(super) columns: usize,
@@ -49,18 +52,16 @@ pub(super) struct PaneGrid {
 }
 
 impl PaneGrid {
-    /// The richest layout that shows every host in an area of this size; none where only a table can.
-    pub(super) fn fit(model: &Model, width: u16, height: u16) -> Option<PaneGrid> {
-        let hosts = model.state.hosts.len();
-        let gpus = model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).max(1);
-        if hosts == 0 {
-            return None;
-        }
+    /// The richest layout that shows each of these hosts in an area of this width and height; none where only a table can.
+    pub(super) fn fit(model: &Model, hosts: Vec<u32>, (width, height): (u16, u16)) -> Option<PaneGrid> {
+        let of = |at: &u32| model.state.hosts.get(*at as usize).map_or(0, |host| host.gpus.len());
+        let gpus = hosts.iter().map(of).max()?.max(1);
         let grid = |density, min_width: u16, pane_height: u16| {
-            let columns = usize::from(width / min_width).min(hosts);
-            let rows = u16::try_from(hosts.checked_div(columns).map(|_| hosts.div_ceil(columns))?).ok()?;
+            let columns = usize::from(width / min_width).min(hosts.len());
+            let rows = u16::try_from(hosts.len().checked_div(columns).map(|_| hosts.len().div_ceil(columns))?).ok()?;
             let height_needed = rows.checked_mul(pane_height)?;
-            (height_needed <= height).then_some(PaneGrid { density, columns, height: height_needed, pane_height })
+            let grid = || PaneGrid { hosts: hosts.clone(), density, columns, height: height_needed, pane_height };
+            (height_needed <= height).then(grid)
         };
         let full = (gpus <= MAX_ROWS_PER_PANE).then(|| u16::try_from(gpus + 2).ok()).flatten();
         let medium_width = MEDIUM_MIN_WIDTH.max(u16::try_from(gpus + 22).unwrap_or(u16::MAX));
@@ -68,17 +69,22 @@ impl PaneGrid {
             .or_else(|| grid(PaneDensity::Medium, medium_width, MEDIUM_HEIGHT))
     }
 
+    /// Whether each GPU has a row.
+    pub(super) fn is_full(&self) -> bool {
+        self.density == PaneDensity::Full
+    }
+
     /// What the bars mean.
     pub(super) fn legend(&self) -> &'static str {
         match self.density {
-            PaneDensity::Full => "bars: utilization, memory; graph: utilization over time",
+            PaneDensity::Full => "utilization and memory; graph: utilization",
             PaneDensity::Medium => "a bar a GPU: utilization, memory used",
         }
     }
 
-    /// The area of a host's pane.
-    fn pane_area(&self, area: Rect, at: usize) -> Rect {
-        let (row, column) = (at / self.columns, at % self.columns);
+    /// The area of a pane by its place.
+    fn pane_area(&self, area: Rect, place: usize) -> Rect {
+        let (row, column) = (place / self.columns, place % self.columns);
         let edge = |column: usize| u16::try_from(usize::from(area.width) * column / self.columns).unwrap_or(area.width);
         let y = u16::try_from(row).unwrap_or(u16::MAX).saturating_mul(self.pane_height);
         let x = edge(column);
@@ -89,9 +95,16 @@ impl PaneGrid {
     pub(super) fn draw(&self, frame: &mut Frame<'_>, area: Rect, model: &Model, selected: Option<u32>) -> Vec<(u32, Rect)> {
         let ranks = RanksByGpu::new(model);
         let mut drawn = Vec::new();
-        for (at, host) in (0_u32..).zip(&model.state.hosts) {
-            let pane = self.pane_area(area, at as usize);
-            let inner = draw_frame(frame, pane, model.theme, &host_frame(model, at, host, selected == Some(at)));
+        for (place, at) in self.hosts.iter().copied().enumerate() {
+            let Some(host) = model.state.hosts.get(at as usize) else { continue };
+            let pane = self.pane_area(area, place);
+            let mut title = host_frame(model, at, host, selected == Some(at));
+            let needed = formatting::spans_width(&title.left) + formatting::spans_width(&title.right) + 7;
+            if self.density == PaneDensity::Medium && (title.left.len() > 1 || needed > usize::from(pane.width)) {
+                // A narrow title has room for the name alone: a row of the pane says what is wrong.
+                title.left = vec![Span::styled(model.sanitize(&host.name), title.left[0].style)];
+            }
+            let inner = draw_frame(frame, pane, model.theme, &title);
             let width = usize::from(inner.width);
             let lines = match self.density {
                 _ if host.gpus.is_empty() => vec![Line::styled(" no GPU data yet", model.theme.dim())],
@@ -227,7 +240,7 @@ impl FullRows<'_> {
     }
 }
 
-/// Three rows: utilisation and memory as a vertical bar a GPU, then the hottest GPU, the ranks, and the age of their last line.
+/// Three rows: utilisation and memory as a vertical bar a GPU, then what is wrong, or the hottest GPU and the age of the last line.
 fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
     let theme = model.theme;
     let stale = figure_age::has_old_figures(model, at as usize, host);
@@ -261,7 +274,13 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>,
             Span::styled(bars(&memory_share), theme.secondary()),
             Span::styled(format!(" {memory}"), plain),
         ]),
-        Line::from(vec![Span::styled(" max  ", theme.dim()), Span::styled(format!("{hottest}  {last}"), plain)]),
+        match model.host_statuses.get(at as usize).filter(|standing| standing.status >= DisplayStatus::Warn) {
+            Some(standing) => Line::styled(
+                format!(" {}", style::truncate_text(&standing.reason, width.saturating_sub(2))),
+                theme.status_style(standing.status),
+            ),
+            None => Line::from(vec![Span::styled(" max  ", theme.dim()), Span::styled(format!("{hottest}  {last}"), plain)]),
+        },
     ]
 }
 

@@ -16,6 +16,9 @@ use super::{formatting, graph, host_status};
 
 /// Maximum width of the bars.
 const MAX_BARS: usize = 60;
+/// From this width on utilization and memory have a bar of this width beside their number.
+const MIN_BARS_WIDTH: usize = 100;
+const BAR_WIDTH: usize = 10;
 
 pub(super) fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let name = host.gpus.first().map_or_else(String::new, |gpu| model.sanitize(&gpu.name));
@@ -29,13 +32,17 @@ pub(super) fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Lin
         lines.push(Line::styled(" no GPU data yet", model.theme.dim()));
         return lines;
     }
-    lines.push(Line::styled(
-        style::truncate_text("   #  UTIL      MEM GiB      POWER   TEMP    CLOCK  LAST MINUTES", width),
-        model.theme.dim(),
-    ));
+    let bar = " ".repeat(bar_width(width));
+    let head = format!("   #  UTIL {bar}     MEM GiB {bar}     POWER   TEMP    CLOCK  LAST MINUTES");
+    lines.push(Line::styled(style::truncate_text(&head, width), model.theme.dim()));
     let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
     lines.extend(host.gpus.iter().map(|gpu| gpu_row(model, host, gpu, stale, width)));
     lines
+}
+
+/// The width of a bar beside a number; 0: no room.
+fn bar_width(width: usize) -> usize {
+    if width >= MIN_BARS_WIDTH { BAR_WIDTH } else { 0 }
 }
 
 fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width: usize) -> Line<'static> {
@@ -54,9 +61,18 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
     };
     let temperature = gpu.temperature.map_or_else(dash, |v| format!("{v:.0}C"));
     let clock = gpu.sm_clock.map_or_else(dash, |v| format!("{v:.0}"));
-    let values = format!(" {:>2}  {util:>4} {memory:>12} {power:>10} {temperature:>6} {clock:>8}  ", gpu.index);
     let view = if stale { model.theme.dim() } else { ratatui::style::Style::new() };
-    let mut spans = vec![Span::styled(format!(" {glyph}"), model.theme.status_style(status)), Span::styled(values, view)];
+    let share = gpu.memory_used.zip(gpu.memory_total).filter(|(_, total)| *total > 0.0).map(|(used, total)| used / total * 100.0);
+    let bar = |share: Option<f32>| formatting::horizontal_bar(share, bar_width(width), model.theme.ascii);
+    let bar_style = if stale { DisplayStatus::Pending } else { DisplayStatus::Ok };
+    let mut spans = vec![
+        Span::styled(format!(" {glyph}"), model.theme.status_style(status)),
+        Span::styled(format!(" {:>2}  {util:>4} ", gpu.index), view),
+        Span::styled(bar(gpu.utilization), model.theme.status_style(bar_style)),
+        Span::styled(format!("{memory:>12} "), view),
+        Span::styled(bar(share), if stale { model.theme.dim() } else { model.theme.secondary() }),
+        Span::styled(format!("{power:>10} {temperature:>6} {clock:>8}  "), view),
+    ];
     let mut why: Vec<String> =
         gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()).collect();
     why.extend(gpu.ecc_errors.filter(|errors| *errors > 0.0).map(|errors| format!("{errors:.0} ECC errors")));
@@ -65,7 +81,7 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
     let why = why.join(", ");
     let room = rest.saturating_sub(if why.is_empty() { 0 } else { why.len() + 1 }).min(MAX_BARS);
     let bars = graph::sparkline(&gpu_values(host, gpu.index, |view| view.utilization), room, model.theme.uses_ascii_graphs());
-    spans.push(Span::styled(bars, model.theme.status_style(if stale { DisplayStatus::Pending } else { DisplayStatus::Ok })));
+    spans.push(Span::styled(bars, model.theme.status_style(bar_style)));
     if !why.is_empty() {
         spans.push(Span::styled(style::truncate_text(&format!(" {why}"), rest), model.theme.status_style(DisplayStatus::Warn)));
     }

@@ -36,6 +36,12 @@ pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, 
         .collect()
 }
 
+/// As many points as a graph of this width shows: each value is held, or stands for its neighbours.
+pub(super) fn stretch(values: &[Option<f32>], width: usize, style: GraphStyle) -> Vec<Option<f32>> {
+    let count = width * if style == GraphStyle::Braille { 2 } else { 1 };
+    (0..count).filter_map(|at| values.get(at * values.len() / count).copied()).collect()
+}
+
 /// The character of a column in the row that starts at `floor` steps.
 fn graph_char(levels: &[usize], floor: usize, style: GraphStyle) -> char {
     let filled = |at: usize| levels.get(at).map_or(0, |level| level.saturating_sub(floor));
@@ -78,6 +84,14 @@ mod tests {
         assert_eq!(sparkline(&values, 4, false), "▅█▁█");
         assert_eq!(sparkline(&values, 9, true), "_ =#_#");
         assert_eq!(sparkline(&[], 3, false), "");
+    }
+
+    #[test]
+    fn stretched_values_fill_the_width() {
+        let values = [Some(1.0), None, Some(3.0)];
+        assert_eq!(stretch(&values, 6, GraphStyle::Block), [Some(1.0), Some(1.0), None, None, Some(3.0), Some(3.0)]);
+        assert_eq!(stretch(&values, 1, GraphStyle::Braille), [Some(1.0), None]);
+        assert_eq!(stretch(&[], 6, GraphStyle::Ascii), []);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::event::{GpuProcess, LogFile, UnixMillis};
+use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
 use crate::state::{ConnectionStatus, HostState};
 use crate::tui::feed::{DashboardRole, UserAction};
@@ -17,12 +17,14 @@ use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
 use super::lines::{age_text, render_lines, section_title};
-use super::{formatting, gpu_table, host_status, overview};
+use super::{formatting, gpu_table, host_processes, host_status, overview};
 
 /// Minimum width for a second column.
 const WIDE_COLUMNS: u16 = 180;
 /// Width of nvidia-smi's table since driver 525, plus one.
 const SIDE_COLUMNS: u16 = 92;
+/// Minimum width for ranks and processes side by side.
+const MIN_PAIR_WIDTH: usize = 100;
 /// Minimum height for graphs and empty lines.
 const TALL_ROWS: usize = 30;
 /// The fewest rows for the last lines of a log.
@@ -116,8 +118,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     if tall && !wide {
         sections.push(gpu_table::mean_graphs(model, host, width));
     }
-    sections.push(rank_lines(model, at, width));
-    sections.push(process_lines(model, host, width));
+    let rows: usize = sections.iter().map(|section| section.len() + usize::from(tall)).sum();
+    sections.extend(who_lines(model, at, host, (width, room.saturating_sub(lines.len() + rows))));
     for section in sections.into_iter().filter(|section| !section.is_empty()) {
         if tall {
             lines.push(Line::raw(""));
@@ -137,11 +139,29 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     });
     let top = view.first_line.min(lines.len().saturating_sub(room));
     view.first_line = top;
-    render_lines(frame, left, lines.split_off(top));
+    let mut shown = lines.split_off(top);
+    if shown.len() > room && room > 0 {
+        let more = style::count_noun(shown.len() - room + 1, "more line");
+        shown.truncate(room - 1);
+        shown.push(Line::styled(format!(" {} {more}: down", model.theme.ellipsis()), model.theme.dim()));
+    }
+    render_lines(frame, left, shown);
     if let Some(side) = side {
         render_lines(frame, Rect { x: area.x + left.width + 1, width: SIDE_COLUMNS, ..area }, side);
     }
     page
+}
+
+/// The ranks and the processes on the GPUs: below each other, or side by side where rows are short and columns are not.
+fn who_lines(model: &Model, at: usize, host: &HostState, (width, room): (usize, usize)) -> Vec<Vec<Line<'static>>> {
+    let stacked = [rank_lines(model, at, width), host_processes::lines(model, host, width)];
+    let rows: usize = stacked.iter().map(Vec::len).sum();
+    if rows + 2 <= room || width < MIN_PAIR_WIDTH || stacked.iter().any(Vec::is_empty) {
+        return stacked.into();
+    }
+    let left = width / 2;
+    let ranks = rank_lines(model, at, left - 1);
+    vec![host_processes::beside(ranks, host_processes::lines(model, host, width - left), left)]
 }
 
 /// The output of nvidia-smi with its age, or the reason why there is none.
@@ -265,38 +285,6 @@ fn log_lines(model: &Model, host: u32, width: usize, room: usize) -> Vec<Line<'s
     let title = section_title(model, &format!("Last lines of {name}  enter opens the log"), width);
     let row = |line: &String| Line::raw(format!("   {}", style::truncate_text(&model.sanitize(line), width.saturating_sub(3))));
     [Line::raw(""), title].into_iter().chain(lines.iter().map(row)).collect()
-}
-
-fn process_lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    if host.gpu_processes_at == 0 {
-        return Vec::new();
-    }
-    let foreign = host.gpu_processes.iter().filter(|process| !process.belongs_to_run).count();
-    let count = style::count_noun(host.gpu_processes.len(), "process");
-    let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(model, host.gpu_processes_at));
-    let mut lines = vec![section_title(model, &head, width)];
-    let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();
-    let index = |process: &GpuProcess| host.gpus.iter().find(|gpu| gpu.uuid == process.gpu).map(|gpu| gpu.index);
-    all.sort_by_key(|process| (index(process), process.belongs_to_run, process.pid));
-    for process in all {
-        let gpu = index(process).map_or_else(|| "?".to_owned(), |index| index.to_string());
-        let memory = process.memory.map_or_else(|| "-".to_owned(), |mib| format!("{:.1} GiB", mib / 1024.0));
-        let (whose, status) = if process.belongs_to_run { ("ours   ", DisplayStatus::Ok) } else { ("foreign", DisplayStatus::Warn) };
-        lines.push(Line::from(vec![
-            Span::raw(format!("   g{gpu:<3} ")),
-            Span::styled(whose, model.theme.status_style(status)),
-            Span::raw(style::truncate_text(
-                &format!(
-                    " {:>8} {memory:>10}  {} {}",
-                    process.pid,
-                    formatting::pad(&model.sanitize(&process.user), 10),
-                    model.sanitize(&process.name)
-                ),
-                width.saturating_sub(15),
-            )),
-        ]));
-    }
-    lines
 }
 
 fn rank_lines(model: &Model, at: usize, width: usize) -> Vec<Line<'static>> {

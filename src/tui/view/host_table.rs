@@ -20,7 +20,7 @@ use super::gpu_outliers::LowGpus;
 use super::host_list::HostList;
 use super::host_status::{self, HostRankCounts};
 use super::lines::render_lines;
-use super::{figure_age, formatting, graph};
+use super::{figure_age, formatting, graph, host_selection};
 
 /// Widths of the GPU summary and of the machine summary.
 const GPU_TOTALS_WIDTH: usize = 29;
@@ -28,8 +28,10 @@ const MACHINE_WIDTH: usize = 31;
 /// Maximum and minimum width of the history: two values per column.
 const MAX_HISTORY_WIDTH: usize = 30;
 const MIN_HISTORY_WIDTH: usize = 10;
-/// Minimum width of the reason.
+/// Width of the reason: the least that is shown, what it has beside a history, and what it may take from the machine summary.
+const MIN_REASON_WIDTH: usize = 7;
 const REASON_WIDTH: usize = 14;
+const MAX_REASON_WIDTH: usize = 40;
 
 struct HostTableRow {
     hosts: Vec<u32>,
@@ -49,20 +51,9 @@ pub(super) struct HostTable {
 impl HostTable {
     /// One row per host, or folded rows if space is short.
     pub(super) fn new(model: &Model, list: &HostList, room: usize) -> HostTable {
-        let mut all: Vec<HostTableRow> = (0_u32..)
-            .zip(&model.host_statuses)
-            .map(|(at, host)| HostTableRow {
-                hosts: vec![at],
-                status: host.status,
-                reason: host.reason.clone(),
-                ranks: host.ranks.clone(),
-                last_output_at: host.last_output_at,
-                is_member: false,
-            })
-            .collect();
         let is_low = |row: &HostTableRow| model.host_statuses.get(row.hosts[0] as usize).is_some_and(|host| host.low_gpus.is_some());
-        all.sort_by_key(|row| (std::cmp::Reverse(row.status), !is_low(row), row.hosts[0]));
-        if all.len() <= room {
+        let all = host_rows(model, list);
+        if all.len() <= room || list.selection.is_ordered_by_value() {
             return HostTable { rows: all, groups: BTreeMap::new() };
         }
         let mut rows: Vec<HostTableRow> = Vec::new();
@@ -114,9 +105,9 @@ impl HostTable {
     pub(super) fn draw(self, frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
         let room = usize::from(area.height).saturating_sub(1);
         let drawn = self.rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();
-        let (at, top) = list.rows.set_rows(drawn, room);
-        list.rows.set_screen_rows(area.y + 1, room);
         list.groups = self.groups;
+        let (at, top) = list.set_rows(drawn, room);
+        list.rows.set_screen_rows(area.y + 1, room);
         let columns = HostColumns::fit(usize::from(area.width), model, list, &self.rows);
         let mut lines = vec![columns.header_line(model)];
         for (n, row) in self.rows.iter().enumerate().skip(top).take(room) {
@@ -124,10 +115,31 @@ impl HostTable {
             lines.push(if n == at { line.style(model.theme.selected()) } else { line });
         }
         if self.rows.is_empty() {
-            lines.push(Line::styled(" no hosts yet", model.theme.dim()));
+            let text = if model.state.hosts.is_empty() { " no hosts yet" } else { " no host matches" };
+            lines.push(Line::styled(text, model.theme.dim()));
         }
         render_lines(frame, area, lines);
     }
+}
+
+/// A row for each host that is shown, in the chosen order; else the worst first.
+fn host_rows(model: &Model, list: &HostList) -> Vec<HostTableRow> {
+    let row = |at: u32| {
+        let host = model.host_statuses.get(at as usize)?;
+        Some(HostTableRow {
+            hosts: vec![at],
+            status: host.status,
+            reason: host.reason.clone(),
+            ranks: host.ranks.clone(),
+            last_output_at: host.last_output_at,
+            is_member: false,
+        })
+    };
+    let mut rows: Vec<HostTableRow> = list.selection.hosts(model).into_iter().filter_map(row).collect();
+    if !list.selection.is_ordered_by_value() {
+        rows.sort_by_key(|row| host_selection::severity(model, row.hosts[0]));
+    }
+    rows
 }
 
 /// Column widths; 0 hides a column.
@@ -147,8 +159,6 @@ impl HostColumns {
         // " name ST RANKS GPU", and the other columns if space allows.
         let fixed = 1 + 1 + 3 + 10 + most + 1;
         let numbers = width >= fixed + 12 + GPU_TOTALS_WIDTH;
-        let machine = width >= fixed + 12 + GPU_TOTALS_WIDTH + MACHINE_WIDTH + 10;
-        let taken = fixed + if numbers { GPU_TOTALS_WIDTH } else { 0 } + if machine { MACHINE_WIDTH } else { 0 };
         let folded = !list.groups.is_empty();
         let longest = rows
             .iter()
@@ -156,12 +166,19 @@ impl HostColumns {
             .max()
             .unwrap_or(4)
             .clamp(4, 60);
+        let totals = fixed + if numbers { GPU_TOTALS_WIDTH } else { 0 };
+        // What is wrong with a host says more than how busy its machine is.
+        let widest_reason = rows.iter().map(|row| row.reason.chars().count()).max().unwrap_or(0).clamp(REASON_WIDTH, MAX_REASON_WIDTH);
+        let machine = numbers && width >= totals + MACHINE_WIDTH + longest.max(12) + 1 + widest_reason;
+        let taken = totals + if machine { MACHINE_WIDTH } else { 0 };
         let rest = width.saturating_sub(taken);
         let name = if rest > longest + 14 { longest.max(12) } else { rest.min(longest.max(rest.saturating_sub(9))) };
         let after = rest.saturating_sub(name + 1);
         let history =
-            if machine && after > MIN_HISTORY_WIDTH + REASON_WIDTH { (after - REASON_WIDTH - 1).min(MAX_HISTORY_WIDTH) } else { 0 };
+            if machine && after > MIN_HISTORY_WIDTH + widest_reason { (after - widest_reason - 1).min(MAX_HISTORY_WIDTH) } else { 0 };
         let why = if history > 0 { after - history - 1 } else { after };
+        // A few letters say nothing.
+        let why = if why < MIN_REASON_WIDTH { 0 } else { why };
         HostColumns {
             name_width: name,
             gpu_width: most,
@@ -230,8 +247,8 @@ impl HostColumns {
             let standing = model.host_statuses.get(at as usize);
             let low = standing.and_then(|host| host.low_gpus.as_ref()).filter(|_| row.status < DisplayStatus::Warn);
             let age = model.state.hosts.get(at as usize).filter(|host| host.gpus_at > 0 && has_old_figures(model, at));
-            let age = age.map_or_else(String::new, |host| format!("values {} old  ", formatting::format_age(host.gpus_at, model.now)));
-            let text = age + &low.map_or_else(|| row.reason.clone(), LowGpus::text);
+            let age = age.map_or_else(String::new, |host| format!("  values {} old", formatting::format_age(host.gpus_at, model.now)));
+            let text = low.map_or_else(|| row.reason.clone(), LowGpus::text) + &age;
             spans.push(Span::raw(style::truncate_text(&text, self.reason_width)));
         }
         Line::from(spans)

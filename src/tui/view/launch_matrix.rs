@@ -58,7 +58,8 @@ fn visible_phases(phases: &[Phase], current: Option<Phase>, width: usize) -> Vec
     phases.iter().copied().skip(first).take(count).collect()
 }
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
+/// Draws the matrix at the top of an area. Gives the rows that it took.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) -> u16 {
     let width = usize::from(area.width);
     let phases: Vec<Phase> = model.state.step_tracker.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
     let room = usize::from(area.height).saturating_sub(2);
@@ -70,7 +71,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     let rows = phase_rows(model, list, &shown, room);
     list.groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
     let drawn = rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();
-    let (at, top) = list.rows.set_rows(drawn, room);
+    let (at, top) = list.set_rows(drawn, room);
     list.rows.set_screen_rows(area.y + 2, room);
     let left = width.saturating_sub(name + 2 + shown.iter().map(|phase| column_width(*phase)).sum::<usize>());
     let heads: String = shown.iter().map(|phase| formatting::pad(&phase.label(), column_width(*phase))).collect();
@@ -95,7 +96,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
         let line = Line::from(spans);
         lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
+    let used = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
     render_lines(frame, area, lines);
+    used
 }
 
 /// The current phase: the first one with a step that has not ended.
@@ -135,7 +138,7 @@ pub(super) fn progress_text(model: &Model) -> String {
 }
 
 fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> Vec<PhaseRow> {
-    let mut rows: Vec<PhaseRow> = (0_u32..).zip(&model.state.hosts).map(|(at, _)| host_row(model, at, phases)).collect();
+    let mut rows: Vec<PhaseRow> = list.selection.hosts(model).into_iter().map(|at| host_row(model, at, phases)).collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.urgency), row.hosts[0]));
     if rows.len() <= room {
         return rows;

@@ -3,14 +3,11 @@
 //!
 //! The cursor stays on its host while rows move.
 
-use std::collections::{BTreeMap, HashMap};
-
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::text::{Line, Span};
+use ratatui::text::Span;
 
 use crate::event::LogFile;
-use crate::report::style;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
@@ -18,11 +15,12 @@ use crate::tui::theme::DisplayStatus;
 
 use super::gpu_panes::PaneGrid;
 use super::host_list::HostList;
+use super::last_lines::LastLines;
 use super::lines::{render_lines, rows_area};
 use super::logs::{self, LogsPane};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::{
-    events, extremes, failure, formatting, gpu_matrix_rows, host_table, launch_matrix, live_bars, plan_pane, run_problems, training,
+    events, extremes, failure, gpu_matrix_rows, host_table, launch_matrix, live_bars, plan_pane, run_problems, training, training_charts,
 };
 
 /// Below this height the lines of a failure take the place of the log.
@@ -54,8 +52,7 @@ pub struct OverviewPane {
     legend: &'static str,
     /// The zone with the focus has the whole screen.
     pub(crate) zoomed: bool,
-    /// The newest line of each rank, read again only when its log has grown.
-    last_lines: BTreeMap<u32, LastLine>,
+    last_lines: LastLines,
 }
 
 impl Default for OverviewPane {
@@ -69,7 +66,7 @@ impl Default for OverviewPane {
             focus: Zone::default(),
             legend: "",
             zoomed: false,
-            last_lines: BTreeMap::new(),
+            last_lines: LastLines::default(),
         }
     }
 }
@@ -81,21 +78,27 @@ impl OverviewPane {
         self.host_panes.iter().map(|(_, area)| *area).chain(Some(self.log_area).filter(|area| area.height > 0)).collect()
     }
 
+    /// The hosts that were drawn, in their order; a folded row is its first host.
+    #[cfg(test)]
+    pub(crate) fn shown_hosts(&self) -> Vec<u32> {
+        self.hosts.rows.keys().iter().map(|(_, host)| *host).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_host_filter(&mut self, text: &str) {
+        self.hosts.selection.set_filter(text).expect("a filter");
+    }
+
+    /// One step back: the zoom, then the filter. `false`: there is neither.
+    pub(crate) fn undo_last_view(&mut self) -> bool {
+        std::mem::take(&mut self.zoomed) || self.hosts.selection.clear()
+    }
+
     /// What was known of the logs is void.
     pub(crate) fn reset_log(&mut self) {
         self.log = LogsPane::merged();
         self.last_lines.clear();
     }
-}
-
-/// The newest line of a rank.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct LastLine {
-    /// Its restart, and the bytes of its log that were known then.
-    log_position: (u32, u64),
-    line: String,
-    /// The line with every digit replaced, so that ranks which differ in numbers alone are one group.
-    group_key: String,
 }
 
 /// Puts the focus on the zone at this cell of the terminal.
@@ -128,8 +131,28 @@ pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
     view.hosts.selected_host()
 }
 
+/// Filters the hosts, or searches the log where that has the focus.
+pub(crate) fn set_filter(view: &mut OverviewPane, model: &Model, text: &str) -> Option<PaneAction> {
+    match view.focus {
+        Zone::Log => logs::set_search(&mut view.log, model, text),
+        Zone::Hosts => {
+            view.hosts.rows.pin_cursor();
+            view.hosts.selection.set_filter(text).err().map(PaneAction::ShowToast)
+        }
+    }
+}
+
 pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     match cmd {
+        UiCommand::Sort => {
+            view.hosts.rows.pin_cursor();
+            return Some(PaneAction::ShowToast(format!("hosts: {}", view.hosts.selection.set_next_order().name())));
+        }
+        UiCommand::Faults => {
+            view.hosts.rows.pin_cursor();
+            view.hosts.selection.toggle_problems();
+            return None;
+        }
         UiCommand::NextPane => {
             view.focus = if view.focus == Zone::Hosts { Zone::Log } else { Zone::Hosts };
             return None;
@@ -185,21 +208,44 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let is_short = area.height < TALL;
     let area = failure::draw(frame, area, model, &found);
     let area = training::draw_header(frame, area, model);
+    let has_failure = failure::has_failure(model, &found);
+    let shows_charts = !has_failure && !model.has_open_steps() && charts_fit(view, area, model);
+    let log_rows = log_share(area.height);
+    let area = if shows_charts { training_charts::draw(frame, area, model) } else { area };
     let area = extremes::draw(frame, area, model);
-    let reserved = match is_short && failure::has_failure(model, &found) {
+    let reserved = match () {
         // The pane of the failure has the lines that matter.
-        true => 0,
-        false => (area.height / 3).max(MIN_LOG_ROWS).min(area.height / 2),
+        () if is_short && has_failure => 0,
+        () if shows_charts => log_rows,
+        () => log_share(area.height),
     };
     let (used, page_rows) = draw_hosts(frame, area, area.height - reserved, model, view);
     let mut rest = rows_area(area, used, area.height.saturating_sub(used));
-    if !view.hosts.groups.is_empty() && !model.has_open_steps() && rest.height > reserved {
+    if !view.hosts.groups.is_empty() && !view.hosts.selection.is_narrowed() && !model.has_open_steps() && rest.height > reserved {
         // Folded hosts hide their GPUs.
         let used = gpu_matrix_rows::draw_glyphs(frame, rows_area(rest, 0, rest.height - reserved), model);
         rest = rows_area(rest, used, rest.height - used);
     }
     let log_rows = draw_lower_zones(frame, rest, model, view);
     if view.focus == Zone::Log { log_rows } else { page_rows }
+}
+
+/// The rows that the log keeps of an area.
+fn log_share(height: u16) -> u16 {
+    (height / 3).max(MIN_LOG_ROWS).min(height / 2)
+}
+
+/// Whether the charts take room from neither the panes of the hosts nor the log.
+fn charts_fit(view: &OverviewPane, area: Rect, model: &Model) -> bool {
+    let room = area.height.saturating_sub(log_share(area.height));
+    let hosts = view.hosts.selection.hosts(model);
+    let fit = |room: u16| PaneGrid::fit(model, hosts.clone(), (area.width, room));
+    let grid = fit(room);
+    // Narrow panes say less than the lines of the log.
+    let is_rich = grid.as_ref().is_some_and(|grid| grid.is_full() || area.height >= TALL + training_charts::HEIGHT);
+    // The extremes may take a row below the charts.
+    let title = u16::from(view.hosts.selection.title_line(model, usize::from(area.width)).is_some());
+    is_rich && training_charts::has_charts(model) && grid == fit(room.saturating_sub(training_charts::HEIGHT + 1 + title))
 }
 
 /// Draws what the ranks say, and below it what happened where the log leaves room. Gives the rows of a page of the log.
@@ -231,28 +277,38 @@ fn log_line_count(view: &mut OverviewPane, model: &Model, room: usize) -> usize 
     let bars = live_bars::rows(model, usize::from(u16::MAX)).len();
     bars + match logs::count_rows(&mut view.log, model, room) {
         0 => {
-            update_last_lines(view, model);
-            grouped_last_lines(view, room).len()
+            view.last_lines.update(model);
+            view.last_lines.groups(room).len()
         }
         rows => rows,
     }
 }
 
-/// Draws the hosts in at most `room` rows: the matrix of a plan that is carried out, panes, or the table. Gives the rows that they took and
-/// the rows of a page.
+/// Draws the hosts in at most `room` rows, below a line that says which of them and in which order if that was chosen. Gives the rows that
+/// they took and the rows of a page.
 fn draw_hosts(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model, view: &mut OverviewPane) -> (u16, usize) {
     view.host_panes.clear();
     view.columns = 1;
+    let Some(title) = view.hosts.selection.title_line(model, usize::from(area.width)).filter(|_| room > 2) else {
+        return draw_host_layout(frame, area, room, model, view);
+    };
+    render_lines(frame, rows_area(area, 0, 1), vec![title]);
+    let (used, page_rows) = draw_host_layout(frame, rows_area(area, 1, area.height - 1), room - 1, model, view);
+    (used + 1, page_rows)
+}
+
+/// The matrix of a plan that is carried out, panes, or the table.
+fn draw_host_layout(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model, view: &mut OverviewPane) -> (u16, usize) {
     let needed = |rows: usize| u16::try_from(rows + 1).unwrap_or(u16::MAX).min(room);
+    let hosts = view.hosts.selection.hosts(model);
     if model.has_open_steps() {
-        let upper = rows_area(area, 0, needed(model.state.hosts.len() + 1));
-        launch_matrix::draw(frame, upper, model, &mut view.hosts);
+        let upper = rows_area(area, 0, needed(hosts.len() + 1));
+        let used = launch_matrix::draw(frame, upper, model, &mut view.hosts);
         view.legend = "";
-        return (upper.height, usize::from(upper.height.saturating_sub(1)));
+        return (used, usize::from(used.saturating_sub(1)));
     }
-    if let Some(grid) = PaneGrid::fit(model, area.width, room) {
-        let hosts: Vec<(bool, u32)> = (0_u32..).zip(&model.state.hosts).map(|(host, _)| (false, host)).collect();
-        view.hosts.rows.set_rows(hosts, usize::from(room));
+    if let Some(grid) = PaneGrid::fit(model, hosts, (area.width, room)) {
+        view.hosts.set_rows(grid.hosts.iter().map(|host| (false, *host)).collect(), usize::from(room));
         view.hosts.groups.clear();
         let selected = view.hosts.selected_host().filter(|_| view.focus == Zone::Hosts);
         view.columns = grid.columns;
@@ -260,9 +316,9 @@ fn draw_hosts(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model, view:
         view.host_panes = grid.draw(frame, rows_area(area, 0, grid.height), model, selected);
         return (grid.height, grid.columns);
     }
-    view.legend = "GPU: tenths of utilization  . idle  ? old  ! fault";
+    view.legend = "GPU: tenths busy  . idle  ? old  ! fault";
     let table = host_table::HostTable::new(model, &view.hosts, usize::from(room).saturating_sub(1));
-    let upper = rows_area(area, 0, needed(table.len()));
+    let upper = rows_area(area, 0, needed(table.len().max(1)));
     table.draw(frame, upper, model, &mut view.hosts);
     (upper.height, usize::from(upper.height.saturating_sub(1)))
 }
@@ -286,60 +342,8 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Overvie
     render_lines(frame, rows_area(framed, inner.height, bar_rows), bars);
     let room = usize::from(inner.height);
     if !logs::draw_rows(frame, inner, model, &mut view.log) {
-        update_last_lines(view, model);
-        let width = usize::from(inner.width);
-        let tails = grouped_last_lines(view, room);
-        let lines = tails.into_iter().map(|(writers, line)| tail_line(model, &writers, &line, width)).collect();
-        render_lines(frame, inner, lines);
+        view.last_lines.update(model);
+        render_lines(frame, inner, view.last_lines.rows(model, room, usize::from(inner.width)));
     }
     room
-}
-
-fn tail_line(model: &Model, label: &str, line: &str, width: usize) -> Line<'static> {
-    let room = (width / 4).clamp(8, 24);
-    Line::from(vec![
-        Span::raw(" "),
-        Span::styled(formatting::pad(label, room), model.theme.dim()),
-        Span::raw(" "),
-        Span::raw(style::truncate_text(line, width.saturating_sub(room + 2))),
-    ])
-}
-
-/// Updates the last lines of ranks with new output.
-fn update_last_lines(view: &mut OverviewPane, model: &Model) {
-    let last = &mut view.last_lines;
-    last.retain(|rank, _| model.state.ranks.contains_key(rank));
-    for rank in model.state.ranks.values() {
-        let seen = (rank.restart, rank.recent_lines.next_offset);
-        if last.get(&rank.rank).is_some_and(|last| last.log_position == seen) {
-            continue;
-        }
-        let line = rank.recent_lines.last_lines(1).pop().map(|last| model.sanitize(&last)).unwrap_or_default();
-        let key = line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
-        last.insert(rank.rank, LastLine { log_position: seen, line, group_key: key });
-    }
-}
-
-/// The last lines; ranks whose lines differ only in digits are grouped, largest group first.
-fn grouped_last_lines(view: &OverviewPane, most: usize) -> Vec<(String, String)> {
-    let mut groups: HashMap<&str, (Vec<u32>, &str)> = HashMap::new();
-    for (rank, last) in view.last_lines.iter().filter(|(_, last)| !last.line.is_empty()) {
-        groups.entry(&last.group_key).or_insert_with(|| (Vec::new(), &last.line)).0.push(*rank);
-    }
-    let mut groups: Vec<(Vec<u32>, &str)> = groups.into_values().collect();
-    groups.sort_by_key(|(ranks, _)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
-    groups.truncate(most);
-    groups
-        .into_iter()
-        .map(|(ranks, line)| (style::format_ranks(&ranks).replacen("ranks ", "r[", 1), line.to_owned()))
-        .map(shorten_rank_label)
-        .collect()
-}
-
-fn shorten_rank_label((owner, line): (String, String)) -> (String, String) {
-    let owner = match owner.strip_prefix("rank ") {
-        Some(one) => format!("r{one}"),
-        None => format!("{owner}]"),
-    };
-    (owner, line)
 }

@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 
-use crate::diagnose::{self, DiagnosisFinding};
+use crate::diagnose::DiagnosisFinding;
 use crate::event::{LogFile, Phase};
 use crate::report::{finding, style};
 use crate::state::{ConnectionStatus, RankState};
@@ -61,11 +61,11 @@ fn rank_log(rank: &RankState) -> (u32, LogFile) {
 
 pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
     let mut found = ProblemList::default();
-    let findings = diagnose::diagnose_run(&model.evidence, &model.state);
+    let findings = &*model.findings;
     let mut causes: Vec<RunProblem> = findings.iter().map(|finding| cause_problem(model, finding)).collect();
-    add_rank_problems(model, &findings, &mut found);
-    add_step_problems(model, &findings, &mut found);
-    add_host_problems(model, &findings, &mut found);
+    add_rank_problems(model, findings, &mut found);
+    add_step_problems(model, findings, &mut found);
+    add_host_problems(model, findings, &mut found);
     let fresh =
         model.state.notices.iter().rev().filter(|note| note.warn && (model.now - note.at < NOTICE_MS || model.state.outcome.is_some()));
     for note in fresh.take(20) {
@@ -129,7 +129,7 @@ fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         }
         let mark = if first.contains(&rank.rank) { ", failed first" } else { "" };
         let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", model.sanitize(&line)));
-        let next = model.evidence.command_formatter().format_command("logs", &format!("--rank {}", rank.rank));
+        let next = model.advice.format_command("logs", &format!("--rank {}", rank.rank));
         let text = format!("rank {} {exit}{mark}{last}", rank.rank);
         let problem = RunProblem { log: Some(rank_log(rank)), next_step: next, ..RunProblem::new(DisplayStatus::Error, text) };
         problems.push_or_merge(rank.host, problem);
@@ -158,7 +158,7 @@ fn add_step_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         problems.push_or_merge(step.info.host, problem);
     }
     for left in &model.state.leftovers {
-        let next_step = model.evidence.command_formatter().format_command("down", "");
+        let next_step = model.advice.format_command("down", "");
         let text = format!("leftover: {}", model.sanitize(&left.text));
         problems.push_or_merge(left.host, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Error, text) });
     }
@@ -172,7 +172,8 @@ fn add_host_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
             (ConnectionStatus::Unreachable, _) if is_explained(findings, at, &host.connection_error) => {}
             (ConnectionStatus::Unreachable, _) => {
                 let text = format!("unreachable: {}", model.sanitize(&host.connection_error));
-                problems.push_or_merge(at, RunProblem::new(DisplayStatus::Lost, text));
+                let next_step = "its ranks may still run: check its power and network".to_owned();
+                problems.push_or_merge(at, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Lost, text) });
             }
             (ConnectionStatus::Retrying, _) => {
                 let next = "its ranks may still run; reconnecting automatically".to_owned();

@@ -49,8 +49,23 @@ impl<K: Clone + PartialEq> SelectableList<K> {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> &[K] {
+        &self.keys
+    }
+
     pub(super) fn select(&mut self, key: K) {
         self.selected = Some(key);
+    }
+
+    /// The cursor stays on its row's key, also where it was never moved.
+    pub(super) fn pin_cursor(&mut self) {
+        self.selected = self.selected();
+    }
+
+    /// The key that was selected, whether or not it has a row.
+    pub(super) fn selected_key(&self) -> Option<&K> {
+        self.selected.as_ref()
     }
 
     /// The key under the cursor.

@@ -91,7 +91,7 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
 }
 
 /// Whose value a speed is: the mean of the ranks that told one, or of a single rank.
-fn reporters_text(model: &Model, metric: u8) -> String {
+pub(super) fn reporters_text(model: &Model, metric: u8) -> String {
     let mut reported = model.state.ranks.values().filter(|rank| rank.metrics.contains_key(&metric));
     match (reported.next(), reported.next()) {
         (Some(_), Some(_)) if metric == TOKENS_PER_SECOND_INDEX => "/rank".to_owned(),
@@ -101,7 +101,7 @@ fn reporters_text(model: &Model, metric: u8) -> String {
 }
 
 /// The history of the run. After an attach the lines of before arrive at once: then that of a rank reaches further back.
-fn longest_points(model: &Model, metric: u8, run: &MetricSeries) -> Vec<f32> {
+pub(super) fn longest_points(model: &Model, metric: u8, run: &MetricSeries) -> Vec<f32> {
     let own: Vec<f32> = run.points().collect();
     let of_ranks = model.state.ranks.values().take(64).filter_map(|rank| rank.metrics.get(&metric));
     let longest = of_ranks.max_by_key(|series| series.points().count()).map(|series| series.points().collect::<Vec<f32>>());

@@ -18,7 +18,7 @@ docker() {
 packages_needed() {
     local pair
     for pair in dockerd:docker.io debootstrap:debootstrap busybox:busybox-static ssh:openssh-client \
-        ssh-keygen:openssh-client ip:iproute2 iptables:iptables ps:procps tmux:tmux flock:util-linux; do
+        ssh-keygen:openssh-client ip:iproute2 iptables:iptables ps:procps tmux:tmux flock:util-linux g++:g++; do
         [ -n "$(PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}")" ] || echo "${pair#*:}"
     done | sort -u
 }

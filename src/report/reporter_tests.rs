@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use super::*;
-use crate::event::{LogFile, Outcome, RunInfo, RunOutcome};
+use crate::event::{Exit, LogFile, Outcome, RunInfo, RunOutcome};
+use crate::report::{RunSnapshot, journal};
 
 /// A sink that records, and can fail.
 #[derive(Clone, Default)]
@@ -238,4 +239,38 @@ fn shrunk_log_warns_once_and_keeps_copy() {
     let logs = reporter.run_dir().expect("kept").logs_dir();
     let text = |name: &str| std::fs::read_to_string(logs.join(name)).expect("there");
     assert_eq!((text("node-0.log"), text("node-0.log.2")), ("third\n".to_owned(), "second\n".to_owned()));
+}
+
+/// A sink that always wants a snapshot.
+struct SnapshotSink(Arc<Mutex<Vec<(u64, usize)>>>);
+
+impl ReportSink for SnapshotSink {
+    fn on_event(&mut self, _event: &Event, _state: &RunState) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn wants_snapshot(&self) -> bool {
+        true
+    }
+
+    fn on_snapshot(&mut self, snapshot: RunSnapshot) {
+        self.0.lock().expect("not poisoned").push((snapshot.state.last_seq, snapshot.findings.len()));
+    }
+
+    fn finish(&mut self, _state: &RunState) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn snapshot_holds_the_last_event_and_the_diagnosis() {
+    let taken = Arc::default();
+    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(SnapshotSink(Arc::clone(&taken)))]);
+    reporter.handle_event(&run_started()).expect("taken");
+    reporter.handle_event(&rank_log(2, 0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")).expect("taken");
+    let exit = Exit::Code(1);
+    let kind = EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, ended_at: 5, uncertainty: 0, stopped: None };
+    reporter.handle_event(&event(3, kind)).expect("taken");
+    reporter.tick(1);
+    assert_eq!(*taken.lock().expect("not poisoned"), [(1, 0), (2, 0), (3, 1), (3, 1)]);
 }

@@ -1,0 +1,170 @@
+//! Carries out a `sync` or `copy` task: each host is compared with the source, then all that lack something get it while each file is read once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use crate::engine::host_connection::HostConnection;
+use crate::plan::action::ActionResult;
+use crate::plan::action::send_files::SendFiles;
+use crate::text::byte_size::format_bytes;
+use crate::transfer::compare::{Change, TreeChanges};
+use crate::transfer::error::TransferError;
+use crate::transfer::host_files::{HostFiles, HostFilesQuery};
+use crate::transfer::host_stream::HostDirectory;
+use crate::transfer::progress::TransferProgress;
+use crate::transfer::push::push_tree;
+use crate::transfer::survey::{SurveyedHost, survey_host};
+use crate::transfer::tree_source::{SyncMode, TreeSource};
+
+/// What the tasks of a plan send.
+#[derive(Clone, Default)]
+pub(crate) struct FileInputs {
+    /// By the number of the task.
+    pub(crate) sources: BTreeMap<u32, FileInput>,
+    /// Random hex, for the sessions with the hosts.
+    pub(crate) nonce: String,
+}
+
+/// What one task sends.
+#[derive(Clone)]
+pub(crate) enum FileInput {
+    /// Files of the laptop, which has listed them.
+    Local(Arc<TreeSource>, SyncMode),
+    /// Files of this host of the plan, which is asked when the task begins.
+    OnHost(usize, HostFilesQuery),
+}
+
+/// The source of one task, opened by the first host that needs it.
+struct SharedSource {
+    input: FileInput,
+    /// Of the host that has the files.
+    connection: Option<Arc<HostConnection>>,
+    nonce: String,
+    found: OnceCell<Result<Arc<TreeSource>, TransferError>>,
+}
+
+impl SharedSource {
+    async fn get(&self) -> Result<Arc<TreeSource>, TransferError> {
+        match &self.input {
+            FileInput::Local(tree, _) => Ok(tree.clone()),
+            FileInput::OnHost(_, query) => self.found.get_or_init(|| self.find(query)).await.clone(),
+        }
+    }
+
+    async fn find(&self, query: &HostFilesQuery) -> Result<Arc<TreeSource>, TransferError> {
+        let Some(connection) = &self.connection else { return Err(TransferError::protocol("no such host")) };
+        let remote = connection.get_or_connect().await.map_err(|error| query.named(error.into()))?;
+        HostFiles::find(&*remote, query.clone(), &self.nonce).await.map(|files| Arc::new(TreeSource::Host(files)))
+    }
+}
+
+/// A host that lacks something of the source, and where it learns how its transfer ended.
+struct WaitingHost {
+    host: SurveyedHost,
+    source: Arc<TreeSource>,
+    end: oneshot::Sender<Result<(), TransferError>>,
+}
+
+/// One host's place among the hosts of a task. The files are sent once every place is taken or given up.
+#[derive(Clone)]
+pub(super) struct SendPlace {
+    source: Arc<SharedSource>,
+    waiting: mpsc::Sender<WaitingHost>,
+}
+
+impl SendPlace {
+    /// For the hosts of one task; `senders` end after the last place.
+    pub(super) fn open(
+        inputs: &FileInputs,
+        number: u32,
+        connections: &[Arc<HostConnection>],
+        senders: &mut JoinSet<()>,
+    ) -> Option<SendPlace> {
+        let input = inputs.sources.get(&number)?.clone();
+        let connection = match &input {
+            FileInput::OnHost(host, _) => connections.get(*host).cloned(),
+            FileInput::Local(..) => None,
+        };
+        let count = connections.len();
+        let (waiting, hosts) = mpsc::channel(count.max(1));
+        senders.spawn(send_together(hosts, count));
+        let source = SharedSource { input, connection, nonce: inputs.nonce.clone(), found: OnceCell::new() };
+        Some(SendPlace { source: Arc::new(source), waiting })
+    }
+}
+
+async fn send_together(mut waiting: mpsc::Receiver<WaitingHost>, count: usize) {
+    let (mut hosts, mut ends, mut source) = (Vec::new(), BTreeMap::new(), None);
+    while let Some(next) = waiting.recv().await {
+        ends.insert(next.host.host, next.end);
+        hosts.push(next.host);
+        source = Some(next.source);
+    }
+    let Some(source) = source else { return };
+    let progress = TransferProgress::new(count);
+    let results = tokio::select! {
+        results = push_tree(&source, hosts, &progress) => results,
+        // Every host's step was broken off.
+        () = all_closed(&mut ends) => return,
+    };
+    let mut report = |host: usize, result: Result<(), TransferError>| {
+        // A step that was broken off wants no answer.
+        if let Some(end) = ends.remove(&host)
+            && end.send(result).is_err()
+        {
+            tracing::debug!(host, "its step has ended");
+        }
+    };
+    match results {
+        Ok(results) => results.into_iter().for_each(|(host, result)| report(host, result)),
+        Err(error) => (0..count).for_each(|host| report(host, Err(error.clone()))),
+    }
+}
+
+async fn all_closed(ends: &mut BTreeMap<usize, oneshot::Sender<Result<(), TransferError>>>) {
+    futures_util::future::join_all(ends.values_mut().map(oneshot::Sender::closed)).await;
+}
+
+/// Sends what one host lacks. `turn` is given back before it waits for the other hosts.
+pub(super) async fn send_files(
+    connection: &HostConnection,
+    task: &SendFiles,
+    place: SendPlace,
+    turn: Option<OwnedSemaphorePermit>,
+) -> Result<ActionResult, TransferError> {
+    let SendPlace { source: shared, waiting } = place;
+    let is_source = matches!(shared.input, FileInput::OnHost(host, _) if host == connection.host_index());
+    let own = |error: TransferError| TransferError { of_source: error.of_source && !is_source, ..error };
+    let mode = match &shared.input {
+        FileInput::Local(_, mode) => *mode,
+        FileInput::OnHost(..) => SyncMode::default(),
+    };
+    let remote = connection.get_or_connect().await?;
+    let source = shared.get().await.map_err(own)?;
+    let directory = HostDirectory { path: task.directory.clone(), enter: task.enter.clone() };
+    let host = survey_host((connection.host_index(), &*remote), &directory, source.wanted(mode), &shared.nonce).await?;
+    let note = describe_changes(&host.changes);
+    if host.changes.is_empty() {
+        host.stream.finish().await?;
+        return Ok(ActionResult::unchanged(note));
+    }
+    let (end, ended) = oneshot::channel();
+    let interrupted = || TransferError::new("the transfer was interrupted", "run the command again");
+    waiting.send(WaitingHost { host, source, end }).await.map_err(|_| interrupted())?;
+    drop((waiting, turn));
+    ended.await.map_err(|_| interrupted())?.map_err(own)?;
+    Ok(ActionResult::changed(note))
+}
+
+/// `2 new, 1 changed, 7 B (3 unchanged)`
+fn describe_changes(changes: &TreeChanges) -> String {
+    let count = |wanted: Change| changes.changes.iter().filter(|(_, change)| *change == wanted).count();
+    let deleted = changes.deletions.len();
+    let counts = [(count(Change::New), "new"), (count(Change::Content), "changed"), (count(Change::Mode), "mode"), (deleted, "deleted")];
+    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    let unchanged = format!("{} unchanged", changes.unchanged);
+    if counts.is_empty() { unchanged } else { format!("{}, {} ({unchanged})", counts.join(", "), format_bytes(changes.bytes)) }
+}

@@ -1,0 +1,300 @@
+//! The blocks `sync` and `copy` of a task: files of the laptop or of a host, for hosts.
+
+use super::Inventory;
+use super::errors::InventoryErrors;
+use super::eval::Evaluator;
+use super::task_settings::{FileSource, FileTask, PrepareTask};
+use super::yaml_tree::{YamlKind, YamlNode, shorten};
+use crate::text::glob::has_wildcards;
+
+/// Keys that only a script can have.
+const RUN_KEYS: [&str; 10] = ["chdir", "env", "creates", "unless", "changed", "timeout", "retries", "delay", "become", "register"];
+const SYNC_EXAMPLE: &str = "for example sync: { from: ./src, to: ~/src }";
+const COPY_EXAMPLE: &str = "for example copy: { from: \"master:~/dist/x-*.whl\", to: /tmp/ }";
+const MAX_NAME_BYTES: usize = 255;
+
+/// A message and what to do.
+type Refusal = (String, String);
+
+/// Reads the block of a task that sends files.
+pub(super) struct FileTaskReader<'a> {
+    pub(super) inventory: &'a Inventory,
+    pub(super) evaluator: &'a Evaluator<'a>,
+    /// The task.
+    pub(super) task: &'a YamlNode,
+    /// Whether each host takes part.
+    pub(super) selected: &'a [bool],
+    pub(super) has_container: bool,
+}
+
+impl FileTaskReader<'_> {
+    /// `None` where something is wrong.
+    pub(super) fn parse(&self, errors: &mut InventoryErrors) -> Option<FileTask> {
+        let (kind, example) = if self.task.get("sync").is_some() { ("sync", SYNC_EXAMPLE) } else { ("copy", COPY_EXAMPLE) };
+        let block = self.task.get(kind)?;
+        if !matches!(block.kind, YamlKind::Map(_)) {
+            errors.report(&block.location, "expected a mapping", example);
+            return None;
+        }
+        for key in RUN_KEYS {
+            if let Some(node) = self.task.get(key) {
+                errors.report(&node.location, format!("`{key}` does not belong to a `{kind}` task"), "remove it, or write a `run` task");
+            }
+        }
+        for key in ["from", "to"].into_iter().filter(|key| block.get(key).is_none()) {
+            errors.report(&block.location.child(key), format!("`{key}` is missing"), example);
+        }
+        let in_container = self.parse_place(errors);
+        let from = self.parse_from(block, errors);
+        let to = self.parse_to(block, errors);
+        if kind == "sync" {
+            self.parse_sync(block, (from?, to?, in_container), errors)
+        } else {
+            self.parse_copy(block, (from?, to?, in_container), errors)
+        }
+    }
+
+    fn read(&self, block: &YamlNode, key: &str, host: Option<usize>) -> Option<YamlNode> {
+        block.get(key).map(|node| self.evaluator.evaluate(node, host))
+    }
+
+    /// Files go to the host unless the task says otherwise.
+    fn parse_place(&self, errors: &mut InventoryErrors) -> bool {
+        let place = self.read(self.task, "in", None).and_then(|node| errors.read_choice(&node, &[("host", false), ("container", true)]));
+        if let (Some(true), Some(node), false) = (place, self.task.get("in"), self.has_container) {
+            errors.report(&node.location, "the inventory has no container", "remove it, or add `container`");
+        }
+        place.unwrap_or(false)
+    }
+
+    fn parse_from(&self, block: &YamlNode, errors: &mut InventoryErrors) -> Option<String> {
+        let node = self.read(block, "from", None)?;
+        if node.is_unknown() {
+            errors.report(&node.location, "it uses a value that is known only when the run starts", "use values of `vars`");
+            return None;
+        }
+        errors.validated_text(&node, |text| match text.is_empty() || text.contains(['\0', '\n']) {
+            true => Err(("this is no path".to_owned(), "name a path of this laptop, relative to the inventory's folder".to_owned())),
+            false => Ok(()),
+        })
+    }
+
+    /// What each host that takes part gets as its destination.
+    fn parse_to(&self, block: &YamlNode, errors: &mut InventoryErrors) -> Option<Vec<Option<String>>> {
+        block.get("to")?;
+        let mut of_host = |host: usize| {
+            self.read(block, "to", Some(host)).and_then(|node| errors.validated_text(&node, validate_host_path)).unwrap_or_default()
+        };
+        Some(self.selected.iter().enumerate().map(|(host, takes_part)| takes_part.then(|| of_host(host))).collect())
+    }
+
+    fn parse_sync(
+        &self,
+        block: &YamlNode,
+        (from, to, in_container): (String, Vec<Option<String>>, bool),
+        errors: &mut InventoryErrors,
+    ) -> Option<FileTask> {
+        let delete = self.read(block, "delete", None).and_then(|node| errors.read_bool(&node)).unwrap_or(false);
+        if delete && to.iter().flatten().any(|path| matches!(path.trim_end_matches('/'), "" | "~")) {
+            errors.report(&block.get("to")?.location, "`delete` in a home or in /", "sync to a directory that holds nothing else");
+        }
+        let exclude = self.read(block, "exclude", None).map(|node| errors.read_text_list(&node)).unwrap_or_default();
+        Some(FileTask { from, source: FileSource::Directory { exclude, delete }, to, rename: None, mode: None, in_container })
+    }
+
+    fn parse_copy(
+        &self,
+        block: &YamlNode,
+        (from, to, in_container): (String, Vec<Option<String>>, bool),
+        errors: &mut InventoryErrors,
+    ) -> Option<FileTask> {
+        let source = match self.find_source(&from) {
+            Ok(source) => source,
+            Err((message, hint)) => {
+                errors.report(&block.get("from")?.location, message, hint);
+                return None;
+            }
+        };
+        let mode = self.read(block, "mode", None).and_then(|node| errors.validated_text(&node, validate_mode));
+        let (to, rename) = match split_targets(to, has_wildcards(&from)) {
+            Ok(split) => split,
+            Err((message, hint)) => {
+                errors.report(&block.get("to")?.location, message, hint);
+                return None;
+            }
+        };
+        Some(FileTask { from, source, to, rename, mode: mode.and_then(|mode| u32::from_str_radix(&mode, 8).ok()), in_container })
+    }
+
+    /// Whether a path names files of the laptop or, after `HOST:`, of a host.
+    fn find_source(&self, from: &str) -> Result<FileSource, Refusal> {
+        let path_of = |name: &str| from.strip_prefix(name).and_then(|rest| rest.strip_prefix(':'));
+        let found = path_of("master")
+            .map(|path| (0, path))
+            .or_else(|| self.inventory.hosts.iter().enumerate().find_map(|(host, member)| Some((host, path_of(&member.name)?))));
+        let Some((host, path)) = found else {
+            validate_file_pattern(from)?;
+            return match from.split_once(':') {
+                Some((name, _)) if !name.contains('/') && self.inventory.merged.all_host_names.iter().any(|known| known == name) => {
+                    Err((format!("--limit leaves out {name}, whose files are copied"), format!("add {name} to --limit")))
+                }
+                Some((name, _)) if !name.contains('/') => Err((
+                    format!("`{}` is no host of this inventory", shorten(name)),
+                    "write master:PATH or HOST:PATH; a file of the laptop with a colon in its name begins with ./".to_owned(),
+                )),
+                _ => Ok(FileSource::LaptopFiles),
+            };
+        };
+        validate_host_path(path)?;
+        validate_file_pattern(path)?;
+        Ok(FileSource::HostFiles { host, path: path.to_owned() })
+    }
+}
+
+/// Refuses a `delete` in whose directory another task puts files.
+pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlNode, errors: &mut InventoryErrors) {
+    let deleting = |files: &FileTask| matches!(files.source, FileSource::Directory { delete: true, .. });
+    let targets = tasks.iter().filter_map(|task| Some((task, task.files.as_ref()?)));
+    for (task, files) in targets.clone().filter(|(_, files)| deleting(files)) {
+        let lies_inside = |other: &FileTask| {
+            let mut pairs = files.to.iter().zip(&other.to).filter_map(|(own, other)| Some((own.as_deref()?, other.as_deref()?)));
+            files.in_container == other.in_container && pairs.any(|(own, other)| is_inside(own, other))
+        };
+        let node = list.items().get(task.number.saturating_sub(1) as usize).and_then(|node| node.get_path(&["sync", "delete"]));
+        let holds_runs = !files.in_container && files.to.iter().flatten().any(|to| is_inside(to, run_dir));
+        if let (true, Some(node)) = (holds_runs, node) {
+            let message = format!("it would remove `run_dir` ({}): the logs and the lock of every run", shorten(run_dir));
+            errors.report(&node.location, message, "sync to a directory that holds nothing else, or move `run_dir`");
+        }
+        if let (Some((other, _)), Some(node)) =
+            (targets.clone().find(|(other, files)| other.number != task.number && lies_inside(files)), node)
+        {
+            let message = format!("it would remove what the task `{}` sends", shorten(&other.name));
+            errors.report(&node.location, message, "let each task have a directory of its own, or leave out `delete`");
+        }
+    }
+}
+
+/// Whether a path is a directory or lies in it, as far as the text says.
+fn is_inside(directory: &str, path: &str) -> bool {
+    let clean = |path: &str| path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/");
+    let (directory, path) = (clean(directory), clean(path));
+    path == directory || path.strip_prefix(&directory).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Splits destinations into directories and the name that a single file gets: none where they end with `/`.
+fn split_targets(to: Vec<Option<String>>, is_pattern: bool) -> Result<(Vec<Option<String>>, Option<String>), Refusal> {
+    let mut names = Vec::new();
+    let directories = to.into_iter().map(|path| {
+        path.map(|path| {
+            let (directory, name) = split_target(&path);
+            names.push(name);
+            directory
+        })
+    });
+    let directories = directories.collect();
+    names.dedup();
+    match (names.as_slice(), is_pattern) {
+        ([] | [None], _) => Ok((directories, None)),
+        ([Some(_)], true) => Err(("several files may match".to_owned(), "end `to` with / so that it names a directory".to_owned())),
+        ([Some(name)], false) => {
+            let reserved = name == "." || name.starts_with(".orchestrate-") || name.len() > MAX_NAME_BYTES;
+            match reserved {
+                true => Err((format!("`{}` cannot name a file", shorten(name)), "choose another name".to_owned())),
+                false => Ok((directories, Some(name.clone()))),
+            }
+        }
+        _ => Err((
+            "the file has another name on each host".to_owned(),
+            "let only its directory differ between hosts, for example /data/{{ host.name }}/config.json".to_owned(),
+        )),
+    }
+}
+
+/// The directory and the name of a destination; no name: the path is a directory.
+fn split_target(path: &str) -> (String, Option<String>) {
+    match path.rsplit_once('/') {
+        Some((directory, name)) if !name.is_empty() => {
+            (if directory.is_empty() { "/".to_owned() } else { directory.to_owned() }, Some(name.to_owned()))
+        }
+        _ => (path.to_owned(), None),
+    }
+}
+
+/// A file, or a pattern of file names: wildcards stand in the last component alone.
+fn validate_file_pattern(path: &str) -> Result<(), Refusal> {
+    let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if matches!(name, "" | "." | ".." | "~") {
+        return Err((format!("`{}` names a directory", shorten(path)), "name files, or send the directory by `sync`".to_owned()));
+    }
+    if has_wildcards(directory) {
+        return Err(("a wildcard in a directory's name".to_owned(), "use wildcards in the file's name alone".to_owned()));
+    }
+    Ok(())
+}
+
+fn validate_mode(text: &str) -> Result<(), Refusal> {
+    let digits = text.strip_prefix('0').filter(|rest| rest.len() == 3).unwrap_or(text);
+    if digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit)) {
+        return Ok(());
+    }
+    Err((
+        format!("`{}` is no mode", shorten(text)),
+        "write three octal digits, for example \"0644\"; setuid, setgid and sticky are refused".to_owned(),
+    ))
+}
+
+/// Absolute or below the home: the directory that a relative path starts from would be unclear.
+fn validate_host_path(text: &str) -> Result<(), Refusal> {
+    let rooted = text == "~" || text.starts_with("~/") || text.starts_with('/');
+    if rooted && !text.contains(['\0', '\n']) && !text.split('/').any(|component| component == "..") {
+        return Ok(());
+    }
+    Err((format!("`{text}` is no path on a host"), "write an absolute path or ~/…, without `..`".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_directories_or_names() {
+        for (to, directory, name) in
+            [("/tmp/", "/tmp/", None), ("~", "~", None), ("~/", "~/", None), ("/x", "/", Some("x")), ("~/a/b.whl", "~/a", Some("b.whl"))]
+        {
+            assert_eq!(split_target(to), (directory.to_owned(), name.map(str::to_owned)), "{to}");
+        }
+        let paths = |list: &[&str]| list.iter().map(|path| Some((*path).to_owned())).collect::<Vec<_>>();
+        assert!(split_targets(paths(&["/tmp/x.whl"]), true).is_err_and(|(message, _)| message == "several files may match"));
+        assert!(split_targets(paths(&["/a/1", "/a/2"]), false).is_err(), "one name for all hosts");
+        assert!(split_targets(paths(&["/a/.orchestrate-part"]), false).is_err());
+        let split = split_targets(paths(&["/1/x", "/2/x"]), false).expect("a name");
+        assert_eq!(split, (paths(&["/1", "/2"]), Some("x".to_owned())));
+    }
+
+    #[test]
+    fn a_directory_holds_itself_and_what_is_below() {
+        for (directory, path) in [("~/src", "~/src/"), ("/a", "/a//b/c"), ("/a/./b", "/a/b/x")] {
+            assert!(is_inside(directory, path), "{directory} {path}");
+        }
+        for (directory, path) in [("~/src", "~/src2"), ("/a/b", "/a"), ("~/a", "/a")] {
+            assert!(!is_inside(directory, path), "{directory} {path}");
+        }
+    }
+
+    #[test]
+    fn modes_and_patterns_are_strict() {
+        for good in ["0644", "755", "0000"] {
+            assert!(validate_mode(good).is_ok(), "{good}");
+        }
+        for bad in ["4755", "0888", "64", "u+x", "", "00644", "1644"] {
+            assert!(validate_mode(bad).is_err(), "{bad}");
+        }
+        for good in ["~/dist/x-*.whl", "x[0-9]", "/a"] {
+            assert!(validate_file_pattern(good).is_ok(), "{good}");
+        }
+        for bad in ["~/d*/x", "~/dist/", "~", "/a/.", "."] {
+            assert!(validate_file_pattern(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What the `sync` and `copy` tasks of a plan would send to each host now. Nothing is changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+
+use crate::engine::send_files::FileInput;
+use crate::lifecycle::error::WorkflowError;
+use crate::lifecycle::file_sources::{TaskFiles, read_file_inputs};
+use crate::lifecycle::random::random_hex;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::transfer_files::{TransferSummary, connect};
+use crate::plan::Plan;
+use crate::plan::action::Action;
+use crate::plan::action::send_files::SendFiles;
+use crate::plan::task_preview::{PreviewRow, RowEffect};
+use crate::text::byte_size::format_bytes;
+use crate::transfer::NONCE_DIGITS;
+use crate::transfer::error::TransferError;
+use crate::transfer::host_files::HostFiles;
+use crate::transfer::host_stream::HostDirectory;
+use crate::transfer::survey::survey_host;
+use crate::transfer::tree_source::{SyncMode, TreeSource};
+
+/// More names are counted.
+const MAX_NAMES: usize = 200;
+
+/// The source of one task, or why it is not there.
+type FoundSource = Result<(Arc<TreeSource>, SyncMode), TransferError>;
+
+/// One row for each task and host. `names`: with the files that differ.
+///
+/// # Errors
+/// What cannot be read on this laptop.
+pub(crate) async fn preview_files(
+    session: &Session,
+    plan: &Plan,
+    sources: &BTreeMap<u32, TaskFiles>,
+    names: bool,
+) -> Result<Vec<PreviewRow>, WorkflowError> {
+    let forks = Semaphore::new(session.local.forks.max(1));
+    let mut rows = Vec::new();
+    // One task after the other: a host has few sessions.
+    for (number, input) in read_file_inputs(sources)? {
+        let source = find_source(session, input).await;
+        let steps = plan.steps.iter().filter_map(|step| match &step.action {
+            Action::SendFiles(task) if task.number == number => Some((step.host, task)),
+            _ => None,
+        });
+        let (forks, source) = (&forks, &source);
+        let compare = |(host, task)| async move {
+            let _turn = forks.acquire().await;
+            describe(session, (host, task), compare_host(session, (host, task), source, names).await)
+        };
+        rows.extend(join_all(steps.map(compare)).await);
+    }
+    Ok(rows)
+}
+
+async fn find_source(session: &Session, input: FileInput) -> FoundSource {
+    match input {
+        FileInput::Local(tree, mode) => Ok((tree, mode)),
+        FileInput::OnHost(host, query) => {
+            let remote = connect(session, host).await.map_err(|error| query.named(error))?;
+            let files = HostFiles::find(&*remote, query, &random_hex(NONCE_DIGITS)).await?;
+            Ok((Arc::new(TreeSource::Host(files)), SyncMode::default()))
+        }
+    }
+}
+
+async fn compare_host(
+    session: &Session,
+    (host, task): (usize, &SendFiles),
+    source: &FoundSource,
+    names: bool,
+) -> Result<TransferSummary, TransferError> {
+    let (source, mode) = source.as_ref().map_err(Clone::clone)?;
+    let remote = connect(session, host).await?;
+    let directory = HostDirectory { path: task.directory.clone(), enter: task.enter.clone() };
+    let surveyed = survey_host((host, &*remote), &directory, source.wanted(*mode), &random_hex(NONCE_DIGITS)).await?;
+    let summary = TransferSummary::new(&surveyed.changes, source.entries(), names);
+    surveyed.stream.finish().await?;
+    Ok(summary)
+}
+
+fn describe(session: &Session, (host, task): (usize, &SendFiles), result: Result<TransferSummary, TransferError>) -> PreviewRow {
+    let (text, effect, names) = match result {
+        Ok(summary) if !summary.is_change() => ("nothing differs".to_owned(), RowEffect::None, Vec::new()),
+        Ok(summary) => (format!("would send {}", counts(&summary)), RowEffect::Changes, summary.names),
+        // A container that is made first has none of the files.
+        Err(_) if !task.enter.is_empty() => {
+            ("would send its files, if the container lacks them".to_owned(), RowEffect::Changes, Vec::new())
+        }
+        Err(error) => {
+            let error = session.reporter.sanitizer().sanitize_line(&error.what).to_string();
+            (format!("unknown: {error}"), RowEffect::None, Vec::new())
+        }
+    };
+    let mut details: Vec<String> = names.iter().take(MAX_NAMES).map(|(mark, name)| format!("{mark} {name}")).collect();
+    if names.len() > MAX_NAMES {
+        details.push(format!("… {} more", names.len() - MAX_NAMES));
+    }
+    let hosts = session.host_names().get(host).cloned().into_iter().collect();
+    PreviewRow { number: task.number, name: task.name.clone(), text, effect, hosts, details }
+}
+
+/// `2 new, 1 changed, 7 B`
+fn counts(summary: &TransferSummary) -> String {
+    let counts = [(summary.new, "new"), (summary.changed, "changed"), (summary.modes, "mode"), (summary.deleted, "deleted")];
+    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    format!("{}, {}", counts.join(", "), format_bytes(summary.bytes))
+}

@@ -1,0 +1,137 @@
+//! What waits for a slow output: log bytes and samples are dropped when the queue is long, everything when it is very long.
+//!
+//! The files have the bytes, and the next sample replaces the last. What is dropped is counted, so that the output can say it.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use crate::event::EventKind;
+
+use super::style::count_noun;
+
+/// Log bytes and samples are dropped beyond this many queued bytes.
+pub(crate) const LOG_QUEUE_LIMIT: usize = 16 << 20;
+/// Everything is dropped beyond this.
+const QUEUE_LIMIT: usize = 128 << 20;
+
+/// What a slow output did not get.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DroppedCounts {
+    pub(crate) log_bytes: u64,
+    pub(crate) samples: u64,
+    pub(crate) events: u64,
+}
+
+impl DroppedCounts {
+    pub(crate) fn is_empty(self) -> bool {
+        self == DroppedCounts::default()
+    }
+}
+
+/// `60 bytes of logs, 1 sample`.
+impl fmt::Display for DroppedCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [(self.log_bytes, "byte"), (self.samples, "sample"), (self.events, "event")];
+        let count = |(count, noun): &(u64, &str)| match (*count, *noun) {
+            (0, _) => None,
+            (n, "byte") => Some(format!("{} of logs", count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun))),
+            (n, _) => Some(count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun)),
+        };
+        f.write_str(&parts.iter().filter_map(count).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Items in order, with the bytes that they hold.
+#[derive(Debug)]
+pub(crate) struct BoundedQueue<T> {
+    items: VecDeque<T>,
+    /// What an item counts beside its bytes.
+    item_overhead: usize,
+    queued_bytes: usize,
+    dropped: DroppedCounts,
+}
+
+impl<T> BoundedQueue<T> {
+    pub(crate) fn new(item_overhead: usize) -> Self {
+        BoundedQueue { items: VecDeque::new(), item_overhead, queued_bytes: 0, dropped: DroppedCounts::default() }
+    }
+
+    pub(crate) fn push(&mut self, item: T, bytes: usize) {
+        self.queued_bytes = self.queued_bytes.saturating_add(bytes).saturating_add(self.item_overhead);
+        self.items.push_back(item);
+    }
+
+    /// The newest item that still waits.
+    pub(crate) fn last_mut(&mut self) -> Option<&mut T> {
+        self.items.back_mut()
+    }
+
+    /// Whether the event may be queued; one that may not is counted as dropped.
+    pub(crate) fn admits(&mut self, kind: &EventKind) -> bool {
+        let (bytes, limit) = match kind {
+            EventKind::Log { bytes, .. } => (bytes.len(), LOG_QUEUE_LIMIT),
+            kind if kind.is_sample() => (0, LOG_QUEUE_LIMIT),
+            _ => (0, QUEUE_LIMIT),
+        };
+        let has_room = self.queued_bytes.saturating_add(bytes).saturating_add(self.item_overhead) <= limit;
+        if !has_room {
+            match kind {
+                EventKind::Log { bytes, .. } => self.dropped.log_bytes += bytes.len() as u64,
+                kind if kind.is_sample() => self.dropped.samples += 1,
+                _ => self.dropped.events += 1,
+            }
+        }
+        has_room
+    }
+
+    /// Whether log bytes are taken again.
+    pub(crate) fn has_room_for_logs(&self) -> bool {
+        self.queued_bytes + self.item_overhead <= LOG_QUEUE_LIMIT
+    }
+
+    /// Whether an item without bytes is taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queued_bytes + self.item_overhead <= QUEUE_LIMIT
+    }
+
+    /// What was dropped since the last call.
+    pub(crate) fn take_dropped(&mut self) -> DroppedCounts {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Everything that waits; the queue is empty then.
+    pub(crate) fn take_items(&mut self) -> VecDeque<T> {
+        self.queued_bytes = 0;
+        std::mem::take(&mut self.items)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::LogFile;
+
+    fn log(bytes: usize) -> EventKind {
+        EventKind::Log { host: 0, file: LogFile::Launcher, offset: 0, len: bytes as u64, bytes: vec![b'x'; bytes].into() }
+    }
+
+    #[test]
+    fn logs_are_dropped_before_events_and_counted() {
+        let mut queue = BoundedQueue::new(16);
+        assert!(queue.admits(&log(1000)));
+        queue.push((), LOG_QUEUE_LIMIT);
+        assert!(!queue.admits(&log(60)) && !queue.admits(&EventKind::Gpus { host: 0, gpus: Vec::new() }));
+        assert!(queue.admits(&EventKind::Ready) && !queue.has_room_for_logs());
+        assert_eq!(queue.take_dropped().to_string(), "60 bytes of logs, 1 sample");
+        assert!(queue.take_dropped().is_empty());
+        queue.push((), QUEUE_LIMIT);
+        assert!(!queue.admits(&EventKind::Ready) && !queue.has_room());
+        assert_eq!(queue.take_items().len(), 2);
+        assert!(queue.admits(&EventKind::Ready) && queue.admits(&log(60)) && queue.is_empty());
+        assert_eq!(queue.take_dropped().to_string(), "1 event");
+    }
+}

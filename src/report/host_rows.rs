@@ -1,0 +1,175 @@
+//! The texts of the progress bars: a header, and a row per host.
+
+use crate::event::{Phase, UnixMillis};
+use crate::model::step_status::StepStatus;
+use crate::state::{ConnectionStatus, HostState, RunState, StepState};
+use crate::text::sanitize::Sanitizer;
+
+use super::style::{self, TextStyle, Tone, truncate_text};
+
+const BAR_WIDTH: usize = 12;
+/// GPU values older than this are not shown.
+pub(crate) const GPU_STALE_MS: i64 = 30_000;
+
+/// The first line: the command and its progress.
+pub(crate) fn header_text(state: &RunState, sanitizer: &Sanitizer) -> String {
+    let title = style::run_title(&state.info, sanitizer);
+    let counts = state.rank_counts();
+    let progress = match state.current_phase() {
+        _ if counts.running > 0 && state.stopping_since.is_none() => {
+            format!("{} of {} running", style::count_noun(counts.running, "rank"), state.ranks.len())
+        }
+        _ if !state.ranks.is_empty() && counts.waiting == 0 && counts.running == 0 && !has_open_steps(state) => "ranks ended".to_owned(),
+        Some(phase) => format!("{} {}", phase.name(), phase_progress(state, phase)),
+        None if state.hosts.iter().all(|host| host.connection_status == ConnectionStatus::Connected) => "facts".to_owned(),
+        None => "connect".to_owned(),
+    };
+    format!("{title}  {progress}")
+}
+
+fn has_open_steps(state: &RunState) -> bool {
+    state.step_tracker.steps().iter().any(|step| step.status == StepStatus::Running)
+}
+
+fn phase_progress(state: &RunState, phase: Phase) -> String {
+    let (ended, all) =
+        state.step_tracker.steps_in_phase(phase).fold((0, 0), |(ended, all), step| (ended + usize::from(step.status.has_ended()), all + 1));
+    if all == 0 { String::new() } else { format!("{ended}/{all}") }
+}
+
+/// A summary of a host's steps.
+#[derive(Default, Clone, Copy)]
+struct HostProgress<'a> {
+    ended_steps: usize,
+    total_steps: usize,
+    failed_step: Option<&'a StepState>,
+    running_step: Option<&'a StepState>,
+}
+
+/// What the rows are made of.
+pub(crate) struct HostRows<'a> {
+    pub(crate) state: &'a RunState,
+    pub(crate) sanitizer: &'a Sanitizer,
+    pub(crate) style: TextStyle,
+    /// Columns of the terminal.
+    pub(crate) width: usize,
+    pub(crate) now: UnixMillis,
+}
+
+impl HostRows<'_> {
+    /// At most `max_rows` rows, one per host; the last row sums up the rest. The words are those of the dashboard. Hosts with problems or
+    /// running steps take precedence.
+    pub(crate) fn format(&self, max_rows: usize) -> Vec<String> {
+        if max_rows == 0 {
+            return Vec::new();
+        }
+        let (hosts, progress) = (&self.state.hosts, self.host_progress());
+        let mut order: Vec<usize> = (0..progress.len()).collect();
+        let mut rest = Vec::new();
+        if progress.len() > max_rows {
+            let priority = |at: &usize| (!has_problem(&hosts[*at], &progress[*at]), progress[*at].running_step.is_none(), *at);
+            order.sort_by_key(priority);
+            rest = order.split_off(max_rows - 1);
+            order.sort_unstable();
+        }
+        let name_width = order.iter().map(|at| self.sanitizer.sanitize_line(&hosts[*at].name).chars().count()).max().unwrap_or(0).min(24);
+        let mut texts: Vec<String> = order.iter().map(|at| self.host_row(*at, &progress[*at], name_width)).collect();
+        if !rest.is_empty() {
+            let done = rest.iter().filter(|at| progress[**at].ended_steps == progress[**at].total_steps).count();
+            let failed = rest.iter().filter(|at| has_problem(&hosts[**at], &progress[**at])).count();
+            let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+            let summary = format!("  … {}: {done} done{failed}", style::count_noun(rest.len(), "more host"));
+            texts.push(truncate_text(&summary, self.width.saturating_sub(1)));
+        }
+        texts
+    }
+
+    fn host_progress(&self) -> Vec<HostProgress<'_>> {
+        let mut progress = vec![HostProgress::default(); self.state.hosts.len()];
+        for step in self.state.step_tracker.steps() {
+            let Some(host) = progress.get_mut(step.info.host as usize) else { continue };
+            host.total_steps += 1;
+            host.ended_steps += usize::from(step.status.has_ended());
+            match step.status {
+                StepStatus::Failed => host.failed_step = Some(step),
+                StepStatus::Running => host.running_step = Some(step),
+                StepStatus::Waiting | StepStatus::Done | StepStatus::Satisfied | StepStatus::Skipped => {}
+            }
+        }
+        progress
+    }
+
+    fn host_row(&self, at: usize, progress: &HostProgress<'_>, name_width: usize) -> String {
+        let filled = (progress.ended_steps * BAR_WIDTH).checked_div(progress.total_steps).unwrap_or(0);
+        let bar = format!("{}{}", "#".repeat(filled), "-".repeat(BAR_WIDTH - filled));
+        let (tone, text) = host_activity(self.state, at, progress, self.sanitizer, self.now);
+        let text_width = self.width.saturating_sub(name_width + BAR_WIDTH + 7);
+        format!(
+            "  {:<name_width$} [{bar}] {}",
+            truncate_text(&self.sanitizer.sanitize_line(&self.state.hosts[at].name), name_width.max(1)),
+            self.style.paint(tone, &truncate_text(&text, text_width))
+        )
+    }
+}
+
+fn has_problem(host: &HostState, progress: &HostProgress<'_>) -> bool {
+    progress.failed_step.is_some() || matches!(host.connection_status, ConnectionStatus::Unreachable | ConnectionStatus::Retrying)
+}
+
+fn host_activity(state: &RunState, at: usize, progress: &HostProgress<'_>, sanitizer: &Sanitizer, now: UnixMillis) -> (Tone, String) {
+    let host = &state.hosts[at];
+    match host.connection_status {
+        ConnectionStatus::Unreachable => return (Tone::Bad, format!("? unreachable: {}", sanitizer.sanitize_line(&host.connection_error))),
+        ConnectionStatus::Retrying => {
+            return (Tone::Warn, format!("? no connection, retrying: {}", sanitizer.sanitize_line(&host.connection_error)));
+        }
+        ConnectionStatus::Unknown | ConnectionStatus::Connecting | ConnectionStatus::Connected => {}
+    }
+    if let Some(step) = progress.failed_step {
+        return (Tone::Bad, format!("✗ {}: {}", step.info.phase.name(), sanitizer.sanitize_line(&step.note)));
+    }
+    if let Some(step) = progress.running_step {
+        let attempt = if step.retries > 0 { format!(" (attempt {})", step.retries + 1) } else { String::new() };
+        return (Tone::Plain, format!("● {}{attempt}", sanitizer.sanitize_line(&step.info.title)));
+    }
+    rank_activity(state, at, now).unwrap_or_else(|| match host.connection_status {
+        ConnectionStatus::Connecting => (Tone::Dim, "● connecting".to_owned()),
+        _ if progress.total_steps > 0 && progress.ended_steps == progress.total_steps => {
+            let has_ranks = state.ranks.values().any(|rank| rank.host as usize == at);
+            if has_ranks { (Tone::Plain, "● ranks are starting".to_owned()) } else { (Tone::Ok, "✓ done".to_owned()) }
+        }
+        _ => (Tone::Dim, "· waiting".to_owned()),
+    })
+}
+
+/// What a host's ranks do, or how they ended; `None` before its launcher has been started.
+fn rank_activity(state: &RunState, at: usize, now: UnixMillis) -> Option<(Tone, String)> {
+    let host = &state.hosts[at];
+    let (mut running, mut failed) = (0, 0);
+    for rank in state.ranks.values().filter(|rank| rank.host as usize == at) {
+        running += usize::from(rank.started_at.is_some() && rank.exit.is_none());
+        failed += usize::from(rank.has_failed() && !rank.was_stopped);
+    }
+    let failures = format!("✗ {} failed", style::count_noun(failed, "rank"));
+    match (running, failed, host.launcher_exit) {
+        (1.., 0, _) => Some((Tone::Ok, format!("● {} running{}", style::count_noun(running, "rank"), gpu_utilization(host, now)))),
+        (1.., ..) => Some((Tone::Bad, format!("{failures}, {running} running"))),
+        (0, 1.., _) => Some((Tone::Bad, failures)),
+        (0, 0, Some((exit, _))) if exit.is_success() => Some((Tone::Ok, "✓ ended".to_owned())),
+        (0, 0, Some(_)) if host.launcher_was_stopped => Some((Tone::Warn, "▲ stopped".to_owned())),
+        (0, 0, Some((exit, _))) => Some((Tone::Bad, format!("✗ launcher: {}", style::format_exit(exit)))),
+        (0, 0, None) => None,
+    }
+}
+
+/// `  GPUs 87%` if the values are recent, else empty.
+fn gpu_utilization(host: &HostState, now: UnixMillis) -> String {
+    let known: Vec<f32> = host.gpus.iter().filter_map(|gpu| gpu.utilization).collect();
+    if known.is_empty() || now - host.gpus_at > GPU_STALE_MS {
+        return String::new();
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred at most")]
+    let mean = known.iter().sum::<f32>() / known.len() as f32;
+    format!("  GPUs {mean:.0}%")
+}

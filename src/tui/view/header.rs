@@ -1,0 +1,169 @@
+//! The first two rows of every screen: the run, its state and the counts of problems; the screens, and why the run ends.
+
+use ratatui::text::{Line, Span};
+
+use crate::event::RunGoal;
+use crate::report::style;
+use crate::state::ConnectionStatus;
+use crate::tui::feed::DashboardRole;
+use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
+use crate::tui::ui::Screen;
+
+use super::formatting;
+
+/// From this width on the header counts hosts and ranks in words.
+const WIDE_HEADER: usize = 90;
+
+/// The screen whose tab covers this column of the second row.
+pub(super) fn tab_at(shown: Screen, x: usize) -> Option<Screen> {
+    let mut left = 1;
+    Screen::ALL.into_iter().find(|screen| {
+        let (key, name) = screen.title();
+        // The current tab is in brackets.
+        let width = key.len() + name.len() + if *screen == shown { 4 } else { 2 };
+        left += width;
+        (left - width..left).contains(&x)
+    })
+}
+
+/// Status of the run as a label.
+pub(super) fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
+    let state = &model.state;
+    if let Some((word, role)) = style::operation_outcome_label(state) {
+        let status = match role {
+            style::Tone::Ok => DisplayStatus::Done,
+            style::Tone::Bad => DisplayStatus::Error,
+            style::Tone::Warn | style::Tone::Dim | style::Tone::Plain => DisplayStatus::Warn,
+        };
+        return (word, status);
+    }
+    if model.capabilities.start_summary.is_some() {
+        return ("PLAN", DisplayStatus::Pending);
+    }
+    match state.goal.0 {
+        _ if model.is_tearing_down() => return ("TEARING DOWN", DisplayStatus::Warn),
+        RunGoal::Stop => return ("STOPPING", DisplayStatus::Warn),
+        RunGoal::Kill => return ("KILLING", DisplayStatus::Error),
+        RunGoal::Down => return ("TEARING DOWN", DisplayStatus::Warn),
+        RunGoal::Up => {}
+    }
+    let counts = state.rank_counts();
+    if model.has_open_steps() {
+        return ("LAUNCHING", DisplayStatus::Busy);
+    }
+    if counts.failed > 0 {
+        return ("FAILING", DisplayStatus::Error);
+    }
+    if counts.running > 0 {
+        // An observer cannot know whether readiness was reported before it attached.
+        let launched = state.phases.iter().any(|(phase, _)| *phase == crate::event::Phase::Master);
+        return if state.ready_at.is_some() || !launched { ("RUNNING", DisplayStatus::Ok) } else { ("STARTED", DisplayStatus::Busy) };
+    }
+    if counts.ok > 0 && counts.waiting == 0 {
+        return ("ENDED", DisplayStatus::Done);
+    }
+    match state.hosts.iter().any(|host| host.connection_status != ConnectionStatus::Connected) {
+        true => ("CONNECTING", DisplayStatus::Busy),
+        // A job on SLURM has its hosts when it starts.
+        false if state.hosts.is_empty() => ("WAITING", DisplayStatus::Pending),
+        false => ("PROBING", DisplayStatus::Busy),
+    }
+}
+
+pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
+    let state = &model.state;
+    let (word, status) = run_status(model);
+    let name = match (state.info.run_id.as_str(), state.info.name.as_str()) {
+        ("", name) => model.sanitize(name),
+        (run, name) => format!("{} {}", model.sanitize(name), model.sanitize(run)),
+    };
+    // The clock of a finished run stands still.
+    let until = if state.outcome.is_some() { state.run_ended_at().unwrap_or(state.last_event_at) } else { model.now };
+    // An observer also counts from the launch.
+    let elapsed = state.run_started_at().or(state.first_event_at).map_or_else(String::new, |began| formatting::format_hms(until - began));
+    let (mut bad, mut warn, mut lost) = (0, 0, 0);
+    for host in &model.host_statuses {
+        match host.status {
+            DisplayStatus::Error => bad += 1,
+            DisplayStatus::Warn => warn += 1,
+            DisplayStatus::Lost => lost += 1,
+            DisplayStatus::Done | DisplayStatus::Ok | DisplayStatus::Pending | DisplayStatus::Busy => {}
+        }
+    }
+    let (hosts, ranks) = (state.hosts.len(), state.ranks.len());
+    let totals = match width >= WIDE_HEADER {
+        true => format!("{}  {}", style::count_noun(hosts, "host"), style::count_noun(ranks, "rank")),
+        false => format!("{hosts}h/{ranks}r"),
+    };
+    let mut counts = vec![Span::raw(totals)];
+    for (n, status) in [(bad, DisplayStatus::Error), (warn, DisplayStatus::Warn), (lost, DisplayStatus::Lost)] {
+        if n > 0 {
+            counts.push(Span::raw(" "));
+            counts.push(Span::styled(format!("{}{n}", model.theme.symbol(status)), model.theme.status_style(status)));
+        }
+    }
+    if model.readonly {
+        counts.push(Span::styled(" READ-ONLY", model.theme.status_style(DisplayStatus::Warn)));
+    }
+    counts.push(Span::styled(format!(" {} ", mode_text(model)), model.theme.dim()));
+    let right = formatting::spans_width(&counts);
+    let left_room = width.saturating_sub(right);
+    let program = if width >= 60 { " orchestrate  " } else { " " };
+    let fixed = program.len() + word.len() + elapsed.len() + 4;
+    let mut left = vec![
+        Span::styled(program, model.theme.accent()),
+        Span::raw(if left_room > fixed { style::truncate_text(&name, left_room - fixed) } else { String::new() }),
+        Span::raw(" "),
+        Span::styled(word, model.theme.status_style(status)),
+        Span::raw(format!(" {elapsed} ")),
+    ];
+    let gap = left_room.saturating_sub(formatting::spans_width(&left));
+    left.push(Span::raw(" ".repeat(gap)));
+    left.extend(counts);
+    Line::from(left)
+}
+
+fn mode_text(model: &Model) -> String {
+    match (model.capabilities.role, model.replay_clock) {
+        (DashboardRole::Replay, Some(clock)) => {
+            let whole = (clock.end - clock.start).max(1);
+            let percent = ((model.now - clock.start) * 100 / whole).clamp(0, 100);
+            let speed = if clock.paused { "paused".to_owned() } else { format!("x{}", clock.speed) };
+            format!("replay {percent}% {speed}")
+        }
+        (DashboardRole::Replay, None) => "replay".to_owned(),
+        (DashboardRole::Owner | DashboardRole::Observer, _) if model.state.outcome.is_some() => "ended".to_owned(),
+        (DashboardRole::Owner | DashboardRole::Observer, _) => "live".to_owned(),
+    }
+}
+
+pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'static> {
+    let mut spans = vec![Span::raw(" ")];
+    for screen in Screen::ALL {
+        let (key, name) = screen.title();
+        let (text, style) = if screen == shown {
+            (format!("{key}-[{name}] "), model.theme.accent())
+        } else {
+            (format!("{key}-{name} "), model.theme.dim())
+        };
+        spans.push(Span::styled(text, style));
+    }
+    spans.push(Span::styled("?-help", model.theme.dim()));
+    let used = formatting::spans_width(&spans);
+    let goal = &model.state.goal.1;
+    let why = match &model.state.outcome {
+        Some((_, why)) => model.sanitize(why),
+        // Who failed first is known after the reason of the stop was told.
+        None if model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty()) => {
+            let ranks = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+            format!("{} failed first", style::format_ranks(ranks))
+        }
+        None if !goal.is_empty() => model.sanitize(goal),
+        None => String::new(),
+    };
+    if !why.is_empty() && width > used + 12 {
+        spans.push(Span::raw(formatting::pad_left(&style::truncate_text(&why, width - used - 3), width - used - 1)));
+    }
+    Line::from(spans)
+}

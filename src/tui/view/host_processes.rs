@@ -1,0 +1,58 @@
+//! The processes on the GPUs of a host by GPU: those of the run, and those of others.
+
+use ratatui::text::{Line, Span};
+
+use crate::event::GpuProcess;
+use crate::report::style;
+use crate::state::HostState;
+use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
+
+use super::formatting;
+use super::lines::{age_text, section_title};
+
+pub(super) fn lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    if host.gpu_processes_at == 0 {
+        return Vec::new();
+    }
+    let foreign = host.gpu_processes.iter().filter(|process| !process.belongs_to_run).count();
+    let count = style::count_noun(host.gpu_processes.len(), "process");
+    let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(model, host.gpu_processes_at));
+    let mut lines = vec![section_title(model, &head, width)];
+    let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();
+    let index = |process: &GpuProcess| host.gpus.iter().find(|gpu| gpu.uuid == process.gpu).map(|gpu| gpu.index);
+    all.sort_by_key(|process| (index(process), process.belongs_to_run, process.pid));
+    lines.extend(all.into_iter().map(|process| row(model, index(process), process, width)));
+    lines
+}
+
+fn row(model: &Model, gpu: Option<u32>, process: &GpuProcess, width: usize) -> Line<'static> {
+    let gpu = gpu.map_or_else(|| "?".to_owned(), |index| index.to_string());
+    let memory = process.memory.map_or_else(|| "-".to_owned(), |mib| format!("{:.1} GiB", mib / 1024.0));
+    let (owner, status) = if process.belongs_to_run { ("ours   ", DisplayStatus::Ok) } else { ("foreign", DisplayStatus::Warn) };
+    let user = formatting::pad(&model.sanitize(&process.user), 10);
+    let text = format!(" {:>8} {memory:>10}  {user} {}", process.pid, model.sanitize(&process.name));
+    Line::from(vec![
+        Span::raw(format!("   g{gpu:<3} ")),
+        Span::styled(owner, model.theme.status_style(status)),
+        Span::raw(style::truncate_text(&text, width.saturating_sub(15))),
+    ])
+}
+
+/// Two lists side by side, the second from this column on.
+pub(super) fn beside(left: Vec<Line<'static>>, right: Vec<Line<'static>>, column: usize) -> Vec<Line<'static>> {
+    let rows = left.len().max(right.len());
+    let (mut left, mut right) = (left.into_iter(), right.into_iter());
+    // The style of a line goes to its spans: it must not reach into the other half.
+    let spans = |line: Line<'static>| {
+        let base = line.style;
+        line.spans.into_iter().map(move |span| Span::styled(span.content, base.patch(span.style))).collect::<Vec<_>>()
+    };
+    let row = |_| {
+        let mut row = formatting::truncate_spans(&left.next().map(spans).unwrap_or_default(), column);
+        row.push(Span::raw(" ".repeat(column - formatting::spans_width(&row))));
+        row.extend(right.next().map(spans).unwrap_or_default());
+        Line::from(row)
+    };
+    (0..rows).map(row).collect()
+}

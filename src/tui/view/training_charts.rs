@@ -1,0 +1,114 @@
+//! The course of the training as charts side by side: loss, speed and what else the lines tell, then how busy the GPUs are.
+//!
+//! A value of the training covers all that is known of it, from its smallest to its largest (a speed from 0); a constant one has no chart. Those of
+//! GPUs cover the last minutes, from 0 to 100.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use crate::state::GpuTracePoint;
+use crate::state::training_metrics::{ITERATIONS_PER_SECOND_INDEX, MetricSeries, STEP_INDEX, TOKENS_PER_SECOND_INDEX};
+use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
+
+use super::lines::{render_lines, rows_area};
+use super::pane_frame::{PaneFrame, draw_frame};
+use super::{graph, host_status, training};
+
+/// The rows of the charts, frames included.
+pub(super) const HEIGHT: u16 = 6;
+/// The fewest columns of a chart.
+const MIN_WIDTH: u16 = 36;
+/// The most points of the GPUs.
+const MAX_GPU_POINTS: usize = 240;
+
+struct Chart {
+    name: String,
+    value: String,
+    range: String,
+    /// From 0 to 100.
+    points: Vec<Option<f32>>,
+    /// The points are spread over the whole width.
+    is_stretched: bool,
+    status: DisplayStatus,
+}
+
+/// Whether there is a course to draw.
+pub(super) fn has_charts(model: &Model) -> bool {
+    let told = model.state.metrics.iter().any(|(metric, series)| *metric != STEP_INDEX && series.points().nth(1).is_some());
+    told || model.state.hosts.iter().flat_map(|host| host.gpu_traces.values()).any(|trace| trace.len() > 1)
+}
+
+/// Draws as many charts as fit side by side at the top of an area, and returns the rest of the area.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
+    let charts = charts(model, usize::from(area.width / MIN_WIDTH));
+    let count = charts.len();
+    let edge = |at: usize| u16::try_from(usize::from(area.width) * at / count.max(1)).unwrap_or(area.width);
+    for (at, chart) in charts.into_iter().enumerate() {
+        let place = Rect { x: area.x + edge(at), width: edge(at + 1) - edge(at), height: HEIGHT.min(area.height), ..area };
+        let title = PaneFrame {
+            left: vec![Span::styled(chart.name.clone(), model.theme.header()), Span::raw(format!(" {}", chart.value))],
+            right: vec![Span::styled(chart.range.clone(), model.theme.dim())],
+            ..PaneFrame::default()
+        };
+        let inner = draw_frame(frame, place, model.theme, &title);
+        let style = model.theme.effective_graph_style();
+        let (width, height) = (usize::from(inner.width), usize::from(inner.height));
+        let points = if chart.is_stretched { graph::stretch(&chart.points, width, style) } else { chart.points };
+        let rows = graph::render_graph(&points, width, height, style);
+        let look = model.theme.status_style(chart.status);
+        render_lines(frame, inner, rows.into_iter().map(|row| Line::styled(row, look)).collect());
+    }
+    let used = if count > 0 { HEIGHT.min(area.height) } else { 0 };
+    rows_area(area, used, area.height - used)
+}
+
+/// What is told of the training, then the GPUs; these keep one place.
+fn charts(model: &Model, most: usize) -> Vec<Chart> {
+    let metrics = model.state.metrics.iter().filter(|(metric, _)| **metric != STEP_INDEX);
+    let mut charts: Vec<Chart> =
+        metrics.filter_map(|(metric, series)| metric_chart(model, *metric, series)).take(most.saturating_sub(1).max(1)).collect();
+    let gpus = [gpu_chart(model, "GPUs, mean", |point| point.utilization), gpu_chart(model, "power, mean of limit", |point| point.power)];
+    charts.extend(gpus.into_iter().flatten());
+    charts.truncate(most);
+    charts
+}
+
+fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Chart> {
+    let mut points = training::longest_points(model, metric, series);
+    points.get(1)?;
+    let (last, _) = model.state.combined_metric(metric)?;
+    // The points are means: the newest value is not among them.
+    #[expect(clippy::cast_possible_truncation, reason = "for graphs")]
+    let newest = last as f32;
+    points.push(newest);
+    let finite = || points.iter().copied().filter(|value| value.is_finite());
+    // From its smallest value the noise of a speed would fill the chart.
+    let is_speed = [TOKENS_PER_SECOND_INDEX, ITERATIONS_PER_SECOND_INDEX].contains(&metric);
+    let least = if is_speed { 0.0 } else { finite().fold(f32::MAX, f32::min) };
+    let most = finite().fold(f32::MIN, f32::max);
+    // The line above has the value; means of equal values may differ by rounding.
+    let is_constant = most - least <= most.abs().max(least.abs()) * 1e-5;
+    if is_constant && last.is_finite() {
+        return None;
+    }
+    let share = |value: f32| if is_constant { 50.0 } else { (value - least) / (most - least) * 100.0 };
+    // Rounded as the value above it.
+    let axis = |value: f32| training::format_value(if value == newest { last } else { value.into() });
+    Some(Chart {
+        name: model.sanitize(model.state.metric_name(metric)),
+        value: format!("{}{}", training::format_value(last), training::reporters_text(model, metric)),
+        range: if is_constant { String::new() } else { format!("{} to {}", axis(least), axis(most)) },
+        points: points.iter().map(|value| value.is_finite().then(|| share(*value))).collect(),
+        is_stretched: true,
+        status: if last.is_finite() { DisplayStatus::Ok } else { DisplayStatus::Error },
+    })
+}
+
+fn gpu_chart(model: &Model, name: &str, get: fn(&GpuTracePoint) -> Option<f32>) -> Option<Chart> {
+    let points = host_status::mean_gpu_history(model.state.hosts.iter(), get, MAX_GPU_POINTS);
+    let last = points.last().copied().flatten().filter(|_| points.len() > 1)?;
+    let (name, range) = (name.to_owned(), "0 to 100%".to_owned());
+    Some(Chart { name, value: format!("{last:.0}%"), range, points, is_stretched: false, status: DisplayStatus::Ok })
+}

@@ -1,0 +1,234 @@
+//! Tier 2: ends that take minutes, a login node that is lost, `submit` killed at each of its commands.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::login_node::{Login, Said, waiting_ranks};
+
+fn state_dir(login: &Login) -> PathBuf {
+    Path::new(&login.cluster.configuration).parent().expect("a folder").to_owned()
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn time_limit_gives_ranks_their_grace() {
+    let login = Login::new();
+    let ranks = "launch:\n  with: processes\n  nproc_per_node: 1\n  stop_grace: 10s\n  shell: |\n    set -eu\n    \
+                 trap 'sleep 7; echo \"saved in time\"; exit 0' TERM\n    echo begins\n    while :; do sleep 0.2; done\n";
+    let inventory = login.inventory("limit", "", ranks);
+    let text = std::fs::read_to_string(&inventory).expect("read").replace("time: \"10\"", "time: \"2\"");
+    std::fs::write(&inventory, text).expect("written");
+    login.submit(&inventory);
+    // A signal comes up to a minute before it is due, so a job with 40 s to its signal may be signalled at once.
+    let followed = login.orchestrate(&["slurm", "attach", "--progress", "plain"], &inventory);
+    assert!(
+        followed.err.contains("the time limit is near") || followed.out.contains("the time limit is near"),
+        "{}{}",
+        followed.out,
+        followed.err
+    );
+    let logs = login.orchestrate(&["slurm", "logs"], &inventory).expect(0, &[]);
+    assert_eq!(logs.out.matches("saved in time").count(), 2, "longer than the cluster's KillWait of 5 s: {}", logs.out);
+    login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["COMPLETED", "its ranks were told to stop: the time limit is near"]);
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn lowered_time_limit_ends_as_timeout() {
+    let login = Login::new();
+    let inventory = login.inventory("over", "", &waiting_ranks(&login.cluster.path("never")));
+    let job = login.submit(&inventory);
+    login.wait_for_status(&inventory, "\n  run ");
+    let began = || login.orchestrate(&["slurm", "logs"], &inventory).out.matches("begins").count() == 4;
+    login.cluster.wait_until("no rank has begun", began);
+    // A limit is whole minutes: the job is beyond the lowest one when it is set.
+    login.cluster.wait_until("the job is not a minute old", || {
+        let age = login.cluster.run("squeue", &["-h", "-j", &job, "-o", "%M"]);
+        !String::from_utf8_lossy(&age.stdout).starts_with("0:")
+    });
+    assert!(login.cluster.run("scontrol", &["update", &format!("job={job}"), "TimeLimit=1"]).status.success());
+    let followed = login.orchestrate(&["slurm", "attach", "--progress", "plain"], &inventory);
+    followed.expect(1, &["TIMEOUT", "it reached its time limit; help: raise slurm.time"]);
+    login
+        .orchestrate(&["slurm", "status"], &inventory)
+        .expect(1, &["TIMEOUT", "cause: it reached its time limit", "help: raise slurm.time"]);
+    let logs = login.orchestrate(&["slurm", "logs"], &inventory).expect(0, &[]);
+    assert_eq!(logs.out.matches("saved").count(), 4, "they used their grace: {}", logs.out);
+    assert!(login.runs().contains("FAILED"), "{}", login.runs());
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn waiting_job_says_what_it_waits_for() {
+    let login = Login::new();
+    let ranks = waiting_ranks(&login.cluster.path("never"));
+    let runs = login.inventory("runs", "", &ranks);
+    login.submit(&runs);
+    login.wait_for_status(&runs, "RUNNING");
+    for (name, args, reason, advice) in [
+        ("later", "--begin=now+1hour", "PENDING (BeginTime)", "its start time is not reached"),
+        ("held", "--hold", "PENDING (JobHeldUser)", "scontrol release"),
+        ("next", "--nice=5", "PENDING (Resources)", "it waits for free nodes, CPUs or GPUs"),
+        ("after", "--nice=50", "PENDING (Priority)", "jobs of higher priority are before it"),
+    ] {
+        let inventory = login.inventory(name, &format!(", args: [\"{args}\"]"), &ranks);
+        login.submit(&inventory);
+        login.wait_for_status(&inventory, reason);
+        login.orchestrate(&["slurm", "status"], &inventory).expect(0, &[reason, advice]);
+    }
+}
+
+/// Starts a node again that a test has killed, also if the test fails.
+struct KilledNode<'a> {
+    login: &'a Login,
+    name: &'static str,
+}
+
+impl Drop for KilledNode<'_> {
+    fn drop(&mut self) {
+        drop(self.login.cluster.run("/usr/sbin/slurmd", &["-N", self.name]));
+        let end = Instant::now() + Duration::from_secs(60);
+        let idle = || {
+            let out = self.login.cluster.run("sinfo", &["-h", "-n", self.name, "-o", "%t"]);
+            String::from_utf8_lossy(&out.stdout).trim() == "idle"
+        };
+        while !idle() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn lost_node_fails_the_job_and_is_named_as_the_cause() {
+    let login = Login::new();
+    let go = login.cluster.path("go");
+    let inventory = login.inventory("lost", "", &waiting_ranks(&go));
+    login.submit(&inventory);
+    login.wait_for_status(&inventory, "\n  run ");
+    let mut follower = login.command(&["slurm", "attach", "--progress", "plain"], &inventory);
+    let follower = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    login.cluster.wait_until("no rank has begun", || login.orchestrate(&["slurm", "logs"], &inventory).out.matches("begins").count() == 4);
+    let slurmd = std::fs::read_to_string(state_dir(&login).join("slurmd.n1.pid")).expect("its pid").trim().to_owned();
+    assert!(login.cluster.run("kill", &["-9", &slurmd]).status.success());
+    let again = KilledNode { login: &login, name: "n1" };
+    let followed = Said::new(&follower.wait_with_output().expect("it ends"));
+    let followed = followed.expect(1, &["NODE_FAIL", "a node was lost; help: submit it again without that node", "--exclude=NODE"]);
+    assert!(!followed.err.contains("first to fail") && !followed.err.contains("CAUSE"), "no rank is to blame: {}", followed.err);
+    login.orchestrate(&["slurm", "status"], &inventory).expect(1, &["NODE_FAIL", "cause: a node was lost"]);
+    // A lost node's ranks live on: here they can be told.
+    std::fs::write(&go, "").expect("written");
+    drop(again);
+    login.orchestrate(&["slurm", "down"], &inventory).expect(0, &["nothing of the job is left"]);
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn lost_login_node_ends_nothing_and_loses_no_line() {
+    let mut login = Login::new();
+    let go = login.cluster.path("go");
+    let ranks = format!(
+        "launch:\n  with: script\n  stop_grace: 5s\n  shell: |\n    n=0\n    while [ ! -e {} ]; do echo \"$RANK: line $n\"; n=$((n + 1)); sleep 0.1; done\n    echo \"$RANK: last $n\"\n",
+        go.display()
+    );
+    let inventory = login.inventory("away", "", &ranks);
+    let job = login.submit(&inventory);
+    login.wait_for_status(&inventory, "\n  run ");
+    let mut follower =
+        login.command(&["slurm", "logs", "-f"], &inventory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut out = BufReader::new(follower.stdout.take().expect("its output"));
+    let mut seen = String::new();
+    while !seen.contains("] 0: line 40\n") {
+        assert!(out.read_line(&mut seen).expect("a line") > 0, "it ended: {seen}");
+    }
+    login.stop_sshd();
+    std::thread::sleep(Duration::from_secs(3));
+    login.start_sshd_again();
+    login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["RUNNING"]);
+    std::fs::write(&go, "").expect("written");
+    out.read_to_string(&mut seen).expect("the rest");
+    let followed = Said::new(&follower.wait_with_output().expect("it ends"));
+    let followed = Said { out: seen, ..followed }.expect(0, &[&format!("job {job}: COMPLETED")]);
+    // Equal lines of several ranks are printed once: theirs differ.
+    for node in ["[rank 0 n0] 0: ", "[rank 1 n1] 1: "] {
+        let lines: Vec<&str> = followed.out.lines().filter_map(|line| line.strip_prefix(node)).collect();
+        let last: usize = lines.last().and_then(|line| line.strip_prefix("last ")?.parse().ok()).expect("the last line");
+        let expected: Vec<String> = (0..last).map(|n| format!("line {n}")).chain([format!("last {last}")]).collect();
+        assert_eq!(lines, expected, "every line once and in order");
+    }
+}
+
+/// Counts the commands that reach the login node; at the one that `hold` names it waits before or after the command for `release`.
+const COUNTING_SHELL: &str = "#!/bin/sh
+cd DIR || exit 1
+n=$(($(cat count 2>/dev/null || echo 0) + 1))
+echo \"$n\" >count
+how=$(sed -n \"s/^$n //p\" hold 2>/dev/null)
+wait_for_release() { : >held; until [ -e release ]; do sleep 0.05; done; }
+if [ \"$how\" = before ]; then wait_for_release; exit 1; fi
+if [ \"$how\" = answer ]; then
+  sh -c \"$SSH_ORIGINAL_COMMAND\" >answer 2>&1
+  wait_for_release
+  exit 1
+fi
+exec sh -c \"$SSH_ORIGINAL_COMMAND\"
+";
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn submit_killed_at_each_command_leaves_no_unknown_job() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let shell = dir.path().join("shell");
+    std::fs::write(&shell, COUNTING_SHELL.replace("DIR", &dir.path().display().to_string())).expect("written");
+    assert!(Command::new("chmod").args(["755", &shell.display().to_string()]).status().expect("chmod").success());
+    let login = Login::with_sshd_options(&format!("ForceCommand {}\n", shell.display()));
+    let ranks = format!("secrets: [HF_TOKEN]\n{}", waiting_ranks(&login.cluster.path("never")));
+    let inventory = login.inventory("sweep", ", secrets: file, args: [\"--hold\"]", &ranks);
+    let mut struck = 0;
+    for how in ["before", "answer"] {
+        for number in 1..20 {
+            for file in ["count", "held", "release"] {
+                drop(std::fs::remove_file(dir.path().join(file)));
+            }
+            std::fs::write(dir.path().join("hold"), format!("{number} {how}\n")).expect("written");
+            let mut submit =
+                login.complete_command(login.cluster.command(env!("CARGO_BIN_EXE_orchestrate")), &["slurm", "submit"], &inventory);
+            let mut submit = submit.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+            let held = || dir.path().join("held").exists();
+            let (mut ended, deadline) = (false, Instant::now() + Duration::from_secs(60));
+            while !held() && !ended {
+                assert!(Instant::now() < deadline, "{how} command {number}: it neither ends nor arrives");
+                ended = submit.try_wait().expect("its state").is_some();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            submit.kill().expect("killed");
+            submit.wait().expect("reaped");
+            std::fs::write(dir.path().join("release"), "").expect("written");
+            drop(std::fs::remove_file(dir.path().join("hold")));
+            let is_struck = held();
+            check_known_and_clean(&login, &inventory, &format!("{how} command {number}"));
+            if !is_struck {
+                break;
+            }
+            struck += 1;
+        }
+    }
+    assert!(struck >= 4, "the check of the cluster and the submission, each before and after: {struck}");
+}
+
+/// A job that is in the queue is known to `status`; after `down` nothing is left.
+fn check_known_and_clean(login: &Login, inventory: &Path, what: &str) {
+    let queue = || String::from_utf8_lossy(&login.cluster.run("squeue", &["-h", "-n", "sweep", "-o", "%i"]).stdout).trim().to_owned();
+    let job = queue();
+    let status = login.orchestrate(&["slurm", "status"], inventory);
+    if job.is_empty() {
+        assert!(!status.out.contains("PENDING"), "{what}: {}{}", status.out, status.err);
+    } else {
+        assert!(status.out.contains(&format!("job {job}  sweep  PENDING")), "{what}: {}{}", status.out, status.err);
+    }
+    let down = login.orchestrate(&["slurm", "down"], inventory);
+    assert_eq!(down.code, Some(0), "{what}: {}{}", down.out, down.err);
+    assert_eq!((queue(), login.cluster.path("home/run/sweep").exists()), (String::new(), false), "{what}: {}", down.err);
+}
