@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::executor::ExecutionOptions;
-use crate::engine::executor::ExecutionReport;
+use crate::engine::executor::{ExecutionReport, FailedStep};
 use crate::engine::follow::FollowOutcome;
 use crate::engine::lock::HeldLock;
 use crate::engine::log_stream::LogOffsets;
@@ -23,6 +23,7 @@ use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::teardown::TeardownScope;
+use crate::text::host_patterns::compress_to_pattern;
 use crate::transfer::NONCE_DIGITS;
 
 /// Launches under the lock, gives the lock back, then follows the run or rolls the launch back.
@@ -116,14 +117,9 @@ async fn roll_back(
     if report.lock_lost {
         return Ok(WorkflowEnd::new(outcome, "another operator took over the lock"));
     }
-    let reason = match (signal, report.failed_steps.first()) {
-        (Some(_), _) => "stopped during the launch".to_owned(),
-        (None, Some(f)) if matches!(f.phase, Phase::Task(_)) => {
-            let name = plan.steps.iter().find(|step| step.phase == f.phase).map_or("", |step| step.action.title());
-            format!("task `{name}` failed on {}", context.session.host_names().get(f.host).map_or("?", String::as_str))
-        }
-        (None, Some(f)) => format!("{}: {}", context.session.host_names().get(f.host).map_or("?", String::as_str), f.issue.message),
-        (None, None) => "the launch was interrupted".to_owned(),
+    let reason = match signal {
+        Some(_) => "stopped during the launch".to_owned(),
+        None => failure_reason(plan, report, &context.session.host_names()),
     };
     if !report.may_have_leftovers {
         return Ok(WorkflowEnd { outcome, reason });
@@ -142,6 +138,24 @@ async fn roll_back(
         }
     };
     Ok(WorkflowEnd { outcome: worse_outcome(outcome, teardown_outcome), reason })
+}
+
+/// The step that failed first, with every host on which it failed: which of equal hosts answered first says nothing.
+fn failure_reason(plan: &Plan, report: &ExecutionReport, host_names: &[String]) -> String {
+    let Some(first) = report.failed_steps.first() else { return "the launch was interrupted".to_owned() };
+    let is_task = matches!(first.phase, Phase::Task(_));
+    let failed_alike = |host: usize| {
+        let is_alike = |step: &FailedStep| step.phase == first.phase && (is_task || step.issue.message == first.issue.message);
+        report.failed_steps.iter().any(|step| step.host == host && is_alike(step))
+    };
+    let names: Vec<String> = host_names.iter().enumerate().filter(|(host, _)| failed_alike(*host)).map(|(_, name)| name.clone()).collect();
+    let hosts = compress_to_pattern(&names);
+    if is_task {
+        let title = plan.steps.iter().find(|step| step.phase == first.phase).map_or("", |step| step.action.title());
+        format!("task `{title}` failed on {hosts}")
+    } else {
+        format!("{hosts}: {}", first.issue.message)
+    }
 }
 
 async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets: &LogOffsets) -> Result<LaunchStep, WorkflowError> {
