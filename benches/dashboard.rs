@@ -123,33 +123,36 @@ impl EventGenerator {
     }
 }
 
+/// 128 hosts of 8 GPUs and ranks with two minutes of samples, a line of every rank, and a lost host.
+fn busy_dashboard(story: &mut EventGenerator, (width, height): (u16, u16)) -> HeadlessDashboard {
+    let mut dry = HeadlessDashboard::new(width, height).expect("a dashboard");
+    for event in story.start_run(128, 8) {
+        dry.handle_message(FeedMessage::Event(event));
+    }
+    for round in 0..60 {
+        for host in 0..128 {
+            dry.handle_message(FeedMessage::Event(story.gpu_samples(host, round)));
+        }
+        story.at += 2_000;
+    }
+    for host in 0..128 {
+        dry.handle_message(FeedMessage::Event(story.host_metrics(host, 0)));
+    }
+    for rank in 0..1024 {
+        let line = format!("step 1 loss 2.3{rank} tokens/s 51000 lr 3.0e-4 grad_norm 0.31\n");
+        dry.handle_message(FeedMessage::Event(story.rank_log(rank / 8, rank, line)));
+    }
+    let lost = EventKind::HostLost { host: 90, error: "no route to host".to_owned(), will_retry: true };
+    dry.handle_message(FeedMessage::Event(story.event(lost)));
+    dry
+}
+
 fn bench_frames() {
     println!("| screen | size | median | p99 | p99.9 | worst | bytes, median | bytes, most |\n|---|---|---|---|---|---|---|---|");
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
         for screen in Screen::ALL {
             let mut story = EventGenerator::new(1024);
-            let mut dry = HeadlessDashboard::new(width, height).expect("a dashboard");
-            for event in story.start_run(128, 8) {
-                dry.handle_message(FeedMessage::Event(event));
-            }
-            for round in 0..60 {
-                for host in 0..128 {
-                    dry.handle_message(FeedMessage::Event(story.gpu_samples(host, round)));
-                }
-                story.at += 2_000;
-            }
-            for host in 0..128 {
-                dry.handle_message(FeedMessage::Event(story.host_metrics(host, 0)));
-            }
-            for rank in 0..1024 {
-                let line = format!("step 1 loss 2.3{rank} tokens/s 51000 lr 3.0e-4 grad_norm 0.31\n");
-                dry.handle_message(FeedMessage::Event(story.rank_log(rank / 8, rank, line)));
-            }
-            dry.handle_message(FeedMessage::Event(story.event(EventKind::HostLost {
-                host: 90,
-                error: "no route to host".to_owned(),
-                will_retry: true,
-            })));
+            let mut dry = busy_dashboard(&mut story, (width, height));
             dry.show_screen(screen);
             dry.draw_frame().expect("drawn");
             let (mut times, mut bytes) = (Vec::new(), Vec::new());

@@ -113,8 +113,30 @@ impl TestHost {
         assert_eq!(std::fs::read_to_string(self.path("home/secret")).expect("there"), format!("{SECRET}\n"), "{after}");
     }
 
-    /// Some two hundred names that a shell, a parser or a terminal could stumble over, and links, pipes and directories under good names.
+    /// Some two hundred names that a shell, a parser or a terminal could stumble over; links, pipes and directories under good names; good
+    /// names with bad words; and a rank as it should be.
     fn plant_hostile_files(&self) {
+        self.plant_hostile_names();
+        self.plant_links_and_pipes();
+        for (rank, text) in
+            [(30, "a[$(touch X)] 5 5 -"), (31, "$(touch X)"), (32, "-1 -1 -1 -"), (33, "1\n2\n"), (34, ""), (35, "\u{1b}[2J 1 1")]
+        {
+            self.write_out_file(&format!("rank-{rank}.0.pid"), text);
+            self.write_out_file(&format!("rank-{rank}.0.rc"), text);
+            self.write_out_file(&format!("rank-{rank}.0.log"), &format!("log {rank}\n"));
+            self.write_out_file(&format!("rank-{rank}.0.end"), "");
+        }
+        self.write_out_file("rank-0.0.pid", "7 99 1795251815.5 -\n");
+        self.write_out_file("rank-0.0.log", "fine\n");
+        self.write_out_file("rank-0.0.rc", "3 1795251820.5\n");
+        self.write_out_file("rank-0.0.end", "");
+        self.write_out_file("node.pid", "5 98 1795251815.1 -\n");
+        self.write_out_file("node.log", "the launcher\n");
+        self.write_out_file("node.rc", "1 1795251821.0\n");
+        self.write_out_file("node.end", "");
+    }
+
+    fn plant_hostile_names(&self) {
         let wicked = [
             "$(touch X)",
             "`touch X`",
@@ -169,6 +191,9 @@ impl TestHost {
         ] {
             std::fs::write(self.out_file(name), "text\n").expect("written");
         }
+    }
+
+    fn plant_links_and_pipes(&self) {
         let secret = self.path("home/secret");
         for name in ["rank-10.0.log", "rank-10.0.pid", "rank-10.0.rc", "rank-11.0.rc", "oom", "times", "rank-12.0.log"] {
             symlink(&secret, self.out_file(name.as_bytes())).expect("linked");
@@ -181,24 +206,6 @@ impl TestHost {
         }
         std::fs::create_dir_all(self.out_file(b"rank-22.0.log").join("deep")).expect("made");
         symlink(&secret, self.out_file(b"rank-22.0.log").join("deep/link")).expect("linked");
-        // Good names with bad words.
-        for (rank, text) in
-            [(30, "a[$(touch X)] 5 5 -"), (31, "$(touch X)"), (32, "-1 -1 -1 -"), (33, "1\n2\n"), (34, ""), (35, "\u{1b}[2J 1 1")]
-        {
-            self.write_out_file(&format!("rank-{rank}.0.pid"), text);
-            self.write_out_file(&format!("rank-{rank}.0.rc"), text);
-            self.write_out_file(&format!("rank-{rank}.0.log"), &format!("log {rank}\n"));
-            self.write_out_file(&format!("rank-{rank}.0.end"), "");
-        }
-        // And a rank as it should be.
-        self.write_out_file("rank-0.0.pid", "7 99 1795251815.5 -\n");
-        self.write_out_file("rank-0.0.log", "fine\n");
-        self.write_out_file("rank-0.0.rc", "3 1795251820.5\n");
-        self.write_out_file("rank-0.0.end", "");
-        self.write_out_file("node.pid", "5 98 1795251815.1 -\n");
-        self.write_out_file("node.log", "the launcher\n");
-        self.write_out_file("node.rc", "1 1795251821.0\n");
-        self.write_out_file("node.end", "");
     }
 }
 
@@ -245,34 +252,40 @@ fn planted_names_and_links_do_not_harm_the_host() {
         let output = host.run_script(&sh, &postmortem::postmortem_command(&site).script, b"");
         assert!(!String::from_utf8_lossy(&output).contains(SECRET), "{name}");
         host.assert_unharmed(&format!("{name}: postmortem"));
-        host.run_script(
-            &sh,
-            &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Run(RUN_ID.to_owned()) }))
-                .script,
-            b"",
-        );
-        host.assert_unharmed(&format!("{name}: clean a run"));
-        let left: Vec<_> = std::fs::read_dir(host.path("n/h.out")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
-        assert!(left.is_empty(), "{name}: {left:?}");
-        let again = TestHost { dir: host.dir };
-        for dir in ["n/h.out", "n/h.private"] {
-            std::fs::create_dir_all(again.path(dir)).expect("made");
-        }
-        again.plant_hostile_files();
-        let output = again.run_script(
-            &sh,
-            &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Everything })).script,
-            b"",
-        );
-        assert!(String::from_utf8_lossy(&output).starts_with("unknown "), "{name}: {}", String::from_utf8_lossy(&output));
-        again.assert_unharmed(&format!("{name}: clean all"));
-        let output = again.run_script(
-            &sh,
-            &action_script(&Action::VerifyRemoved(VerifyRemoved { context: site, run_ids: vec![RUN_ID.to_owned()] })).script,
-            b"",
-        );
-        assert_eq!(String::from_utf8_lossy(&output), "looked\n", "{name}");
+        assert_hostile_files_are_removed(host, &sh);
     }
+}
+
+/// The removal of one run and of everything, and the proof.
+fn assert_hostile_files_are_removed(host: TestHost, sh: &[String]) {
+    let (site, name) = (host.host_context(), sh.join(" "));
+    host.run_script(
+        sh,
+        &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Run(RUN_ID.to_owned()) }))
+            .script,
+        b"",
+    );
+    host.assert_unharmed(&format!("{name}: clean a run"));
+    let left: Vec<_> = std::fs::read_dir(host.path("n/h.out")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
+    assert!(left.is_empty(), "{name}: {left:?}");
+    let again = TestHost { dir: host.dir };
+    for dir in ["n/h.out", "n/h.private"] {
+        std::fs::create_dir_all(again.path(dir)).expect("made");
+    }
+    again.plant_hostile_files();
+    let output = again.run_script(
+        sh,
+        &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Everything })).script,
+        b"",
+    );
+    assert!(String::from_utf8_lossy(&output).starts_with("unknown "), "{name}: {}", String::from_utf8_lossy(&output));
+    again.assert_unharmed(&format!("{name}: clean all"));
+    let output = again.run_script(
+        sh,
+        &action_script(&Action::VerifyRemoved(VerifyRemoved { context: site, run_ids: vec![RUN_ID.to_owned()] })).script,
+        b"",
+    );
+    assert_eq!(String::from_utf8_lossy(&output), "looked\n", "{name}");
 }
 
 /// Whoever changes a file between the look and the opening gets nothing by it: the link is seen after the opening.

@@ -223,7 +223,7 @@ pub(crate) struct LogsArgs {
 
 impl LogsArgs {
     /// How many lines of each log to show first; `None`: all.
-    pub(crate) fn tail_lines(&self) -> Option<usize> {
+    pub(crate) fn tail_line_count(&self) -> Option<usize> {
         self.tail.or(self.follow.then_some(DEFAULT_TAIL)).filter(|lines| *lines != usize::MAX)
     }
 

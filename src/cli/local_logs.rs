@@ -144,7 +144,7 @@ impl LogPrinter {
     }
 
     fn start_offset(&self, input: &std::fs::File) -> std::io::Result<u64> {
-        match self.args.tail_lines() {
+        match self.args.tail_line_count() {
             None => Ok(0),
             Some(0) if self.will_follow => {
                 // No line that is there, but all of the one that has no end yet.

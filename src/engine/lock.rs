@@ -69,6 +69,13 @@ pub(crate) struct HeldLock {
     heartbeat_task: tokio::task::JoinHandle<()>,
 }
 
+/// Who wants the lock, how long to wait for its holder, and whether a living holder is put aside.
+struct LockRequest<'a> {
+    identity: &'a LockIdentity,
+    wait: Duration,
+    force: bool,
+}
+
 impl Engine {
     /// Locks the name on all of the given hosts: the first alone, since every operator begins there, then the others at once. `force`: a
     /// living holder is put aside.
@@ -82,7 +89,7 @@ impl Engine {
         wait: Duration,
         force: bool,
     ) -> Result<HeldLock, LockError> {
-        self.lock_hosts_tolerating(contexts, identity, wait, force, |_| false).await.map(|(held, _)| held)
+        self.lock_hosts_tolerating(contexts, LockRequest { identity, wait, force }, |_| false).await.map(|(held, _)| held)
     }
 
     /// Locks the name on those of the given hosts that can be locked, and tells which cannot: one that is lost or full keeps nobody from
@@ -97,15 +104,14 @@ impl Engine {
         wait: Duration,
         force: bool,
     ) -> Result<(HeldLock, Vec<(usize, LockError)>), LockError> {
-        self.lock_hosts_tolerating(contexts, identity, wait, force, |error| !matches!(error, LockError::Held { .. })).await
+        let request = LockRequest { identity, wait, force };
+        self.lock_hosts_tolerating(contexts, request, |error| !matches!(error, LockError::Held { .. })).await
     }
 
     async fn lock_hosts_tolerating(
         &self,
         contexts: Vec<(usize, HostContext)>,
-        identity: &LockIdentity,
-        wait: Duration,
-        force: bool,
+        LockRequest { identity, wait, force }: LockRequest<'_>,
         is_tolerable: impl Fn(&LockError) -> bool,
     ) -> Result<(HeldLock, Vec<(usize, LockError)>), LockError> {
         let until = tokio::time::Instant::now() + wait;

@@ -181,6 +181,19 @@ fn push_host(lines: &mut FingerprintLines, host: &JobHost) {
     }
 }
 
+fn launcher_text(launcher: &Launcher) -> &'static str {
+    match launcher {
+        Launcher::Torchrun(Rendezvous::Static) => "torchrun static",
+        Launcher::Torchrun(Rendezvous::C10d) => "torchrun c10d",
+        Launcher::Accelerate => "accelerate",
+        Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::Static)) => "deepspeed static",
+        Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::C10d)) => "deepspeed c10d",
+        Launcher::Deepspeed(DeepspeedLauncher::Hostfile) => "deepspeed hostfile",
+        Launcher::Processes => "processes",
+        Launcher::Script => "script",
+    }
+}
+
 fn push_launch(lines: &mut FingerprintLines, launch: &LaunchSettings) {
     let LaunchSettings {
         launcher: with,
@@ -198,19 +211,7 @@ fn push_launch(lines: &mut FingerprintLines, launch: &LaunchSettings) {
         ready_pattern: ready_when,
         stop_grace,
     } = launch;
-    lines.push(
-        "launch.with",
-        match with {
-            Launcher::Torchrun(Rendezvous::Static) => "torchrun static",
-            Launcher::Torchrun(Rendezvous::C10d) => "torchrun c10d",
-            Launcher::Accelerate => "accelerate",
-            Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::Static)) => "deepspeed static",
-            Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::C10d)) => "deepspeed c10d",
-            Launcher::Deepspeed(DeepspeedLauncher::Hostfile) => "deepspeed hostfile",
-            Launcher::Processes => "processes",
-            Launcher::Script => "script",
-        },
-    );
+    lines.push("launch.with", launcher_text(with));
     lines.push("launch.master_port", master_port.map_or_else(|| "auto".to_owned(), |port| port.to_string()));
     lines.push_list("launch.args", args);
     lines.push("launch.setup", setup.as_deref().unwrap_or_default());

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -376,10 +377,11 @@ impl LogStore {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn read_generation(&self, host: &str, file: LogFile, number: u32, offset: u64, max_len: usize) -> Result<Vec<u8>, LogStoreError> {
+    pub fn read_generation(&self, host: &str, file: LogFile, number: u32, range: Range<u64>) -> Result<Vec<u8>, LogStoreError> {
         let Some(path) = self.path(host, file) else { return Ok(Vec::new()) };
         let earlier = generation_path(&path, number.min(MAX_GENERATIONS));
-        read_range(if earlier.exists() { &earlier } else { &path }, offset, max_len)
+        let max_len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        read_range(if earlier.exists() { &earlier } else { &path }, range.start, max_len)
     }
 
     /// The names and lengths of all log files, sorted.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, Level, Phase, RunGoal, RunInfo, UnixMillis};
 use crate::state::RunState;
 
@@ -66,7 +66,7 @@ pub(crate) struct PlainSink<O> {
     style: TextStyle,
     /// For log lines, which may go to another output.
     log_style: TextStyle,
-    advice: CommandFormatter,
+    advice: AdviceFormatter,
     log_filter: LogLineMerger,
     /// How many of the lines that a log has when this command attaches are shown; `None`: all.
     history_lines: Option<usize>,
@@ -90,7 +90,7 @@ impl<O: LineOutput> PlainSink<O> {
             sanitizer,
             style,
             log_style: style,
-            advice: CommandFormatter::default(),
+            advice: AdviceFormatter::default(),
             log_filter: LogLineMerger::new(logs),
             history_lines: None,
             steps: BTreeMap::new(),
@@ -107,7 +107,7 @@ impl<O: LineOutput> PlainSink<O> {
 
     /// Sets the inventory and flags that suggested commands need.
     #[must_use]
-    pub(crate) fn with_advice(self, advice: CommandFormatter) -> Self {
+    pub(crate) fn with_advice(self, advice: AdviceFormatter) -> Self {
         PlainSink { advice, ..self }
     }
 

@@ -104,8 +104,8 @@ impl LogTextLoader {
     fn read_text(&self, (host, file): (u32, LogFile), offset: u64, len: u64) -> Option<Vec<u8>> {
         let (logs, host) = (self.logs.as_ref()?, self.hosts.get(host as usize)?);
         let generation = self.shrink_counts.get(&(host.clone(), file)).copied().unwrap_or(0) + 1;
-        let len = usize::try_from(len).ok()?;
-        logs.read_generation(host, file, generation, offset, len).ok().filter(|text| text.len() == len)
+        let range = offset..offset.saturating_add(len);
+        logs.read_generation(host, file, generation, range).ok().filter(|text| text.len() as u64 == len)
     }
 }
 

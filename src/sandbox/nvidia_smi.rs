@@ -58,7 +58,7 @@ pub(super) fn nvidia_smi_main(context: &ProgramContext, args: &[String]) -> Exit
     let mut first = true;
     loop {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let answer = build_output(&asked, &settings, &visible, &find_gpu_apps(context, &settings), now, first);
+        let answer = build_output(&asked, SmiState { settings: &settings, visible: &visible, apps: &find_gpu_apps(context, &settings), now }, first);
         let code = answer.print();
         let Some(pause) = asked.loop_interval else { return code };
         if answer.code != 0 || std::io::stdout().flush().is_err() || code != ExitCode::SUCCESS {
@@ -154,14 +154,18 @@ fn gpus_of_process(variables: &[String], there: u32) -> Vec<u32> {
     }
 }
 
-fn build_output(
-    args: &SmiArgs,
-    settings: &FakeHostSettings,
-    visible: &[VisibleGpu],
-    apps: &[GpuApp],
+/// What the answers are made from.
+#[derive(Clone, Copy)]
+struct SmiState<'a> {
+    settings: &'a FakeHostSettings,
+    visible: &'a [VisibleGpu],
+    apps: &'a [GpuApp],
+    /// Since 1970: the values wander with it.
     now: Duration,
-    first: bool,
-) -> ProgramOutput {
+}
+
+fn build_output(args: &SmiArgs, state: SmiState<'_>, first: bool) -> ProgramOutput {
+    let SmiState { settings, visible, apps, now } = state;
     // The head names the units whether or not the values carry them.
     let header = |names: &[String]| {
         let names = names.iter().map(|name| format!("{}{}", canonical_field(name), field_unit(name)));
@@ -176,7 +180,7 @@ fn build_output(
     let names;
     if let Some(fields) = &args.gpu_query {
         names = fields;
-        rows = visible.iter().map(|g| fields.iter().map(|f| gpu_field(f, *g, visible.len(), settings, apps, now)).collect()).collect();
+        rows = visible.iter().map(|g| fields.iter().map(|f| gpu_field(f, *g, state)).collect()).collect();
     } else if let Some(fields) = &args.app_query {
         names = fields;
         let shown = apps.iter().filter(|app| visible.iter().any(|g| g.host_index == app.gpu));
@@ -190,7 +194,7 @@ fn build_output(
             };
         }
     } else {
-        return ProgramOutput::ok(status_table(settings, visible, apps, now));
+        return ProgramOutput::ok(status_table(state));
     }
     let mut out = header(names);
     for row in rows {
@@ -248,14 +252,12 @@ fn used_memory_mib(settings: &FakeHostSettings, gpu: u32, busy: bool, now: Durat
     4 + (settings.gpu_memory_mib as f64 * share) as u64
 }
 
-fn gpu_field(
-    name: &str,
-    shown: VisibleGpu,
-    count: usize,
-    settings: &FakeHostSettings,
-    apps: &[GpuApp],
-    now: Duration,
-) -> Option<(String, &'static str)> {
+fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y/%m/%d %H:%M:%S.%3f").to_string()
+}
+
+fn gpu_field(name: &str, shown: VisibleGpu, state: SmiState<'_>) -> Option<(String, &'static str)> {
+    let SmiState { settings, visible, apps, now } = state;
     let gpu = shown.host_index;
     let busy = apps.iter().any(|app| app.gpu == gpu);
     let total = settings.gpu_memory_mib;
@@ -264,9 +266,9 @@ fn gpu_field(
         "index" | "gpu_index" => (shown.index.to_string(), ""),
         "uuid" | "gpu_uuid" => (gpu_uuid(settings, gpu), ""),
         "name" | "gpu_name" => (settings.gpu_model.clone(), ""),
-        "count" => (count.to_string(), ""),
+        "count" => (visible.len().to_string(), ""),
         "driver_version" => (DRIVER_VERSION.to_owned(), ""),
-        "timestamp" => (jiff::Timestamp::now().strftime("%Y/%m/%d %H:%M:%S.%3f").to_string(), ""),
+        "timestamp" => (timestamp(), ""),
         "pci.bus_id" | "gpu_bus_id" => (pci_bus_id(gpu), ""),
         "memory.total" => (total.to_string(), "MiB"),
         "memory.used" => (used_memory_mib(settings, gpu, busy, now).to_string(), "MiB"),
@@ -309,15 +311,16 @@ fn app_field(name: &str, app: &GpuApp, settings: &FakeHostSettings, now: Duratio
         "gpu_uuid" => (gpu_uuid(settings, app.gpu), ""),
         "gpu_bus_id" => (pci_bus_id(app.gpu), ""),
         "gpu_name" => (settings.gpu_model.clone(), ""),
-        "timestamp" => gpu_field("timestamp", VisibleGpu { index: 0, host_index: app.gpu }, 1, settings, &[], now)?,
+        "timestamp" => (timestamp(), ""),
         _ => return None,
     })
 }
 
-fn status_table(settings: &FakeHostSettings, visible: &[VisibleGpu], apps: &[GpuApp], now: Duration) -> String {
+fn status_table(state: SmiState<'_>) -> String {
+    let SmiState { settings, visible, apps, .. } = state;
     let mut out = format!("| NVIDIA-SMI {DRIVER_VERSION}    Driver Version: {DRIVER_VERSION}    CUDA Version: {CUDA_VERSION} |\n");
     for gpu in visible {
-        let cell = |name| gpu_field(name, *gpu, 1, settings, apps, now).map(|(value, unit)| format!("{value}{unit}")).unwrap_or_default();
+        let cell = |name| gpu_field(name, *gpu, state).map(|(value, unit)| format!("{value}{unit}")).unwrap_or_default();
         out.push_str(&format!(
             "| {:>3}  {}  {} | {}C  {} / {} | {} / {} | {} |\n",
             gpu.index,
@@ -353,14 +356,10 @@ mod tests {
 
     fn run_query(line: &str, apps: &[GpuApp]) -> ProgramOutput {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        build_output(
-            &parse_args(&words).expect("a query"),
-            &two_gpu_settings(),
-            &[VisibleGpu { index: 0, host_index: 0 }, VisibleGpu { index: 1, host_index: 1 }],
-            apps,
-            Duration::from_secs(7),
-            true,
-        )
+        let settings = two_gpu_settings();
+        let visible = [VisibleGpu { index: 0, host_index: 0 }, VisibleGpu { index: 1, host_index: 1 }];
+        let state = SmiState { settings: &settings, visible: &visible, apps, now: Duration::from_secs(7) };
+        build_output(&parse_args(&words).expect("a query"), state, true)
     }
 
     #[test]

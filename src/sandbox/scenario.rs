@@ -177,13 +177,13 @@ pub struct Faults {
     /// The host's clock is ahead by so much (behind, if negative), for `date`.
     pub clock_skew: f64,
     /// A command that is held until this changes; `held` in the host's root says that it is.
-    pub hold: Option<CommandHold>,
+    pub hold: Option<HeldCommand>,
 }
 
 /// Which command is held.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct CommandHold {
+pub struct HeldCommand {
     /// Its number among the commands that the host is sent, from 1, since this has last changed from nothing.
     pub call: u32,
     /// Whether it runs at once and what it says is held; else it begins later.

@@ -46,9 +46,23 @@ pub struct LogRing {
     pub skipped_lines: u64,
 }
 
+/// Bytes of a log that came at once.
+#[derive(Clone, Copy)]
+pub struct LogChunk<'a> {
+    /// The host's index and the file.
+    pub log: (u32, LogFile),
+    /// Where in the log they begin.
+    pub offset: u64,
+    /// Empty where only their number is known.
+    pub bytes: &'a [u8],
+    pub len: u64,
+    pub at: UnixMillis,
+}
+
 impl LogRing {
     /// Adds the bytes at `offset` of a log; no lines if only their number is known.
-    pub fn push_chunk(&mut self, log: (u32, LogFile), offset: u64, bytes: &[u8], len: u64, at: UnixMillis) {
+    pub fn push_chunk(&mut self, chunk: LogChunk<'_>) {
+        let LogChunk { log, offset, bytes, len, .. } = chunk;
         if self.partial_lines.len() >= MAX_LOGS && !self.partial_lines.contains_key(&log) {
             return;
         }
@@ -62,7 +76,7 @@ impl LogRing {
                     open.offset = offset;
                 }
                 let start = offset.max(open.next_offset);
-                self.split_chunk(&mut open, log, start, &bytes[seen..], at);
+                self.split_chunk(&mut open, LogChunk { offset: start, bytes: &bytes[seen..], ..chunk });
             } else {
                 open.text.clear();
                 open.offset = end;
@@ -77,7 +91,7 @@ impl LogRing {
         self.partial_lines.remove(&log);
     }
 
-    fn split_chunk(&mut self, open: &mut PartialLine, log: (u32, LogFile), start: u64, bytes: &[u8], at: UnixMillis) {
+    fn split_chunk(&mut self, open: &mut PartialLine, LogChunk { log, offset: start, bytes, at, .. }: LogChunk<'_>) {
         let mut from = 0;
         let ends = memchr::memchr_iter(b'\n', bytes).count();
         if ends > MAX_LINES_PER_CHUNK
@@ -158,7 +172,7 @@ mod tests {
     const B: (u32, LogFile) = (1, LogFile::Rank { rank: 1, restart: 0 });
 
     fn push_text(ring: &mut LogRing, log: (u32, LogFile), offset: u64, text: &str) {
-        ring.push_chunk(log, offset, text.as_bytes(), text.len() as u64, 1);
+        ring.push_chunk(LogChunk { log, offset, bytes: text.as_bytes(), len: text.len() as u64, at: 1 });
     }
 
     fn line_texts(ring: &LogRing) -> Vec<(u32, String, u64)> {
@@ -172,7 +186,7 @@ mod tests {
         push_text(&mut ring, B, 0, "b\n");
         push_text(&mut ring, A, 2, "e\ntwo\nth");
         push_text(&mut ring, A, 100, "far\n");
-        ring.push_chunk(A, 104, b"", 50, 2);
+        ring.push_chunk(LogChunk { log: A, offset: 104, bytes: b"", len: 50, at: 2 });
         push_text(&mut ring, A, 154, "on\n");
         let expected = [(0, "one", 0), (1, "b", 0), (0, "two", 4), (0, "far", 100), (0, "on", 154)];
         assert_eq!(line_texts(&ring), expected.map(|(host, text, location)| (host, text.to_owned(), location)));

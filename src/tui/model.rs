@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::diagnose::{DiagnosisFinding, Lang};
 use crate::event::{Event, EventKind, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
@@ -14,7 +14,7 @@ use crate::text::sanitize::Sanitizer;
 
 use super::feed::{DashboardCapabilities, DashboardRole, ReplayClock, StoredLogs};
 use super::log_arrival_times::LogArrivalTimes;
-use super::log_ring::LogRing;
+use super::log_ring::{LogChunk, LogRing};
 use super::theme::Theme;
 use super::timeline::Timeline;
 use super::view::formatting;
@@ -27,7 +27,7 @@ pub struct Model {
     /// What went wrong, as of the last snapshot; the first cause first.
     pub findings: Arc<[DiagnosisFinding]>,
     /// Writes the commands that are suggested.
-    pub advice: CommandFormatter,
+    pub advice: AdviceFormatter,
     /// Language of the diagnosis.
     pub lang: Lang,
     /// Time of the feed.
@@ -62,7 +62,7 @@ impl Model {
         Model {
             state: Arc::default(),
             findings: Arc::default(),
-            advice: CommandFormatter::default(),
+            advice: AdviceFormatter::default(),
             lang: Lang::default(),
             now: 0,
             capabilities: DashboardCapabilities::view_only(role),
@@ -100,7 +100,7 @@ impl Model {
     pub fn record_log(&mut self, event: &Event) {
         if let EventKind::Log { host, file, offset, bytes, len } = &event.kind {
             self.log_times.record_growth((*host, *file), *offset, event.at);
-            self.log_ring.push_chunk((*host, *file), *offset, bytes, *len, event.at);
+            self.log_ring.push_chunk(LogChunk { log: (*host, *file), offset: *offset, bytes, len: *len, at: event.at });
         }
         if let EventKind::LogTruncated { host, file, .. } = event.kind {
             self.log_times.restart_log((host, file));

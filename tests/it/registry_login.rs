@@ -161,13 +161,13 @@ async fn ctrl_c_during_first_pull_leaves_no_password() {
 
 /// Ctrl-C while command `call` of gpu01 is held; `false` if the launch has fewer commands.
 async fn interrupt_at_call(call: u32, answer: bool) -> bool {
-    use orchestrate::sandbox::{CommandHold, Faults};
+    use orchestrate::sandbox::{HeldCommand, Faults};
     let fixture = SandboxFixture::start(SCENARIO).await;
     let name = format!("at-{}-{call}", if answer { "after" } else { "before" });
     let secret = JobSpec { top_level: "secrets: [REG_PASSWORD]\n".to_owned(), ..registry_job() };
     let (person, file) = (laptop_with_password(&fixture, "laptop", PASSWORD), fixture.write_inventory(&name, &secret));
     fixture.end_ranks(None, 0);
-    fixture.set_faults("gpu01", &Faults { hold: Some(CommandHold { call, answer }), ..Faults::default() });
+    fixture.set_faults("gpu01", &Faults { hold: Some(HeldCommand { call, answer }), ..Faults::default() });
     let mut up = person.start(&["up", path_str(&file), "--set", IMAGE_SETTING]);
     let held = fixture.sandbox.host_root(0).expect("a host").join("held");
     let struck =

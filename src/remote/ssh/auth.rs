@@ -10,7 +10,7 @@ use russh::keys::HashAlg;
 use russh::{MethodKind, MethodSet};
 
 use super::agent::AgentConnection;
-use super::auth_prompts::{AuthAnswerCache, AuthQuestion, RefusedAnswers, SubmittedAnswer, sanitize_line};
+use super::auth_prompts::{AskedQuestion, AuthAnswerCache, AuthQuestion, RefusedAnswers, SubmittedAnswer, sanitize_line};
 use super::client_handler::{ClientHandler, DisconnectInfo};
 use super::deadline::PausableDeadline;
 use super::identities::{KeyOffer, KeySigner, KeySource, SignError, order_offers};
@@ -323,7 +323,8 @@ impl<'a> AuthAttempt<'a> {
     async fn get_answer(&mut self, question: &AuthQuestion, preface: &str) -> Result<Option<SubmittedAnswer>, AuthError> {
         let _pause = self.deadline.pause_for_user();
         let answers = &self.keyring.answers;
-        answers.find_or_ask(self.hop, question, preface, &self.refused_answers, &self.keyring.prompt).await.map_err(AuthError::Final)
+        let asked = AskedQuestion { question, preface };
+        answers.find_or_ask(self.hop, asked, &self.refused_answers, &self.keyring.prompt).await.map_err(AuthError::Final)
     }
 
     /// keyboard-interactive (RFC 4256): rounds of prompts until the server decides.

@@ -119,6 +119,13 @@ pub(super) struct AuthAnswerCache {
     histories: Mutex<HashMap<QuestionKey, Arc<tokio::sync::Mutex<AnswerHistory>>>>,
 }
 
+/// What a server asks, and what it says before.
+#[derive(Clone, Copy)]
+pub(super) struct AskedQuestion<'a> {
+    pub question: &'a AuthQuestion,
+    pub preface: &'a str,
+}
+
 impl AuthAnswerCache {
     pub(super) fn new(variables: EnvLookup) -> Self {
         AuthAnswerCache { env: variables, histories: Mutex::default() }
@@ -140,8 +147,7 @@ impl AuthAnswerCache {
     pub(super) async fn find_or_ask(
         &self,
         hop: &Hop,
-        question: &AuthQuestion,
-        preface: &str,
+        AskedQuestion { question, preface }: AskedQuestion<'_>,
         refused: &RefusedAnswers,
         person: &SerialPrompt,
     ) -> Result<Option<SubmittedAnswer>, RemoteError> {

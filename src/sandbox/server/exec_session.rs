@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::super::pty::{Pty, PtyMaster};
-use super::super::scenario::{CommandHold, Faults};
+use super::super::scenario::{HeldCommand, Faults};
 use super::fake_ssh_server::FakeSshServer;
 
 /// How much of what a command is sent is searched for a fault's phrase.
@@ -40,7 +40,7 @@ pub(super) struct ExecSession {
     /// The terminal that was asked for.
     pub(super) pty: Option<Pty>,
     /// How it is held.
-    pub(super) hold: Option<CommandHold>,
+    pub(super) hold: Option<HeldCommand>,
 }
 
 impl ExecSession {

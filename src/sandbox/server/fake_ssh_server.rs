@@ -15,7 +15,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use super::super::fake_host::FakeHost;
-use super::super::scenario::{CommandHold, Faults};
+use super::super::scenario::{HeldCommand, Faults};
 
 /// A key pair as text.
 pub(in super::super) struct SshKeyPair {
@@ -65,7 +65,7 @@ pub(in super::super) struct FakeSshServer {
 
 impl FakeSshServer {
     /// How this command is held, if it is: counts it.
-    pub(super) fn take_matching_hold(&self, faults: &Faults) -> Option<CommandHold> {
+    pub(super) fn take_matching_hold(&self, faults: &Faults) -> Option<HeldCommand> {
         let Some(hold) = &faults.hold else {
             self.command_count.store(0, Ordering::Relaxed);
             return None;

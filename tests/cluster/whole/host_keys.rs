@@ -174,14 +174,40 @@ fn key_exchange_honors_algorithm_lists() {
     cluster.assert_hosts_unchanged();
 }
 
+fn keygen(args: &[&str]) {
+    let out = Command::new("ssh-keygen").args(args).output().expect("ssh-keygen is there");
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Revoked by each means, although the authority vouches and the plain key is known.
+fn assert_revocations(way: &mut ClientConfig<'_>, host: &str, (plain, public, ca): (&str, &str, &str)) {
+    let home = way.laptop.home().to_owned();
+    let at = |name: &str| home.join(name).to_str().expect("text").to_owned();
+    let trusted = format!("{}{plain}", way.known_hosts);
+    way.known_hosts = format!("{trusted}@revoked * {public}");
+    way.assert_refused(host, &port_config(), &["revokes this key"]);
+    way.known_hosts = format!("{trusted}@revoked * {ca}");
+    way.assert_refused(host, &port_config(), &["revokes its authority"]);
+    way.known_hosts = trusted;
+    way.write_file("spec", "serial: 7\n");
+    keygen(&["-q", "-k", "-f", &at("krl"), "-s", &at("ca.pub"), &at("spec")]);
+    way.assert_refused(
+        host,
+        &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("krl")),
+        &["it revokes the certificate number 7"],
+    );
+    keygen(&["-q", "-k", "-f", &at("krl"), &at("key.pub")]);
+    way.assert_refused(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("krl")), &["it revokes this key"]);
+    way.write_file("list", &format!("# gone\n{public}"));
+    way.assert_refused(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("list")), &["list: it revokes this key"]);
+    way.write_file("list", "# none\n");
+    way.assert_connects(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("list")));
+}
+
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn host_certificates_and_revocations_are_honored() {
     let cluster = Cluster::acquire();
-    let keygen = |args: &[&str]| {
-        let out = Command::new("ssh-keygen").args(args).output().expect("ssh-keygen is there");
-        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    };
     for host in ["gpu01", "gpu02"] {
         let mut way = ClientConfig::new(&cluster);
         let home = way.laptop.home().to_owned();
@@ -204,26 +230,7 @@ fn host_certificates_and_revocations_are_honored() {
         );
         way.assert_connects(host, &port_config());
         extra.assert_logged(&["kex: host key algorithm: ssh-ed25519-cert-v01@openssh.com"]);
-        // Revoked by each means, although the authority vouches and the plain key is known.
-        let trusted = format!("{}{plain}", way.known_hosts);
-        way.known_hosts = format!("{trusted}@revoked * {public}");
-        way.assert_refused(host, &port_config(), &["revokes this key"]);
-        way.known_hosts = format!("{trusted}@revoked * {ca}");
-        way.assert_refused(host, &port_config(), &["revokes its authority"]);
-        way.known_hosts = trusted;
-        way.write_file("spec", "serial: 7\n");
-        keygen(&["-q", "-k", "-f", &at("krl"), "-s", &at("ca.pub"), &at("spec")]);
-        way.assert_refused(
-            host,
-            &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("krl")),
-            &["it revokes the certificate number 7"],
-        );
-        keygen(&["-q", "-k", "-f", &at("krl"), &at("key.pub")]);
-        way.assert_refused(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("krl")), &["it revokes this key"]);
-        way.write_file("list", &format!("# gone\n{public}"));
-        way.assert_refused(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("list")), &["list: it revokes this key"]);
-        way.write_file("list", "# none\n");
-        way.assert_connects(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("list")));
+        assert_revocations(&mut way, host, (&plain, &public, &ca));
         drop(extra);
         let extra = started("elsewhere", "8");
         way.known_hosts = format!("@cert-authority * {ca}");
