@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::inventory::{
-    Become, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, PrepareTask, RegistrySettings, StartGate, StartOrder, TaskSelection,
-    Teardown,
+    Become, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, PrepareTask, RegistrySettings, StartGate, StartOrder,
+    TaskSelection, Teardown,
 };
 use crate::model::phase::Phase;
 use crate::plan::Plan;
@@ -88,7 +88,8 @@ pub(crate) fn compute_container_hash(text: &str) -> String {
 /// Whether tasks run on this host beside its container.
 fn has_host_tasks(LaunchInputs { job, identity, .. }: LaunchInputs<'_>, host: usize) -> bool {
     let tasks = identity.tasks.select(&job.tasks).unwrap_or_default();
-    let runs_on_host = |task: &&PrepareTask| !task.in_container && task.files.is_none() && task.hosts.get(host).is_some_and(Option::is_some);
+    let runs_on_host =
+        |task: &&PrepareTask| !task.in_container && task.files.is_none() && task.hosts.get(host).is_some_and(Option::is_some);
     job.hosts.get(host).is_some_and(|host| host.container.is_some()) && tasks.iter().any(runs_on_host)
 }
 

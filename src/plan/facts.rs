@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::inventory::smoke_test;
-use crate::model::exit::Exit;
 use crate::model::log_file::LogFile;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
 pub use crate::plan::labeled_resources::{ContainerFacts, OrphanFacts};
 use crate::plan::logind::{LogindSettings, SystemdScope};
+use crate::plan::process_status::{LauncherStatus, TaskStatus, TimedExit, parse_exit};
 use crate::plan::protocol::lock_record::LockRecord;
 use crate::plan::protocol::nvidia_smi;
 use crate::plan::protocol::run_follower::RunFollower;
@@ -388,6 +388,7 @@ fn parse_pair(value: &str) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::exit::Exit;
 
     #[test]
     fn lock_age_is_measured_from_last_heartbeat() {

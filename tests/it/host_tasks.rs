@@ -52,7 +52,8 @@ async fn sudo_runs_tasks_as_root() {
     for in_container in [true, false] {
         let fixture = SandboxFixture::with_hosts(1).await;
         let job = job_with_tasks(&fixture, in_container, &if in_container { tasks.to_owned() } else { tasks.replace("in: host, ", "") });
-        let file = fixture.write_inventory("root", &crate::support::JobSpec { top_level: format!("secrets: [TOKEN]\n{}", job.top_level), ..job });
+        let file =
+            fixture.write_inventory("root", &crate::support::JobSpec { top_level: format!("secrets: [TOKEN]\n{}", job.top_level), ..job });
         let mut laptop = fixture.new_laptop("laptop");
         laptop.env_vars.insert("TOKEN".to_owned(), "s3cret-value".to_owned());
         let first = laptop.run(&["prepare", path_str(&file), "--progress", "plain"]).await;

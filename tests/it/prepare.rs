@@ -173,8 +173,10 @@ async fn wait_for_tasks(fixture: &SandboxFixture, hosts: &[&str]) -> Vec<i32> {
 async fn ctrl_c_stops_a_task() {
     for (in_container, place) in PLACES {
         let fixture = SandboxFixture::with_hosts(2).await;
-        let (laptop, file) =
-            (fixture.new_laptop("laptop"), fixture.write_inventory("stop", &job_with_tasks(&fixture, in_container, &format!("{WAITING}{place}"))));
+        let (laptop, file) = (
+            fixture.new_laptop("laptop"),
+            fixture.write_inventory("stop", &job_with_tasks(&fixture, in_container, &format!("{WAITING}{place}"))),
+        );
         let up = laptop.start(&["up", path_str(&file)]);
         let pids = wait_for_tasks(&fixture, &["gpu01", "gpu02"]).await;
         up.send_signal("INT");

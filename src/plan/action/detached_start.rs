@@ -76,7 +76,8 @@ impl DetachedStart<'_> {
         if !context.in_container {
             // The ranks begin in the home, unless workdir says otherwise.
             let (tried, words, run_dir) = (self.scope.probe_script(), self.scope.command_prefix(), quote(&context.run_dir()));
-            let exports = if self.bundles_secrets && !exports.is_empty() { format!("export ORCH_SECRETS={}\n", quote(&exports)) } else { exports };
+            let exports =
+                if self.bundles_secrets && !exports.is_empty() { format!("export ORCH_SECRETS={}\n", quote(&exports)) } else { exports };
             format!("{DETACH_SH}\n{tried}{exports}cd; detach {words}/bin/sh {wrapper}\ncd {run_dir}\n")
         } else if self.secrets.is_empty() {
             format!("D exec -d {} /bin/sh {wrapper} || {{ rm -f {claim_file}; exit 79; }}\n", quote(&context.container_name()))

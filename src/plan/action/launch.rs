@@ -113,7 +113,9 @@ impl StopRanks {
         let own = self.stop_script(&self.context);
         // Both at once: each may take the whole grace.
         let script = match self.context.host_task_context() {
-            Some(beside) => format!("(\n{}) & beside=$!\n(\n{own})\ncode=$?\nwait \"$beside\" || code=$?\nexit \"$code\"\n", self.stop_script(&beside)),
+            Some(beside) => {
+                format!("(\n{}) & beside=$!\n(\n{own})\ncode=$?\nwait \"$beside\" || code=$?\nexit \"$code\"\n", self.stop_script(&beside))
+            }
             None => own,
         };
         RemoteCommand::from_script("stop the ranks", script, self.grace.unwrap_or_default() + Duration::from_secs(30))
