@@ -35,7 +35,8 @@ async fn host_tasks_run_beside_the_container() {
     dry.assert_exit_code(0).assert_contains("build       would be skipped: what it creates exists  gpu[01-02]");
     let up = laptop.run(&["up", path_str(&file), "--progress", "plain"]).await;
     up.assert_exit_code(0).assert_contains("build: skipped gpu[01-02]").assert_contains("tasks     changed 0  ok 5  skipped 2");
-    assert_eq!(laptop.read_log("rank-1.log"), b"rank 1 got <of the host>\n");
+    let rank = laptop.run_dirs().last().expect("a run").join("logs/rank-1.log");
+    assert_eq!(std::fs::read_to_string(rank).expect("its log"), "rank 1 got <of the host>\n");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     assert!(!dirs.join("gpu02.private/host.in").exists());
     fixture.assert_clean_and_stop().await;
