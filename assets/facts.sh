@@ -205,11 +205,13 @@ n=0
   l=$(head -c 200 "$f" 2>/dev/null | head -n 1)
   [ -z "$l" ] || emit_text follower "$((now > at ? now - at : 0)) $l"
 done
+# beside NAME: whether it is a task on the host beside the container, for which the container must not speak.
+beside() { [ -e "$P/host.in/$c/$1" ]; }
 if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
   files='' count=0
   for f in "$prefix"node.pid "$prefix"node.rc "$prefix"rank-*.pid "$prefix"rank-*.rc "$prefix"task-*.pid "$prefix"task-*.rc; do
     b=${f#"$prefix"} b=${b%.*}
-    if wrapper "$b" && plain "$f" && [ "$count" -lt 4096 ]; then files="$files $f" count=$((count + 1)); fi
+    if wrapper "$b" && plain "$f" && ! beside "$b" && [ "$count" -lt 4096 ]; then files="$files $f" count=$((count + 1)); fi
   done
   lines=
   [ -z "$files" ] || lines=$(first_lines "$dir" $files)
@@ -238,12 +240,29 @@ if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
 $lines
 FOUND
   emit node "$node"
+  # Tasks on the host beside a container, whose files no rank can reach.
+  if [ -d "$P/host.in" ] && [ ! -L "$P/host.in" ]; then
+    emit host_tasks yes
+    for f in "$P/host.out/$c".task-*.pid; do
+      b=${f##*/"$c".} b=${b%.pid}
+      if ! wrapper "$b" || ! plain "$f"; then continue; fi
+      p='' s='' at='' l=''
+      { read -r p s _ at <"$f"; } 2>/dev/null
+      if plain "${f%.pid}.rc" && { read -r l <"${f%.pid}.rc"; } 2>/dev/null; then emit host_task "$b $(printf %s "$l" | cut -c1-200)"; continue; fi
+      n=$(born "$p"); if [ -n "$n" ] && [ "$n" = "$s" ] && [ "$at" = "${boot:--}" ]; then emit host_task "$b running alive"; else emit host_task "$b killed 0"; fi
+    done
+    for f in "$P/host.out/$c".task-*.log; do
+      b=${f##*/"$c".} b=${b%.log}
+      # shellcheck disable=SC2012
+      if wrapper "$b" && plain "$f"; then emit log "$b $(wc -c <"$f" | tr -d ' ')"; fi
+    done
+  fi
   # Tasks that have sent their files.
   if [ -f "$P/$c.files" ] && [ ! -L "$P/$c.files" ]; then
     head -c 65536 "$P/$c.files" | while read -r n; do if wrapper "task-$n"; then emit task "task-$n 0 0"; fi; done
   fi
   files=
-  for f in "$prefix"node.log "$prefix"rank-*.log "$prefix"task-*.log; do b=${f#"$prefix"} b=${b%.log}; if wrapper "$b" && plain "$f"; then files="$files $f"; fi; done
+  for f in "$prefix"node.log "$prefix"rank-*.log "$prefix"task-*.log; do b=${f#"$prefix"} b=${b%.log}; if wrapper "$b" && plain "$f" && ! beside "$b"; then files="$files $f"; fi; done
   # shellcheck disable=SC2012
   [ -z "$files" ] || (unset TIME_STYLE; LC_ALL=C ls -lnd -- $files 2>/dev/null) | head -n 4096 | while read -r mode _ _ _ size _ _ _ f _; do
     b=${f#"$prefix"} b=${b%.log}

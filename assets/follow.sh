@@ -13,9 +13,9 @@
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), where (the ranks are: container,
 # host; empty: their end is not looked for), docker (its words), id (of the container), init, init_start, init_boot (the container's first process or the
 # keeper: pid, start, boot id), proven (not empty: that pid is the container's, by its cgroup), run_boot (the boot id in which the run was made; empty:
-# not known), have (` file=offset file=offset `), no_logs (starts and ends alone are wanted: the laptop cannot store logs). start_keeper starts another
+# not known), beside (the directory of what tasks are given that run on the host beside the container: the container must not speak for them; empty: none), have (` file=offset file=offset `), no_logs (starts and ends alone are wanted: the laptop cannot store logs). start_keeper starts another
 # keeper.
-: "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${who:=}" "${have:= }" "${record:=}"
+: "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${who:=}" "${have:= }" "${record:=}" "${beside:=}"
 : "${no_logs:=}" "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
 sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
 node_pid='' node_start='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
@@ -79,6 +79,7 @@ run_files() {
     [ -e "$f" ] || [ -L "$f" ] || continue
     b=${f#"$prefix"} b=${b%"$1"}
     if ! wrapper "$b"; then warn name "$f"; continue; fi
+    if [ -n "$beside" ] && [ -e "$beside/$b" ]; then warn name "$f"; continue; fi
     case $b in rank-*) if [ "${ranks:-0}" -gt 0 ] && [ "$n" -ge "$ranks" ]; then warn rank "$f"; continue; fi ;; esac
     if ! plain "$f"; then warn kind "$f"; continue; fi
     # An unreadable log is missing from the copy: the fetch must not report itself complete.

@@ -41,7 +41,12 @@ failed() {
   case $rc in killed) ;; 0 | '' | *[!0-9]* | ????*) return 1 ;; esac
 }
 # task_lives: whether a task of prepare runs. Its container stays meanwhile, and the time for a launch counts from its end.
-task_lives() { for f in "$F"task-*.pid; do if regular "$f" && [ ! -e "${f%.pid}.rc" ]; then return 0; fi; done; return 1; }
+task_lives() {
+  for f in "$F"task-*.pid; do if regular "$f" && [ ! -e "${f%.pid}.rc" ]; then return 0; fi; done
+  # One on the host beside this container.
+  for f in "$R"/task-*.host; do if [ -e "$f" ]; then return 0; fi; done
+  return 1
+}
 kept() { [ -e "$H/keep" ]; }
 # A command is changing this host: the lock's holder renews its heartbeat every 5 s.
 worked_on() {

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Ends only the processes of one run: sh <host>.in/<run>/reap list|stop|kill RUN [GRACE]
+# or <host>.private/host.in/<run>/reap for tasks on the host beside a container.
 # A process is ours if it has the run's mark in its environment, is in the session or group of a recorded wrapper, or descends from one.
 # `stop` sends TERM, waits GRACE seconds, sends KILL and rechecks until nothing is left. Prints one line per remaining process.
 R=${0%/*} F=${0%/*/*}
@@ -7,7 +8,11 @@ R=${0%/*} F=${0%/*/*}
 . "$R/lib"
 verb=$1 run=$2 grace=${3:-0}
 F=${F%.in}.out/$run.
-saved='' here=$(boot)
+saved='' here=$(boot) mark=ORCH_RUN_ID=$run root=''
+# Tasks on the host beside a container: the container's processes are ended from inside.
+case $R in *.private/host.in/*) mark=ORCH_HOST_TASK=$run ;; esac
+# What a task runs as root is ended by root.
+if grep -qs '^become=sudo$' "$R"/task-*; then root='sudo -n'; fi
 
 snap() { # sets raw to every process as it is now. One process reads them all: `read` takes a file byte by byte, a thousand in a third of a second
   if [ -d /proc/self ]; then
@@ -41,10 +46,10 @@ within() { if command -v timeout >/dev/null 2>&1; then timeout -s KILL "$@"; els
 
 marked() {
   if [ -d /proc/self ]; then
-    within 10 grep -lsF "ORCH_RUN_ID=$run" /proc/[0-9]*/environ 2>/dev/null
+    within 10 grep -lsF "$mark" /proc/[0-9]*/environ 2>/dev/null
   else
     # shellcheck disable=SC2009
-    ps -A -E -o pid= -o command= | grep -F "ORCH_RUN_ID=$run" | grep -v grep | sed 's#^ *\([0-9]*\) .*#/proc/\1/environ#'
+    ps -A -E -o pid= -o command= | grep -F "$mark" | grep -v grep | sed 's#^ *\([0-9]*\) .*#/proc/\1/environ#'
   fi
 }
 
@@ -93,13 +98,20 @@ whole() { # adds to ours what raw shows to belong to it
   ours=$found
 }
 
-send() { for p in $ours; do kill -"$1" "$p" 2>/dev/null; done; }
+# signal NAME PID: by root where the process is not ours to signal, and is still the one that was found.
+signal() {
+  kill -"$1" "$2" 2>/dev/null && return 0
+  [ -n "$root" ] || return 1
+  case " $saved " in *" $2:$(born "$2") "*) $root kill -"$1" "$2" </dev/null 2>/dev/null ;; *) return 1 ;; esac
+}
+
+send() { for p in $ours; do signal "$1" "$p"; done; }
 
 # TERM once per process: a second one makes some programs abort saving.
 term() {
   for p in $ours; do
     [ "$p" = $$ ] || [ "$p" = 1 ] && continue
-    case " $sent " in *" $p "*) ;; *) kill -TERM "$p" 2>/dev/null && sent="$sent $p" ;; esac
+    case " $sent " in *" $p "*) ;; *) signal TERM "$p" && sent="$sent $p" ;; esac
   done
 }
 

@@ -2,23 +2,27 @@
 # One task of `prepare` on one host: its own log, pid and status, like a rank. Started as `sh <host>.in/<run>/task NUMBER [secrets file]`, detached,
 # inside the container or on the bare host. It looks whether there is anything to do, runs the script, and tries again, whether a laptop is
 # attached or not. Its files, in the directory of this script:
-#   task-N         assignments: dir, creates, timeout (seconds), tries, delay (seconds, at least 1), register
+#   task-N         assignments: dir, creates, timeout (seconds), tries, delay (seconds, at least 1), register, become (sudo)
 #   task-N.env     exports: the task's environment
 #   task-N.run     the script; task-N.unless: the script that succeeds where there is nothing to do
 #   registered     exports: the variables that earlier tasks registered
+# On the host beside a container this directory is `<host>.private/host.in/<run>`. The container's keeper then sees `task-N.host` in the directory of
+# what the container is given, as long as the task runs.
 # Beside its status it writes one word: ran, or why it did not: creates, unless, chdir, bash, timeout, value; missing: it ran and made no file that
 # `creates` matches. A registered value is left in task-N.value, 4097 bytes at most; the number of its bytes follows the word.
 R=${0%/*} F=${0%/*/*} n=$1
 F=${F%.in}.out/${R##*/}.
 # shellcheck source=assets/lib.sh
 . "$R/lib"
-base=task-$n signaled='' word='ran' size=''
+base=task-$n signaled='' word='ran' size='' beside=''
+case $R in *.private/host.in/*) beside=${R%.private/host.in/*}.in/${R##*/}/$base.host ;; esac
 mask=$(umask); umask 022
 # shellcheck source=assets/pipe.sh
 . "$R/pipe"
 exec </dev/null
 log_through "$base"
 record "$base"
+if [ -n "$beside" ]; then : >"$beside"; ORCH_HOST_TASK=${R##*/}; export ORCH_HOST_TASK; fi
 umask "$mask"
 trap 'signaled=1' TERM INT
 trap : HUP
@@ -27,13 +31,14 @@ finish() { # STATUS WORD
   # Another signal would end the shell that computes the status, and the status would be empty.
   trap '' TERM INT HUP
   ended "$base" "$1" "$2"
+  [ -z "$beside" ] || rm -f "$beside"
   exit "$1"
 }
 fail() { printf 'orchestrate: %s\n' "$2"; finish 125 "$1"; }
 if [ -n "$2" ]; then
   { ORCH_SECRETS=$(cat "$2") && export ORCH_SECRETS && rm -f "$2"; } || fail secrets 'the secrets did not arrive'
 fi
-dir='' creates='' timeout=1800 tries=1 delay=1 register=''
+dir='' creates='' timeout=1800 tries=1 delay=1 register='' become='' root='' root_dir=''
 # shellcheck source=/dev/null
 . "$R/$base"
 command -v bash >/dev/null 2>&1 || fail bash 'bash is missing'
@@ -44,15 +49,18 @@ case $dir in
 esac
 # shellcheck disable=SC2088
 case $creates in '~/'*) creates=$HOME/${creates#\~/} ;; esac
+# Root may see directories that this user does not.
+if [ "$become" = sudo ]; then root='sudo -n' root_dir=$dir dir=''; fi
 # The directory may be what `creates` is about, or what the script makes in its first try.
 if [ -n "$dir" ]; then cd -- "$dir" || fail chdir "no directory $dir"; fi
 
 # exists: whether the pattern in creates matches. Nothing in it is special but the pattern's characters.
-exists() (
-  IFS=
-  for f in $creates; do if [ -e "$f" ] || [ -L "$f" ]; then exit 0; fi; done
-  exit 1
-)
+# shellcheck disable=SC2016
+EXISTS='[ -z "$2" ] || cd -- "$2" || exit 1
+IFS=
+for f in $1; do if [ -e "$f" ] || [ -L "$f" ]; then exit 0; fi; done
+exit 1'
+exists() { $root /bin/sh -c "$EXISTS" sh "$creates" "$root_dir" 2>/dev/null; }
 
 # seconds: sets up to the seconds since boot.
 seconds() { up=''; { read -r up _ </proc/uptime; } 2>/dev/null; up=${up%%.*}; case $up in '' | *[!0-9]*) up=$(date +%s) ;; esac; }
@@ -64,14 +72,29 @@ if [ -r "$0/registered" ]; then . "$0/registered"; fi
 . "$0/$1.env"
 exec bash "$0/$2"'
 
+# sudo passes no variables on: they come through its standard input.
+# shellcheck disable=SC2016
+AS_ROOT='{ printf "%s\n" "$ORCH_SECRETS"; if [ -r "$0/registered" ]; then cat "$0/registered"; fi; cat "$0/$1.env"; } |
+  sudo -n $3 /bin/sh -c "$5" "$0/$2" "$4"'
+# shellcheck disable=SC2016
+ROOT_SCRIPT='eval "$(cat)"
+exec </dev/null
+[ -z "$1" ] || cd -- "$1" || exit 125
+exec bash "$0"'
+
 # script NAME: runs it in bash, with the variables, within the timeout.
-script() { bounded /bin/sh -c "$SCRIPT" "$R" "$base" "$1"; }
+script() {
+  if [ -n "$root" ]; then bounded /bin/sh -c "$AS_ROOT" "$R" "$base" "$1" "$root_within" "$root_dir" "$ROOT_SCRIPT"
+  else bounded /bin/sh -c "$SCRIPT" "$R" "$base" "$1"; fi
+}
 
 # bounded COMMAND...: runs it in a process group of its own, which is ended after the timeout: TERM, ten seconds later KILL. What a command leaves
 # that failed ends with it: the next try finds nothing of it.
-within='' apart=''
+within='' apart='' root_within=''
 if timeout -k 1 5 true 2>/dev/null; then
   within="timeout -k 10 $timeout"
+  # Only root can end what root runs: its own timeout comes first.
+  if [ -n "$root" ]; then root_within=$within within="timeout -k 10 $((timeout + 15))"; fi
   # busybox's becomes the command, and ends it alone: it makes no group.
   # shellcheck disable=SC2016
   if timeout -k 1 5 sh -c '[ "$PPID" = "$1" ]' sh "$$"; then apart='setsid'; fi

@@ -232,10 +232,17 @@ pub(crate) async fn fetch_logs(
 ) -> Result<FetchedLogs, LogStreamError> {
     let mut have: HashMap<LogFile, u64> = offsets(connection.host_index()).into_iter().collect();
     let wanted = StreamRequest { host_count: hosts, purpose: LogStreamPurpose::Fetch, without_logs_poll: None };
-    match run_stream_once(connection, context, &mut have, wanted, StreamEventTarget::Emitter).await? {
-        StreamEnd::Complete(fetched) => Ok(fetched),
-        StreamEnd::DiskSpaceAvailable => Err(LogStreamError::NotStored),
+    let mut all = FetchedLogs::default();
+    for place in std::iter::once(context.clone()).chain(context.host_task_context()) {
+        match run_stream_once(connection, &place, &mut have, wanted, StreamEventTarget::Emitter).await? {
+            StreamEnd::Complete(mut fetched) => {
+                all.bytes += fetched.bytes;
+                all.truncated_files.append(&mut fetched.truncated_files);
+            }
+            StreamEnd::DiskSpaceAvailable => return Err(LogStreamError::NotStored),
+        }
     }
+    Ok(all)
 }
 
 async fn run_stream_once(

@@ -35,15 +35,19 @@ impl TaskLogs {
         let end = CancellationToken::new();
         let mut streams = JoinSet::new();
         for (connection, context) in engine.connections.iter().zip(hosts) {
-            let follower = LogFollower {
-                connection: connection.clone(),
-                context: context.clone(),
-                offsets: offsets.clone(),
-                host_count: hosts.len(),
-                purpose: LogStreamPurpose::Supervise,
-                events: up.clone(),
-            };
-            streams.spawn(follower.run(end.clone()));
+            // Two where tasks run beside the container.
+            let beside = context.host_task_context().map(|beside| (beside, LogStreamPurpose::Read));
+            for (context, purpose) in std::iter::once((context.clone(), LogStreamPurpose::Supervise)).chain(beside) {
+                let follower = LogFollower {
+                    connection: connection.clone(),
+                    context,
+                    offsets: offsets.clone(),
+                    host_count: hosts.len(),
+                    purpose,
+                    events: up.clone(),
+                };
+                streams.spawn(follower.run(end.clone()));
+            }
         }
         drop(up);
         streams.spawn(async move {

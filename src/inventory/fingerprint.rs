@@ -31,6 +31,12 @@ impl Inventory {
                 continue;
             }
             lines.push(&key("run"), script);
+            if !task.in_container && job.hosts.get(host).is_some_and(|own| own.container.is_some()) {
+                lines.push(&key("in"), "host");
+            }
+            if task.uses_sudo {
+                lines.push(&key("become"), "sudo");
+            }
             for (name, value) in [("chdir", chdir), ("creates", creates), ("unless", unless), ("register", &task.register)] {
                 if let Some(value) = value {
                     lines.push(&key(name), value);

@@ -111,7 +111,7 @@ impl TaskReader<'_> {
                 return None;
             }
         };
-        let in_container = self.parse_place(errors);
+        let (in_container, uses_sudo) = self.parse_place(errors);
         let mut commands = self.parse_commands(run, errors);
         let once = self.read("once").and_then(|node| errors.read_bool(&node)).unwrap_or(false);
         if once && let Some(first) = commands.iter().position(Option::is_some) {
@@ -127,6 +127,7 @@ impl TaskReader<'_> {
             number,
             name: name?,
             in_container,
+            uses_sudo,
             shares_value: register.is_some() && commands.iter().flatten().count() == 1,
             register,
             changed_pattern: self.read("changed").and_then(|node| errors.validated_text(&node, validate_regex)),
@@ -158,6 +159,7 @@ impl TaskReader<'_> {
             number,
             name: name?,
             in_container: false,
+            uses_sudo: false,
             register: None,
             shares_value: false,
             changed_pattern: None,
@@ -180,27 +182,20 @@ impl TaskReader<'_> {
         }
     }
 
-    fn parse_place(&self, errors: &mut InventoryErrors) -> bool {
+    /// Whether it runs in the container, and whether through sudo.
+    fn parse_place(&self, errors: &mut InventoryErrors) -> (bool, bool) {
         let has_container = self.hosts.iter().any(|host| host.container.is_some());
-        let location = self.read("in").and_then(|node| errors.read_choice(&node, &[("host", false), ("container", true)]));
-        match (location, self.node.get("in")) {
-            (Some(true), Some(node)) if !has_container => {
-                errors.report(&node.location, "the inventory has no container", "remove it, or add `container`");
-            }
-            (Some(false), Some(node)) if has_container => {
-                errors.report(
-                    &node.location,
-                    "not supported yet",
-                    "remove it: beside a container this version runs tasks in the container only",
-                );
-            }
-            _ => {}
+        let place = self.read("in").and_then(|node| errors.read_choice(&node, &[("host", false), ("container", true)]));
+        if let (Some(true), false, Some(node)) = (place, has_container, self.node.get("in")) {
+            errors.report(&node.location, "the inventory has no container", "remove it, or add `container`");
         }
-        let r#become = self.read("become").and_then(|node| errors.read_choice(&node, &[("none", false), ("sudo", true)]));
-        if let (Some(true), Some(node)) = (r#become, self.node.get("become")) {
-            errors.report(&node.location, "not supported yet", "remove it: this version runs tasks as the ssh user");
+        let in_container = place.unwrap_or(has_container);
+        let uses_sudo = self.read("become").and_then(|node| errors.read_choice(&node, &[("none", false), ("sudo", true)])).unwrap_or(false);
+        if let (true, true, Some(node)) = (uses_sudo, in_container, self.node.get("become")) {
+            let hint = "remove it, or write `in: host`: a task in a container runs as the container's user";
+            errors.report(&node.location, "`become: sudo` in a container", hint);
         }
-        has_container
+        (in_container, uses_sudo)
     }
 
     /// What each host runs; `None` for hosts that take no part.

@@ -9,8 +9,10 @@ pub struct PrepareTask {
     /// Counts from 1 over all tasks of the inventory: names its files on the hosts and its logs here.
     pub number: u32,
     pub name: String,
-    /// Whether it runs where the ranks run; else on the bare host.
+    /// Whether it runs in the container of the ranks; else on the bare host.
     pub in_container: bool,
+    /// Whether its scripts run as root, through `sudo -n`; on the bare host alone.
+    pub uses_sudo: bool,
     /// The variable that its output becomes.
     pub register: Option<String>,
     /// Whether the registered value of its only host is every host's.
@@ -136,6 +138,7 @@ mod tests {
             number,
             name: format!("t{number}"),
             in_container: false,
+            uses_sudo: false,
             register: None,
             shares_value: false,
             changed_pattern: None,

@@ -317,9 +317,12 @@ fn plan_waiting(session: &Session, facts: &[Option<HostFacts>], followed: &mut B
         found.retain(|(number, _)| number >= first);
     }
     for (number, host) in found.difference(followed) {
-        let record = facts.get(*host).and_then(|facts| facts.as_ref()?.run_record());
+        let own = facts.get(*host).and_then(Option::as_ref);
+        let record = own.and_then(HostFacts::run_record);
         let title = record.and_then(|record| record.tasks.get(number).cloned()).unwrap_or_else(|| format!("task {number}"));
         let Some(context) = plan.hosts.get(*host).cloned() else { continue };
+        let is_host_task = own.is_some_and(|facts| facts.host_task_numbers.contains(number));
+        let context = context.host_task_context().filter(|_| is_host_task).unwrap_or(context);
         plan.push(*host, Phase::Task(*number), Action::WaitForTask(WaitForTask { context, number: *number, title }));
     }
     followed.append(&mut found);

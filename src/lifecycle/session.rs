@@ -207,6 +207,7 @@ impl Session {
                     context.max_log_bytes = facts.run_record().map_or(0, |record| record.max_log_bytes);
                     context.world_size = facts.run_record().map_or(0, |record| record.world_size);
                     context.in_container = facts.runs_in_container(context.in_container);
+                    context.has_host_tasks = facts.has_host_tasks;
                 }
                 context
             })

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::inventory::{
-    Become, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, RegistrySettings, StartGate, StartOrder, TaskSelection,
-    Teardown,
+    Become, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, PrepareTask, RegistrySettings, StartGate, StartOrder,
+    TaskSelection, Teardown,
 };
 use crate::model::phase::Phase;
 use crate::plan::Plan;
@@ -85,6 +85,14 @@ pub(crate) fn compute_container_hash(text: &str) -> String {
     short_hash(&format!("{text}\n{}", include_str!("../../assets/keeper.sh")))
 }
 
+/// Whether tasks run on this host beside its container.
+fn has_host_tasks(LaunchInputs { job, identity, .. }: LaunchInputs<'_>, host: usize) -> bool {
+    let tasks = identity.tasks.select(&job.tasks).unwrap_or_default();
+    let runs_on_host =
+        |task: &&PrepareTask| !task.in_container && task.files.is_none() && task.hosts.get(host).is_some_and(Option::is_some);
+    job.hosts.get(host).is_some_and(|host| host.container.is_some()) && tasks.iter().any(runs_on_host)
+}
+
 /// The whole launch.
 ///
 /// # Errors
@@ -101,6 +109,7 @@ pub(crate) fn plan_launch(inputs: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, 
             in_container: job.hosts.get(i).is_some_and(|h| h.container.is_some()),
             max_log_bytes: job.max_log_bytes,
             world_size: world.world_size(),
+            has_host_tasks: has_host_tasks(inputs, i),
             ..HostContext::from_inventory(inventory, host, &facts.run_dir)
         })
         .collect();
@@ -259,8 +268,9 @@ impl HostPlanner<'_> {
     }
 
     fn task_action(&self, task: HostTask) -> Action {
+        let host_place = self.context.host_task_context().filter(|_| !task.in_container);
         Action::RunTask(Box::new(RunTask {
-            context: self.context.clone(),
+            context: host_place.unwrap_or_else(|| self.context.clone()),
             task,
             secrets: self.inputs.secrets.to_vec(),
             scope: self.facts().and_then(HostFacts::systemd_scope).unwrap_or_default(),

@@ -1,7 +1,8 @@
 //! What `up` finds, as `product.md` names the cases, from the facts of all hosts.
 
 use crate::model::exit::{Exit, RunOutcome};
-use crate::plan::facts::{DockerStatus, HostFacts, LauncherStatus, TaskStatus};
+use crate::plan::facts::{DockerStatus, HostFacts};
+use crate::plan::process_status::{LauncherStatus, TaskStatus};
 use crate::plan::protocol::run_record::diff_config_texts;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +62,11 @@ pub(crate) fn running_tasks(facts: &HostFacts) -> Vec<u32> {
     }
     let in_container = facts.runs_in_container(true);
     let container_runs = is_docker_state_unknown(facts) || facts.container().is_some_and(|c| c.status == "running" || c.status == "paused");
-    let runs = |status: &TaskStatus| matches!(status, TaskStatus::Started { alive_on_host } if if in_container { container_runs } else { *alive_on_host });
-    facts.tasks.iter().filter(|(_, status)| runs(status)).map(|(number, _)| *number).collect()
+    let runs = |number: &u32, status: &TaskStatus| {
+        let is_contained = in_container && !facts.host_task_numbers.contains(number);
+        matches!(status, TaskStatus::Started { alive_on_host } if if is_contained { container_runs } else { *alive_on_host })
+    };
+    facts.tasks.iter().filter(|(number, status)| runs(number, status)).map(|(number, _)| *number).collect()
 }
 
 /// Whether the tasks of a run without ranks ended well; `None`: there are no tasks, some run, or ranks were started.

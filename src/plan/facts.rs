@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::inventory::smoke_test;
-use crate::model::exit::Exit;
 use crate::model::log_file::LogFile;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
 pub use crate::plan::labeled_resources::{ContainerFacts, OrphanFacts};
 use crate::plan::logind::{LogindSettings, SystemdScope};
+use crate::plan::process_status::{LauncherStatus, TaskStatus, TimedExit, parse_exit};
 use crate::plan::protocol::lock_record::LockRecord;
 use crate::plan::protocol::nvidia_smi;
 use crate::plan::protocol::run_follower::RunFollower;
@@ -73,35 +73,6 @@ pub enum DockerStatus {
     Usable(String),
     /// What docker or the shell said.
     Unusable(String),
-}
-
-/// The launcher of the current run on this host.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub enum LauncherStatus {
-    /// No current run, or it was not started.
-    #[default]
-    NotStarted,
-    /// Its wrapper was recorded, with this pid in its own pid namespace, and left no status; `seen`: the host itself sees it alive.
-    Started {
-        pid: u32,
-        /// Alive in the host's own view.
-        alive_on_host: bool,
-    },
-    Ended {
-        exit: Exit,
-        /// Seconds on the host's clock, as written.
-        ended_at: f64,
-    },
-}
-
-/// A task of `prepare` on this host.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum TaskStatus {
-    /// Its wrapper was recorded and left no status. In a container the host may not see its pid.
-    Started {
-        alive_on_host: bool,
-    },
-    Ended(Exit),
 }
 
 /// What a host answered.
@@ -184,23 +155,14 @@ pub struct HostFacts {
     pub ranks: Vec<(u32, u32, Option<TimedExit>)>,
     /// The tasks of `prepare` that were started in it, by number.
     pub tasks: BTreeMap<u32, TaskStatus>,
+    /// Whether the run has tasks on the host beside its container.
+    pub has_host_tasks: bool,
+    /// Those of `tasks` that run there.
+    pub host_task_numbers: BTreeSet<u32>,
     /// Size of each log.
     pub log_sizes: Vec<(LogFile, u64)>,
     /// What the run says of itself; an error where the file is damaged.
     pub run_record: Option<Result<RunRecord, String>>,
-}
-
-/// How a process ended, and the second on the host's clock.
-pub type TimedExit = (Exit, f64);
-
-/// Reads a status as a wrapper wrote it: `0 1795251815.3`, `killed 1795251815`.
-pub fn parse_exit(text: &str) -> Option<TimedExit> {
-    let mut words = text.split_whitespace();
-    let exit = match words.next()? {
-        "killed" | "gone" => Exit::Killed,
-        status => Exit::from_status(status.parse().ok()?),
-    };
-    Some((exit, words.next().and_then(|t| t.parse().ok()).unwrap_or(0.0)))
 }
 
 impl HostFacts {
@@ -306,10 +268,14 @@ impl HostFacts {
                     self.ranks.push((rank, restart, parse_exit(rest)));
                 }
             }
-            "task" => {
+            "host_tasks" => self.has_host_tasks = true,
+            "task" | "host_task" => {
                 let (file, rest) = value.split_once(' ').unwrap_or((value, ""));
                 if let Ok(LogFile::Task { number }) = file.parse() {
                     self.tasks.insert(number, TaskStatus::parse(rest));
+                    if key == "host_task" {
+                        self.host_task_numbers.insert(number);
+                    }
                 }
             }
             "log" => {
@@ -419,34 +385,10 @@ fn parse_pair(value: &str) -> (u64, u64) {
     (words.next().unwrap_or(0), words.next().unwrap_or(0))
 }
 
-impl TaskStatus {
-    fn parse(value: &str) -> TaskStatus {
-        match value.strip_prefix("running") {
-            Some(seen) => TaskStatus::Started { alive_on_host: seen.trim() == "alive" },
-            None => TaskStatus::Ended(parse_exit(value).map_or(Exit::Killed, |(exit, _)| exit)),
-        }
-    }
-}
-
-impl LauncherStatus {
-    fn parse(value: &str) -> LauncherStatus {
-        let mut words = value.split_whitespace();
-        match (words.next(), words.next(), words.next()) {
-            (Some("ended"), Some(_), _) => match parse_exit(value.trim_start_matches("ended ")) {
-                Some((exit, at)) => LauncherStatus::Ended { exit, ended_at: at },
-                None => LauncherStatus::Ended { exit: Exit::Killed, ended_at: 0.0 },
-            },
-            (Some("pid"), Some(pid), seen) => {
-                LauncherStatus::Started { pid: pid.parse().unwrap_or(0), alive_on_host: seen == Some("alive") }
-            }
-            _ => LauncherStatus::NotStarted,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::exit::Exit;
 
     #[test]
     fn lock_age_is_measured_from_last_heartbeat() {

@@ -5,6 +5,8 @@
 //! - `<host>.private`, 0700, never mounted: the lock, the records of runs, what the host's side knows to be true;
 //! - `<host>.in`, mounted read-only: what the host's side gives to the ranks; it is never read back;
 //! - `<host>.out`, mounted writable and open to everybody in the container: logs, pids and statuses, hostile until `assets/read.sh` passed them.
+//!
+//! Tasks of `prepare` that run on the host beside a container have an in and an out directory of their own inside the private one.
 
 use crate::inventory::{Become, Inventory, InventoryHost};
 use crate::text::shell_quote::{join_quoted, quote};
@@ -15,6 +17,9 @@ pub const SAFE_READ_SH: &str = include_str!("../../assets/read.sh");
 /// A path that finds docker and nvidia-smi without rc files.
 pub(crate) const TOOL_PATH_SH: &str =
     "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin; export PATH\n";
+
+/// How the directories of host tasks begin in the private directory: `host.in`, `host.out`. `assets/facts.sh` and `task.sh` know them too.
+const HOST_TASK_DIRS: &str = "host";
 
 /// Where on a host a run lives and how its processes are reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +37,10 @@ pub struct HostContext {
     pub docker_host: Option<String>,
     /// Whether the ranks run in a container.
     pub in_container: bool,
+    /// Whether the run has tasks on the bare host beside its container.
+    pub has_host_tasks: bool,
+    /// Whether this is the place of those tasks: see [`HostContext::host_task_context`].
+    pub is_host_task_place: bool,
     /// The token of the lock that changing scripts check; `None`: nothing is changed.
     pub lock_token: Option<String>,
     /// Who follows the run (`RunFollower::format`); empty: nobody.
@@ -58,6 +67,8 @@ impl HostContext {
             docker_needs_sudo: false,
             docker_host: None,
             in_container: false,
+            has_host_tasks: false,
+            is_host_task_place: false,
             lock_token: None,
             follower: String::new(),
             max_log_bytes: 0,
@@ -75,6 +86,13 @@ impl HostContext {
             in_container: inventory.engine.is_some(),
             ..HostContext::new(&inventory.name, &host.name, run_dir_root)
         }
+    }
+
+    /// Where the tasks run that the inventory keeps on the host beside a container: the same run, without the container, with in and out
+    /// directories inside the private one. What the container can write could otherwise lead a script of the host anywhere.
+    pub fn host_task_context(&self) -> Option<HostContext> {
+        let has = self.has_host_tasks && self.in_container && !self.legacy_layout && self.cluster_job.is_none();
+        has.then(|| HostContext { in_container: false, has_host_tasks: false, is_host_task_place: true, ..self.clone() })
     }
 
     /// The container's name: one per name and host, so that a clash is noticed and hosts may share an engine.
@@ -100,12 +118,16 @@ impl HostContext {
 
     /// What ranks are given: mounted read-only at the same path.
     pub fn input_dir(&self) -> String {
-        format!("{}.in", self.dir_prefix())
+        format!("{}.in", self.files_prefix())
     }
 
     /// Where ranks write: mounted at the same path.
     pub fn output_dir(&self) -> String {
-        format!("{}.out", self.dir_prefix())
+        format!("{}.out", self.files_prefix())
+    }
+
+    fn files_prefix(&self) -> String {
+        if self.is_host_task_place { format!("{}/{HOST_TASK_DIRS}", self.private_dir()) } else { self.dir_prefix() }
     }
 
     /// Folders in memory that may hold a secret for a moment, as words of a script.

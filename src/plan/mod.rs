@@ -15,6 +15,7 @@ pub mod logind;
 pub(crate) mod overview;
 pub mod postmortem;
 pub(crate) mod preparation;
+pub mod process_status;
 pub mod protocol;
 pub(crate) mod rank_environment;
 pub(crate) mod rank_layout;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::plan::action::lock::is_lock_stale;
 use crate::plan::existing_run::{ended_tasks_ok, running_tasks};
-use crate::plan::facts::{HostFacts, LauncherStatus, TaskStatus};
+use crate::plan::facts::HostFacts;
+use crate::plan::process_status::{LauncherStatus, TaskStatus};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PreparationProgress {

@@ -140,11 +140,19 @@ impl HostScript<'_> {
         text
     }
 
-    /// The tasks of `prepare` on this host, and the values that other hosts register.
-    fn task_script(&self) -> String {
+    /// The tasks of `prepare` on this host that run in the container, or those beside it; with the values that other hosts register.
+    fn task_script(&self, in_container: bool) -> String {
         let mut text = String::new();
+        let mut last_contained = None;
         for task in &self.job.tasks {
-            let context = self.plan.hosts.get(self.host_index);
+            if task.files.is_none() && task.in_container != in_container {
+                last_contained = Some(task.number).filter(|_| task.in_container);
+                continue;
+            }
+            if let (false, Some(before), None) = (in_container, last_contained.take(), &task.files) {
+                text.push_str(&format!("# `orchestrate` runs this one after task {before}, which is in the container\n"));
+            }
+            let context = self.plan.hosts.get(self.host_index).filter(|_| in_container == self.container.spec.is_some());
             text.extend(context.and_then(|context| SendFiles::new(task, self.host_index, context)).map(|files| files.manual_script()));
             match (self.tasks.iter().find(|own| own.number == task.number), &task.register) {
                 (Some(own), _) => text.push_str(&own.manual_script(" || exit 1")),
@@ -167,7 +175,7 @@ impl HostScript<'_> {
     }
 
     fn bare_host_body(&self) -> String {
-        let mut text = self.task_script();
+        let mut text = self.task_script(false);
         for (name, value) in self.rank_variables() {
             text.push_str(&format!("export {name}={}\n", quote(value)));
         }
@@ -181,7 +189,7 @@ impl HostScript<'_> {
     fn docker_body(&self) -> String {
         let Some(spec) = &self.container.spec else { return String::new() };
         let image = quote(&spec.image);
-        let mut text = String::new();
+        let mut text = self.task_script(false);
         for Mount { source: from, .. } in spec.mounts.iter().filter(|m| m.create_source) {
             text.push_str(&format!("mkdir -p {}\n", quote_host_path(from)));
         }
@@ -209,7 +217,8 @@ impl HostScript<'_> {
         }
         let common = spec.env.iter().filter(|(name, _)| !self.launch_spec.env.contains_key(*name));
         flags.extend(common.chain(self.rank_variables()).map(|(name, value)| quote(&format!("--env={name}={value}"))));
-        flags.extend(self.job.secret_names.iter().map(|name| format!("--env={name}")));
+        let registered = self.job.tasks.iter().filter(|task| !task.in_container).filter_map(|task| task.register.as_ref());
+        flags.extend(self.job.secret_names.iter().chain(registered).map(|name| format!("--env={name}")));
         if let Some(dir) = self.launch_spec.env.get("ORCH_WORKDIR").filter(|dir| !dir.is_empty()) {
             flags.push(quote(&format!("--workdir={dir}")));
         }
@@ -221,7 +230,7 @@ impl HostScript<'_> {
         text.push_str(&format!(
             "exec docker run ${{ib:+\"$ib\"}} ${{lock:+\"$lock\"}} \\\n  {} \\\n  {tail} {}\n",
             flags.join(" \\\n  "),
-            quote(&format!("{}{}", self.task_script(), self.rank_script()))
+            quote(&format!("{}{}", self.task_script(true), self.rank_script()))
         ));
         text
     }

@@ -13,6 +13,10 @@ pub struct HostTask {
     pub number: u32,
     pub name: String,
     pub command: TaskCommand,
+    /// Whether it runs in the container of the ranks; else on the bare host.
+    pub in_container: bool,
+    /// Whether its scripts run as root, through `sudo -n`.
+    pub uses_sudo: bool,
     pub register: Option<String>,
     /// Whether its value is every host's.
     pub shares_value: bool,
@@ -33,6 +37,8 @@ impl HostTask {
             number: task.number,
             name: task.name.clone(),
             command,
+            in_container: task.in_container,
+            uses_sudo: task.uses_sudo,
             register: task.register.clone(),
             shares_value: task.shares_value,
             changed_pattern: task.changed_pattern.clone(),
@@ -67,6 +73,9 @@ impl HostTask {
         let TaskCommand { script, chdir, env, creates, unless } = &self.command;
         let mut settings =
             format!("timeout={} tries={} delay={}\n", self.timeout_secs(), self.retries + 1, ceil_seconds(self.delay).max(1));
+        if self.uses_sudo {
+            settings.push_str("become=sudo\n");
+        }
         for (name, value) in [("dir", chdir), ("creates", creates), ("register", &self.register)] {
             if let Some(value) = value {
                 settings.push_str(&format!("{name}={}\n", quote(value)));
@@ -95,17 +104,18 @@ impl HostTask {
             body.push_str(&format!("  export {variable}={}\n", quote(value)));
         }
         let skip = |why: &str| format!("then echo {name}, skipped: {why} >&2; exit 0; fi\n");
+        let sudo = if self.uses_sudo { "sudo -n -E " } else { "" };
         if let Some(pattern) = creates {
-            body.push_str(&format!(
-                "  if ls -d -- {} >/dev/null 2>&1; {}",
-                quote_home(pattern, quote_glob),
-                skip("what it creates exists")
-            ));
+            let mut list = format!("ls -d -- {}", quote_home(pattern, quote_glob));
+            if self.uses_sudo {
+                list = format!("{sudo}sh -c {}", quote(&list));
+            }
+            body.push_str(&format!("  if {list} >/dev/null 2>&1; {}", skip("what it creates exists")));
         }
         if let Some(unless) = unless {
-            body.push_str(&format!("  if bash -c {} >/dev/null 2>&1; {}", quote(unless.trim_end()), skip("unless succeeded")));
+            body.push_str(&format!("  if {sudo}bash -c {} >/dev/null 2>&1; {}", quote(unless.trim_end()), skip("unless succeeded")));
         }
-        let run = format!("timeout -k 10 {} bash -c {}", self.timeout_secs(), quote(script.trim_end()));
+        let run = format!("{sudo}timeout -k 10 {} bash -c {}", self.timeout_secs(), quote(script.trim_end()));
         if self.retries == 0 {
             body.push_str(&format!("  {run}\n"));
         } else {

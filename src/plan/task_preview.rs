@@ -83,7 +83,7 @@ impl<'a> TaskPreview<'a> {
 
     /// What evaluates the tasks, for the hosts that have something to evaluate.
     pub(crate) fn commands(&self) -> Vec<(usize, RemoteCommand)> {
-        let is_asked = |host: &HostTasks<'_>| !host.needs_container && host.tasks.iter().any(|task| has_condition(task));
+        let is_asked = |host: &HostTasks<'_>| host.asked(true).chain(host.asked(false)).next().is_some();
         self.hosts.iter().enumerate().filter(|(_, host)| is_asked(host)).map(|(index, host)| (index, host.command())).collect()
     }
 
@@ -95,7 +95,7 @@ impl<'a> TaskPreview<'a> {
             if !has_condition(task) {
                 return TaskForecast::Runs;
             }
-            if host.needs_container {
+            if host.needs_container && task.in_container {
                 return TaskForecast::RunsInNewContainer;
             }
             let word = text.lines().find_map(|line| line.strip_prefix(&format!("{} ", task.base_name())));
@@ -163,12 +163,23 @@ fn has_condition(task: &HostTask) -> bool {
 }
 
 impl HostTasks<'_> {
+    /// The tasks of one place whose conditions can be evaluated now.
+    fn asked(&self, in_container: bool) -> impl Iterator<Item = &HostTask> {
+        let can_ask = !(in_container && self.needs_container);
+        self.tasks.iter().copied().filter(move |task| can_ask && task.in_container == in_container && has_condition(task))
+    }
+
     fn command(&self) -> RemoteCommand {
-        let asked = || self.tasks.iter().filter(|task| has_condition(task));
-        let body: String = asked().map(|task| condition_script(task)).collect();
-        let inside = format!("-c {}", quote(&format!("cd || exit\n{body}exit 0\n")));
-        let script = format!("{}{} </dev/null\n", self.context.script_preamble(), self.context.exec_script(&inside));
-        let unless = asked().filter(|task| task.command.unless.is_some()).count() as u64;
+        let mut script = self.context.script_preamble();
+        let on_host = HostContext { in_container: false, ..self.context.clone() };
+        for (context, in_container) in [(self.context, true), (&on_host, false)] {
+            let body: String = self.asked(in_container).map(condition_script).collect();
+            if !body.is_empty() {
+                let inside = format!("-c {}", quote(&format!("cd || exit\n{body}exit 0\n")));
+                script.push_str(&format!("{} </dev/null || exit\n", context.exec_script(&inside)));
+            }
+        }
+        let unless = self.asked(true).chain(self.asked(false)).filter(|task| task.command.unless.is_some()).count() as u64;
         RemoteCommand::from_script("evaluate the tasks", script, Duration::from_secs(30 + unless * (UNLESS_SECS + 2)))
     }
 }
@@ -176,7 +187,8 @@ impl HostTasks<'_> {
 /// Prints `task-3 creates`, `task-3 unless` or `task-3 run`. A directory that is not there may be made by an earlier task.
 fn condition_script(task: &HostTask) -> String {
     let (command, base) = (&task.command, task.base_name());
-    let mut script = String::from("(\n");
+    // Of `~` the ssh user's home is meant.
+    let mut script = String::from(if task.uses_sudo { "home=$HOME HOME=$1\n" } else { "(\n" });
     if let Some(dir) = &command.chdir {
         script.push_str(&format!("cd -- {} 2>/dev/null || {{ echo {base} run; exit; }}\n", crate::plan::task::quote_home(dir, quote)));
     }
@@ -191,10 +203,15 @@ fn condition_script(task: &HostTask) -> String {
         ));
     }
     if let Some(unless) = &command.unless {
+        script.push_str(if task.uses_sudo { "HOME=$home\n" } else { "" });
         script.push_str(&format!(
             "if timeout {UNLESS_SECS} bash -c {} >/dev/null 2>&1 </dev/null; then echo {base} unless; exit; fi\n",
             quote(unless)
         ));
+    }
+    if task.uses_sudo {
+        script.push_str(&format!("echo {base} run\n"));
+        return format!("sudo -n /bin/sh -c {} sh \"$HOME\"\n", quote(&script));
     }
     script.push_str(&format!("echo {base} run\n)\n"));
     script
@@ -213,6 +230,8 @@ mod tests {
             number,
             name: format!("t{number}"),
             command,
+            in_container: false,
+            uses_sudo: false,
             register: None,
             shares_value: false,
             changed_pattern: None,

@@ -272,3 +272,46 @@ mod whole {
         wheel_is_built_handed_out_and_installed(&CONTAINER);
     }
 }
+
+/// What a container may leave for tasks of the host: a link, a log and a status under their names, in the directory that it can write.
+const PLANTED: &str = "o=${ORCH_RUN_DIR%.in/*}.out/${ORCH_RUN_DIR##*/}; \
+                       ln -s /home/ops/victim $o.task-2.log; echo planted >$o.task-3.log; echo 0 1 ran >$o.task-4.rc";
+
+/// Tasks run on the host beside a container, as root too: files that the container plants under their names change nothing, and Ctrl-C ends
+/// what root runs.
+#[test]
+#[ignore = "needs the test hosts: tests/run says how"]
+fn host_tasks_run_as_root_beside_a_container() {
+    let cluster = Cluster::acquire();
+    let laptop = Laptop::new();
+    let mut job = JobSpec::busybox("host-tasks").with_user("ops").with_command(&["/bin/sh", "-c", "echo \"who: $WHO\""]);
+    // Tasks are bash scripts, and the busybox image has no bash.
+    job.image = Some("orchestrate-ml:test".to_owned());
+    job.ssh = "become: sudo".to_owned();
+    job.top_level = format!(
+        r#"teardown: never
+prepare:
+  - {{ name: plant, run: "{PLANTED}" }}
+  - {{ name: root, in: host, become: sudo, env: {{ X: "a 'b'" }}, run: "id -u; echo \"$X\"", changed: never }}
+  - {{ name: host, in: host, run: id -un, register: WHO }}
+  - {{ name: long, in: host, become: sudo, tags: [never, long], run: "sleep 3601 & wait" }}
+"#
+    );
+    let file = cluster.write_inventory(&laptop, &job);
+    let up = laptop.run(&["up", path_str(&file), "--progress", "plain"]);
+    up.assert_exit_code(0).assert_recap("OK").assert_contains("root: ok gpu[01-02]");
+    let logs = laptop.run_dirs().pop().expect("a run").join("logs");
+    let log = |name: &str| std::fs::read_to_string(logs.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(log("task-2-gpu01.log"), "0\na 'b'\n");
+    assert_eq!(log("task-3-gpu02.log"), "ops\n");
+    assert_eq!(log("rank-1.log"), "who: ops\n");
+    assert_eq!(cluster.exec_on("gpu01", "ls /home/ops/victim 2>/dev/null; true"), "", "no link was followed");
+    let sleepers = |host: &str| cluster.exec_on(host, "ps -C sleep -o user=,args= | grep -c 'root *sleep 3601' || true").trim().to_owned();
+    let mut long = laptop.start(&["prepare", path_str(&file), "--tags", "long", "--progress", "plain"]);
+    long.wait_until("root's process on both hosts", || (sleepers("gpu01") == "1" && sleepers("gpu02") == "1").then_some(()));
+    long.send_signal("INT");
+    long.wait_for_exit().assert_exit_code(130);
+    assert_eq!([sleepers("gpu01"), sleepers("gpu02")], ["0", "0"], "ended by sudo");
+    laptop.run(&["down", path_str(&file)]).assert_exit_code(0);
+    cluster.assert_hosts_unchanged();
+}

@@ -15,6 +15,7 @@ mod down_followers;
 mod down_verification;
 mod failure;
 mod hang;
+mod host_tasks;
 mod hostile_hosts;
 mod launch_refusals;
 mod launchers;

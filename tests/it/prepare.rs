@@ -145,6 +145,9 @@ async fn selected_tasks_run() {
     fixture.assert_clean_and_stop().await;
 }
 
+/// Where a task runs, and what its entry says for that: in the container, on a host without one, on the host beside a container.
+const PLACES: [(bool, &str); 3] = [(true, ""), (false, ""), (true, "    in: host\n")];
+
 /// A task that says that it runs, then waits for a file.
 const WAITING: &str = r#"
   - name: wait
@@ -168,10 +171,12 @@ async fn wait_for_tasks(fixture: &SandboxFixture, hosts: &[&str]) -> Vec<i32> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ctrl_c_stops_a_task() {
-    for in_container in [true, false] {
+    for (in_container, place) in PLACES {
         let fixture = SandboxFixture::with_hosts(2).await;
-        let (laptop, file) =
-            (fixture.new_laptop("laptop"), fixture.write_inventory("stop", &job_with_tasks(&fixture, in_container, WAITING)));
+        let (laptop, file) = (
+            fixture.new_laptop("laptop"),
+            fixture.write_inventory("stop", &job_with_tasks(&fixture, in_container, &format!("{WAITING}{place}"))),
+        );
         let up = laptop.start(&["up", path_str(&file)]);
         let pids = wait_for_tasks(&fixture, &["gpu01", "gpu02"]).await;
         up.send_signal("INT");
@@ -185,10 +190,10 @@ async fn ctrl_c_stops_a_task() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_outlives_a_killed_laptop() {
-    for in_container in [true, false] {
+    for (in_container, place) in PLACES {
         let fixture = SandboxFixture::with_hosts(2).await;
         let (laptop, other) = (fixture.new_laptop("laptop"), fixture.new_laptop("other"));
-        let file = fixture.write_inventory("dead", &job_with_tasks(&fixture, in_container, WAITING));
+        let file = fixture.write_inventory("dead", &job_with_tasks(&fixture, in_container, &format!("{WAITING}{place}")));
         let up = laptop.start(&["up", path_str(&file)]);
         wait_for_tasks(&fixture, &["gpu01", "gpu02"]).await;
         up.send_signal("KILL");
@@ -214,10 +219,10 @@ async fn task_outlives_a_killed_laptop() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn down_ends_a_task_that_nobody_follows() {
-    for in_container in [true, false] {
+    for (in_container, place) in PLACES {
         let fixture = SandboxFixture::with_hosts(2).await;
         let (laptop, other) = (fixture.new_laptop("laptop"), fixture.new_laptop("other"));
-        let file = fixture.write_inventory("orphan", &job_with_tasks(&fixture, in_container, WAITING));
+        let file = fixture.write_inventory("orphan", &job_with_tasks(&fixture, in_container, &format!("{WAITING}{place}")));
         let up = laptop.start(&["prepare", path_str(&file)]);
         let pids = wait_for_tasks(&fixture, &["gpu01", "gpu02"]).await;
         up.send_signal("KILL");

@@ -139,6 +139,7 @@ impl RemoveFiles {
              for f in \"$OUT\"/{run}.*; do if [ -d \"$f\" ] && [ ! -L \"$f\" ]; then {directory}; else rm -f \"$f\"; fi || failed=1; done\n\
              [ -z \"$failed\" ] && away \"$IN\"/{run} || exit 1\n\
              [ \"$c\" != {run} ] || rm -f \"$P/current\" || exit 1\n\
+             rm -rf \"$P\"/host.in/{run} \"$P\"/host.out/{run}.* || exit 1\n\
              rm -f \"$P\"/{run}.json \"$P\"/{run}.stopped \"$P\"/{run}.boot \"$P\"/{run}.files\n"
         )
     }

@@ -31,6 +31,8 @@ pub(super) struct DetachedStart<'a> {
     pub(super) base: String,
     /// Names and values of the secrets: handed over by a file in memory, or by inheritance on a bare host; never in an argument.
     pub(super) secrets: &'a [(String, String)],
+    /// Whether the wrapper of a bare host gets the secrets as one variable, which it passes on by itself.
+    pub(super) bundles_secrets: bool,
     /// Where processes of a bare host start.
     pub(super) scope: &'a SystemdScope,
     /// Variables that tasks have registered.
@@ -74,6 +76,8 @@ impl DetachedStart<'_> {
         if !context.in_container {
             // The ranks begin in the home, unless workdir says otherwise.
             let (tried, words, run_dir) = (self.scope.probe_script(), self.scope.command_prefix(), quote(&context.run_dir()));
+            let exports =
+                if self.bundles_secrets && !exports.is_empty() { format!("export ORCH_SECRETS={}\n", quote(&exports)) } else { exports };
             format!("{DETACH_SH}\n{tried}{exports}cd; detach {words}/bin/sh {wrapper}\ncd {run_dir}\n")
         } else if self.secrets.is_empty() {
             format!("D exec -d {} /bin/sh {wrapper} || {{ rm -f {claim_file}; exit 79; }}\n", quote(&context.container_name()))

@@ -29,6 +29,7 @@ impl StartLauncher {
             wrapper: quote(&format!("{}/node", self.context.run_dir())),
             base: "node".to_owned(),
             secrets: &self.secrets,
+            bundles_secrets: false,
             scope: &self.scope,
             registered: &self.registered,
         };
@@ -109,7 +110,18 @@ pub struct StopRanks {
 
 impl StopRanks {
     pub(super) fn command(&self) -> RemoteCommand {
-        let context = &self.context;
+        let own = self.stop_script(&self.context);
+        // Both at once: each may take the whole grace.
+        let script = match self.context.host_task_context() {
+            Some(beside) => {
+                format!("(\n{}) & beside=$!\n(\n{own})\ncode=$?\nwait \"$beside\" || code=$?\nexit \"$code\"\n", self.stop_script(&beside))
+            }
+            None => own,
+        };
+        RemoteCommand::from_script("stop the ranks", script, self.grace.unwrap_or_default() + Duration::from_secs(30))
+    }
+
+    fn stop_script(&self, context: &HostContext) -> String {
         let run_dir = context.run_dir();
         let reap = quote(&format!("{run_dir}/reap"));
         let run = quote(&context.run_id);
@@ -122,7 +134,7 @@ impl StopRanks {
         if self.by_request && !context.legacy_layout {
             mark.push_str(&format!("[ ! -d \"$P\" ] || true >{} || exit 73\n", quote(&context.stop_marker())));
         }
-        let script = if self.restore_scripts {
+        if self.restore_scripts {
             self.restore_and_stop_script(&reap, &words)
         } else if context.in_container {
             format!(
@@ -137,8 +149,7 @@ impl StopRanks {
             )
         } else {
             format!("{}[ -e {reap} ] || exit 0\n{mark}{}\n", context.script_preamble(), context.exec_script(&words))
-        };
-        RemoteCommand::from_script("stop the ranks", script, self.grace.unwrap_or_default() + Duration::from_secs(30))
+        }
     }
 
     /// With the scripts of a run that has lost its directory; a clean-up removes them.

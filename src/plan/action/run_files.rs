@@ -46,8 +46,35 @@ impl WriteRunFiles {
         if !self.tasks.is_empty() {
             files.insert("task".to_owned(), include_str!("../../../assets/task.sh").to_owned());
         }
-        files.extend(self.tasks.iter().flat_map(HostTask::files));
+        let has_other_place = self.context.host_task_context().is_some();
+        files.extend(self.tasks.iter().filter(|task| task.in_container || !has_other_place).flat_map(HostTask::files));
         files
+    }
+
+    /// The files of the tasks that run on the host beside the container: in the private directory, where it cannot reach them.
+    fn host_task_script(&self) -> String {
+        let Some(place) = self.context.host_task_context() else { return String::new() };
+        let (dir, input, output) = (place.run_dir(), quote(&place.input_dir()), quote(&place.output_dir()));
+        let quoted = quote(&dir);
+        let mut script = format!("rm -rf {quoted} && mkdir -p {output} {quoted} && chmod 700 {input} {output} {quoted} || exit 73\n");
+        let fixed = [
+            ("lib", include_str!("../../../assets/lib.sh").to_owned()),
+            ("reap", include_str!("../../../assets/reap.sh").to_owned()),
+            ("append", include_str!("../../../assets/append.sh").to_owned()),
+            ("pipe", self.pipe_script()),
+            ("task", include_str!("../../../assets/task.sh").to_owned()),
+            // A wait looks for it: whether the run is still there.
+            ("settings", String::new()),
+        ];
+        let files = fixed.into_iter().map(|(name, text)| (name.to_owned(), text));
+        for (name, text) in files.chain(self.tasks.iter().filter(|task| !task.in_container).flat_map(HostTask::files)) {
+            script.push_str(&format!("printf %s {} >{} || exit 73\n", quote(&text), quote(&format!("{dir}/{name}"))));
+        }
+        script
+    }
+
+    fn pipe_script(&self) -> String {
+        format!("log_max={}\n{}", self.max_log_bytes, include_str!("../../../assets/pipe.sh"))
     }
 
     pub(super) fn command(&self) -> RemoteCommand {
@@ -76,7 +103,7 @@ impl WriteRunFiles {
         add("worker", include_str!("../../../assets/worker.sh"));
         add("reap", include_str!("../../../assets/reap.sh"));
         add("append", include_str!("../../../assets/append.sh"));
-        add("pipe", &format!("log_max={}\n{}", self.max_log_bytes, include_str!("../../../assets/pipe.sh")));
+        add("pipe", &self.pipe_script());
         add("env", &env_file_text(&self.launch_spec));
         add("argv", &argv_file_text(&self.launch_spec.argv));
         add("worker.argv", &argv_file_text(&self.launch_spec.worker_argv));
@@ -90,6 +117,7 @@ impl WriteRunFiles {
             u8::from(!self.run_record.tolerates_rank_loss)
         );
         add("settings", &settings);
+        script.push_str(&self.host_task_script());
         if let Some(image) = &self.entrypoint_image {
             script.push_str(&entrypoint_script(image, &quoted));
         }

@@ -7,9 +7,9 @@ use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::ActionResult;
 use crate::plan::action::detached_start::DetachedStart;
 use crate::plan::action::terminal_reads::{self, asked_for_input};
-use crate::plan::facts::parse_exit;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
+use crate::plan::process_status::parse_exit;
 use crate::plan::task::HostTask;
 use crate::text::shell_quote::quote;
 
@@ -76,6 +76,7 @@ impl RunTask {
             wrapper: format!("{} {}", quote(&format!("{}/task", self.context.run_dir())), self.task.number),
             base: self.task.base_name(),
             secrets: &self.secrets,
+            bundles_secrets: true,
             scope: &self.scope,
             registered: &self.registered,
         };
@@ -143,6 +144,9 @@ impl RunTask {
             "chdir" => "correct `chdir`, or make the directory in an earlier task",
             "bash" => "install bash there: tasks are bash scripts",
             "value" => "see whether the disk of run_dir is full; tasks that register need head and wc there",
+            _ if task.uses_sudo && last.is_some_and(|line| line.starts_with("sudo:")) => {
+                "allow it in sudoers with NOPASSWD, or remove `become: sudo`"
+            }
             _ if asked_for_input(&log) => terminal_reads::HINT,
             _ => "see its log; once mended, run the command again: finished tasks with `creates` or `unless` are skipped",
         };

@@ -13,6 +13,8 @@ fn host_task(command: TaskCommand) -> HostTask {
         number: 3,
         name: "a task".to_owned(),
         command,
+        in_container: false,
+        uses_sudo: false,
         register: None,
         shares_value: false,
         changed_pattern: None,

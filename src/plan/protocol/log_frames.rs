@@ -10,8 +10,8 @@ use crate::model::exit::Exit;
 use crate::model::log_file::LogFile;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::DETACH_SH;
-use crate::plan::facts::parse_exit;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
+use crate::plan::process_status::parse_exit;
 use crate::text::shell_quote::quote;
 
 /// The most bytes of one frame.
@@ -45,7 +45,7 @@ pub fn log_stream_command(
     let flag = |set: bool| if set { "1" } else { "''" };
     let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
-        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} no_logs={} have={} where= note= mark= who=\n",
+        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} no_logs={} have={} where= note= mark= who= beside=\n",
         context.script_preamble(),
         quote(&context.run_file_prefix()),
         quote(&context.run_record_path()),
@@ -58,6 +58,9 @@ pub fn log_stream_command(
         quote(&format!(" {have}")),
     );
     let has_private_dir = !context.legacy_layout && context.cluster_job.is_none();
+    if let Some(beside) = context.host_task_context() {
+        script.push_str(&format!("beside={}\n", quote(&beside.run_dir())));
+    }
     if has_private_dir {
         script.push_str(&launcher_liveness_script(context));
         script.push_str(&format!(
