@@ -36,7 +36,7 @@ use tokio_util::task::TaskTracker;
 
 pub use dispatch::dispatch_program;
 pub use error::SandboxError;
-pub use scenario::{HeldCommand, Faults, HostSpec, ImageSpec, OomKill, Scenario};
+pub use scenario::{Faults, HeldCommand, HostSpec, ImageSpec, OomKill, Scenario};
 
 use fake_host::{FakeHost, FakeHostSettings};
 use server::{FakeSshServer, SshKeyPair, SshLogin};

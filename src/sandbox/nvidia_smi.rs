@@ -58,7 +58,8 @@ pub(super) fn nvidia_smi_main(context: &ProgramContext, args: &[String]) -> Exit
     let mut first = true;
     loop {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let answer = build_output(&asked, SmiState { settings: &settings, visible: &visible, apps: &find_gpu_apps(context, &settings), now }, first);
+        let answer =
+            build_output(&asked, SmiState { settings: &settings, visible: &visible, apps: &find_gpu_apps(context, &settings), now }, first);
         let code = answer.print();
         let Some(pause) = asked.loop_interval else { return code };
         if answer.code != 0 || std::io::stdout().flush().is_err() || code != ExitCode::SUCCESS {

@@ -161,7 +161,7 @@ async fn ctrl_c_during_first_pull_leaves_no_password() {
 
 /// Ctrl-C while command `call` of gpu01 is held; `false` if the launch has fewer commands.
 async fn interrupt_at_call(call: u32, answer: bool) -> bool {
-    use orchestrate::sandbox::{HeldCommand, Faults};
+    use orchestrate::sandbox::{Faults, HeldCommand};
     let fixture = SandboxFixture::start(SCENARIO).await;
     let name = format!("at-{}-{call}", if answer { "after" } else { "before" });
     let secret = JobSpec { top_level: "secrets: [REG_PASSWORD]\n".to_owned(), ..registry_job() };

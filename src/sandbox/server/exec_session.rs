@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::super::pty::{Pty, PtyMaster};
-use super::super::scenario::{HeldCommand, Faults};
+use super::super::scenario::{Faults, HeldCommand};
 use super::fake_ssh_server::FakeSshServer;
 
 /// How much of what a command is sent is searched for a fault's phrase.

@@ -15,7 +15,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use super::super::fake_host::FakeHost;
-use super::super::scenario::{HeldCommand, Faults};
+use super::super::scenario::{Faults, HeldCommand};
 
 /// A key pair as text.
 pub(in super::super) struct SshKeyPair {
