@@ -293,7 +293,7 @@ fn host_tasks_run_as_root_beside_a_container() {
 prepare:
   - {{ name: plant, run: "{PLANTED}" }}
   - {{ name: root, in: host, become: sudo, env: {{ X: "a 'b'" }}, run: "id -u; echo \"$X\"", changed: never }}
-  - {{ name: host, in: host, run: id -un, register: WHO }}
+  - {{ name: host, in: host, run: "id -un >&2; id -un", register: WHO }}
   - {{ name: long, in: host, become: sudo, tags: [never, long], run: "sleep 3601 & wait" }}
 "#
     );
