@@ -278,7 +278,7 @@ const PLANTED: &str = "o=${ORCH_RUN_DIR%.in/*}.out/${ORCH_RUN_DIR##*/}; \
                        ln -s /home/ops/victim $o.task-2.log; echo planted >$o.task-3.log; echo 0 1 ran >$o.task-4.rc";
 
 /// Tasks run on the host beside a container, as root too: files that the container plants under their names change nothing, and Ctrl-C ends
-/// what root runs.
+/// what root runs and no TERM ends.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn host_tasks_run_as_root_beside_a_container() {
@@ -288,13 +288,14 @@ fn host_tasks_run_as_root_beside_a_container() {
     // Tasks are bash scripts, and the busybox image has no bash.
     job.image = Some("orchestrate-ml:test".to_owned());
     job.ssh = "become: sudo".to_owned();
+    job.stop_grace = "1s";
     job.top_level = format!(
         r#"teardown: never
 prepare:
   - {{ name: plant, run: "{PLANTED}" }}
   - {{ name: root, in: host, become: sudo, env: {{ X: "a 'b'" }}, run: "id -u; echo \"$X\"", changed: never }}
   - {{ name: host, in: host, run: "id -un >&2; id -un", register: WHO }}
-  - {{ name: long, in: host, become: sudo, tags: [never, long], run: "sleep 3601 & wait" }}
+  - {{ name: long, in: host, become: sudo, tags: [never, long], run: "trap '' TERM; sleep 3601 & wait" }}
 "#
     );
     let file = cluster.write_inventory(&laptop, &job);
