@@ -186,6 +186,7 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
         | EventKind::StepSatisfied { .. }
         | EventKind::StepDone { .. }
         | EventKind::StepSkipped { .. }
+        | EventKind::PullProgress { .. }
         | EventKind::Log { .. }
         | EventKind::LogCurrent { .. }
         | EventKind::LogTruncated { .. }
