@@ -150,7 +150,8 @@ mod tests {
             drop(sender);
         };
         let report = |counts| seen.send(counts).expect("awaited");
-        let ((), output) = tokio::join!(docker, read_output(chunks, report));
+        let both = async { tokio::join!(docker, read_output(chunks, report)).1 };
+        let output = tokio::time::timeout(Duration::from_secs(60), both).await.expect("reported without another line");
         output.report_end(|counts| panic!("reported already: {counts:?}"));
     }
 

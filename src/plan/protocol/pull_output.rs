@@ -209,7 +209,7 @@ mod tests {
                 prop_oneof![
                     prop::collection::vec(any::<u8>(), 0..200),
                     "[0-9a-f]{11,13}: (Waiting|Download complete|Pull complete|Extracting)\n?".prop_map(String::into_bytes),
-                    "[0-3]{12}: (Pulling fs layer|Already exists|Pull complete)(\n|\r\n|\u{1b}\n)".prop_map(String::into_bytes),
+                    "[0-3]aaaaaaaaaaa: (Waiting|Download complete|Already exists|Pull complete)(\n|\n|\r\n|\u{1b}\n)".prop_map(String::into_bytes),
                 ],
                 0..60,
             ),
