@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::model::exit::{Exit, RunOutcome};
 pub use crate::model::gpu::{GpuProcess, GpuSample};
+pub use crate::model::layer_counts::LayerCounts;
 pub use crate::model::level::Level;
 pub use crate::model::log_file::{LogFile, MAX_LOG_CHUNK_BYTES};
 pub use crate::model::phase::Phase;
@@ -191,6 +192,12 @@ pub enum EventKind {
     StepRetrying {
         step: u32,
         error: String,
+    },
+    /// How far a pull is; at most twice a second per host, and once more when it has succeeded.
+    PullProgress {
+        step: u32,
+        #[serde(flatten)]
+        counts: LayerCounts,
     },
     StepFailed {
         step: u32,
@@ -401,7 +408,11 @@ impl EventKind {
     pub fn is_sample(&self) -> bool {
         matches!(
             self,
-            EventKind::Gpus { .. } | EventKind::GpuProcesses { .. } | EventKind::NvidiaSmi { .. } | EventKind::HostMetrics { .. }
+            EventKind::Gpus { .. }
+                | EventKind::GpuProcesses { .. }
+                | EventKind::NvidiaSmi { .. }
+                | EventKind::HostMetrics { .. }
+                | EventKind::PullProgress { .. }
         )
     }
 }

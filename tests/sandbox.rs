@@ -185,6 +185,26 @@ async fn container_lifecycle_matches_docker() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
+async fn docker_pull_prints_each_layer() {
+    let sandbox = start_sandbox("{hosts: 1, registry: ['other:2'], image_details: {'other:2': {layers: 4}}}").await;
+    let pull = async || run_ok(&sandbox, "gpu01", "docker pull other:2").await;
+    let first = pull().await;
+    let states = |wanted: &str| first.lines().filter(|line| line.get(12..).is_some_and(|rest| rest == format!(": {wanted}"))).count();
+    assert_eq!(first.lines().next(), Some("2: Pulling from other"));
+    for (state, count) in
+        [("Pulling fs layer", 4), ("Waiting", 1), ("Verifying Checksum", 4), ("Download complete", 4), ("Pull complete", 4)]
+    {
+        assert_eq!(states(state), count, "{state} in\n{first}");
+    }
+    assert!(first.contains("\nStatus: Downloaded newer image for other:2\n"), "{first}");
+    let again = pull().await;
+    assert!(again.lines().count() == 4 && again.contains("\nStatus: Image is up to date for other:2\n"), "{again}");
+    assert_eq!(run_ok(&sandbox, "gpu01", "docker pull -q other:2").await, "other:2\n");
+    sandbox.stop().await.expect("nothing is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs ssh: apt-get install openssh-client"]
 async fn docker_errors_match_docker() {
     let sandbox = start_sandbox("{hosts: 1, registry: ['other:2']}").await;
     for (command, code, words) in [

@@ -11,18 +11,18 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{dashboard_settings, print_stderr};
 use crate::event::Outcome;
 use crate::inventory::{Inventory, InventorySource};
-use crate::sandbox::{Sandbox, Scenario};
+use crate::sandbox::{Faults, HostSpec, ImageSpec, Sandbox, Scenario};
 
 /// Shown when the dashboard opens.
 const INTRO_TEXT: &str = "a simulated run of one minute: 1 to 7 switch screens, ? lists the keys, q quits";
 
 pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     print_stderr("demo: 4 hosts with 8 GPUs each on this machine; SSH and shells are real, docker, torchrun and nvidia-smi are simulated");
-    let sandbox = Sandbox::start(Scenario::with_hosts(4)).await.context("could not start the sandbox")?;
     let progress = match args.progress {
         ProgressMode::Auto if dashboard_settings(&DashboardArgs::default(), args.color, Vec::new()).is_ok() => ProgressMode::Tui,
         other => other,
     };
+    let sandbox = Sandbox::start(demo_scenario(progress == ProgressMode::Tui)).await.context("could not start the sandbox")?;
     let script = DemoScript { on_dashboard: progress == ProgressMode::Tui, fails: args.fail };
     let (file, text) = script.write_files(&sandbox).context("could not write the demo's files")?;
     print_stderr(&format!("demo: orchestrate up {}", file.display()));
@@ -44,6 +44,19 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
         );
     }
     Ok(outcome)
+}
+
+/// Hosts that have no image yet and pull it, each at its own pace.
+fn demo_scenario(on_dashboard: bool) -> Scenario {
+    let image = "demo/train:1".to_owned();
+    let mut scenario = Scenario::with_hosts(4);
+    let slowness = if on_dashboard { 4.0 } else { 1.0 };
+    for (host, delay) in scenario.hosts.iter_mut().zip([1.0, 0.9, 1.2, 1.1]) {
+        let faults = Faults { pull_delay: delay * slowness, ..Faults::default() };
+        *host = HostSpec { faults: Some(faults), ..host.clone() };
+    }
+    scenario.image_details.insert(image.clone(), ImageSpec { layers: 12, ..ImageSpec::default() });
+    Scenario { images: Vec::new(), registry: vec![image], ..scenario }
 }
 
 /// What the simulated job does.

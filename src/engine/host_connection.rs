@@ -179,7 +179,11 @@ impl HostConnection {
     /// Why it did not come to its end.
     pub(crate) async fn exec_streaming(&self, command: &RemoteCommand, chunks: mpsc::Sender<OutputChunk>) -> Result<i32, RemoteError> {
         let remote = self.get_or_connect().await?;
-        remote.exec_streaming(command, chunks).await
+        let answer = remote.exec_streaming(command, chunks).await;
+        if answer.is_err() && remote.is_closed() {
+            self.forget_closed(&remote).await;
+        }
+        answer
     }
 
     /// Starts a stream.

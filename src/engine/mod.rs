@@ -15,6 +15,7 @@ pub(crate) mod log_stream_event;
 mod log_stream_reporting;
 pub(crate) mod postmortem;
 pub(crate) mod probes;
+mod pull_image;
 mod run_step;
 mod run_task;
 pub(crate) mod scheduler;

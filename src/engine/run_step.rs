@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::engine::fetched_logs::describe_fetched_logs;
 use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream::{self, LogOffsets};
+use crate::engine::pull_image::pull_image;
 use crate::engine::send_files::{SendPlace, send_files};
 use crate::model::remote_command::CommandOutput;
 use crate::plan::PlanStep;
@@ -102,6 +103,10 @@ async fn run_step_once(connection: &Arc<HostConnection>, step: &PlanStep, offset
         // `send_task_files` does it, for all hosts together.
         Execution::SendFiles { .. } | Execution::NoOp => StepResult::Satisfied(String::new()),
         Execution::Script(command) => match connection.exec(&command).await {
+            Ok(output) => StepResult::Executed(step.action.judge(&output)),
+            Err(error) => StepResult::Unreachable(error),
+        },
+        Execution::PullImage(command) => match pull_image(connection, step.id, &command).await {
             Ok(output) => StepResult::Executed(step.action.judge(&output)),
             Err(error) => StepResult::Unreachable(error),
         },

@@ -1,7 +1,8 @@
-//! The nouns that every room shares: phases, levels, exits, log files, ranks, GPUs, remote commands. Uses `text` alone.
+//! The nouns that every room shares: phases, levels, exits, log files, ranks, GPUs, layers of images, remote commands. Uses `text` alone.
 
 pub(crate) mod exit;
 pub(crate) mod gpu;
+pub(crate) mod layer_counts;
 pub(crate) mod level;
 pub mod log_file;
 pub(crate) mod phase;

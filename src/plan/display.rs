@@ -59,7 +59,7 @@ fn write_commands(text: &mut String, action: &Action, context: Option<&HostConte
                 push_line(text, format_args!("      | {line}"));
             }
         }
-        (Execution::Script(command), _) => {
+        (Execution::Script(command) | Execution::PullImage(command), _) => {
             let shown = command.masked_script();
             let begins = context.filter(|_| !whole).map(|host_context| (host_context.lock_check(), host_context.script_preamble()));
             let rest = begins.and_then(|(guard, preamble)| shown.strip_prefix(&guard).or_else(|| shown.strip_prefix(&preamble)));
@@ -112,7 +112,7 @@ pub(crate) fn plan_to_json(plan: &Plan) -> serde_json::Value {
                 "host": plan.hosts.get(step.host).map(|s| s.host.as_str()),
                 "title": step.action.title(),
             });
-            if let Execution::Script(command) = step.action.execution() {
+            if let Execution::Script(command) | Execution::PullImage(command) = step.action.execution() {
                 value["script"] = command.masked_script().into();
                 value["timeout_seconds"] = command.timeout.as_secs().into();
             }

@@ -100,7 +100,7 @@ impl HostRows<'_> {
     }
 
     fn host_row(&self, at: usize, progress: &HostProgress<'_>, name_width: usize) -> String {
-        let filled = (progress.ended_steps * BAR_WIDTH).checked_div(progress.total_steps).unwrap_or(0);
+        let filled = (progress.ended_steps * BAR_WIDTH + pulled_cells(progress)).checked_div(progress.total_steps).unwrap_or(0);
         let bar = format!("{}{}", "#".repeat(filled), "-".repeat(BAR_WIDTH - filled));
         let (tone, text) = host_activity(self.state, at, progress, self.sanitizer, self.now);
         let text_width = self.width.saturating_sub(name_width + BAR_WIDTH + 7);
@@ -110,6 +110,12 @@ impl HostRows<'_> {
             self.style.paint(tone, &truncate_text(&text, text_width))
         )
     }
+}
+
+/// The share of a pull under way in the cells of one step.
+fn pulled_cells(progress: &HostProgress<'_>) -> usize {
+    let counts = progress.running_step.and_then(|step| step.layers).unwrap_or_default();
+    (counts.complete as usize * BAR_WIDTH).checked_div(counts.layers as usize).unwrap_or(0)
 }
 
 fn has_problem(host: &HostState, progress: &HostProgress<'_>) -> bool {
@@ -130,7 +136,8 @@ fn host_activity(state: &RunState, at: usize, progress: &HostProgress<'_>, sanit
     }
     if let Some(step) = progress.running_step {
         let attempt = if step.retries > 0 { format!(" (attempt {})", step.retries + 1) } else { String::new() };
-        return (Tone::Plain, format!("● {}{attempt}", sanitizer.sanitize_line(&step.info.title)));
+        let layers = step.layers.map_or_else(String::new, |counts| format!("  {}", style::format_layers(counts)));
+        return (Tone::Plain, format!("● {}{attempt}{layers}", sanitizer.sanitize_line(&step.info.title)));
     }
     rank_activity(state, at, now).unwrap_or_else(|| match host.connection_status {
         ConnectionStatus::Connecting => (Tone::Dim, "● connecting".to_owned()),

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::event::{Exit, GpuSample, Outcome, Phase, RankInfo, RunInfo, StepInfo};
+use crate::event::{Exit, GpuSample, LayerCounts, Outcome, Phase, RankInfo, RunInfo, StepInfo};
 
 fn event(seq: u64, at: UnixMillis, kind: EventKind) -> Event {
     Event { seq, at, kind }
@@ -44,6 +44,7 @@ fn all_event_kinds() -> Vec<EventKind> {
         EventKind::StepRetrying { step: 1, error: text() },
         EventKind::StepFailed { step: 1, error: text(), hint: text(), unreachable: true },
         EventKind::StepSkipped { step: 1, note: text() },
+        EventKind::PullProgress { step: 1, counts: LayerCounts { layers: 12, downloaded: 9, complete: 5 } },
         EventKind::LauncherStarted { host: 0 },
         EventKind::LauncherExited { host: 0, exit: Exit::Code(-3), ended_at: 5, stopped: Some(false) },
         EventKind::RankStarted { host: 0, rank: 0, restart: 2, started_at: 0 },

@@ -218,7 +218,8 @@ impl<O: LineOutput> PlainSink<O> {
                 format!("{} {}", self.style.paint(*tone, label), style::format_hosts(state, &self.sanitizer, *hosts))
             })
             .collect();
-        let time = self.style.paint(Tone::Dim, &format!("({})", style::format_duration(at - tally.started_at)));
+        let (layers, duration) = (style::pulled_layers_prefix(phase, state), style::format_duration(at - tally.started_at));
+        let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
         self.out.write_line(&format!("{:<11} {}{} {time}", phase.name(), tally.task, texts.join("; ")))
     }
 

@@ -1,7 +1,7 @@
 //! Golden lines.
 
 use super::*;
-use crate::event::{Exit, Outcome};
+use crate::event::{Exit, LayerCounts, Outcome};
 use crate::report::test_support::{SinkHarness, rank_exited, rank_log, run_started};
 
 fn harness(logs: LogSelection) -> SinkHarness<PlainSink<Vec<String>>> {
@@ -227,6 +227,26 @@ fn preflight_duration_includes_its_checks() {
     harness.finish();
     let lines: Vec<&str> = harness.sink.output().iter().skip(1).map(String::as_str).collect();
     assert_eq!(lines, ["preflight   ok gpu[01-02] (2.4 s)", "pull        ok gpu[01-02] (0.2 s)"]);
+}
+
+#[test]
+fn pull_line_counts_layers() {
+    for (layers, expected) in
+        [([12, 12], "pull        changed gpu[01-02] (12 layers, 0.2 s)"), ([1, 3], "pull        changed gpu[01-02] (1 to 3 layers, 0.2 s)")]
+    {
+        let mut harness = harness(LogSelection::MainRank);
+        harness.emit(0, run_started(2, 1, &[(Phase::Pull, "pull")]));
+        harness.emit(0, EventKind::PhaseStarted { phase: Phase::Pull });
+        for (step, layers) in (0..).zip(layers) {
+            harness.emit(0, EventKind::StepStarted { step });
+            let counts = LayerCounts { layers, downloaded: layers, complete: layers };
+            harness.emit(50, EventKind::PullProgress { step, counts });
+            harness.emit(50, EventKind::StepDone { step, note: String::new() });
+        }
+        harness.finish();
+        let lines: Vec<&str> = harness.sink.output().iter().skip(1).map(String::as_str).collect();
+        assert_eq!(lines, [expected]);
+    }
 }
 
 /// Another operator's run, which this command attaches to.

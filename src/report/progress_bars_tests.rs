@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use indicatif::TermLike;
 
 use super::*;
-use crate::event::{GpuSample, Outcome, Phase};
+use crate::event::{GpuSample, LayerCounts, Outcome, Phase};
 use crate::model::exit::Exit;
 use crate::report::host_rows::GPU_STALE_MS;
 use crate::report::test_support::{SinkHarness, rank_exited, rank_log, run_started};
@@ -99,6 +99,26 @@ fn rows_show_each_host_activity() {
     assert_eq!(more, "  … 2 more hosts: 1 done");
     harness.emit(GPU_STALE_MS + 1, EventKind::Ready);
     assert_eq!(render_rows(&harness.state, 20, 80)[0], "  gpu01 [############] ● 1 rank running", "old values are not shown");
+}
+
+#[test]
+fn rows_show_layers_of_a_pull() {
+    let counts = |layers, downloaded, complete| LayerCounts { layers, downloaded, complete };
+    let mut harness = harness(&FakeTerminal::default());
+    harness.emit(0, run_started(3, 1, &[(Phase::Pull, "pull the image"), (Phase::Container, "start the container")]));
+    (0..3).for_each(|step| harness.emit(1, EventKind::StepStarted { step }));
+    harness.emit(1, EventKind::PullProgress { step: 0, counts: counts(12, 9, 5) });
+    harness.emit(1, EventKind::PullProgress { step: 1, counts: counts(1, 1, 1) });
+    // No image has these.
+    harness.emit(1, EventKind::PullProgress { step: 2, counts: counts(1, 2, 3) });
+    let expected = [
+        "  gpu01 [##----------] ● pull the image  5/12 layers, 9 downloaded",
+        "  gpu02 [######------] ● pull the image  1/1 layer",
+        "  gpu03 [------------] ● pull the image",
+    ];
+    assert_eq!(render_rows(&harness.state, 20, 80), expected);
+    harness.emit(1, EventKind::StepRetrying { step: 0, error: "reset".to_owned() });
+    assert_eq!(render_rows(&harness.state, 20, 80)[0], "  gpu01 [------------] ● pull the image (attempt 2)");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Labels, colours and formats that the plain lines, the bars and the recap share. Colour never carries meaning alone.
 
-use crate::event::{Exit, Outcome, RunInfo, RunOutcome};
+use crate::event::{Exit, LayerCounts, Outcome, Phase, RunInfo, RunOutcome};
+use crate::model::step_status::StepStatus;
 use crate::state::RunState;
 
 use crate::text::hostlist;
@@ -131,6 +132,24 @@ pub(crate) fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
         Outcome::Signal(_) | Outcome::Stopped => ("STOPPED", Tone::Warn),
         Outcome::Leftovers => ("LEFTOVERS", Tone::Bad),
         Outcome::Locked => ("LOCKED", Tone::Bad),
+    }
+}
+
+/// `5/12 layers, 9 downloaded`
+pub(crate) fn format_layers(counts: LayerCounts) -> String {
+    let LayerCounts { layers, downloaded, complete } = counts;
+    let waiting = if downloaded > complete { format!(", {downloaded} downloaded") } else { String::new() };
+    format!("{complete}/{}{waiting}", count_noun(layers as usize, "layer"))
+}
+
+/// `12 layers, ` before the duration of a phase that has pulled them on each of its hosts, else empty.
+pub(crate) fn pulled_layers_prefix(phase: Phase, state: &RunState) -> String {
+    let done = state.step_tracker.steps_in_phase(phase).filter(|step| step.status == StepStatus::Done);
+    let pulled = || done.clone().filter_map(|step| step.layers).map(|counts| counts.complete).filter(|layers| *layers > 0);
+    match (pulled().min(), pulled().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most} layers, "),
+        (_, Some(most)) => format!("{}, ", count_noun(most as usize, "layer")),
+        (_, None) => String::new(),
     }
 }
 

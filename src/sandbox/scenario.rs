@@ -125,6 +125,8 @@ pub struct ImageSpec {
     pub user: String,
     /// `WORKDIR`.
     pub workdir: String,
+    /// How many layers a pull has; 0: 3.
+    pub layers: u32,
 }
 
 /// What is wrong with a host. Times are seconds. May be changed while the host runs: `faults.json` in the host's root is read anew at each event.
@@ -165,7 +167,7 @@ pub struct Faults {
     pub sudo_refused: bool,
     /// Docker has no nvidia runtime.
     pub no_gpu_runtime: bool,
-    /// How long a pull takes.
+    /// How long a pull takes, all layers together.
     pub pull_delay: f64,
     pub pull_fails: bool,
     /// Docker refuses each `run` with this text.

@@ -172,6 +172,7 @@ impl RunState {
             | EventKind::StepDone { .. }
             | EventKind::StepSkipped { .. }
             | EventKind::StepRetrying { .. }
+            | EventKind::PullProgress { .. }
             | EventKind::StepFailed { .. } => self.apply_step_event(&event.kind, at),
             EventKind::HostConnecting { .. }
             | EventKind::HostConnected { .. }
@@ -258,6 +259,7 @@ impl RunState {
                 step.hint = truncate_text(hint);
             }),
             EventKind::StepRetrying { step, error } => steps.record_retry(*step, &truncate_text(error)),
+            EventKind::PullProgress { step, counts } => steps.record_pull_progress(*step, *counts),
             _ => Ok(()),
         };
         self.rejected_events += u64::from(result.is_err());

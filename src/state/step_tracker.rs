@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::event::{Phase, StepInfo, UnixMillis};
+use crate::event::{LayerCounts, Phase, StepInfo, UnixMillis};
 use crate::model::step_status::StepStatus;
 
 /// A status change that was rejected.
@@ -12,6 +12,8 @@ pub enum StepTransitionError {
     UnknownStep(u32),
     #[error("step {step} cannot go from {from:?} to {to:?}")]
     NotAllowed { step: u32, from: StepStatus, to: StepStatus },
+    #[error("step {0} cannot have these layers: {1:?}")]
+    ImpossibleLayers(u32, LayerCounts),
 }
 
 /// One step and its history.
@@ -27,6 +29,8 @@ pub struct StepState {
     pub unreachable: bool,
     /// How many times it was retried.
     pub retries: u32,
+    /// How far a pull is; `None` until it is known.
+    pub layers: Option<LayerCounts>,
     pub started_at: Option<UnixMillis>,
     pub ended_at: Option<UnixMillis>,
 }
@@ -48,6 +52,7 @@ impl StepTracker {
             hint: String::new(),
             unreachable: false,
             retries: 0,
+            layers: None,
             started_at: None,
             ended_at: None,
         });
@@ -63,7 +68,7 @@ impl StepTracker {
         self.steps.get(*self.index.get(&id)?)
     }
 
-    pub fn steps_in_phase(&self, phase: Phase) -> impl Iterator<Item = &StepState> {
+    pub fn steps_in_phase(&self, phase: Phase) -> impl Iterator<Item = &StepState> + Clone {
         self.steps.iter().filter(move |step| step.info.phase == phase)
     }
 
@@ -86,13 +91,30 @@ impl StepTracker {
     /// # Errors
     /// When there is no such step, or it is not running.
     pub fn record_retry(&mut self, id: u32, reason: &str) -> Result<(), StepTransitionError> {
-        let step = self.index.get(&id).and_then(|&index| self.steps.get_mut(index)).ok_or(StepTransitionError::UnknownStep(id))?;
-        if step.status != StepStatus::Running {
-            return Err(StepTransitionError::NotAllowed { step: id, from: step.status, to: StepStatus::Running });
-        }
+        let step = self.running_step(id)?;
         step.retries += 1;
+        step.layers = None;
         reason.clone_into(&mut step.note);
         Ok(())
+    }
+
+    /// # Errors
+    /// When there is no such step, it is not running, or no image can have these layers.
+    pub fn record_pull_progress(&mut self, id: u32, counts: LayerCounts) -> Result<(), StepTransitionError> {
+        let step = self.running_step(id)?;
+        if !counts.is_valid() {
+            return Err(StepTransitionError::ImpossibleLayers(id, counts));
+        }
+        step.layers = Some(counts);
+        Ok(())
+    }
+
+    fn running_step(&mut self, id: u32) -> Result<&mut StepState, StepTransitionError> {
+        let step = self.index.get(&id).and_then(|&index| self.steps.get_mut(index)).ok_or(StepTransitionError::UnknownStep(id))?;
+        match step.status {
+            StepStatus::Running => Ok(step),
+            from => Err(StepTransitionError::NotAllowed { step: id, from, to: StepStatus::Running }),
+        }
     }
 }
 
@@ -111,8 +133,16 @@ mod tests {
         let before = steps.clone();
         assert!(steps.set_status(7, Waiting, 0).is_err());
         assert_eq!(steps, before);
+        let counts = |layers, downloaded, complete| LayerCounts { layers, downloaded, complete };
+        assert!(steps.record_pull_progress(7, counts(3, 2, 1)).is_err(), "it does not run yet");
         assert!(steps.set_status(7, Running, 5).is_ok());
+        assert!(steps.record_pull_progress(7, counts(3, 2, 1)).is_ok());
+        for impossible in [counts(3, 4, 1), counts(3, 1, 2)] {
+            assert_eq!(steps.record_pull_progress(7, impossible), Err(StepTransitionError::ImpossibleLayers(7, impossible)));
+        }
+        assert_eq!(steps.step(7).and_then(|step| step.layers), Some(counts(3, 2, 1)));
         assert!(steps.record_retry(7, "busy").is_ok());
+        assert_eq!(steps.step(7).and_then(|step| step.layers), None, "the next try counts again");
         assert!(steps.set_status(7, Done, 9).is_ok());
         let step = steps.step(7).expect("step 7");
         assert_eq!((step.started_at, step.ended_at, step.retries), (Some(5), Some(9), 1));

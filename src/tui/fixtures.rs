@@ -13,8 +13,8 @@ use super::headless::LocalFold;
 use super::theme::{ColorScheme, Theme};
 use crate::event::stop_orders::StopOrders;
 use crate::event::{
-    Event, EventKind, Exit, GpuProcess, GpuSample, HostMetrics, JOURNAL_FORMAT, LogFile, NetSample, Outcome, Phase, RankInfo, RunGoal,
-    RunInfo, StepInfo, UnixMillis,
+    Event, EventKind, Exit, GpuProcess, GpuSample, HostMetrics, JOURNAL_FORMAT, LayerCounts, LogFile, NetSample, Outcome, Phase, RankInfo,
+    RunGoal, RunInfo, StepInfo, UnixMillis,
 };
 use crate::report::journal::Journal;
 use crate::report::past_runs::open_logs;
@@ -413,7 +413,11 @@ pub(super) fn launching_hosts(hosts: u32) -> DashboardFixture {
         scene.emit(4_000, EventKind::StepDone { step: hosts + host, note: "pulled".to_owned() });
     }
     scene.emit(500, EventKind::StepRetrying { step: hosts + 2, error: "registry: connection reset".to_owned() });
-    scene.advance(12_000);
+    for (host, downloaded, complete) in [(2, 2, 0), (4, 9, 7)].into_iter().filter(|(host, ..)| *host < hosts) {
+        let counts = LayerCounts { layers: 12, downloaded, complete };
+        scene.emit(500, EventKind::PullProgress { step: hosts + host, counts });
+    }
+    scene.advance(11_000);
     scene
 }
 

@@ -186,6 +186,7 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
         | EventKind::StepSatisfied { .. }
         | EventKind::StepDone { .. }
         | EventKind::StepSkipped { .. }
+        | EventKind::PullProgress { .. }
         | EventKind::Log { .. }
         | EventKind::LogCurrent { .. }
         | EventKind::LogTruncated { .. }
@@ -280,7 +281,6 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
     })
 }
 
-/// The run as a whole.
 fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     Some(match kind {
         EventKind::Ready => (DisplayStatus::Ok, "ready".to_owned(), EventSubject::Run),

@@ -26,6 +26,7 @@ mod output_streams;
 mod prepare;
 mod prepare_attach;
 mod prepare_preview;
+mod pull_progress;
 mod query_commands;
 mod registry_login;
 mod reordered_hosts;

@@ -33,6 +33,8 @@ impl Issue {
 #[derive(Debug, Clone)]
 pub enum Execution {
     Script(RemoteCommand),
+    /// A script that pulls an image: its standard output has a line for each state of a layer (`protocol/pull_output`).
+    PullImage(RemoteCommand),
     /// A TCP connection from that host.
     Connect {
         address: String,

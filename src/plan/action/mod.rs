@@ -144,7 +144,7 @@ impl Action {
         match self {
             Action::VerifyHostFacts(_) => Execution::NoOp,
             Action::ReachMaster(a) => a.execution(),
-            Action::PullImage(a) => Execution::Script(a.command()),
+            Action::PullImage(a) => a.execution(),
             Action::WriteRunFiles(a) => Execution::Script(a.command()),
             Action::StartContainer(a) => Execution::Script(a.command()),
             Action::CheckEnvironment(a) => Execution::Script(a.command()),

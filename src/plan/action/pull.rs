@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::inventory;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
-use crate::plan::action::{ActionResult, Observation};
+use crate::plan::action::{ActionResult, Execution, Observation};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::text::shell_quote::quote;
@@ -39,6 +39,16 @@ const INSPECT_TIMEOUT: Duration = Duration::from_secs(60);
 const EXIT_IMAGE_MISSING: i32 = 78;
 /// The exit status where no folder in memory was found for a login.
 const EXIT_NO_MEMORY_DIR: i32 = 74;
+/// Passes the lines of a pull on, up to the one with its exit status. It reads on when the connection is lost: docker ends where it cannot
+/// write, and what it has downloaded would be lost to the next try.
+const RELAY_PULL_SH: &str = "(\n\
+    trap '' PIPE\n\
+    while IFS= read -r l; do\n\
+    case $l in 'pull ended 0') exit 0 ;; 'pull ended '*) exit 77 ;; esac\n\
+    printf '%s\\n' \"$l\"\n\
+    done 2>/dev/null\n\
+    exit 77\n\
+    ) || exit 77\n";
 /// The exit status of a login that was refused.
 const EXIT_LOGIN_FAILED: i32 = 76;
 
@@ -61,7 +71,13 @@ impl PullImage {
         super::Issue::new(format!("the image {} is missing", self.image), "load it on that host, or set container.pull: missing")
     }
 
-    pub(super) fn command(&self) -> RemoteCommand {
+    /// A pull is carried out as one, a look whether the image is there as any script.
+    pub(super) fn execution(&self) -> Execution {
+        let command = self.command();
+        if self.policy == inventory::PullPolicy::Never { Execution::Script(command) } else { Execution::PullImage(command) }
+    }
+
+    fn command(&self) -> RemoteCommand {
         let image = quote(&self.image);
         if self.policy == inventory::PullPolicy::Never {
             let script =
@@ -88,7 +104,8 @@ impl PullImage {
             ),
         };
         let script = format!(
-            "{}{}{login}{docker} pull -q {image} >&2 || exit 77\nD image inspect --format '{{{{.Id}}}}' {image}\n",
+            "{}{}{login}{{ {docker} pull {image}; printf '\\npull ended %d\\n' $?; }} | {RELAY_PULL_SH}\
+             D image inspect --format '{{{{.Id}}}}' {image}\n",
             self.context.lock_check(),
             self.context.remove_logins_script(),
         );
@@ -97,7 +114,8 @@ impl PullImage {
 
     pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {
         if output.is_success() {
-            let id = short_image_id(output.stdout_text().trim());
+            // The lines of the pull precede it.
+            let id = short_image_id(output.stdout_text().trim().lines().next_back().unwrap_or_default());
             return if self.policy == inventory::PullPolicy::Never { ActionResult::unchanged(id) } else { ActionResult::changed(id) };
         }
         if output.exit_code == EXIT_IMAGE_MISSING {
@@ -149,3 +167,7 @@ impl PullImage {
 pub(crate) fn short_image_id(id: &str) -> String {
     id.trim_start_matches("sha256:").chars().take(12).collect()
 }
+
+#[cfg(test)]
+#[path = "pull_tests.rs"]
+mod tests;

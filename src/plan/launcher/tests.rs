@@ -165,7 +165,7 @@ fn keeper_start_timeout_covers_the_launch() {
         for host in 0..2 {
             let steps = plan.steps.iter().filter(|step| step.phase == phase && step.host == host);
             let deadlines = steps.map(|step| match step.action.execution() {
-                Execution::Script(command) => command.timeout.as_secs(),
+                Execution::Script(command) | Execution::PullImage(command) => command.timeout.as_secs(),
                 _ => 0,
             });
             let all: u64 = deadlines.sum();

@@ -6,6 +6,7 @@ pub mod lock_record;
 pub(crate) mod log_ends;
 pub mod log_frames;
 pub(crate) mod nvidia_smi;
+pub(crate) mod pull_output;
 pub(crate) mod run_follower;
 pub(crate) mod run_record;
 pub(crate) mod stacks;

@@ -1,5 +1,6 @@
 //! Images: whether one is here, pulling it, `docker images` and `docker image inspect`.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +13,11 @@ use super::flags::ParsedFlags;
 use super::format::format_values;
 use super::login;
 use super::store::{DockerState, DockerStore, image_id, with_default_tag};
+
+/// Layers of an image of which no more is known.
+const DEFAULT_LAYERS: u32 = 3;
+/// As dockerd's `max-concurrent-downloads`.
+const PARALLEL_DOWNLOADS: usize = 3;
 
 fn has_image(state: &DockerState, reference: &str) -> bool {
     let id = image_id(reference);
@@ -41,17 +47,45 @@ pub(super) fn ensure_image(
                 }
                 .print();
             }
-            pull_image(context, store, config, reference)
+            pull_image(context, store, config, reference, |_| Ok(()))
         }
         _ => Err(DockerError::new(125, format!("invalid pull option: '{pull}': must be one of \"always\", \"missing\" or \"never\""))),
     }
 }
 
-/// Pulls, as slowly as the faults say.
-fn pull_image(context: &ProgramContext, store: &DockerStore, config: &Path, reference: &str) -> Result<(), DockerError> {
+/// Pulls, as slowly as the faults say; `say` prints a line.
+fn pull_image(
+    context: &ProgramContext,
+    store: &DockerStore,
+    config: &Path,
+    reference: &str,
+    mut say: impl FnMut(&str) -> Result<(), DockerError>,
+) -> Result<(), DockerError> {
     let faults = context.host.faults();
-    std::thread::sleep(Duration::try_from_secs_f64(faults.pull_delay).unwrap_or_default());
-    if faults.pull_fails {
+    let delay = Duration::try_from_secs_f64(faults.pull_delay).unwrap_or_default();
+    if let Err(refusal) = check_registry(context, store, config, reference) {
+        std::thread::sleep(delay);
+        return Err(refusal);
+    }
+    let full = with_default_tag(reference);
+    let (name, tag) = full.rsplit_once(':').unwrap_or((&full, "latest"));
+    say(&format!("{tag}: Pulling from {name}"))?;
+    if has_image(&store.read_state(), reference) {
+        std::thread::sleep(delay);
+        return Ok(());
+    }
+    pull_layers(&layer_ids(store, reference), delay, say)?;
+    store.update(|state| -> Result<(), DockerError> {
+        if !has_image(state, reference) {
+            state.images.push(reference.to_owned());
+        }
+        Ok(())
+    })
+}
+
+/// Whether the registry has the image and gives it to this host.
+fn check_registry(context: &ProgramContext, store: &DockerStore, config: &Path, reference: &str) -> Result<(), DockerError> {
+    if context.host.faults().pull_fails {
         let server = reference.split_once('/').map(|(server, _)| server).filter(|s| s.contains('.')).unwrap_or("registry-1.docker.io");
         let text = format!("Get \"https://{server}/v2/\": dial tcp: lookup {server}: i/o timeout");
         return Err(DockerError::new(1, format!("Error response from daemon: {text}")));
@@ -67,12 +101,41 @@ fn pull_image(context: &ProgramContext, store: &DockerStore, config: &Path, refe
         let text = format!("pull access denied for {name}, repository does not exist or may require 'docker login'");
         return Err(DockerError::new(1, format!("Error response from daemon: {text}: denied: requested access to the resource is denied")));
     }
-    store.update(|state| -> Result<(), DockerError> {
-        if !has_image(state, reference) {
-            state.images.push(reference.to_owned());
+    Ok(())
+}
+
+/// The ids of an image's layers, the lowest first.
+fn layer_ids(store: &DockerStore, reference: &str) -> Vec<String> {
+    let count = match store.image_spec(reference).layers {
+        0 => DEFAULT_LAYERS,
+        layers => layers,
+    };
+    let digits = |layer| image_id(&format!("{reference}/{layer}")).get(7..19).unwrap_or_default().to_owned();
+    (0..count).map(digits).collect()
+}
+
+/// Downloads and unpacks layers as docker does and says so: all are announced, up to three are downloaded at a time, one is unpacked.
+fn pull_layers(ids: &[String], delay: Duration, mut say: impl FnMut(&str) -> Result<(), DockerError>) -> Result<(), DockerError> {
+    let pause = delay / u32::try_from(ids.len() * 2).unwrap_or(u32::MAX).max(1);
+    for id in ids {
+        say(&format!("{id}: Pulling fs layer"))?;
+    }
+    for id in ids.iter().skip(PARALLEL_DOWNLOADS) {
+        say(&format!("{id}: Waiting"))?;
+    }
+    for (layer, id) in ids.iter().enumerate() {
+        // The first downloads end before the first layer is unpacked.
+        let downloaded = if layer == 0 { ids.get(..PARALLEL_DOWNLOADS.min(ids.len())) } else { ids.get(layer + PARALLEL_DOWNLOADS - 1..) };
+        let several = if layer == 0 { PARALLEL_DOWNLOADS } else { 1 };
+        for id in downloaded.unwrap_or_default().iter().take(several) {
+            std::thread::sleep(pause);
+            say(&format!("{id}: Verifying Checksum"))?;
+            say(&format!("{id}: Download complete"))?;
         }
-        Ok(())
-    })
+        std::thread::sleep(pause);
+        say(&format!("{id}: Pull complete"))?;
+    }
+    Ok(())
 }
 
 /// `docker pull`.
@@ -83,14 +146,18 @@ pub(super) fn docker_pull(
     flags: &ParsedFlags,
 ) -> Result<ProgramOutput, DockerError> {
     let reference = flags.positional.first().ok_or_else(|| DockerError::new(1, "\"docker pull\" requires exactly 1 argument."))?;
-    pull_image(context, store, config, reference)?;
     let full = with_default_tag(reference);
     if flags.has("quiet") {
+        pull_image(context, store, config, reference, |_| Ok(()))?;
         return Ok(ProgramOutput::ok(format!("{full}\n")));
     }
-    let (name, tag) = full.rsplit_once(':').unwrap_or((&full, "latest"));
-    let digest = image_id(reference);
-    Ok(ProgramOutput::ok(format!("{tag}: Pulling from {name}\nDigest: {digest}\nStatus: Image is up to date for {full}\n{full}\n")))
+    let status = if has_image(&store.read_state(), reference) { "Image is up to date" } else { "Downloaded newer image" };
+    let say = |line: &str| -> Result<(), DockerError> {
+        let mut out = std::io::stdout().lock();
+        Ok(writeln!(out, "{line}").and_then(|()| out.flush())?)
+    };
+    pull_image(context, store, config, reference, say)?;
+    Ok(ProgramOutput::ok(format!("Digest: {}\nStatus: {status} for {full}\n{full}\n", image_id(reference))))
 }
 
 /// `docker images`.

@@ -9,7 +9,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::event::{Phase, UnixMillis};
+use crate::event::{LayerCounts, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 use crate::report::style;
 use crate::state::StepState;
@@ -22,6 +22,9 @@ use super::lines::render_lines;
 
 /// Minimum width of a phase column.
 const PHASE_COLUMN_WIDTH: usize = 10;
+/// Cells of the bar of a pull, and the width of its column with it.
+const PULL_BAR_WIDTH: usize = 5;
+const PULL_COLUMN_WIDTH: usize = PULL_BAR_WIDTH + 11;
 /// Width of a host range.
 const HOST_RANGE_WIDTH: usize = 26;
 
@@ -45,13 +48,42 @@ struct PhaseRow {
     is_member: bool,
 }
 
-fn column_width(phase: Phase) -> usize {
-    PHASE_COLUMN_WIDTH.max(phase.label().len() + 1)
+/// The widths of the columns: that of the pull has room for a bar while layers are counted.
+#[derive(Clone, Copy)]
+struct ColumnWidths {
+    pull: usize,
+}
+
+impl ColumnWidths {
+    fn new(model: &Model) -> ColumnWidths {
+        let has_layers = running_pulls(model).next().is_some();
+        ColumnWidths { pull: if has_layers { PULL_COLUMN_WIDTH } else { 0 } }
+    }
+
+    fn of(self, phase: Phase) -> usize {
+        let least = if phase == Phase::Pull { self.pull } else { 0 };
+        PHASE_COLUMN_WIDTH.max(least).max(phase.label().len() + 1)
+    }
+}
+
+/// The hosts that pull and how far they are, where that is known.
+fn running_pulls(model: &Model) -> impl Iterator<Item = (u32, LayerCounts)> {
+    let steps = model.state.step_tracker.steps_in_phase(Phase::Pull).filter(|step| step.status == StepStatus::Running);
+    steps.filter_map(|step| Some((step.info.host, step.layers?)))
+}
+
+/// `▰▰▱▱▱ 5/12`: of several hosts, the one that is furthest behind.
+fn pull_text(model: &Model, hosts: &[u32]) -> Option<String> {
+    let counts = running_pulls(model).filter(|(host, _)| hosts.contains(host)).map(|(_, counts)| counts);
+    let LayerCounts { layers, complete, .. } = counts.min_by_key(|counts| (counts.complete, counts.downloaded))?;
+    let filled = (complete as usize * PULL_BAR_WIDTH).checked_div(layers as usize).unwrap_or(0).min(PULL_BAR_WIDTH);
+    let (full, empty) = if model.theme.ascii { ("#", "-") } else { ("▰", "▱") };
+    Some(format!("{}{} {complete}/{layers}", full.repeat(filled), empty.repeat(PULL_BAR_WIDTH - filled)))
 }
 
 /// The phases whose columns fit, the current one among them.
-fn visible_phases(phases: &[Phase], current: Option<Phase>, width: usize) -> Vec<Phase> {
-    let total = |phases: &[Phase]| phases.iter().map(|phase| column_width(*phase)).sum::<usize>();
+fn visible_phases(phases: &[Phase], current: Option<Phase>, width: usize, widths: ColumnWidths) -> Vec<Phase> {
+    let total = |phases: &[Phase]| phases.iter().map(|phase| widths.of(*phase)).sum::<usize>();
     let current = current.and_then(|phase| phases.iter().position(|known| *known == phase)).unwrap_or(0);
     let first = (0..current).find(|first| total(&phases[*first..=current]) <= width).unwrap_or(current);
     let count = (1..=phases.len() - first.min(phases.len())).rev().find(|count| total(&phases[first..first + count]) <= width).unwrap_or(1);
@@ -67,14 +99,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     // Folded host names use the available width.
     let name = if model.state.hosts.len() > room { HOST_RANGE_WIDTH.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
     // The current phase is always visible.
-    let shown = visible_phases(&phases, current_phase(model), width.saturating_sub(name + 2));
+    let widths = ColumnWidths::new(model);
+    let shown = visible_phases(&phases, current_phase(model), width.saturating_sub(name + 2), widths);
     let rows = phase_rows(model, list, &shown, room);
     list.groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
     let drawn = rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();
     let (at, top) = list.set_rows(drawn, room);
     list.rows.set_screen_rows(area.y + 2, room);
-    let left = width.saturating_sub(name + 2 + shown.iter().map(|phase| column_width(*phase)).sum::<usize>());
-    let heads: String = shown.iter().map(|phase| formatting::pad(&phase.label(), column_width(*phase))).collect();
+    let left = width.saturating_sub(name + 2 + shown.iter().map(|phase| widths.of(*phase)).sum::<usize>());
+    let heads: String = shown.iter().map(|phase| formatting::pad(&phase.label(), widths.of(*phase))).collect();
     let mut lines = vec![
         Line::styled(formatting::pad(&format!(" {}", progress_text(model)), width), model.theme.dim()),
         Line::styled(format!(" {} {heads}", formatting::pad("HOST", name)), model.theme.header()),
@@ -83,11 +116,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
         let label = row_label(model, list, row);
         let mut spans = vec![Span::raw(format!(" {} ", formatting::pad(&label, name)))];
         for (phase, cell) in shown.iter().zip(&row.cells) {
-            let column = column_width(*phase);
+            let column = widths.of(*phase);
             match cell {
                 Some(cell) => {
+                    let layers = if *phase == Phase::Pull { pull_text(model, &row.hosts) } else { None };
+                    let text = layers.as_ref().filter(|_| cell.status == DisplayStatus::Busy).unwrap_or(&cell.text);
                     spans.push(Span::styled(model.theme.symbol(cell.status), model.theme.status_style(cell.status)));
-                    spans.push(Span::raw(formatting::pad(&format!(" {}", cell.text), column - 1)));
+                    spans.push(Span::raw(formatting::pad(&format!(" {text}"), column - 1)));
                 }
                 None => spans.push(Span::raw(" ".repeat(column))),
             }
@@ -206,7 +241,9 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
             }
             _ => model.sanitize(if step.note.is_empty() { &step.info.title } else { &step.note }),
         };
-        format!("{what}{retries}")
+        let layers = step.layers.filter(|counts| step.status == StepStatus::Running && counts.downloaded > counts.complete);
+        let layers = layers.map_or_else(String::new, |counts| format!(", {} of {} layers downloaded", counts.downloaded, counts.layers));
+        format!("{what}{retries}{layers}")
     });
     let failed = own.iter().any(|step| step.status == StepStatus::Failed);
     let running = own.iter().any(|step| step.status == StepStatus::Running);
