@@ -38,7 +38,7 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// Options of every command that reaches hosts.
+/// Options of every command that takes an inventory.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CommonArgs {
     /// The inventory file [default: $ORCHESTRATE_INVENTORY, or ./inventory.yaml]

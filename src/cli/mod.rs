@@ -224,7 +224,10 @@ impl std::io::Write for StderrWriter {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::diagnose::advice_formatter::POSITIONAL_INVENTORY_COMMANDS;
 
     #[test]
     fn readonly_rejects_mutating_commands() {
@@ -248,5 +251,23 @@ mod tests {
         for allowed in ["tui x.yaml --readonly", "attach x.yaml --readonly", "replay 2026 --readonly", "ps x.yaml --readonly"] {
             assert_eq!(rejection(allowed), None, "{allowed}");
         }
+    }
+
+    /// An advised command would lack its inventory.
+    #[test]
+    fn commands_that_take_an_inventory_are_advised_with_it() {
+        let takes_inventory = |command: &clap::Command| command.get_positionals().next().is_some_and(|first| first.get_id() == "inventory");
+        let mut found = Vec::new();
+        for command in Cli::command().get_subcommands() {
+            let nested = command.get_subcommands().filter(|nested| takes_inventory(nested));
+            found.extend(nested.map(|nested| format!("{} {}", command.get_name(), nested.get_name())));
+            found.extend(takes_inventory(command).then(|| command.get_name().to_owned()));
+        }
+        // A script for sbatch is rendered by hand alone.
+        found.retain(|name| name != "slurm render");
+        found.sort();
+        let mut known = POSITIONAL_INVENTORY_COMMANDS.map(str::to_owned);
+        known.sort();
+        assert_eq!(found, known);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::text::shell_quote::quote;
 
 /// The commands that take an inventory as their first word.
-const POSITIONAL_INVENTORY_COMMANDS: [&str; 18] = [
+pub(crate) const POSITIONAL_INVENTORY_COMMANDS: [&str; 18] = [
     "up",
     "prepare",
     "tui",

@@ -8,7 +8,7 @@ use super::eval::Evaluator;
 use super::schema::{self, nearest_word};
 use super::yaml_tree::{YamlKind, shorten};
 
-/// Every check by its stable name, in the order in which they are told.
+/// Every check by its stable name, in the order in which reports list them: an area after the other.
 pub(crate) const CHECK_NAMES: [&str; 45] = [
     "clock",
     "arch",

@@ -69,34 +69,39 @@ pub(super) fn no_launch(evaluator: &Evaluator<'_>) -> LaunchSettings {
 }
 
 fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, errors: &mut InventoryErrors) -> Launcher {
-    let words = ["torchrun", "accelerate", "deepspeed", "processes", "script"].map(|word| (word, word));
-    let word = with.and_then(|node| errors.read_choice(node, &words)).unwrap_or("torchrun");
+    let torchrun = Launcher::Torchrun(Rendezvous::Static);
+    let words = [
+        ("torchrun", torchrun),
+        ("accelerate", Launcher::Accelerate),
+        ("deepspeed", Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::Static))),
+        ("processes", Launcher::Processes),
+        ("script", Launcher::Script),
+    ];
+    let launcher = with.and_then(|node| errors.read_choice(node, &words)).unwrap_or(torchrun);
     let refuse = |node: &YamlNode, message: &str, hint: &str, check: &mut InventoryErrors| check.report(&node.location, message, hint);
     let meeting = |check: &mut InventoryErrors| {
         let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)];
         rendezvous.and_then(|node| check.read_choice(node, &words)).unwrap_or(Rendezvous::Static)
     };
     let is = |text: &str| rendezvous.is_some_and(|node| matches!(&node.kind, YamlKind::Scalar { text: t, .. } if t == text));
-    match (word, rendezvous) {
-        ("deepspeed", _) if is("hostfile") => Launcher::Deepspeed(DeepspeedLauncher::Hostfile),
-        ("deepspeed", Some(node)) => {
+    match (launcher, rendezvous) {
+        (Launcher::Deepspeed(_), _) if is("hostfile") => Launcher::Deepspeed(DeepspeedLauncher::Hostfile),
+        (Launcher::Deepspeed(_), Some(node)) => {
             let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d), ("hostfile", Rendezvous::Static)];
             Launcher::Deepspeed(DeepspeedLauncher::Torchrun(errors.read_choice(node, &words).unwrap_or(Rendezvous::Static)))
         }
-        ("deepspeed", None) => Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::Static)),
-        ("torchrun", _) => Launcher::Torchrun(meeting(errors)),
-        ("accelerate", _) => {
+        (Launcher::Torchrun(_), _) => Launcher::Torchrun(meeting(errors)),
+        (Launcher::Accelerate, _) => {
             if let Some(node) = rendezvous.filter(|_| !is("static")) {
                 refuse(node, "accelerate only supports the static rendezvous", "remove it, or set with: torchrun", errors);
             }
             Launcher::Accelerate
         }
-        (_, Some(node)) => {
+        (Launcher::Processes | Launcher::Script, Some(node)) => {
             refuse(node, "only torchrun has a rendezvous setting", "remove it, or set with: torchrun", errors);
-            if word == "processes" { Launcher::Processes } else { Launcher::Script }
+            launcher
         }
-        ("processes", None) => Launcher::Processes,
-        (_, None) => Launcher::Script,
+        (Launcher::Deepspeed(_) | Launcher::Processes | Launcher::Script, None) => launcher,
     }
 }
 

@@ -4,7 +4,6 @@ use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::level::Level;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "arch",
     area: CheckArea::Host,

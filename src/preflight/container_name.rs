@@ -5,7 +5,6 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::fact_rules::container_name_taken;
 use crate::plan::host_context::HostContext;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "container-name",
     area: CheckArea::Docker,

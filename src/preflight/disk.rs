@@ -7,7 +7,6 @@ use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::fact_rules::MIN_FREE_KIB;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "disk",
     area: CheckArea::Host,

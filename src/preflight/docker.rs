@@ -6,7 +6,6 @@ use crate::inventory::Become;
 use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::DockerStatus;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "docker",
     area: CheckArea::Docker,

@@ -6,7 +6,6 @@ use super::memory::format_kib;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "docker-disk",
     area: CheckArea::Docker,

@@ -8,7 +8,6 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::level::Level;
 use std::collections::BTreeMap;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "ecc",
     area: CheckArea::Gpu,

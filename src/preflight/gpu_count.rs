@@ -6,7 +6,6 @@ use crate::inventory::{ContainerGpus, GpuSelection};
 use crate::model::level::Level;
 use crate::plan::fact_rules::required_gpu_count;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "gpu-count",
     area: CheckArea::Gpu,

@@ -11,7 +11,6 @@ use crate::text::width::shorten_to_chars;
 /// What is shown of a command.
 const MAX_COMMAND_CHARS: usize = 60;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "gpu-idle",
     area: CheckArea::Gpu,

@@ -5,7 +5,6 @@ use super::master_address::is_loopback;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "hostname",
     area: CheckArea::Network,

@@ -6,7 +6,6 @@ use crate::inventory::PullPolicy;
 use crate::model::level::Level;
 use crate::plan::action::pull::short_image_id;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "image",
     area: CheckArea::Image,

@@ -5,7 +5,6 @@ use super::disk;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "inodes",
     area: CheckArea::Host,

@@ -4,7 +4,6 @@ use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::labeled_resources::ContainerFacts;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "leftovers",
     area: CheckArea::Docker,

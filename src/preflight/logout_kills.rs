@@ -4,7 +4,6 @@ use super::context::{CheckContext, CheckedHost};
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::logind::{SystemdScope, SystemdUnitKind};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "logout-kills",
     area: CheckArea::Host,

@@ -6,7 +6,6 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::level::Level;
 use std::net::IpAddr;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "master-address",
     area: CheckArea::Network,

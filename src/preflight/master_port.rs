@@ -5,7 +5,6 @@ use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::fact_rules::master_port_in_use;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "master-port",
     area: CheckArea::Network,

@@ -5,7 +5,6 @@ use super::context::CheckedHost;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "memory",
     area: CheckArea::Host,

@@ -6,7 +6,6 @@ use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use std::collections::BTreeMap;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mig",
     area: CheckArea::Gpu,

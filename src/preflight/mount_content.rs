@@ -7,7 +7,6 @@ use super::mounts::probed_file_value;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mount-content",
     area: CheckArea::Files,

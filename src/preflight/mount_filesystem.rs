@@ -8,7 +8,6 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::Mount;
 use crate::model::level::Level;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mount-system",
     area: CheckArea::Files,

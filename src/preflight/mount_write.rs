@@ -5,7 +5,6 @@ use super::probe::Probe;
 use super::probe::writable_mounts;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mount-write",
     area: CheckArea::Files,

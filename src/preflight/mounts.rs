@@ -6,7 +6,6 @@ use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::fact_rules::mount_missing;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mounts",
     area: CheckArea::Files,

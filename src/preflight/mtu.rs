@@ -5,7 +5,6 @@ use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::level::Level;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "mtu",
     area: CheckArea::Network,

@@ -6,7 +6,6 @@ use super::mig::matching_gpus;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "persistence",
     area: CheckArea::Gpu,

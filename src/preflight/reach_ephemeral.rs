@@ -6,7 +6,6 @@ use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::tcp_reachability::PathState;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "reach-ephemeral",
     area: CheckArea::Network,

@@ -7,7 +7,6 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::tcp_reachability::PathState;
 use crate::plan::action::reach_master::master_port_hint;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "reach-master",
     area: CheckArea::Network,

@@ -10,7 +10,6 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::level::Level;
 use std::collections::BTreeSet;
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "paths",
     area: CheckArea::Files,

@@ -5,7 +5,6 @@ use super::memory::{format_kib, parse_size_kib};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "shm",
     area: CheckArea::Host,

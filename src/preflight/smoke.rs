@@ -8,7 +8,6 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 
 pub(crate) const CHECK_NAME: &str = "smoke";
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: CHECK_NAME,
     area: CheckArea::Network,

@@ -84,7 +84,7 @@ pub(crate) fn evaluate_with_changes(inventory: &str, name: &str, changes: &[(&st
         .map(|n| {
             let (mut facts, mut reported) = healthy_host_output(n);
             for (old, new) in changes.iter().filter(|_| n == 3) {
-                assert!(facts.contains(old) || reported.contains(old), "nobody says {old:?}");
+                assert!(facts.contains(old) || reported.contains(old), "no host says {old:?}");
                 (facts, reported) = (facts.replace(old, new), reported.replace(old, new));
             }
             let mut answers = ProbeOutput::default();

@@ -4,7 +4,6 @@ use super::context::CheckContext;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
-/// See its `looks`.
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "xid",
     area: CheckArea::Gpu,

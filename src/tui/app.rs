@@ -1,6 +1,6 @@
 //! The dashboard without its terminal: model and view state, changed by feed messages and commands.
 //!
-//! Besides the event loop the only file that knows all panes. Reads no clock; `now` comes from the feed.
+//! Dispatches to the screens, which `ui.rs` holds and `view/` draws. Reads no clock; `now` comes from the feed.
 
 use crossterm::event::KeyEvent;
 use ratatui::Frame;

@@ -51,7 +51,7 @@ enum Trouble {
 fn check_sizes(scene: &mut DashboardFixture, hosts: u32, trouble: Trouble, count: u32) {
     for (n, (width, height)) in sizes(count, hosts + trouble as u32).enumerate() {
         let what = format!("{hosts} hosts, {width}x{height}, {trouble:?}");
-        scene.app.ui.screen = Screen::ALL[1 + n % 6];
+        scene.app.ui.screen = Screen::ALL[1 + n % (Screen::ALL.len() - 1)];
         frames(&draw(&mut scene.app, width, height), &format!("{what}, {:?}", scene.app.ui.screen));
         scene.app.ui.screen = Screen::Overview;
         let buffer = draw(&mut scene.app, width, height);
