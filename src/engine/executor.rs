@@ -188,7 +188,7 @@ impl PlanExecution<'_> {
                     None => StepResult::BrokenOff,
                 },
                 Action::SendFiles(task) => {
-                    let sent = send_task_files(&link, task, place, turn.ok()).await;
+                    let sent = send_task_files((&link, context.as_ref()), task, place, turn.ok()).await;
                     record_sent_files(&link, context.as_ref(), task.number, sent).await
                 }
                 _ => run_with_retries(&link, &step, &offsets, hosts).await,

@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::engine::fetched_logs::describe_fetched_logs;
 use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream::{self, LogOffsets};
-use crate::engine::send_files::{SendPlace, send_files};
+use crate::engine::send_files::{HostLock, SendFailure, SendPlace, send_files};
 use crate::model::remote_command::CommandOutput;
 use crate::plan::PlanStep;
 use crate::plan::action::send_files::SendFiles;
@@ -76,17 +76,19 @@ pub(super) async fn record_sent_files(
 }
 
 pub(super) async fn send_task_files(
-    connection: &Arc<HostConnection>,
+    (connection, context): (&Arc<HostConnection>, Option<&HostContext>),
     task: &SendFiles,
     place: Option<SendPlace>,
     turn: Option<OwnedSemaphorePermit>,
 ) -> StepResult {
-    let Some(place) = place else {
+    let (Some(place), Some(context)) = (place, context) else {
         return StepResult::NotSent(TransferError::new("its files were not read on this laptop", "run the command again"));
     };
-    match send_files(connection, task, place, turn).await {
+    let lock = HostLock { connection: connection.clone(), context: context.clone() };
+    match send_files(lock, task, place, turn).await {
         Ok(result) => StepResult::Executed(result),
-        Err(error) => StepResult::NotSent(error),
+        Err(SendFailure::LockLost) => StepResult::Executed(ActionResult::LockLost),
+        Err(SendFailure::NotSent(error)) => StepResult::NotSent(error),
     }
 }
 

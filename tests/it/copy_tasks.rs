@@ -248,3 +248,29 @@ async fn copies_and_syncs_go_into_the_container() {
     fixture.prepare(&[]).await.assert_exit_code(0).assert_contains("tasks     changed 0  ok 4");
     fixture.end().await;
 }
+
+/// While its hosts were compared another operator took the lock of one: no file is written anywhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_sent_after_the_lock_was_lost() {
+    let tasks = r#"
+  - { name: code, sync: { from: ./src, to: ~/code } }
+"#;
+    let fixture = CopyFixture::new(2, false, tasks).await;
+    write(&fixture.beside("src/a.py"), b"code");
+    // What a session asks for first, before anything is compared.
+    let lock = fixture.fixture.private_dir("copied", 1).join("lock");
+    let df = format!(
+        "if [ -n \"$nonce\" ] && [ -L '{lock}' ]; then rm -f '{lock}'; ln -s 'other:1 1 lap li@lap' '{lock}'; fi; exec /usr/bin/df \"$@\"",
+        lock = lock.display()
+    );
+    fixture.fixture.set_faults("gpu02", &Faults { programs: [("df".to_owned(), df)].into(), ..Faults::default() });
+    let lost = fixture.prepare(&[]).await;
+    lost.assert_contains("another operator took the lock");
+    for host in 0..2 {
+        assert!(!fixture.remote(host, "code").exists(), "host {host}");
+    }
+    fixture.fixture.set_faults("gpu02", &Faults::default());
+    std::fs::remove_file(&lock).expect("removed");
+    fixture.prepare(&[]).await.assert_exit_code(0);
+    fixture.end().await;
+}
