@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
 use super::error::TransferError;
+use super::host_hello::{HostHello, parse_hello};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::TOOL_PATH_SH;
 use crate::remote::{ByteReceiver, Remote, RemoteError};
@@ -30,7 +31,7 @@ const MAX_LINE_BYTES: usize = 4 << 10;
 pub(crate) struct HostDirectory {
     /// Absolute, or `~` or `~/…` for the ssh user's home.
     pub(crate) path: String,
-    /// Words before `sh -c SCRIPT` that run it elsewhere on the host: `docker exec -i ID`.
+    /// Words before `sh -c SCRIPT` that run it in a container, which the last one names: `docker exec -i NAME`. Empty: on the host.
     pub(crate) enter: Vec<String>,
 }
 
@@ -50,28 +51,6 @@ impl HostDirectory {
     }
 }
 
-/// What a host says about the directory when a session starts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HostHello {
-    pub(crate) state: DirectoryState,
-    /// Free bytes, where the host knows them.
-    pub(crate) free: Option<u64>,
-    /// Big files that an earlier session left unfinished.
-    pub(crate) parts: u64,
-    /// A sync has made the directory.
-    pub(crate) is_marked: bool,
-    /// Its physical path, for people.
-    pub(crate) path: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DirectoryState {
-    Exists,
-    Missing,
-    /// Something else, or a directory that cannot be entered.
-    NoDirectory,
-}
-
 pub(crate) struct HostStream {
     input: mpsc::Sender<Bytes>,
     output: ByteReceiver<RemoteError>,
@@ -81,6 +60,8 @@ pub(crate) struct HostStream {
     acknowledged: u64,
     expected: VecDeque<&'static str>,
     nonce: String,
+    /// The container in which the script runs.
+    container: Option<String>,
 }
 
 impl HostStream {
@@ -94,7 +75,8 @@ impl HostStream {
         nonce: &str,
     ) -> Result<(HostStream, HostHello), TransferError> {
         let command = RemoteCommand::from_script("transfer files", directory.script(nonce), START_LIMIT).with_output_limit(OUTPUT_LIMIT);
-        let stream = remote.open_stream(&command).await?;
+        let container = directory.enter.last().cloned();
+        let stream = remote.open_stream(&command).await.map_err(|error| TransferError::of_session(error, container.as_deref()))?;
         let mut stream = HostStream {
             input: stream.input,
             output: stream.output,
@@ -104,6 +86,7 @@ impl HostStream {
             acknowledged: 0,
             expected: VecDeque::new(),
             nonce: nonce.to_owned(),
+            container,
         };
         let line = stream.read_line().await?;
         let hello = parse_hello(&line)?;
@@ -249,13 +232,17 @@ impl HostStream {
     async fn receive(&mut self) -> Result<Bytes, TransferError> {
         match tokio::time::timeout(STALL_LIMIT, self.output.recv()).await {
             Ok(Some(Ok(bytes))) => Ok(bytes),
-            Ok(Some(Err(error))) => Err(error.into()),
+            Ok(Some(Err(error))) => Err(self.session_error(error)),
             Ok(None) => Err(TransferError {
                 unreachable: true,
                 ..TransferError::new("the session ended early", "run the same command again: what is complete stays")
             }),
             Err(_) => Err(stalled("sent")),
         }
+    }
+
+    fn session_error(&self, error: RemoteError) -> TransferError {
+        TransferError::of_session(error, self.container.as_deref())
     }
 
     /// Why a host takes no more: what it said last.
@@ -280,7 +267,7 @@ impl HostStream {
                 Ok(Some(Ok(bytes))) if bytes.len() <= left => left -= bytes.len(),
                 Ok(Some(Ok(_))) => return Err(TransferError::protocol("output without end")),
                 Ok(None) => return Ok(()),
-                Ok(Some(Err(error))) => return Err(error.into()),
+                Ok(Some(Err(error))) => return Err(self.session_error(error)),
                 Err(_) => return Err(stalled("sent")),
             }
         }
@@ -293,49 +280,9 @@ fn stalled(verb: &str) -> TransferError {
     TransferError { unreachable: true, ..TransferError::new(what, hint) }
 }
 
-/// `H <state> <free KiB> <parts> <missing tool or 0> <0, or 1 if marked> <path>`
-fn parse_hello(line: &str) -> Result<HostHello, TransferError> {
-    let mut fields = line.splitn(7, ' ');
-    let mut next = || fields.next().unwrap_or_default();
-    let (head, state, free, parts, missing, marked) = (next(), next(), next(), next(), next(), next());
-    if missing != "0" && !missing.is_empty() && head == "H" {
-        let tool: String = missing.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
-        return Err(TransferError::new(
-            format!("there is no `{tool}`"),
-            format!("install `{tool}` there: coreutils, findutils and tar, or busybox"),
-        ));
-    }
-    let state = match state {
-        "0" => DirectoryState::Missing,
-        "1" => DirectoryState::Exists,
-        _ => DirectoryState::NoDirectory,
-    };
-    match (head, free.parse::<i64>(), parts.parse(), fields.next()) {
-        ("H", Ok(free), Ok(parts), Some(path)) => Ok(HostHello {
-            state,
-            free: u64::try_from(free).ok().map(|kib| kib.saturating_mul(1024)),
-            parts,
-            is_marked: marked == "1",
-            path: path.to_owned(),
-        }),
-        _ => Err(TransferError::protocol("it does not begin with H")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hello_is_parsed_strictly() {
-        let hello = parse_hello("H 1 1024 2 0 1 /data/my dir").expect("a hello");
-        assert_eq!((hello.state, hello.free, hello.parts, hello.path.as_str()), (DirectoryState::Exists, Some(1 << 20), 2, "/data/my dir"));
-        assert_eq!(parse_hello("H 0 -1 0 0 0 /x").map(|hello| (hello.free, hello.is_marked)), Ok((None, false)));
-        assert!(parse_hello("H 1 1024 0 tar 0 /x").is_err_and(|e| e.what == "there is no `tar`"));
-        for bad in ["", "H", "H 1 x 0 0 0 /x", "X 1 1 0 0 0 /x", "H 1 1 -1 0 0 /x", "H 1 1 0 0 /x"] {
-            assert!(parse_hello(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn home_is_expanded_by_the_host_and_the_rest_is_quoted() {

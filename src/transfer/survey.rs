@@ -3,7 +3,8 @@
 use super::compare::{Change, TreeChanges, compare_trees, find_deletions};
 use super::entry::{EntryKind, SYNC_MARKER, TreeEntry};
 use super::error::TransferError;
-use super::host_stream::{DirectoryState, HostDirectory, HostHello, HostStream};
+use super::host_hello::{DirectoryState, HostHello};
+use super::host_stream::{HostDirectory, HostStream};
 use super::listing::{HostListing, ListingReader};
 use super::local_tree::left_out::LocalFilter;
 use crate::remote::Remote;

@@ -249,6 +249,33 @@ async fn copies_and_syncs_go_into_the_container() {
     fixture.end().await;
 }
 
+/// Docker of a host that says this to whoever sends files into a container.
+fn docker_that_fails(text: &str) -> Faults {
+    let script = format!("case \"$1 $2\" in 'exec -i') echo '{text}' >&2; exit 1 ;; esac; exec \"$SANDBOX_HOST/bin/docker\" \"$@\"");
+    Faults { programs: [("docker".to_owned(), script)].into(), ..Faults::default() }
+}
+
+/// A container that vanishes is a failure of the task on a host that was reached.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn container_that_is_gone_fails_the_task() {
+    let tasks = r#"
+  - { name: code, in: container, sync: { from: ./src, to: "$BENCH/src.{{ host.name }}" } }
+"#;
+    let fixture = CopyFixture::new(2, true, tasks).await;
+    write(&fixture.beside("src/a.py"), b"code");
+    fixture.fixture.set_faults("gpu02", &docker_that_fails("Error response from daemon: No such container: orch-copied-gpu02"));
+    let gone = fixture.prepare(&[]).await;
+    gone.assert_exit_code(1)
+        .assert_contains("task `code` failed on gpu02")
+        .assert_contains("the session in the container orch-copied-gpu02 ended early: ")
+        .assert_contains("No such container")
+        .assert_contains("see on that host with `docker ps -a`")
+        .assert_not_contains("unreachable 1");
+    fixture.fixture.set_faults("gpu02", &Faults::default());
+    fixture.prepare(&[]).await.assert_exit_code(0);
+    fixture.end().await;
+}
+
 /// While its hosts were compared another operator took the lock of one: no file is written anywhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_sent_after_the_lock_was_lost() {
