@@ -255,7 +255,7 @@ fn docker_that_fails(text: &str) -> Faults {
     Faults { programs: [("docker".to_owned(), script)].into(), ..Faults::default() }
 }
 
-/// A container that vanishes is a failure of the task on a host that was reached.
+/// A container that vanishes is a failure of the task on a host that was reached; a dry run says what went wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn container_that_is_gone_fails_the_task() {
     let tasks = r#"
@@ -263,6 +263,8 @@ async fn container_that_is_gone_fails_the_task() {
 "#;
     let fixture = CopyFixture::new(2, true, tasks).await;
     write(&fixture.beside("src/a.py"), b"code");
+    let forecast = fixture.prepare(&["--dry-run"]).await;
+    forecast.assert_exit_code(0).assert_contains("code  would send its files, if the container lacks them  gpu[01-02]");
     fixture.fixture.set_faults("gpu02", &docker_that_fails("Error response from daemon: No such container: orch-copied-gpu02"));
     let gone = fixture.prepare(&[]).await;
     gone.assert_exit_code(1)
@@ -273,6 +275,14 @@ async fn container_that_is_gone_fails_the_task() {
         .assert_not_contains("unreachable 1");
     fixture.fixture.set_faults("gpu02", &Faults::default());
     fixture.prepare(&[]).await.assert_exit_code(0);
+    fixture.fixture.set_faults("gpu02", &docker_that_fails("OCI runtime exec failed: exec failed: unable to start container process"));
+    let forecast = fixture.prepare(&["--dry-run"]).await;
+    forecast
+        .assert_exit_code(0)
+        .assert_contains("code  nothing differs  gpu01")
+        .assert_contains("code  unknown: the session in the container orch-copied-gpu02 ended early: ")
+        .assert_contains("OCI runtime exec failed");
+    fixture.fixture.set_faults("gpu02", &Faults::default());
     fixture.end().await;
 }
 
