@@ -16,6 +16,12 @@ use crate::text::shell_quote::{join_quoted, quote};
 const SCRIPT: &str = include_str!("../../assets/transfer.sh");
 /// A host that neither takes nor sends a byte for so long has failed; long steps report every 20 s.
 const STALL_LIMIT: Duration = Duration::from_secs(120);
+/// Reports of one long step: the script writes one each 20 s, for an hour at most.
+const MAX_REPORTS: u32 = 180;
+/// How often a host that only reports may take nothing for the stall limit: an hour.
+const MAX_STALLS: u32 = 30;
+/// Pieces of output that are read while a session ends.
+const MAX_LAST_PIECES: usize = 1_000;
 /// How long the script may take to start.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Bulk data is acknowledged in these frames; the script sends at most 3 without.
@@ -62,6 +68,7 @@ pub(crate) struct HostStream {
     nonce: String,
     /// The container in which the script runs.
     container: Option<String>,
+    pub(super) stall_limit: Duration,
 }
 
 impl HostStream {
@@ -87,6 +94,7 @@ impl HostStream {
             expected: VecDeque::new(),
             nonce: nonce.to_owned(),
             container,
+            stall_limit: STALL_LIMIT,
         };
         let line = stream.read_line().await?;
         let hello = parse_hello(&line)?;
@@ -122,8 +130,8 @@ impl HostStream {
 
     /// A host that works on what it has takes nothing for a while, but reports.
     async fn send_now(&mut self, bytes: Bytes) -> Result<(), TransferError> {
-        loop {
-            let waiting = tokio::time::timeout(STALL_LIMIT, self.input.clone().reserve_owned()).await;
+        for _ in 0..MAX_STALLS {
+            let waiting = tokio::time::timeout(self.stall_limit, self.input.clone().reserve_owned()).await;
             match waiting {
                 Ok(Ok(room)) => {
                     room.send(bytes);
@@ -134,6 +142,7 @@ impl HostStream {
                 Err(_) => return Err(stalled("took")),
             }
         }
+        Err(endless_step())
     }
 
     /// Whether anything arrived that was not read yet.
@@ -211,13 +220,18 @@ impl HostStream {
 
     /// The next line; the host's complaint is an error.
     pub(crate) async fn read_line(&mut self) -> Result<String, TransferError> {
+        let mut reports = 0;
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.incoming) {
                 let line = self.incoming.split_to(end + 1);
                 let line = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
                 match line.strip_prefix("F ") {
                     Some(complaint) => return Err(TransferError::from_host(complaint)),
-                    None if line == "K" => continue,
+                    None if line == "K" && reports == MAX_REPORTS => return Err(endless_step()),
+                    None if line == "K" => {
+                        reports += 1;
+                        continue;
+                    }
                     None => return Ok(line),
                 }
             }
@@ -230,7 +244,7 @@ impl HostStream {
     }
 
     async fn receive(&mut self) -> Result<Bytes, TransferError> {
-        match tokio::time::timeout(STALL_LIMIT, self.output.recv()).await {
+        match tokio::time::timeout(self.stall_limit, self.output.recv()).await {
             Ok(Some(Ok(bytes))) => Ok(bytes),
             Ok(Some(Err(error))) => Err(self.session_error(error)),
             Ok(None) => Err(TransferError {
@@ -247,12 +261,12 @@ impl HostStream {
 
     /// Why a host takes no more: what it said last.
     async fn reason_for_end(&mut self) -> TransferError {
-        loop {
-            match self.read_line().await {
-                Ok(_) => {}
-                Err(error) => return error,
+        for _ in 0..MAX_LAST_PIECES {
+            if let Err(error) = self.read_line().await {
+                return error;
             }
         }
+        TransferError::protocol("output without end")
     }
 
     /// Ends the session: the host removes what it kept for it.
@@ -262,16 +276,25 @@ impl HostStream {
         self.send(b"Z\n").await?;
         self.flush().await?;
         let mut left = OUTPUT_LIMIT;
-        loop {
-            match tokio::time::timeout(STALL_LIMIT, self.output.recv()).await {
+        for _ in 0..MAX_LAST_PIECES {
+            match tokio::time::timeout(self.stall_limit, self.output.recv()).await {
                 Ok(Some(Ok(bytes))) if bytes.len() <= left => left -= bytes.len(),
-                Ok(Some(Ok(_))) => return Err(TransferError::protocol("output without end")),
+                Ok(Some(Ok(_))) => break,
                 Ok(None) => return Ok(()),
                 Ok(Some(Err(error))) => return Err(self.session_error(error)),
                 Err(_) => return Err(stalled("sent")),
             }
         }
+        Err(TransferError::protocol("output without end"))
     }
+}
+
+/// A host that reports for longer than the script does.
+fn endless_step() -> TransferError {
+    TransferError::new(
+        "the host reports for more than an hour that it works, without a result",
+        "check its disk, then run the same command again",
+    )
 }
 
 fn stalled(verb: &str) -> TransferError {

@@ -31,3 +31,44 @@ async fn a_container_that_is_gone_is_no_unreachable_host() {
         }
     }
 }
+
+/// The script reports that a long step goes on for an hour at most; a host that reports for ever ends the session.
+#[tokio::test]
+async fn reports_of_a_long_step_come_to_an_end() {
+    let host_dir = HostDirectory::on_host("/w");
+    let long_step = ScriptedHost::saying(format!("{HELLO}{}A\n{}A\n", "K\n".repeat(180), "K\n".repeat(180)));
+    let mut stream = open(&long_step, &host_dir).await.expect("a session");
+    for _ in 0..2 {
+        assert_eq!(stream.read_line().await, Ok("A".to_owned()));
+    }
+    let endless = ScriptedHost::saying(format!("{HELLO}{}A\n", "K\n".repeat(181)));
+    let mut stream = open(&endless, &host_dir).await.expect("a session");
+    let error = stream.read_line().await.expect_err("too many");
+    assert!(error.what.contains("for more than an hour") && !error.unreachable, "{error:?}");
+}
+
+/// A host that takes nothing is waited for while it reports, but not for ever.
+#[tokio::test]
+async fn a_host_that_only_reports_is_given_up() {
+    let host = ScriptedHost::saying(HELLO);
+    let mut stream = open(&host, &HostDirectory::on_host("/w")).await.expect("a session");
+    stream.stall_limit = std::time::Duration::from_millis(20);
+    let (reports, _input) = host.sessions.lock().expect("whole").pop().expect("a session");
+    let send = async {
+        loop {
+            if let Err(error) = stream.send_shared(vec![0; 64 << 10].into()).await {
+                return error;
+            }
+        }
+    };
+    let report = async {
+        while reports.send(bytes::Bytes::from_static(b"K\n"), |_| RemoteError::Protocol { what: String::new() }) {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    };
+    let error = tokio::select! {
+        error = send => error,
+        () = report => panic!("the session takes no reports"),
+    };
+    assert!(error.what.contains("for more than an hour"), "{error:?}");
+}
