@@ -28,6 +28,8 @@ pub(super) async fn push_big_file(
     progress: &TransferProgress,
 ) -> Result<(), TransferError> {
     let Some(entry) = tree.entries().get(index) else { return Ok(()) };
+    // A source host must send a file to its end, for the other hosts that lack later ones.
+    let may_stop = tree.is_local() || uploads.iter().all(|upload| upload.error.is_some() || upload.wants(index, entry));
     let mut takers: Vec<&mut Upload> = uploads.iter_mut().filter(|upload| upload.wants(index, entry)).collect();
     let id = part_id(entry);
     let offsets = find_offsets(tree, (index, entry), &mut takers, &id).await?;
@@ -39,21 +41,32 @@ pub(super) async fn push_big_file(
     let mut pieces = tree.read_contents(vec![(index, start)]);
     loop {
         let end = start.saturating_add(SEGMENT_BYTES).min(entry.size());
-        push_segment((entry, &id), (start, end), &mut takers, (&mut pieces, progress)).await?;
+        let segment = Segment { entry, id: &id, start, end, may_stop };
+        let sent = push_segment(segment, &mut takers, (&mut pieces, progress)).await?;
         start = end;
-        if start >= entry.size() {
+        if !sent || start >= entry.size() {
             return Ok(());
         }
     }
 }
 
-/// Sends the bytes from `start` to `end` to the hosts that lack some of them; the last segment goes to all.
+/// A part of a file.
+#[derive(Clone, Copy)]
+struct Segment<'a> {
+    entry: &'a TreeEntry,
+    id: &'a str,
+    start: u64,
+    end: u64,
+    /// Whether the rest need not be read once no host takes it.
+    may_stop: bool,
+}
+
+/// Sends the bytes of a segment to the hosts that lack some of them; the last one goes to all. `false`: no host takes more.
 async fn push_segment(
-    (entry, id): (&TreeEntry, &str),
-    (start, end): (u64, u64),
+    Segment { entry, id, start, end, may_stop }: Segment<'_>,
     takers: &mut [BigFileTaker<'_>],
     (pieces, progress): (&mut ContentPieces, &TransferProgress),
-) -> Result<(), TransferError> {
+) -> Result<bool, TransferError> {
     let last = end >= entry.size();
     let name = name_list(std::iter::once(entry));
     // Without the NUL.
@@ -71,6 +84,9 @@ async fn push_segment(
     }
     let mut at = start;
     while at < end {
+        if may_stop && takers.iter().all(|(upload, _)| upload.error.is_some()) {
+            return Ok(false);
+        }
         let piece = pieces.recv().await.ok_or_else(|| ended_early(entry))??;
         let piece_end = at + length_of(&piece);
         for (from, digest) in &mut digests {
@@ -98,7 +114,7 @@ async fn push_segment(
             upload.note(sent);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// How many bytes of a piece from `at` to `end` a host has already that lacks those from `offset` on.

@@ -2,7 +2,12 @@
 
 use super::error::TransferError;
 use super::host_stream::{HostDirectory, HostStream};
+use super::local_tree::LocalTree;
+use super::progress::TransferProgress;
+use super::push::push_tree;
 use super::scripted_host::{HELLO, ScriptedHost};
+use super::survey::survey_host;
+use super::tree_source::{SyncMode, TreeSource};
 use crate::remote::RemoteError;
 
 async fn open(host: &ScriptedHost, directory: &HostDirectory) -> Result<HostStream, TransferError> {
@@ -71,4 +76,19 @@ async fn a_host_that_only_reports_is_given_up() {
         () = report => panic!("the session takes no reports"),
     };
     assert!(error.what.contains("for more than an hour"), "{error:?}");
+}
+
+/// Once no host takes a big file, the rest of it is not read: here it would be missing.
+#[tokio::test]
+async fn a_big_file_is_not_read_on_after_every_host_has_failed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("big");
+    let file = std::fs::File::create_new(&path).expect("made");
+    file.set_len(100 << 20).expect("a size");
+    let tree = TreeSource::Local(LocalTree::single_file(&path, b"big").expect("a tree"));
+    let host = ScriptedHost { is_deaf: true, ..ScriptedHost::saying(HELLO.replace("H 1", "H 0") + "F /to: the disk is full\n") };
+    let surveyed = survey_host((0, &host), &HostDirectory::on_host("/to"), tree.wanted(SyncMode::default()), "ab").await.expect("compared");
+    file.set_len(60 << 20).expect("a size");
+    let results = push_tree(&tree, vec![surveyed], &TransferProgress::new(1)).await.expect("no error of the source");
+    assert!(matches!(&results[..], [(0, Err(error))] if error.what == "/to: the disk is full"), "{results:?}");
 }
