@@ -134,6 +134,7 @@ refuse_mounts() {
   fi
   [ -z "$mount" ] || fail "$mount: another file system is mounted there"
 }
+may_enter() { (cd -P "$1") 2>/dev/null; }
 settle() { sync -f "$1" 2>/dev/null || sync; }
 # Enters the directory of parts and holds it open as fd 4: a name in the target may lead elsewhere at any time, the open directory does not.
 begin_writing() {
@@ -327,7 +328,8 @@ base=${top%/} parts=0 marked=0
 if [ "$exists" = 1 ] && is_marked; then marked=1; fi
 for p in "$base/$part"/[0-9a-f]*; do [ ! -f "$p" ] || parts=$((parts + 1)); done
 free_space "${near:-/}"
-if [ "$exists" = 0 ] && { [ -e "$root" ] || [ -L "$root" ]; }; then exists=2; fi
+# What is below a directory that may not be entered is not missing: it cannot be seen.
+if [ "$exists" = 0 ] && { [ -e "$root" ] || [ -L "$root" ] || ! may_enter "${near:-/}"; }; then exists=2; fi
 printf 'H %s %s %s %s %s %s\n' "$exists" "$free" "$parts" "$missing" "$marked" "$(one_line "${top:-$root}")"
 while read -r c a b d e f g h; do
   case $c in

@@ -1,6 +1,7 @@
 //! Sessions with hosts that end, lie or never come to an end.
 
 use super::error::TransferError;
+use super::host_files::{HostFiles, HostFilesQuery};
 use super::host_stream::{HostDirectory, HostStream};
 use super::local_tree::LocalTree;
 use super::progress::TransferProgress;
@@ -35,6 +36,27 @@ async fn a_container_that_is_gone_is_no_unreachable_host() {
             assert!(unreachable || error.hint.contains("docker ps -a"), "{error:?}");
         }
     }
+}
+
+fn query(pattern: &str) -> HostFilesQuery {
+    HostFilesQuery { host: "gpu01".to_owned(), directory: "~/dist".to_owned(), pattern: pattern.to_owned(), rename: None, mode: None }
+}
+
+/// A directory of the source host that may not be read is not an empty one.
+#[tokio::test]
+async fn a_source_directory_without_permission_is_named() {
+    let unlisted = format!("{HELLO}\nab ! find: '.': Permission denied\nab E\nab ");
+    let partly = format!("{HELLO}\nab 81a4 1 1 ./x-1.whl\nab ! find: '.': Input/output error\nab E\nab ");
+    let closed = HELLO.replace("H 1", "H 2");
+    for (output, said) in [(unlisted, "Permission denied"), (partly, "Input/output error"), (closed, "permission is denied")] {
+        let error = HostFiles::find(&ScriptedHost::saying(&output), query("x-*.whl"), "ab").await.err().expect("an error");
+        assert!(error.what.starts_with("host gpu01: ~/dist/x-*.whl: its directory cannot be ") && error.what.contains(said), "{error:?}");
+        assert!(error.hint.contains("ls -ld"), "{error:?}");
+    }
+    // What cannot be looked at beside the files is no reason.
+    let beside = format!("{HELLO}\nab 81a4 1 1 ./x-1.whl\nab ! stat: cannot stat './mnt': Permission denied\nab E\nab ");
+    let found = HostFiles::find(&ScriptedHost::saying(&beside), query("x-*.whl"), "ab").await.expect("a file");
+    assert_eq!(found.entries().len(), 1);
 }
 
 /// The script reports that a long step goes on for an hour at most; a host that reports for ever ends the session.
