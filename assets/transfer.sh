@@ -1,7 +1,8 @@
 # shellcheck shell=sh disable=SC2016,SC2317 # scripts for other shells are quoted text; functions are called by name
 # One session of a file transfer: reads commands from stdin and answers on stdout; all data travels in the same two directions.
 # Set before: root (a directory: what is copied lies in it), nonce (hex, of this session). Answers, one line each:
-#   H <directory exists> <free KiB> <parts> <0, or what is missing> <1 if a sync made it> <physical path>   once, at the start
+#   H <directory exists> <free KiB> <parts> <0, or what is missing> <marked> <physical path>   once, at the start; marked: 1, or
+#              2 if the marker names another path
 #   K          a long step goes on (at least every 20 s)
 #   F <text>   it failed; the session ends
 # Commands; `+N` stands for N bytes that follow the line:
@@ -22,7 +23,7 @@
 #   Z                    the end
 # Bulk data to the laptop travels in frames of 2 MiB, at most 3 unacknowledged; an acknowledgement is a line with the number of frames.
 : "${root:?}" "${nonce:?}"
-LC_ALL=C work='' top='' base='' beat=''
+LC_ALL=C work='' top='' base='' beat='' why=''
 uid=$(id -u) part=.orchestrate-part.$uid marker=./.orchestrate-sync
 export LC_ALL nonce
 umask 022
@@ -167,12 +168,15 @@ purge_parts() {
 }
 held=/proc/self/fd/4
 # Whether a sync of this very path has made the directory: the marker names the path, so that no link can put another sync's directory in
-# its place. A marker without a path was made by hand; it holds where no link leads to the directory.
+# its place. A marker without a path was made by hand; it holds where no link leads to the directory. Sets why, where it is not.
 is_marked() {
+  why="no sync has made it: $marker is missing"
   [ -f "$marker" ] && [ ! -L "$marker" ] && [ "$(stat -c %u "$marker" </dev/null)" = "$uid" ] || return 1
+  why="its $marker is for another path, or a link leads here"
   made_for=$(sed 1d "$marker" </dev/null 2>/dev/null; printf .)
   case $made_for in "$root
 .") ;; .) [ "$root" = "$top" ] || return 1 ;; *) return 1 ;; esac
+  why='this is a home or /'
   ! holds_more
 }
 # A home or the root of the file system: never a sync's own, however the path is written.
@@ -195,7 +199,7 @@ done'
 remove_names() { # NAMES
   begin_writing
   take "$1" >"$work/names" || fail "$work: the disk is full"
-  { cd -P "$top" && [ "$PWD" = "$top" ] && is_marked; } || fail "$top: no sync has made it ($marker is missing or names another path); nothing is removed"
+  { cd -P "$top" && [ "$PWD" = "$top" ] && is_marked; } || fail "$top: ${why:-it is gone}; nothing is removed"
   mount=$(mount_below true)
   [ -z "$mount" ] || fail "$mount: another file system is mounted there; nothing is removed"
   each "$remove" <"$work/names"
@@ -325,7 +329,7 @@ else
   while [ ! -d "$near" ] && [ -n "$near" ] && [ "$near" != / ]; do case $near in */*) near=${near%/*} ;; *) near='' ;; esac; done
 fi
 base=${top%/} parts=0 marked=0
-if [ "$exists" = 1 ] && is_marked; then marked=1; fi
+if [ "$exists" = 1 ] && is_marked; then marked=1; else case $why in *'another path'*) marked=2 ;; esac; fi
 for p in "$base/$part"/[0-9a-f]*; do [ ! -f "$p" ] || parts=$((parts + 1)); done
 free_space "${near:-/}"
 # What is below a directory that may not be entered is not missing: it cannot be seen.
