@@ -192,6 +192,14 @@ pub enum EventKind {
         step: u32,
         error: String,
     },
+    /// How far the files of a `sync` or `copy` task are on a host: bytes of what it lacked.
+    StepProgress {
+        /// Index of the host.
+        host: u32,
+        step: u32,
+        done: u64,
+        total: u64,
+    },
     StepFailed {
         step: u32,
         error: String,
@@ -401,7 +409,11 @@ impl EventKind {
     pub fn is_sample(&self) -> bool {
         matches!(
             self,
-            EventKind::Gpus { .. } | EventKind::GpuProcesses { .. } | EventKind::NvidiaSmi { .. } | EventKind::HostMetrics { .. }
+            EventKind::Gpus { .. }
+                | EventKind::GpuProcesses { .. }
+                | EventKind::NvidiaSmi { .. }
+                | EventKind::HostMetrics { .. }
+                | EventKind::StepProgress { .. }
         )
     }
 }

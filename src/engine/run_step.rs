@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::engine::fetched_logs::describe_fetched_logs;
 use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream::{self, LogOffsets};
-use crate::engine::send_files::{HostLock, SendFailure, SendPlace, send_files};
+use crate::engine::send_files::{SendFailure, SendPlace, SendTarget, send_files};
 use crate::model::remote_command::CommandOutput;
 use crate::plan::PlanStep;
 use crate::plan::action::send_files::SendFiles;
@@ -76,16 +76,15 @@ pub(super) async fn record_sent_files(
 }
 
 pub(super) async fn send_task_files(
-    (connection, context): (&Arc<HostConnection>, Option<&HostContext>),
+    target: Option<SendTarget>,
     task: &SendFiles,
     place: Option<SendPlace>,
     turn: Option<OwnedSemaphorePermit>,
 ) -> StepResult {
-    let (Some(place), Some(context)) = (place, context) else {
+    let (Some(place), Some(target)) = (place, target) else {
         return StepResult::NotSent(TransferError::new("its files were not read on this laptop", "run the command again"));
     };
-    let lock = HostLock { connection: connection.clone(), context: context.clone() };
-    match send_files(lock, task, place, turn).await {
+    match send_files(target, task, place, turn).await {
         Ok(result) => StepResult::Executed(result),
         Err(SendFailure::LockLost) => StepResult::Executed(ActionResult::LockLost),
         Err(SendFailure::NotSent(error)) => StepResult::NotSent(error),

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::engine::host_connection::HostConnection;
+use crate::event::EventKind;
 use crate::plan::action::send_files::SendFiles;
 use crate::plan::action::task::check_lock_command;
 use crate::plan::action::{ActionResult, EXIT_LOCK_LOST};
@@ -20,6 +22,9 @@ use crate::transfer::progress::TransferProgress;
 use crate::transfer::push::push_tree;
 use crate::transfer::survey::{SurveyedHost, survey_host};
 use crate::transfer::tree_source::{SyncMode, TreeSource};
+
+/// How often a host's bytes are reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the tasks of a plan send.
 #[derive(Clone, Default)]
@@ -82,18 +87,20 @@ type SendEnd = oneshot::Sender<Result<(), SendFailure>>;
 struct WaitingHost {
     host: SurveyedHost,
     source: Arc<TreeSource>,
-    lock: HostLock,
+    target: SendTarget,
     end: SendEnd,
 }
 
-/// The lock of one host, which a task that sends files must still hold.
-pub(super) struct HostLock {
+/// A host that gets files, by this step.
+pub(super) struct SendTarget {
+    pub(super) step: u32,
     pub(super) connection: Arc<HostConnection>,
     pub(super) context: HostContext,
 }
 
-impl HostLock {
-    async fn check(&self) -> Result<(), SendFailure> {
+impl SendTarget {
+    /// Whether the name is still locked by this command.
+    async fn check_lock(&self) -> Result<(), SendFailure> {
         match self.connection.exec(&check_lock_command(&self.context)).await {
             Ok(output) if output.is_success() => Ok(()),
             Ok(output) if output.exit_code == EXIT_LOCK_LOST => Err(SendFailure::LockLost),
@@ -139,10 +146,11 @@ async fn send_together(mut waiting: mpsc::Receiver<WaitingHost>, count: usize) {
         all.push(next);
     }
     let Some(source) = all.first().map(|first| first.source.clone()) else { return };
-    let (hosts, mut ends) = keep_locked(all).await;
+    let (hosts, targets, mut ends) = keep_locked(all).await;
     let progress = TransferProgress::new(count);
     let results = tokio::select! {
         results = push_tree(&source, hosts, &progress) => results,
+        () = report_progress(&progress, &targets) => return,
         // Every host's step was broken off.
         () = all_closed(&mut ends) => return,
     };
@@ -158,21 +166,40 @@ async fn send_together(mut waiting: mpsc::Receiver<WaitingHost>, count: usize) {
 }
 
 /// The hosts whose lock is still held, right before anything is sent; if another operator took one, no host gets anything.
-async fn keep_locked(all: Vec<WaitingHost>) -> (Vec<SurveyedHost>, BTreeMap<usize, SendEnd>) {
-    let checks = futures_util::future::join_all(all.iter().map(|waiting| waiting.lock.check())).await;
+async fn keep_locked(all: Vec<WaitingHost>) -> (Vec<SurveyedHost>, Vec<SendTarget>, BTreeMap<usize, SendEnd>) {
+    let checks = futures_util::future::join_all(all.iter().map(|waiting| waiting.target.check_lock())).await;
     let is_lost = checks.iter().any(|check| matches!(check, Err(SendFailure::LockLost)));
-    let (mut hosts, mut ends) = (Vec::new(), BTreeMap::new());
+    let (mut hosts, mut targets, mut ends) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (waiting, check) in all.into_iter().zip(checks) {
         let check = if is_lost { Err(SendFailure::LockLost) } else { check };
         match check {
             Ok(()) => {
                 ends.insert(waiting.host.host, waiting.end);
                 hosts.push(waiting.host);
+                targets.push(waiting.target);
             }
             Err(failure) => tell_end(waiting.host.host, waiting.end, Err(failure)),
         }
     }
-    (hosts, ends)
+    (hosts, targets, ends)
+}
+
+/// Says until it is dropped how far each host is.
+async fn report_progress(progress: &TransferProgress, targets: &[SendTarget]) {
+    let mut reported: Vec<Option<(u64, u64)>> = vec![None; targets.len()];
+    loop {
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
+        let counts = progress.counts();
+        for (target, reported) in targets.iter().zip(&mut reported) {
+            let host = target.connection.host_index();
+            let Some((done, total)) = counts.get(host).copied().filter(|(_, total)| *total > 0) else { continue };
+            // A host that waits for the others is reported, too: its rate falls.
+            if reported.replace((done, total)) != Some((total, total)) {
+                let host = target.connection.event_host_index();
+                target.connection.emitter().send(EventKind::StepProgress { host, step: target.step, done, total });
+            }
+        }
+    }
 }
 
 fn tell_end(host: usize, end: SendEnd, result: Result<(), SendFailure>) {
@@ -188,13 +215,13 @@ async fn all_closed(ends: &mut BTreeMap<usize, SendEnd>) {
 
 /// Sends what one host lacks. `turn` is given back before it waits for the other hosts.
 pub(super) async fn send_files(
-    lock: HostLock,
+    target: SendTarget,
     task: &SendFiles,
     place: SendPlace,
     turn: Option<OwnedSemaphorePermit>,
 ) -> Result<ActionResult, SendFailure> {
     let SendPlace { source: shared, waiting } = place;
-    let connection = lock.connection.clone();
+    let connection = target.connection.clone();
     let is_source = matches!(shared.input, FileInput::OnHost(host, _) if host == connection.host_index());
     let own = |error: TransferError| TransferError { of_source: error.of_source && !is_source, ..error };
     let mode = match &shared.input {
@@ -212,7 +239,7 @@ pub(super) async fn send_files(
     }
     let (end, ended) = oneshot::channel();
     let interrupted = || TransferError::new("the transfer was interrupted", "run the command again");
-    waiting.send(WaitingHost { host, source, lock, end }).await.map_err(|_| interrupted())?;
+    waiting.send(WaitingHost { host, source, target, end }).await.map_err(|_| interrupted())?;
     drop((waiting, turn));
     match ended.await.map_err(|_| interrupted())? {
         Ok(()) => Ok(ActionResult::changed(note)),

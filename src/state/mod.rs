@@ -26,7 +26,7 @@ use bounded_text::truncate_text;
 use hang_baseline::OutputActivity;
 pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, RankCounts, RankState, StepCounts};
 use shared::{SharedList, SharedMap};
-pub(crate) use step_tracker::{StepState, StepTracker};
+pub(crate) use step_tracker::{StepState, StepTracker, StepTransfer};
 use training_metrics::{MetricScanner, TrainingMetrics};
 
 /// How many notices are kept.
@@ -172,6 +172,7 @@ impl RunState {
             | EventKind::StepDone { .. }
             | EventKind::StepSkipped { .. }
             | EventKind::StepRetrying { .. }
+            | EventKind::StepProgress { .. }
             | EventKind::StepFailed { .. } => self.apply_step_event(&event.kind, at),
             EventKind::HostConnecting { .. }
             | EventKind::HostConnected { .. }
@@ -258,6 +259,7 @@ impl RunState {
                 step.hint = truncate_text(hint);
             }),
             EventKind::StepRetrying { step, error } => steps.record_retry(*step, &truncate_text(error)),
+            EventKind::StepProgress { step, done, total, .. } => steps.record_progress(*step, (*done, *total), at),
             _ => Ok(()),
         };
         self.rejected_events += u64::from(result.is_err());

@@ -193,6 +193,7 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
         | EventKind::GpuProcesses { .. }
         | EventKind::NvidiaSmi { .. }
         | EventKind::HostMetrics { .. }
+        | EventKind::StepProgress { .. }
         | EventKind::DiskSpace { .. } => None,
     }
 }

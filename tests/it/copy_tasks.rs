@@ -311,3 +311,24 @@ async fn nothing_is_sent_after_the_lock_was_lost() {
     fixture.prepare(&[]).await.assert_exit_code(0);
     fixture.end().await;
 }
+
+/// While a host takes its files, the bytes are reported.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_of_a_task_are_reported_while_it_sends() {
+    let tasks = r#"
+  - { name: code, sync: { from: ./src, to: ~/code } }
+"#;
+    let fixture = CopyFixture::new(2, false, tasks).await;
+    write(&fixture.beside("src/a.py"), b"code");
+    // All of it has arrived and is held back from the disk until the test says so.
+    let go = fixture.fixture.control_dir().join("go");
+    let sync = format!("while [ ! -e '{}' ]; do sleep 0.1; done; exec /usr/bin/sync \"$@\"", go.display());
+    fixture.fixture.set_faults("gpu02", &Faults { programs: [("sync".to_owned(), sync)].into(), ..Faults::default() });
+    let mut running = fixture.laptop.start(&["prepare", path_str(&fixture.inventory), "--progress", "json"]);
+    running.wait_for_output("\"kind\":\"step-progress\"").await;
+    std::fs::write(&go, "").expect("written");
+    let ended = running.wait_for_exit().await;
+    ended.assert_exit_code(0).assert_contains("\"done\":4,\"total\":4");
+    fixture.fixture.set_faults("gpu02", &Faults::default());
+    fixture.end().await;
+}
