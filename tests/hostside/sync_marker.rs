@@ -3,7 +3,6 @@
 use std::os::unix::fs::symlink;
 
 use super::transfer::{part_dir, session, session_of_home, shells};
-use super::*;
 
 /// The command that removes these names.
 fn remove(names: &[&str]) -> Vec<u8> {
