@@ -152,7 +152,6 @@ impl EventDescriber {
     }
 }
 
-/// Status, text and subject of an event.
 type EventDescription = (DisplayStatus, String, EventSubject);
 
 /// Describes an event, if it is worth showing.
