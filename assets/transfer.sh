@@ -1,7 +1,8 @@
 # shellcheck shell=sh disable=SC2016,SC2317 # scripts for other shells are quoted text; functions are called by name
 # One session of a file transfer: reads commands from stdin and answers on stdout; all data travels in the same two directions.
 # Set before: root (a directory: what is copied lies in it), nonce (hex, of this session). Answers, one line each:
-#   H <directory exists> <free KiB> <parts> <0, or what is missing> <1 if a sync made it> <physical path>   once, at the start
+#   H <directory exists> <free KiB> <parts> <0, or what is missing> <marked> <physical path>   once, at the start; marked: 1, or
+#              2 if the marker names another path
 #   K          a long step goes on (at least every 20 s)
 #   F <text>   it failed; the session ends
 # Commands; `+N` stands for N bytes that follow the line:
@@ -9,7 +10,7 @@
 #   L                    list what is in root itself
 #   A BLOCKS NAMES +     a tar archive of BLOCKS * 10240 bytes, then NAMES bytes of NUL-ended file names in their order, then `V SHA256` over the
 #                        contents in this order: unpacked beside, proven, synced, renamed into place. Answer: A
-#   Q ID                 how much of a big file an earlier session left. Answer: Q SIZE SHA256
+#   Q ID [MOST]          how much of a big file an earlier session left, cut to MOST bytes; MOST 0: uncut. Answer: Q SIZE SHA256, or Q SIZE none
 #   B ID OFFSET LENGTH LAST MODE MTIME NAME +    the name (NAME bytes), LENGTH bytes of the file from OFFSET on, then `V SHA256` over them. With
 #                        LAST 1 the file is synced and renamed into place. Answer: B
 #   C MODE +N            these NUL-ended names get this mode. Answer: C
@@ -22,7 +23,7 @@
 #   Z                    the end
 # Bulk data to the laptop travels in frames of 2 MiB, at most 3 unacknowledged; an acknowledgement is a line with the number of frames.
 : "${root:?}" "${nonce:?}"
-LC_ALL=C work='' top='' base='' beat=''
+LC_ALL=C work='' top='' base='' beat='' why=''
 uid=$(id -u) part=.orchestrate-part.$uid marker=./.orchestrate-sync
 export LC_ALL nonce
 umask 022
@@ -134,6 +135,7 @@ refuse_mounts() {
   fi
   [ -z "$mount" ] || fail "$mount: another file system is mounted there"
 }
+may_enter() { (cd -P "$1") 2>/dev/null; }
 settle() { sync -f "$1" 2>/dev/null || sync; }
 # Enters the directory of parts and holds it open as fd 4: a name in the target may lead elsewhere at any time, the open directory does not.
 begin_writing() {
@@ -166,12 +168,15 @@ purge_parts() {
 }
 held=/proc/self/fd/4
 # Whether a sync of this very path has made the directory: the marker names the path, so that no link can put another sync's directory in
-# its place. A marker without a path was made by hand; it holds where no link leads to the directory.
+# its place. A marker without a path was made by hand; it holds where no link leads to the directory. Sets why, where it is not.
 is_marked() {
+  why="no sync has made it: $marker is missing"
   [ -f "$marker" ] && [ ! -L "$marker" ] && [ "$(stat -c %u "$marker" </dev/null)" = "$uid" ] || return 1
+  why="its $marker is for another path, or a link leads here"
   made_for=$(sed 1d "$marker" </dev/null 2>/dev/null; printf .)
   case $made_for in "$root
 .") ;; .) [ "$root" = "$top" ] || return 1 ;; *) return 1 ;; esac
+  why='this is a home or /'
   ! holds_more
 }
 # A home or the root of the file system: never a sync's own, however the path is written.
@@ -194,7 +199,7 @@ done'
 remove_names() { # NAMES
   begin_writing
   take "$1" >"$work/names" || fail "$work: the disk is full"
-  { cd -P "$top" && [ "$PWD" = "$top" ] && is_marked; } || fail "$top: no sync has made it ($marker is missing or names another path); nothing is removed"
+  { cd -P "$top" && [ "$PWD" = "$top" ] && is_marked; } || fail "$top: ${why:-it is gone}; nothing is removed"
   mount=$(mount_below true)
   [ -z "$mount" ] || fail "$mount: another file system is mounted there; nothing is removed"
   each "$remove" <"$work/names"
@@ -223,12 +228,16 @@ digest_to() {
   "$@"
   read -r sum _ <"$file" && printf '%s' "$sum"
 }
-partly() { # ID
+partly() { # ID MOST
   size=0 sum=none
   begin_writing
   if [ -f "$held/$1" ] && [ ! -L "$held/$1" ]; then
     size=$(stat -c %s "$held/$1")
-    sum=$(digest_to "$work/sum" sh -c 'sha256sum <"$1" >"$2"' sh "$held/$1" "$work/sum")
+    if [ "${2:-0}" != 0 ] && [ "$size" -gt "$2" ]; then
+      dd if=/dev/null of="$held/$1" bs=1 seek="$2" 2>/dev/null || fail "$held/$1: it cannot be cut"
+      size=$(stat -c %s "$held/$1")
+    fi
+    [ "${2:-1}" = 0 ] || sum=$(digest_to "$work/sum" sh -c 'sha256sum <"$1" >"$2"' sh "$held/$1" "$work/sum")
   fi
   printf 'Q %s %s\n' "$size" "$sum"
 }
@@ -324,10 +333,11 @@ else
   while [ ! -d "$near" ] && [ -n "$near" ] && [ "$near" != / ]; do case $near in */*) near=${near%/*} ;; *) near='' ;; esac; done
 fi
 base=${top%/} parts=0 marked=0
-if [ "$exists" = 1 ] && is_marked; then marked=1; fi
+if [ "$exists" = 1 ] && is_marked; then marked=1; else case $why in *'another path'*) marked=2 ;; esac; fi
 for p in "$base/$part"/[0-9a-f]*; do [ ! -f "$p" ] || parts=$((parts + 1)); done
 free_space "${near:-/}"
-if [ "$exists" = 0 ] && { [ -e "$root" ] || [ -L "$root" ]; }; then exists=2; fi
+# What is below a directory that may not be entered is not missing: it cannot be seen.
+if [ "$exists" = 0 ] && { [ -e "$root" ] || [ -L "$root" ] || ! may_enter "${near:-/}"; }; then exists=2; fi
 printf 'H %s %s %s %s %s %s\n' "$exists" "$free" "$parts" "$missing" "$marked" "$(one_line "${top:-$root}")"
 while read -r c a b d e f g h; do
   case $c in
@@ -337,7 +347,7 @@ while read -r c a b d e f g h; do
     S) listing list_names "$a" ;;
     M) if [ "$exists" != 1 ]; then err=$(mkdir -p "$root" 2>&1) || fail "$err"; cd -P "$root" || fail "$root: no permission"; top=$PWD exists=1; fi; printf 'M\n' ;;
     A) patiently receive_archive "$a" "$b" ;;
-    Q) patiently partly "$a" ;;
+    Q) patiently partly "$a" "$b" ;;
     B) patiently receive_big "$a" "$b" "$d" "$e" "$f" "$g" "$h" ;;
     W) mark_directory ;;
     D) patiently remove_names "$a" ;;

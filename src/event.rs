@@ -199,6 +199,14 @@ pub enum EventKind {
         #[serde(flatten)]
         counts: LayerCounts,
     },
+    /// How far the files of a `sync` or `copy` task are on a host: bytes of what it lacked.
+    StepProgress {
+        /// Index of the host.
+        host: u32,
+        step: u32,
+        done: u64,
+        total: u64,
+    },
     StepFailed {
         step: u32,
         error: String,
@@ -413,6 +421,7 @@ impl EventKind {
                 | EventKind::NvidiaSmi { .. }
                 | EventKind::HostMetrics { .. }
                 | EventKind::PullProgress { .. }
+                | EventKind::StepProgress { .. }
         )
     }
 }

@@ -13,6 +13,8 @@ mod logind;
 mod postmortem;
 #[path = "hostside/run_end_detection.rs"]
 mod run_end_detection;
+#[path = "hostside/sync_marker.rs"]
+mod sync_marker;
 #[path = "hostside/transfer.rs"]
 mod transfer;
 #[path = "hostside/worker_environment.rs"]

@@ -10,7 +10,7 @@ use crate::engine::log_stream::LogOffsets;
 use crate::engine::run_step::{StepResult, judge_task, record_sent_files, run_with_retries, send_task_files};
 use crate::engine::run_task::run_task;
 use crate::engine::scheduler::{FailurePolicy, next_steps};
-use crate::engine::send_files::{FileInputs, SendPlace};
+use crate::engine::send_files::{FileInputs, SendPlace, SendTarget};
 use crate::engine::task_logs::TaskLogs;
 use crate::event::EventKind;
 use crate::model::phase::Phase;
@@ -188,7 +188,8 @@ impl PlanExecution<'_> {
                     None => StepResult::BrokenOff,
                 },
                 Action::SendFiles(task) => {
-                    let sent = send_task_files(&link, task, place, turn.ok()).await;
+                    let target = context.clone().map(|context| SendTarget { step: id, connection: link.clone(), context });
+                    let sent = send_task_files(target, task, place, turn.ok()).await;
                     record_sent_files(&link, context.as_ref(), task.number, sent).await
                 }
                 _ => run_with_retries(&link, &step, &offsets, hosts).await,

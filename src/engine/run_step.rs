@@ -9,7 +9,7 @@ use crate::engine::fetched_logs::describe_fetched_logs;
 use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream::{self, LogOffsets};
 use crate::engine::pull_image::pull_image;
-use crate::engine::send_files::{SendPlace, send_files};
+use crate::engine::send_files::{SendFailure, SendPlace, SendTarget, send_files};
 use crate::model::remote_command::CommandOutput;
 use crate::plan::PlanStep;
 use crate::plan::action::send_files::SendFiles;
@@ -77,17 +77,18 @@ pub(super) async fn record_sent_files(
 }
 
 pub(super) async fn send_task_files(
-    connection: &Arc<HostConnection>,
+    target: Option<SendTarget>,
     task: &SendFiles,
     place: Option<SendPlace>,
     turn: Option<OwnedSemaphorePermit>,
 ) -> StepResult {
-    let Some(place) = place else {
+    let (Some(place), Some(target)) = (place, target) else {
         return StepResult::NotSent(TransferError::new("its files were not read on this laptop", "run the command again"));
     };
-    match send_files(connection, task, place, turn).await {
+    match send_files(target, task, place, turn).await {
         Ok(result) => StepResult::Executed(result),
-        Err(error) => StepResult::NotSent(error),
+        Err(SendFailure::LockLost) => StepResult::Executed(ActionResult::LockLost),
+        Err(SendFailure::NotSent(error)) => StepResult::NotSent(error),
     }
 }
 

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::engine::host_connection::HostConnection;
-use crate::plan::action::ActionResult;
+use crate::event::EventKind;
 use crate::plan::action::send_files::SendFiles;
+use crate::plan::action::task::check_lock_command;
+use crate::plan::action::{ActionResult, EXIT_LOCK_LOST};
+use crate::plan::host_context::HostContext;
 use crate::text::byte_size::format_bytes;
 use crate::transfer::compare::{Change, TreeChanges};
 use crate::transfer::error::TransferError;
@@ -18,6 +22,9 @@ use crate::transfer::progress::TransferProgress;
 use crate::transfer::push::push_tree;
 use crate::transfer::survey::{SurveyedHost, survey_host};
 use crate::transfer::tree_source::{SyncMode, TreeSource};
+
+/// How often a host's bytes are reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the tasks of a plan send.
 #[derive(Clone, Default)]
@@ -61,11 +68,48 @@ impl SharedSource {
     }
 }
 
+/// Why files did not arrive on a host.
+pub(super) enum SendFailure {
+    /// Another operator took the lock: nothing was sent.
+    LockLost,
+    NotSent(TransferError),
+}
+
+impl From<TransferError> for SendFailure {
+    fn from(error: TransferError) -> SendFailure {
+        SendFailure::NotSent(error)
+    }
+}
+
+type SendEnd = oneshot::Sender<Result<(), SendFailure>>;
+
 /// A host that lacks something of the source, and where it learns how its transfer ended.
 struct WaitingHost {
     host: SurveyedHost,
     source: Arc<TreeSource>,
-    end: oneshot::Sender<Result<(), TransferError>>,
+    target: SendTarget,
+    end: SendEnd,
+}
+
+/// A host that gets files, by this step.
+pub(super) struct SendTarget {
+    pub(super) step: u32,
+    pub(super) connection: Arc<HostConnection>,
+    pub(super) context: HostContext,
+}
+
+impl SendTarget {
+    /// Whether the name is still locked by this command.
+    async fn check_lock(&self) -> Result<(), SendFailure> {
+        match self.connection.exec(&check_lock_command(&self.context)).await {
+            Ok(output) if output.is_success() => Ok(()),
+            Ok(output) if output.exit_code == EXIT_LOCK_LOST => Err(SendFailure::LockLost),
+            Ok(output) => {
+                Err(TransferError::new(format!("its lock cannot be read: {}", output.error_line()), "look at run_dir there").into())
+            }
+            Err(error) => Err(TransferError::from(error).into()),
+        }
+    }
 }
 
 /// One host's place among the hosts of a task. The files are sent once every place is taken or given up.
@@ -97,25 +141,22 @@ impl SendPlace {
 }
 
 async fn send_together(mut waiting: mpsc::Receiver<WaitingHost>, count: usize) {
-    let (mut hosts, mut ends, mut source) = (Vec::new(), BTreeMap::new(), None);
+    let mut all = Vec::new();
     while let Some(next) = waiting.recv().await {
-        ends.insert(next.host.host, next.end);
-        hosts.push(next.host);
-        source = Some(next.source);
+        all.push(next);
     }
-    let Some(source) = source else { return };
+    let Some(source) = all.first().map(|first| first.source.clone()) else { return };
+    let (hosts, targets, mut ends) = keep_locked(all).await;
     let progress = TransferProgress::new(count);
     let results = tokio::select! {
         results = push_tree(&source, hosts, &progress) => results,
+        () = report_progress(&progress, &targets) => return,
         // Every host's step was broken off.
         () = all_closed(&mut ends) => return,
     };
     let mut report = |host: usize, result: Result<(), TransferError>| {
-        // A step that was broken off wants no answer.
-        if let Some(end) = ends.remove(&host)
-            && end.send(result).is_err()
-        {
-            tracing::debug!(host, "its step has ended");
+        if let Some(end) = ends.remove(&host) {
+            tell_end(host, end, result.map_err(SendFailure::from));
         }
     };
     match results {
@@ -124,25 +165,70 @@ async fn send_together(mut waiting: mpsc::Receiver<WaitingHost>, count: usize) {
     }
 }
 
-async fn all_closed(ends: &mut BTreeMap<usize, oneshot::Sender<Result<(), TransferError>>>) {
+/// The hosts whose lock is still held, right before anything is sent; if another operator took one, no host gets anything.
+async fn keep_locked(all: Vec<WaitingHost>) -> (Vec<SurveyedHost>, Vec<SendTarget>, BTreeMap<usize, SendEnd>) {
+    let checks = futures_util::future::join_all(all.iter().map(|waiting| waiting.target.check_lock())).await;
+    let is_lost = checks.iter().any(|check| matches!(check, Err(SendFailure::LockLost)));
+    let (mut hosts, mut targets, mut ends) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (waiting, check) in all.into_iter().zip(checks) {
+        let check = if is_lost { Err(SendFailure::LockLost) } else { check };
+        match check {
+            Ok(()) => {
+                ends.insert(waiting.host.host, waiting.end);
+                hosts.push(waiting.host);
+                targets.push(waiting.target);
+            }
+            Err(failure) => tell_end(waiting.host.host, waiting.end, Err(failure)),
+        }
+    }
+    (hosts, targets, ends)
+}
+
+/// Says until it is dropped how far each host is.
+async fn report_progress(progress: &TransferProgress, targets: &[SendTarget]) {
+    let mut reported: Vec<Option<(u64, u64)>> = vec![None; targets.len()];
+    loop {
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
+        let counts = progress.counts();
+        for (target, reported) in targets.iter().zip(&mut reported) {
+            let host = target.connection.host_index();
+            let Some((done, total)) = counts.get(host).copied().filter(|(_, total)| *total > 0) else { continue };
+            // A host that waits for the others is reported, too: its rate falls.
+            if reported.replace((done, total)) != Some((total, total)) {
+                let host = target.connection.event_host_index();
+                target.connection.emitter().send(EventKind::StepProgress { host, step: target.step, done, total });
+            }
+        }
+    }
+}
+
+fn tell_end(host: usize, end: SendEnd, result: Result<(), SendFailure>) {
+    // A step that was broken off wants no answer.
+    if end.send(result).is_err() {
+        tracing::debug!(host, "its step has ended");
+    }
+}
+
+async fn all_closed(ends: &mut BTreeMap<usize, SendEnd>) {
     futures_util::future::join_all(ends.values_mut().map(oneshot::Sender::closed)).await;
 }
 
 /// Sends what one host lacks. `turn` is given back before it waits for the other hosts.
 pub(super) async fn send_files(
-    connection: &HostConnection,
+    target: SendTarget,
     task: &SendFiles,
     place: SendPlace,
     turn: Option<OwnedSemaphorePermit>,
-) -> Result<ActionResult, TransferError> {
+) -> Result<ActionResult, SendFailure> {
     let SendPlace { source: shared, waiting } = place;
+    let connection = target.connection.clone();
     let is_source = matches!(shared.input, FileInput::OnHost(host, _) if host == connection.host_index());
     let own = |error: TransferError| TransferError { of_source: error.of_source && !is_source, ..error };
     let mode = match &shared.input {
         FileInput::Local(_, mode) => *mode,
         FileInput::OnHost(..) => SyncMode::default(),
     };
-    let remote = connection.get_or_connect().await?;
+    let remote = connection.get_or_connect().await.map_err(TransferError::from)?;
     let source = shared.get().await.map_err(own)?;
     let directory = HostDirectory { path: task.directory.clone(), enter: task.enter.clone() };
     let host = survey_host((connection.host_index(), &*remote), &directory, source.wanted(mode), &shared.nonce).await?;
@@ -153,10 +239,13 @@ pub(super) async fn send_files(
     }
     let (end, ended) = oneshot::channel();
     let interrupted = || TransferError::new("the transfer was interrupted", "run the command again");
-    waiting.send(WaitingHost { host, source, end }).await.map_err(|_| interrupted())?;
+    waiting.send(WaitingHost { host, source, target, end }).await.map_err(|_| interrupted())?;
     drop((waiting, turn));
-    ended.await.map_err(|_| interrupted())?.map_err(own)?;
-    Ok(ActionResult::changed(note))
+    match ended.await.map_err(|_| interrupted())? {
+        Ok(()) => Ok(ActionResult::changed(note)),
+        Err(SendFailure::NotSent(error)) => Err(own(error).into()),
+        Err(SendFailure::LockLost) => Err(SendFailure::LockLost),
+    }
 }
 
 /// `2 new, 1 changed, 7 B (3 unchanged)`

@@ -235,13 +235,20 @@ fn validate_file_pattern(path: &str) -> Result<(), Refusal> {
 
 fn validate_mode(text: &str) -> Result<(), Refusal> {
     let digits = text.strip_prefix('0').filter(|rest| rest.len() == 3).unwrap_or(text);
-    if digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit)) {
-        return Ok(());
+    if digits.len() != 3 || !digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit)) {
+        return Err((
+            format!("`{}` is no mode", shorten(text)),
+            "write three octal digits, for example \"0644\"; setuid, setgid and sticky are refused".to_owned(),
+        ));
     }
-    Err((
-        format!("`{}` is no mode", shorten(text)),
-        "write three octal digits, for example \"0644\"; setuid, setgid and sticky are refused".to_owned(),
-    ))
+    // A host proves a file by reading it, with its mode, before it gets its name.
+    match digits.starts_with(['4', '5', '6', '7']) {
+        true => Ok(()),
+        false => Err((
+            format!("`{}` does not let the owner read the file, so the host cannot check what arrived", shorten(text)),
+            "let the owner read it, for example \"0400\"".to_owned(),
+        )),
+    }
 }
 
 /// Absolute or below the home: the directory that a relative path starts from would be unclear.
@@ -284,11 +291,14 @@ mod tests {
 
     #[test]
     fn modes_and_patterns_are_strict() {
-        for good in ["0644", "755", "0000"] {
+        for good in ["0644", "755", "0400"] {
             assert!(validate_mode(good).is_ok(), "{good}");
         }
         for bad in ["4755", "0888", "64", "u+x", "", "00644", "1644"] {
-            assert!(validate_mode(bad).is_err(), "{bad}");
+            assert!(validate_mode(bad).is_err_and(|(message, _)| message.ends_with("is no mode")), "{bad}");
+        }
+        for bad in ["0222", "0000", "377", "044"] {
+            assert!(validate_mode(bad).is_err_and(|(message, _)| message.contains("does not let the owner read")), "{bad}");
         }
         for good in ["~/dist/x-*.whl", "x[0-9]", "/a"] {
             assert!(validate_file_pattern(good).is_ok(), "{good}");

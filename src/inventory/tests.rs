@@ -363,6 +363,34 @@ fn limit_renumbers_ranks_and_fingerprints_differ() {
     assert_eq!(problem.to_string(), "--limit: no host is named `gpu02`\n    help: the hosts are gpu[01,03]");
 }
 
+/// `master` is the first host of the run in a copy as in a launch; a source that the run leaves out is named before any host is asked.
+#[test]
+fn limit_moves_the_master_of_a_copy_and_refuses_a_source_that_is_left_out() {
+    let task = |from: &str| {
+        let text = format!(
+            "name: a\nmaster: gpu02\nhosts: ['gpu[01-03]']\nprepare: [{{ name: t, copy: {{ from: '{from}:~/x', to: /tmp/ }} }}]\n{MINIMAL}",
+        );
+        let mut inventory = load(&text.replace("name: a\nhosts: [gpu01, gpu02]\n", ""));
+        let limited = |inventory: &Inventory| {
+            let job = inventory.job(&runtime_values(inventory, 4)).map_err(|problems| format_problems(&problems))?;
+            match job.tasks[0].files.as_ref().map(|files| &files.source) {
+                Some(FileSource::HostFiles { host, .. }) => Ok(inventory.hosts[*host].name.clone()),
+                other => Err(format!("{other:?}")),
+            }
+        };
+        let whole = limited(&inventory);
+        inventory.limit_hosts("gpu01,gpu03").expect("two are left");
+        (whole, limited(&inventory))
+    };
+    assert_eq!(task("master"), (Ok("gpu02".to_owned()), Ok("gpu01".to_owned())));
+    assert_eq!(task("gpu03"), (Ok("gpu03".to_owned()), Ok("gpu03".to_owned())));
+    let (whole, left_out) = task("gpu02");
+    assert_eq!(whole, Ok("gpu02".to_owned()));
+    let left_out = left_out.expect_err("its files cannot be read");
+    assert!(left_out.contains("prepare[0].copy.from: --limit leaves out gpu02, whose files are copied"), "{left_out}");
+    assert!(left_out.contains("help: add gpu02 to --limit"), "{left_out}");
+}
+
 #[test]
 fn plain_scalars_keep_their_spelling() {
     let job = load_job(

@@ -15,7 +15,8 @@ use crate::lifecycle::transfer_files::{TransferSummary, connect};
 use crate::plan::Plan;
 use crate::plan::action::Action;
 use crate::plan::action::send_files::SendFiles;
-use crate::plan::task_preview::{PreviewRow, RowEffect};
+use crate::plan::facts::HostFacts;
+use crate::plan::task_preview::{PreviewRow, RowEffect, lacks_containers};
 use crate::text::byte_size::format_bytes;
 use crate::transfer::NONCE_DIGITS;
 use crate::transfer::error::TransferError;
@@ -30,17 +31,25 @@ const MAX_NAMES: usize = 200;
 /// The source of one task, or why it is not there.
 type FoundSource = Result<(Arc<TreeSource>, SyncMode), TransferError>;
 
+/// What one task would do to one host now.
+enum FileForecast {
+    /// Its container is made first: nothing can be compared with it.
+    NewContainer,
+    Compared(TransferSummary),
+}
+
 /// One row for each task and host. `names`: with the files that differ.
 ///
 /// # Errors
 /// What cannot be read on this laptop.
 pub(crate) async fn preview_files(
     session: &Session,
-    plan: &Plan,
+    (plan, facts): (&Plan, &[HostFacts]),
     sources: &BTreeMap<u32, TaskFiles>,
     names: bool,
 ) -> Result<Vec<PreviewRow>, WorkflowError> {
     let forks = Semaphore::new(session.local.forks.max(1));
+    let lacks_container = lacks_containers(plan, facts);
     let mut rows = Vec::new();
     // One task after the other: a host has few sessions.
     for (number, input) in read_file_inputs(sources)? {
@@ -49,10 +58,10 @@ pub(crate) async fn preview_files(
             Action::SendFiles(task) if task.number == number => Some((step.host, task)),
             _ => None,
         });
-        let (forks, source) = (&forks, &source);
+        let (forks, source, lacks_container) = (&forks, &source, &lacks_container);
         let compare = |(host, task)| async move {
             let _turn = forks.acquire().await;
-            describe(session, (host, task), compare_host(session, (host, task), source, names).await)
+            describe(session, (host, task), forecast_host(session, (host, task), (source, lacks_container), names).await)
         };
         rows.extend(join_all(steps.map(compare)).await);
     }
@@ -70,13 +79,25 @@ async fn find_source(session: &Session, input: FileInput) -> FoundSource {
     }
 }
 
+async fn forecast_host(
+    session: &Session,
+    (host, task): (usize, &SendFiles),
+    (source, lacks_container): (&FoundSource, &[bool]),
+    names: bool,
+) -> Result<FileForecast, TransferError> {
+    let source = source.as_ref().map_err(Clone::clone)?;
+    if !task.enter.is_empty() && lacks_container.get(host) == Some(&true) {
+        return Ok(FileForecast::NewContainer);
+    }
+    compare_host(session, (host, task), source, names).await.map(FileForecast::Compared)
+}
+
 async fn compare_host(
     session: &Session,
     (host, task): (usize, &SendFiles),
-    source: &FoundSource,
+    (source, mode): &(Arc<TreeSource>, SyncMode),
     names: bool,
 ) -> Result<TransferSummary, TransferError> {
-    let (source, mode) = source.as_ref().map_err(Clone::clone)?;
     let remote = connect(session, host).await?;
     let directory = HostDirectory { path: task.directory.clone(), enter: task.enter.clone() };
     let surveyed = survey_host((host, &*remote), &directory, source.wanted(*mode), &random_hex(NONCE_DIGITS)).await?;
@@ -85,14 +106,11 @@ async fn compare_host(
     Ok(summary)
 }
 
-fn describe(session: &Session, (host, task): (usize, &SendFiles), result: Result<TransferSummary, TransferError>) -> PreviewRow {
-    let (text, effect, names) = match result {
-        Ok(summary) if !summary.is_change() => ("nothing differs".to_owned(), RowEffect::None, Vec::new()),
-        Ok(summary) => (format!("would send {}", counts(&summary)), RowEffect::Changes, summary.names),
-        // A container that is made first has none of the files.
-        Err(_) if !task.enter.is_empty() => {
-            ("would send its files, if the container lacks them".to_owned(), RowEffect::Changes, Vec::new())
-        }
+fn describe(session: &Session, (host, task): (usize, &SendFiles), forecast: Result<FileForecast, TransferError>) -> PreviewRow {
+    let (text, effect, names) = match forecast {
+        Ok(FileForecast::Compared(summary)) if !summary.is_change() => ("nothing differs".to_owned(), RowEffect::None, Vec::new()),
+        Ok(FileForecast::Compared(summary)) => (format!("would send {}", counts(&summary)), RowEffect::Changes, summary.names),
+        Ok(FileForecast::NewContainer) => ("would send its files, if the container lacks them".to_owned(), RowEffect::Changes, Vec::new()),
         Err(error) => {
             let error = session.reporter.sanitizer().sanitize_line(&error.what).to_string();
             (format!("unknown: {error}"), RowEffect::None, Vec::new())

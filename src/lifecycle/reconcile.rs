@@ -211,7 +211,7 @@ async fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> Result<W
 /// What the tasks would do, and with `--diff` what is different in them since they last ran.
 async fn print_tasks(context: &LaunchContext<'_>, target: &LaunchTarget, plan: &Plan) -> Result<(), WorkflowError> {
     let (session, console, request) = (&*context.session, &context.session.local.console, context.request);
-    let files = preview_files(session, plan, &request.file_sources, request.show_all_differences).await?;
+    let files = preview_files(session, (plan, &target.facts), &request.file_sources, request.show_all_differences).await?;
     let rows = preview_tasks(session, plan, &target.facts, files).await;
     if rows.is_empty() {
         return Ok(());

@@ -51,6 +51,19 @@ pub(crate) struct PreviewRow {
     pub details: Vec<String>,
 }
 
+/// Whether no container runs on each host yet that the plan is to make.
+pub(crate) fn lacks_containers(plan: &Plan, facts: &[HostFacts]) -> Vec<bool> {
+    let mut lacks = vec![false; plan.hosts.len()];
+    for step in &plan.steps {
+        let (Action::StartContainer(_), Some(facts), Some(slot)) = (&step.action, facts.get(step.host), lacks.get_mut(step.host)) else {
+            continue;
+        };
+        let runs = facts.container().is_some_and(|container| container.status == "running");
+        *slot = !runs && matches!(step.action.observe(facts), Observation::Needed(_));
+    }
+    lacks
+}
+
 /// The tasks of one host, and the command that evaluates them.
 struct HostTasks<'a> {
     context: &'a HostContext,

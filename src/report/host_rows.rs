@@ -6,6 +6,7 @@ use crate::state::{ConnectionStatus, HostState, RunState, StepState};
 use crate::text::sanitize::Sanitizer;
 
 use super::style::{self, TextStyle, Tone, truncate_text};
+use super::transfer_text::transfer_text;
 
 const BAR_WIDTH: usize = 12;
 /// GPU values older than this are not shown.
@@ -137,7 +138,8 @@ fn host_activity(state: &RunState, at: usize, progress: &HostProgress<'_>, sanit
     if let Some(step) = progress.running_step {
         let attempt = if step.retries > 0 { format!(" (attempt {})", step.retries + 1) } else { String::new() };
         let layers = step.layers.map_or_else(String::new, |counts| format!("  {}", style::format_layers(counts)));
-        return (Tone::Plain, format!("● {}{attempt}{layers}", sanitizer.sanitize_line(&step.info.title)));
+        let sent = step.transfer.map_or_else(String::new, |sent| format!("{}  ", transfer_text(&sent)));
+        return (Tone::Plain, format!("● {sent}{}{attempt}{layers}", sanitizer.sanitize_line(&step.info.title)));
     }
     rank_activity(state, at, now).unwrap_or_else(|| match host.connection_status {
         ConnectionStatus::Connecting => (Tone::Dim, "● connecting".to_owned()),

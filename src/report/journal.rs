@@ -79,7 +79,10 @@ impl Journal {
     pub fn record_event(&mut self, event: &Event) -> io::Result<()> {
         match &event.kind {
             EventKind::Log { host, file, offset, len, .. } => self.merge_log_range(event, (*host, *file), *offset, *len),
-            EventKind::Gpus { host, .. } | EventKind::GpuProcesses { host, .. } | EventKind::HostMetrics { host, .. } => {
+            EventKind::Gpus { host, .. }
+            | EventKind::GpuProcesses { host, .. }
+            | EventKind::HostMetrics { host, .. }
+            | EventKind::StepProgress { host, .. } => {
                 if mark_if_due(&mut self.last_samples, (*host, std::mem::discriminant(&event.kind)), event.at, SAMPLE_INTERVAL_MS) {
                     let line = serde_json::to_string(event)?;
                     self.samples.write_line(&line, false)?;

@@ -104,9 +104,12 @@ fn gpu_samples_are_thinned_into_own_file() {
         let kind = EventKind::Gpus { host: (n % 2) as u32, gpus: vec![gpu.clone()] };
         journal.record_event(&event(n + 1, n as i64 * 1000, kind)).expect("written");
     }
+    let sent = event(61, 60_000, EventKind::StepProgress { host: 1, step: 3, done: 7, total: 9 });
+    journal.record_event(&sent).expect("written");
     assert!(read_journal(dir.path()).is_empty());
     let mut reader = JournalReader::open(&dir.path().join(SAMPLES_FILE)).expect("a journal");
-    assert_eq!(reader.read_all().expect("readable").len(), 12);
+    let samples = reader.read_all().expect("readable");
+    assert_eq!((samples.len(), samples.last()), (13, Some(&sent)));
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod run_fold;
 pub(crate) mod safe_output;
 pub(crate) mod style;
 pub(crate) mod threaded_sink;
+pub(crate) mod transfer_text;
 
 pub use reporter::Reporter;
 pub use run_fold::{RunFold, RunSnapshot};

@@ -101,6 +101,28 @@ fn rows_show_each_host_activity() {
     assert_eq!(render_rows(&harness.state, 20, 80)[0], "  gpu01 [############] ● 1 rank running", "old values are not shown");
 }
 
+/// A task that sends files has a bar of its own, with bytes and rate.
+#[test]
+fn rows_show_how_far_files_are() {
+    let mut harness = harness(&FakeTerminal::default());
+    harness.emit(0, run_started(2, 1, &[(Phase::Task(1), "code")]));
+    for step in 0..2 {
+        harness.emit(1, EventKind::StepStarted { step });
+    }
+    for (after, done) in [(1000, 1 << 20), (2000, 5 << 20)] {
+        harness.emit(after, EventKind::StepProgress { host: 0, step: 0, done, total: 10 << 20 });
+    }
+    harness.emit(0, EventKind::StepProgress { host: 1, step: 1, done: 0, total: u64::MAX });
+    let expected = [
+        "  gpu01 [------------] ● [#####-----] 5.0 MiB of 10.0 MiB, 2.0 MiB/s  code",
+        "  gpu02 [------------] ● [----------] 0 B of 16777216.0 TiB  code",
+    ];
+    assert_eq!(render_rows(&harness.state, 20, 80), expected);
+    harness.emit(1, EventKind::StepDone { step: 0, note: String::new() });
+    harness.emit(1, EventKind::StepProgress { host: 0, step: 0, done: 1, total: 2 });
+    assert!(!render_rows(&harness.state, 20, 80)[0].contains("MiB"), "it has ended");
+}
+
 #[test]
 fn rows_show_layers_of_a_pull() {
     let counts = |layers, downloaded, complete| LayerCounts { layers, downloaded, complete };

@@ -26,7 +26,7 @@ use bounded_text::truncate_text;
 use hang_baseline::OutputActivity;
 pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, RankCounts, RankState, StepCounts};
 use shared::{SharedList, SharedMap};
-pub(crate) use step_tracker::{StepState, StepTracker};
+pub(crate) use step_tracker::{StepState, StepTracker, StepTransfer};
 use training_metrics::{MetricScanner, TrainingMetrics};
 
 /// How many notices are kept.
@@ -173,6 +173,7 @@ impl RunState {
             | EventKind::StepSkipped { .. }
             | EventKind::StepRetrying { .. }
             | EventKind::PullProgress { .. }
+            | EventKind::StepProgress { .. }
             | EventKind::StepFailed { .. } => self.apply_step_event(&event.kind, at),
             EventKind::HostConnecting { .. }
             | EventKind::HostConnected { .. }
@@ -260,6 +261,7 @@ impl RunState {
             }),
             EventKind::StepRetrying { step, error } => steps.record_retry(*step, &truncate_text(error)),
             EventKind::PullProgress { step, counts } => steps.record_pull_progress(*step, *counts),
+            EventKind::StepProgress { step, done, total, .. } => steps.record_progress(*step, (*done, *total), at),
             _ => Ok(()),
         };
         self.rejected_events += u64::from(result.is_err());

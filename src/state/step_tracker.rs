@@ -16,6 +16,41 @@ pub enum StepTransitionError {
     ImpossibleLayers(u32, LayerCounts),
 }
 
+/// How far the files are that a step sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepTransfer {
+    pub done: u64,
+    pub total: u64,
+    /// Bytes a second; `None` until there are two samples.
+    pub rate: Option<u64>,
+    at: UnixMillis,
+}
+
+impl StepTransfer {
+    /// `previous`: the sample before this one.
+    fn new(previous: Option<StepTransfer>, (done, total): (u64, u64), at: UnixMillis) -> StepTransfer {
+        let rate = previous.filter(|previous| at > previous.at).map(|previous| {
+            let now = done.saturating_sub(previous.done).saturating_mul(1000) / (at - previous.at).unsigned_abs();
+            // The last samples weigh most.
+            previous.rate.map_or(now, |before| before / 4 * 3 + now / 4)
+        });
+        StepTransfer { done, total, rate, at }
+    }
+}
+
+impl StepTransfer {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: StepTransfer) -> StepTransfer {
+        StepTransfer {
+            done: self.done.saturating_add(other.done),
+            total: self.total.saturating_add(other.total),
+            rate: self.rate.into_iter().chain(other.rate).reduce(u64::saturating_add),
+            at: self.at.max(other.at),
+        }
+    }
+}
+
 /// One step and its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepState {
@@ -31,6 +66,7 @@ pub struct StepState {
     pub retries: u32,
     /// How far a pull is; `None` until it is known.
     pub layers: Option<LayerCounts>,
+    pub transfer: Option<StepTransfer>,
     pub started_at: Option<UnixMillis>,
     pub ended_at: Option<UnixMillis>,
 }
@@ -53,6 +89,7 @@ impl StepTracker {
             unreachable: false,
             retries: 0,
             layers: None,
+            transfer: None,
             started_at: None,
             ended_at: None,
         });
@@ -116,6 +153,16 @@ impl StepTracker {
             from => Err(StepTransitionError::NotAllowed { step: id, from, to: StepStatus::Running }),
         }
     }
+
+    /// Bytes that a running step has sent and has to send.
+    ///
+    /// # Errors
+    /// When there is no such step, or it is not running.
+    pub fn record_progress(&mut self, id: u32, bytes: (u64, u64), at: UnixMillis) -> Result<(), StepTransitionError> {
+        let step = self.running_step(id)?;
+        step.transfer = Some(StepTransfer::new(step.transfer, bytes, at));
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +176,7 @@ mod tests {
         let mut steps = StepTracker::new(&[info]);
         assert_eq!(steps.set_status(1, Running, 0), Err(StepTransitionError::UnknownStep(1)));
         assert_eq!(steps.set_status(7, Done, 0), Err(StepTransitionError::NotAllowed { step: 7, from: Waiting, to: Done }));
-        assert!(steps.record_retry(7, "again").is_err());
+        assert!(steps.record_retry(7, "again").is_err() && steps.record_progress(7, (1, 2), 3).is_err());
         let before = steps.clone();
         assert!(steps.set_status(7, Waiting, 0).is_err());
         assert_eq!(steps, before);
@@ -143,6 +190,13 @@ mod tests {
         assert_eq!(steps.step(7).and_then(|step| step.layers), Some(counts(3, 2, 1)));
         assert!(steps.record_retry(7, "busy").is_ok());
         assert_eq!(steps.step(7).and_then(|step| step.layers), None, "the next try counts again");
+        for (done, at, rate) in [(1000, 1000, None), (5000, 3000, Some(2000)), (5000, 3000, None), (5000, 4000, Some(0))] {
+            assert!(steps.record_progress(7, (done, 9000), at).is_ok());
+            assert_eq!(
+                steps.step(7).and_then(|step| step.transfer).map(|sent| (sent.done, sent.total, sent.rate)),
+                Some((done, 9000, rate))
+            );
+        }
         assert!(steps.set_status(7, Done, 9).is_ok());
         let step = steps.step(7).expect("step 7");
         assert_eq!((step.started_at, step.ended_at, step.retries), (Some(5), Some(9), 1));

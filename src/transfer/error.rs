@@ -47,6 +47,20 @@ impl TransferError {
     }
 }
 
+impl TransferError {
+    /// An error of a session on a host, or in this container of it.
+    pub(crate) fn of_session(error: RemoteError, container: Option<&str>) -> Self {
+        match (error, container) {
+            // The host was reached: the engine, or what it started in the container, ended.
+            (RemoteError::Truncated { what, .. }, Some(container)) => TransferError::new(
+                format!("the session in the container {container} ended early: {what}"),
+                "see on that host with `docker ps -a` whether the container runs; the same command makes it again where it is gone",
+            ),
+            (error, _) => error.into(),
+        }
+    }
+}
+
 impl From<RemoteError> for TransferError {
     fn from(error: RemoteError) -> Self {
         let unreachable = !matches!(error, RemoteError::Protocol { .. });

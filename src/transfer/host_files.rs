@@ -11,7 +11,8 @@ use super::content_pieces::{ContentPieces, source_error};
 use super::entry::{EntryKind, TreeEntry, TreeName};
 use super::error::TransferError;
 use super::host_file_reader::{BLOCK, FileEnd, HostFileReader, ask_prefix_digest};
-use super::host_stream::{DirectoryState, HostDirectory, HostStream};
+use super::host_hello::DirectoryState;
+use super::host_stream::{HostDirectory, HostStream};
 use super::survey::{ListingScope, read_listing};
 use crate::remote::Remote;
 use crate::text::glob::{file_name_matches, has_wildcards};
@@ -20,6 +21,9 @@ use crate::text::glob::{file_name_matches, has_wildcards};
 const QUEUED_PIECES: usize = 64;
 /// More files of one pattern are refused.
 const MAX_FILES: usize = 10_000;
+
+/// What to do about a directory of the source host that cannot be read.
+const READ_HINT: &str = "check the path with `ls -ld` on that host, and let the ssh user enter and read the directory and those above it";
 
 /// What is looked for on the source host.
 #[derive(Debug, Clone)]
@@ -75,7 +79,7 @@ impl HostFiles {
             DirectoryState::Exists => list_matching(&mut stream, &query).await?,
             DirectoryState::Missing => Vec::new(),
             DirectoryState::NoDirectory => {
-                return Err(query.error("its directory cannot be entered", "check the path, and whether the ssh user may read it there"));
+                return Err(query.error("its directory cannot be entered: it is none, or permission is denied", READ_HINT));
             }
         };
         if found.is_empty() {
@@ -150,8 +154,10 @@ async fn list_matching(stream: &mut HostStream, query: &HostFilesQuery) -> Resul
         let probe = TreeEntry { name, kind: EntryKind::Directory, mode: 0, mtime: 0 };
         read_listing(stream, ListingScope::Names(&[probe])).await
     };
+    let listing = listing.map_err(|error| query.named(error))?;
+    let complaint = listing.complaint;
     let mut found = Vec::new();
-    for entry in listing.map_err(|error| query.named(error))?.entries {
+    for entry in listing.entries {
         if entry.name.components().count() != 1 {
             return Err(query.named(TransferError::protocol("a name that is not in this directory")));
         }
@@ -170,6 +176,10 @@ async fn list_matching(stream: &mut HostStream, query: &HostFilesQuery) -> Resul
         if found.len() > MAX_FILES {
             return Err(query.error(format!("more than {MAX_FILES} files match"), "narrow the pattern, or send one archive"));
         }
+    }
+    // A part of the files would be taken for all of them. What else in the directory cannot be looked at does not matter.
+    if let Some(complaint) = complaint.filter(|complaint| found.is_empty() || complaint.starts_with("find: ")) {
+        return Err(query.error(format!("its directory cannot be listed: {complaint}"), READ_HINT));
     }
     Ok(found)
 }

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
 use super::error::TransferError;
+use super::host_hello::{HostHello, parse_hello};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::TOOL_PATH_SH;
 use crate::remote::{ByteReceiver, Remote, RemoteError};
@@ -15,6 +16,12 @@ use crate::text::shell_quote::{join_quoted, quote};
 const SCRIPT: &str = include_str!("../../assets/transfer.sh");
 /// A host that neither takes nor sends a byte for so long has failed; long steps report every 20 s.
 const STALL_LIMIT: Duration = Duration::from_secs(120);
+/// Reports of one long step: the script writes one each 20 s, for an hour at most.
+const MAX_REPORTS: u32 = 180;
+/// How often a host that only reports may take nothing for the stall limit: an hour.
+const MAX_STALLS: u32 = 30;
+/// Pieces of output that are read while a session ends.
+const MAX_LAST_PIECES: usize = 1_000;
 /// How long the script may take to start.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Bulk data is acknowledged in these frames; the script sends at most 3 without.
@@ -30,7 +37,7 @@ const MAX_LINE_BYTES: usize = 4 << 10;
 pub(crate) struct HostDirectory {
     /// Absolute, or `~` or `~/…` for the ssh user's home.
     pub(crate) path: String,
-    /// Words before `sh -c SCRIPT` that run it elsewhere on the host: `docker exec -i ID`.
+    /// Words before `sh -c SCRIPT` that run it in a container, which the last one names: `docker exec -i NAME`. Empty: on the host.
     pub(crate) enter: Vec<String>,
 }
 
@@ -50,28 +57,6 @@ impl HostDirectory {
     }
 }
 
-/// What a host says about the directory when a session starts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HostHello {
-    pub(crate) state: DirectoryState,
-    /// Free bytes, where the host knows them.
-    pub(crate) free: Option<u64>,
-    /// Big files that an earlier session left unfinished.
-    pub(crate) parts: u64,
-    /// A sync has made the directory.
-    pub(crate) is_marked: bool,
-    /// Its physical path, for people.
-    pub(crate) path: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DirectoryState {
-    Exists,
-    Missing,
-    /// Something else, or a directory that cannot be entered.
-    NoDirectory,
-}
-
 pub(crate) struct HostStream {
     input: mpsc::Sender<Bytes>,
     output: ByteReceiver<RemoteError>,
@@ -81,6 +66,9 @@ pub(crate) struct HostStream {
     acknowledged: u64,
     expected: VecDeque<&'static str>,
     nonce: String,
+    /// The container in which the script runs.
+    container: Option<String>,
+    pub(super) stall_limit: Duration,
 }
 
 impl HostStream {
@@ -94,7 +82,8 @@ impl HostStream {
         nonce: &str,
     ) -> Result<(HostStream, HostHello), TransferError> {
         let command = RemoteCommand::from_script("transfer files", directory.script(nonce), START_LIMIT).with_output_limit(OUTPUT_LIMIT);
-        let stream = remote.open_stream(&command).await?;
+        let container = directory.enter.last().cloned();
+        let stream = remote.open_stream(&command).await.map_err(|error| TransferError::of_session(error, container.as_deref()))?;
         let mut stream = HostStream {
             input: stream.input,
             output: stream.output,
@@ -104,6 +93,8 @@ impl HostStream {
             acknowledged: 0,
             expected: VecDeque::new(),
             nonce: nonce.to_owned(),
+            container,
+            stall_limit: STALL_LIMIT,
         };
         let line = stream.read_line().await?;
         let hello = parse_hello(&line)?;
@@ -139,8 +130,8 @@ impl HostStream {
 
     /// A host that works on what it has takes nothing for a while, but reports.
     async fn send_now(&mut self, bytes: Bytes) -> Result<(), TransferError> {
-        loop {
-            let waiting = tokio::time::timeout(STALL_LIMIT, self.input.clone().reserve_owned()).await;
+        for _ in 0..MAX_STALLS {
+            let waiting = tokio::time::timeout(self.stall_limit, self.input.clone().reserve_owned()).await;
             match waiting {
                 Ok(Ok(room)) => {
                     room.send(bytes);
@@ -151,6 +142,7 @@ impl HostStream {
                 Err(_) => return Err(stalled("took")),
             }
         }
+        Err(endless_step())
     }
 
     /// Whether anything arrived that was not read yet.
@@ -228,13 +220,18 @@ impl HostStream {
 
     /// The next line; the host's complaint is an error.
     pub(crate) async fn read_line(&mut self) -> Result<String, TransferError> {
+        let mut reports = 0;
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.incoming) {
                 let line = self.incoming.split_to(end + 1);
                 let line = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
                 match line.strip_prefix("F ") {
                     Some(complaint) => return Err(TransferError::from_host(complaint)),
-                    None if line == "K" => continue,
+                    None if line == "K" && reports == MAX_REPORTS => return Err(endless_step()),
+                    None if line == "K" => {
+                        reports += 1;
+                        continue;
+                    }
                     None => return Ok(line),
                 }
             }
@@ -247,9 +244,9 @@ impl HostStream {
     }
 
     async fn receive(&mut self) -> Result<Bytes, TransferError> {
-        match tokio::time::timeout(STALL_LIMIT, self.output.recv()).await {
+        match tokio::time::timeout(self.stall_limit, self.output.recv()).await {
             Ok(Some(Ok(bytes))) => Ok(bytes),
-            Ok(Some(Err(error))) => Err(error.into()),
+            Ok(Some(Err(error))) => Err(self.session_error(error)),
             Ok(None) => Err(TransferError {
                 unreachable: true,
                 ..TransferError::new("the session ended early", "run the same command again: what is complete stays")
@@ -258,14 +255,18 @@ impl HostStream {
         }
     }
 
+    fn session_error(&self, error: RemoteError) -> TransferError {
+        TransferError::of_session(error, self.container.as_deref())
+    }
+
     /// Why a host takes no more: what it said last.
     async fn reason_for_end(&mut self) -> TransferError {
-        loop {
-            match self.read_line().await {
-                Ok(_) => {}
-                Err(error) => return error,
+        for _ in 0..MAX_LAST_PIECES {
+            if let Err(error) = self.read_line().await {
+                return error;
             }
         }
+        TransferError::protocol("output without end")
     }
 
     /// Ends the session: the host removes what it kept for it.
@@ -275,16 +276,25 @@ impl HostStream {
         self.send(b"Z\n").await?;
         self.flush().await?;
         let mut left = OUTPUT_LIMIT;
-        loop {
-            match tokio::time::timeout(STALL_LIMIT, self.output.recv()).await {
+        for _ in 0..MAX_LAST_PIECES {
+            match tokio::time::timeout(self.stall_limit, self.output.recv()).await {
                 Ok(Some(Ok(bytes))) if bytes.len() <= left => left -= bytes.len(),
-                Ok(Some(Ok(_))) => return Err(TransferError::protocol("output without end")),
+                Ok(Some(Ok(_))) => break,
                 Ok(None) => return Ok(()),
-                Ok(Some(Err(error))) => return Err(error.into()),
+                Ok(Some(Err(error))) => return Err(self.session_error(error)),
                 Err(_) => return Err(stalled("sent")),
             }
         }
+        Err(TransferError::protocol("output without end"))
     }
+}
+
+/// A host that reports for longer than the script does.
+fn endless_step() -> TransferError {
+    TransferError::new(
+        "the host reports for more than an hour that it works, without a result",
+        "check its disk, then run the same command again",
+    )
 }
 
 fn stalled(verb: &str) -> TransferError {
@@ -293,49 +303,9 @@ fn stalled(verb: &str) -> TransferError {
     TransferError { unreachable: true, ..TransferError::new(what, hint) }
 }
 
-/// `H <state> <free KiB> <parts> <missing tool or 0> <0, or 1 if marked> <path>`
-fn parse_hello(line: &str) -> Result<HostHello, TransferError> {
-    let mut fields = line.splitn(7, ' ');
-    let mut next = || fields.next().unwrap_or_default();
-    let (head, state, free, parts, missing, marked) = (next(), next(), next(), next(), next(), next());
-    if missing != "0" && !missing.is_empty() && head == "H" {
-        let tool: String = missing.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
-        return Err(TransferError::new(
-            format!("there is no `{tool}`"),
-            format!("install `{tool}` there: coreutils, findutils and tar, or busybox"),
-        ));
-    }
-    let state = match state {
-        "0" => DirectoryState::Missing,
-        "1" => DirectoryState::Exists,
-        _ => DirectoryState::NoDirectory,
-    };
-    match (head, free.parse::<i64>(), parts.parse(), fields.next()) {
-        ("H", Ok(free), Ok(parts), Some(path)) => Ok(HostHello {
-            state,
-            free: u64::try_from(free).ok().map(|kib| kib.saturating_mul(1024)),
-            parts,
-            is_marked: marked == "1",
-            path: path.to_owned(),
-        }),
-        _ => Err(TransferError::protocol("it does not begin with H")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hello_is_parsed_strictly() {
-        let hello = parse_hello("H 1 1024 2 0 1 /data/my dir").expect("a hello");
-        assert_eq!((hello.state, hello.free, hello.parts, hello.path.as_str()), (DirectoryState::Exists, Some(1 << 20), 2, "/data/my dir"));
-        assert_eq!(parse_hello("H 0 -1 0 0 0 /x").map(|hello| (hello.free, hello.is_marked)), Ok((None, false)));
-        assert!(parse_hello("H 1 1024 0 tar 0 /x").is_err_and(|e| e.what == "there is no `tar`"));
-        for bad in ["", "H", "H 1 x 0 0 0 /x", "X 1 1 0 0 0 /x", "H 1 1 -1 0 0 /x", "H 1 1 0 0 /x"] {
-            assert!(parse_hello(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn home_is_expanded_by_the_host_and_the_rest_is_quoted() {

@@ -25,6 +25,7 @@ pub(crate) struct ListingReader {
     /// Names that break the grammar.
     refused: Vec<String>,
     refused_count: usize,
+    complaint: Option<String>,
 }
 
 /// A host's tree.
@@ -34,6 +35,8 @@ pub(crate) struct HostListing {
     /// Names that break the grammar, at most 8, and how many there are.
     pub(crate) refused: Vec<String>,
     pub(crate) refused_count: usize,
+    /// What the host could not list, the first of it.
+    pub(crate) complaint: Option<String>,
 }
 
 impl ListingReader {
@@ -49,6 +52,7 @@ impl ListingReader {
             link_name: None,
             refused: Vec::new(),
             refused_count: 0,
+            complaint: None,
         }
     }
 
@@ -87,10 +91,12 @@ impl ListingReader {
         match record {
             b"E" => self.ended = true,
             [b'!', b' ', complaint @ ..] => {
+                let complaint = printable_bytes(complaint.get(..300).unwrap_or(complaint));
                 self.refused_count += 1;
                 if self.refused.len() < 8 {
-                    self.refused.push(format!("not listed: {}", printable_bytes(complaint.get(..300).unwrap_or(complaint))));
+                    self.refused.push(format!("not listed: {complaint}"));
                 }
+                self.complaint.get_or_insert(complaint);
             }
             [b'L', b' ', name @ ..] => self.link_name = Some(name.strip_prefix(b"./").unwrap_or(name).to_vec()),
             [b'>', b' ', text @ ..] => {
@@ -142,7 +148,7 @@ impl ListingReader {
         }
         self.entries.sort_by(|a, b| a.name.cmp(&b.name));
         self.entries.dedup_by(|a, b| a.name == b.name);
-        HostListing { entries: self.entries, refused: self.refused, refused_count: self.refused_count }
+        HostListing { entries: self.entries, refused: self.refused, refused_count: self.refused_count, complaint: self.complaint }
     }
 }
 
@@ -191,6 +197,7 @@ mod tests {
     fn what_was_not_listed_is_named() {
         let listing = read(b"\nabc ! find: './d': Permission denied\nabc E\nabc ", 3).expect("a listing");
         assert_eq!((listing.refused, listing.refused_count), (vec!["not listed: find: './d': Permission denied".to_owned()], 1));
+        assert_eq!(listing.complaint.as_deref(), Some("find: './d': Permission denied"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use ignore::overrides::OverrideBuilder;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
-use self::left_out::LocalFilter;
+use self::left_out::{LocalFilter, io_problems};
 use super::content_pieces::{ContentPieces, source_error};
 use super::entry::{EntryKind, TreeEntry, TreeName, is_reserved, link_stays_inside};
 use super::error::TransferError;
@@ -125,8 +125,8 @@ impl LocalTree {
         for found in builder.build() {
             let found = found.map_err(|e| e.to_string());
             // A `.gitignore` that cannot be read: what it names would be sent, or deleted on the hosts.
-            if let Some(error) = found.as_ref().ok().and_then(|entry| entry.error()).filter(|error| error.io_error().is_some()) {
-                problems.push(error.to_string());
+            if let Some(error) = found.as_ref().ok().and_then(|entry| entry.error()) {
+                problems.extend(io_problems(error));
             }
             match found.and_then(|entry| read_entry(&root, entry.path())) {
                 Ok(entry) => entries.extend(entry),
@@ -275,63 +275,4 @@ pub(crate) fn plain_error(error: &std::io::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(tree: &LocalTree) -> Vec<String> {
-        tree.entries.iter().map(|e| e.name.display()).collect()
-    }
-
-    fn make_tree() -> tempfile::TempDir {
-        let dir = tempfile::tempdir().expect("a folder");
-        for path in [".git/HEAD", "src/main.py", "src/big.ckpt", "out/log", ".hidden", ".orchestrate-part/n.1", "src/.orchestrate-part.0/x"]
-        {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-            std::fs::write(path, "x").expect("written");
-        }
-        std::fs::write(dir.path().join(".gitignore"), "out/\n").expect("written");
-        dir
-    }
-
-    #[test]
-    fn filters_leave_out_what_they_name() {
-        let dir = make_tree();
-        let all = LocalTree::walk(dir.path(), &TreeFilter::default()).expect("a tree");
-        assert_eq!(names(&all), [".git", ".git/HEAD", ".gitignore", ".hidden", "out", "out/log", "src", "src/big.ckpt", "src/main.py"]);
-        let filter = TreeFilter { exclude: vec!["*.ckpt".to_owned()], gitignore: true };
-        let some = LocalTree::walk(dir.path(), &filter).expect("a tree");
-        assert_eq!(names(&some), [".gitignore", ".hidden", "src", "src/main.py"]);
-    }
-
-    #[test]
-    fn links_out_and_fifos_are_named() {
-        let dir = make_tree();
-        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("bad")).expect("a link");
-        std::os::unix::fs::symlink("src/main.py", dir.path().join("good")).expect("a link");
-        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), rustix::fs::FileType::Fifo, 0o644.into(), 0).expect("a fifo");
-        let problems = LocalTree::walk(dir.path(), &TreeFilter::default()).expect_err("refused");
-        assert_eq!(problems.len(), 2, "{problems:?}");
-        assert!(problems.iter().any(|p| p.contains("/bad: the link leads out of the directory")), "{problems:?}");
-        assert!(problems.iter().any(|p| p.contains("/pipe: a fifo cannot be sent")), "{problems:?}");
-    }
-
-    #[tokio::test]
-    async fn contents_come_in_order_and_a_changed_file_is_an_error() {
-        let dir = tempfile::tempdir().expect("a folder");
-        std::fs::write(dir.path().join("a"), vec![b'a'; 100_000]).expect("written");
-        std::fs::write(dir.path().join("b"), "bb").expect("written");
-        let tree = LocalTree::walk(dir.path(), &TreeFilter::default()).expect("a tree");
-        let mut pieces = tree.read_contents(vec![(0, 99_999), (1, 0)]);
-        let mut bytes = Vec::new();
-        while let Some(piece) = pieces.recv().await {
-            bytes.extend_from_slice(&piece.expect("content"));
-        }
-        assert_eq!(bytes, b"abb");
-        let states = tree.prefix_states(0, vec![0, 3]).await.expect("states");
-        assert_eq!(states[1].clone().finalize(), Sha256::digest(b"aaa"));
-        std::fs::write(dir.path().join("b"), "b").expect("written");
-        let mut pieces = tree.read_contents(vec![(1, 0)]);
-        assert!(pieces.recv().await.expect("an answer").is_err_and(|e| e.what.contains("changed while it was read")));
-    }
-}
+mod tests;

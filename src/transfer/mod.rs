@@ -10,6 +10,7 @@ pub(crate) mod entry;
 pub(crate) mod error;
 mod host_file_reader;
 pub(crate) mod host_files;
+mod host_hello;
 pub(crate) mod host_stream;
 mod listing;
 mod local_dir;
@@ -21,6 +22,10 @@ pub(crate) mod pull;
 pub(crate) mod pull_survey;
 pub(crate) mod push;
 mod push_big_file;
+#[cfg(test)]
+mod scripted_host;
+#[cfg(test)]
+mod session_tests;
 pub(crate) mod survey;
 mod tar_reader;
 mod tar_writer;

@@ -11,7 +11,7 @@ use super::content_pieces::ended_early;
 use super::digest::hex;
 use super::entry::{EntryKind, TreeEntry};
 use super::error::TransferError;
-use super::host_stream::DirectoryState;
+use super::host_hello::DirectoryState;
 use super::progress::TransferProgress;
 use super::push_big_file::push_big_file;
 use super::survey::{SurveyedHost, name_list};

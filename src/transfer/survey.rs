@@ -3,7 +3,8 @@
 use super::compare::{Change, TreeChanges, compare_trees, find_deletions};
 use super::entry::{EntryKind, SYNC_MARKER, TreeEntry};
 use super::error::TransferError;
-use super::host_stream::{DirectoryState, HostDirectory, HostHello, HostStream};
+use super::host_hello::{DirectoryState, HostHello, SyncMarker};
+use super::host_stream::{HostDirectory, HostStream};
 use super::listing::{HostListing, ListingReader};
 use super::local_tree::left_out::LocalFilter;
 use crate::remote::Remote;
@@ -72,25 +73,29 @@ pub(crate) async fn survey_host(
         changes.deletions = find_deletions(wanted.entries, &found.entries, |entry| filter.leaves_out(entry));
     }
     if let Some(first) = changes.deletions.last()
-        && !hello.is_marked
+        && hello.marker != SyncMarker::Present
     {
         return Err(unmarked_error(&hello, changes.deletions.len(), first));
     }
     check_space(&hello, &changes, wanted.entries)?;
-    let mark = wanted.mark && !hello.is_marked && found.entries.is_empty() && found.refused_count == 0;
+    let mark = wanted.mark && hello.marker == SyncMarker::Missing && found.entries.is_empty() && found.refused_count == 0;
     Ok(SurveyedHost { host, stream, hello, changes, mark })
 }
 
 fn unmarked_error(hello: &HostHello, count: usize, first: &TreeEntry) -> TransferError {
-    let what = format!(
-        "{}: {count} entries, for example {}, would be removed, but no sync has made this directory",
-        hello.path,
-        first.name.display()
-    );
-    let hint = format!(
-        "leave out `delete`, or remove the directory there; if everything else in it may go, make the empty file {SYNC_MARKER} in it"
-    );
-    TransferError::new(what, hint)
+    let (reason, hint) = match hello.marker {
+        SyncMarker::OtherPath => (
+            format!("its {SYNC_MARKER} is for another path, or a link leads here"),
+            "write `to` as the sync that made the directory did (the last line of that file); if everything in it may go, empty the file there"
+                .to_owned(),
+        ),
+        SyncMarker::Missing | SyncMarker::Present => (
+            "no sync has made this directory".to_owned(),
+            format!("leave out `delete`, or remove the directory there; if everything else in it may go, make the empty file {SYNC_MARKER} in it"),
+        ),
+    };
+    let first = first.name.display();
+    TransferError::new(format!("{}: {count} entries, for example {first}, would be removed, but {reason}", hello.path), hint)
 }
 
 fn conflict_error(hello: &HostHello, entry: Option<&TreeEntry>, noun: &str) -> TransferError {

@@ -31,6 +31,11 @@ impl TreeSource {
         }
     }
 
+    /// Whether the laptop has the files.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self, TreeSource::Local(_))
+    }
+
     /// What hosts shall have.
     pub(crate) fn wanted(&self, mode: SyncMode) -> WantedTree<'_> {
         let left_out = match self {

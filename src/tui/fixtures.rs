@@ -421,6 +421,16 @@ pub(super) fn launching_hosts(hosts: u32) -> DashboardFixture {
     scene
 }
 
+/// Hosts on which a task of `prepare` runs.
+pub(super) fn preparing_hosts(hosts: u32) -> DashboardFixture {
+    let mut scene = DashboardFixture::new(hosts, 0);
+    scene.connect_hosts(hosts);
+    scene.emit(5, run_started(hosts, hosts * 8, &[(Phase::Task(1), "code"), (Phase::Master, "start the master")]));
+    scene.emit(1, EventKind::PhaseStarted { phase: Phase::Task(1) });
+    (0..hosts).for_each(|step| scene.emit(0, EventKind::StepStarted { step }));
+    scene
+}
+
 /// 128 hosts with 8 GPUs each.
 pub(super) fn many_hosts() -> DashboardFixture {
     let mut scene = DashboardFixture::new(128, 1024);

@@ -198,6 +198,24 @@ fn plan_before_a_start_is_told() {
     }
 }
 
+/// While a task sends files, a host's row has a bar with bytes and rate, and a row of several hosts their sum.
+#[test]
+fn task_that_sends_files_has_a_bar() {
+    for (hosts, height, shown) in
+        [(2, 24, "[#####-----] 5.0 MiB of 10.0 MiB, 2.0 MiB/s"), (40, 24, "[#####-----] 200.0 MiB of 400.0 MiB, 80.0 MiB/s")]
+    {
+        let mut scene = fixtures::preparing_hosts(hosts);
+        for done in [1 << 20, 5 << 20] {
+            for host in 0..hosts {
+                scene.emit(0, EventKind::StepProgress { host, step: host, done, total: 10 << 20 });
+            }
+            scene.advance(2_000);
+        }
+        let text = rows(&draw(&mut scene.app, 120, height)).join("\n");
+        assert!(text.contains(shown), "{text}");
+    }
+}
+
 /// With c10d the ranks have no numbers before torchrun gives them.
 #[test]
 fn start_dialog_counts_ranks_without_numbers() {

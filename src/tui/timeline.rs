@@ -152,7 +152,6 @@ impl EventDescriber {
     }
 }
 
-/// Status, text and subject of an event.
 type EventDescription = (DisplayStatus, String, EventSubject);
 
 /// Describes an event, if it is worth showing.
@@ -194,6 +193,7 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
         | EventKind::GpuProcesses { .. }
         | EventKind::NvidiaSmi { .. }
         | EventKind::HostMetrics { .. }
+        | EventKind::StepProgress { .. }
         | EventKind::DiskSpace { .. } => None,
     }
 }

@@ -248,3 +248,87 @@ async fn copies_and_syncs_go_into_the_container() {
     fixture.prepare(&[]).await.assert_exit_code(0).assert_contains("tasks     changed 0  ok 4");
     fixture.end().await;
 }
+
+/// Docker of a host that says this to whoever sends files into a container.
+fn docker_that_fails(text: &str) -> Faults {
+    let script = format!("case \"$1 $2\" in 'exec -i') echo '{text}' >&2; exit 1 ;; esac; exec \"$SANDBOX_HOST/bin/docker\" \"$@\"");
+    Faults { programs: [("docker".to_owned(), script)].into(), ..Faults::default() }
+}
+
+/// A container that vanishes is a failure of the task on a host that was reached; a dry run says what went wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn container_that_is_gone_fails_the_task() {
+    let tasks = r#"
+  - { name: code, in: container, sync: { from: ./src, to: "$BENCH/src.{{ host.name }}" } }
+"#;
+    let fixture = CopyFixture::new(2, true, tasks).await;
+    write(&fixture.beside("src/a.py"), b"code");
+    let forecast = fixture.prepare(&["--dry-run"]).await;
+    forecast.assert_exit_code(0).assert_contains("code  would send its files, if the container lacks them  gpu[01-02]");
+    fixture.fixture.set_faults("gpu02", &docker_that_fails("Error response from daemon: No such container: orch-copied-gpu02"));
+    let gone = fixture.prepare(&[]).await;
+    gone.assert_exit_code(1)
+        .assert_contains("task `code` failed on gpu02")
+        .assert_contains("the session in the container orch-copied-gpu02 ended early: ")
+        .assert_contains("No such container")
+        .assert_contains("see on that host with `docker ps -a`")
+        .assert_not_contains("unreachable 1");
+    fixture.fixture.set_faults("gpu02", &Faults::default());
+    fixture.prepare(&[]).await.assert_exit_code(0);
+    fixture.fixture.set_faults("gpu02", &docker_that_fails("OCI runtime exec failed: exec failed: unable to start container process"));
+    let forecast = fixture.prepare(&["--dry-run"]).await;
+    forecast
+        .assert_exit_code(0)
+        .assert_contains("code  nothing differs  gpu01")
+        .assert_contains("code  unknown: the session in the container orch-copied-gpu02 ended early: ")
+        .assert_contains("OCI runtime exec failed");
+    fixture.fixture.set_faults("gpu02", &Faults::default());
+    fixture.end().await;
+}
+
+/// While its hosts were compared another operator took the lock of one: no file is written anywhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_sent_after_the_lock_was_lost() {
+    let tasks = r#"
+  - { name: code, sync: { from: ./src, to: ~/code } }
+"#;
+    let fixture = CopyFixture::new(2, false, tasks).await;
+    write(&fixture.beside("src/a.py"), b"code");
+    // What a session asks for first, before anything is compared.
+    let lock = fixture.fixture.private_dir("copied", 1).join("lock");
+    let df = format!(
+        "if [ -n \"$nonce\" ] && [ -L '{lock}' ]; then rm -f '{lock}'; ln -s 'other:1 1 lap li@lap' '{lock}'; fi; exec /usr/bin/df \"$@\"",
+        lock = lock.display()
+    );
+    fixture.fixture.set_faults("gpu02", &Faults { programs: [("df".to_owned(), df)].into(), ..Faults::default() });
+    let lost = fixture.prepare(&[]).await;
+    lost.assert_contains("another operator took the lock");
+    for host in 0..2 {
+        assert!(!fixture.remote(host, "code").exists(), "host {host}");
+    }
+    fixture.fixture.set_faults("gpu02", &Faults::default());
+    std::fs::remove_file(&lock).expect("removed");
+    fixture.prepare(&[]).await.assert_exit_code(0);
+    fixture.end().await;
+}
+
+/// While a host takes its files, the bytes are reported.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_of_a_task_are_reported_while_it_sends() {
+    let tasks = r#"
+  - { name: code, sync: { from: ./src, to: ~/code } }
+"#;
+    let fixture = CopyFixture::new(2, false, tasks).await;
+    write(&fixture.beside("src/a.py"), b"code");
+    // All of it has arrived and is held back from the disk until the test says so.
+    let go = fixture.fixture.control_dir().join("go");
+    let sync = format!("while [ ! -e '{}' ]; do sleep 0.1; done; exec /usr/bin/sync \"$@\"", go.display());
+    fixture.fixture.set_faults("gpu02", &Faults { programs: [("sync".to_owned(), sync)].into(), ..Faults::default() });
+    let mut running = fixture.laptop.start(&["prepare", path_str(&fixture.inventory), "--progress", "json"]);
+    running.wait_for_output("\"kind\":\"step-progress\"").await;
+    std::fs::write(&go, "").expect("written");
+    let ended = running.wait_for_exit().await;
+    ended.assert_exit_code(0).assert_contains("\"done\":4,\"total\":4");
+    fixture.fixture.set_faults("gpu02", &Faults::default());
+    fixture.end().await;
+}

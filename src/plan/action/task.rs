@@ -161,6 +161,11 @@ impl RunTask {
     }
 }
 
+/// Looks whether the name is still locked by this command, before a task sends its files.
+pub(crate) fn check_lock_command(context: &HostContext) -> RemoteCommand {
+    RemoteCommand::from_script("look at the lock", format!("{}exit 0\n", context.lock_check()), START_TIME)
+}
+
 /// Notes on the host that a task has sent its files there.
 pub(crate) fn record_sent_files_command(context: &HostContext, number: u32) -> RemoteCommand {
     let script = format!("{}echo {number} >>{} || exit 73\nexit 0\n", context.lock_check(), quote(&context.sent_files_path()));

@@ -80,3 +80,15 @@ impl LocalFilter {
         }
     }
 }
+
+/// What could not be read of `.gitignore` files; a pattern in one that is no glob leaves nothing out, as in git.
+pub(super) fn io_problems(error: &ignore::Error) -> Vec<String> {
+    match error {
+        ignore::Error::Partial(errors) => errors.iter().flat_map(io_problems).collect(),
+        ignore::Error::Io(_) => vec![error.to_string()],
+        ignore::Error::WithLineNumber { line, err } => io_problems(err).iter().map(|text| format!("line {line}: {text}")).collect(),
+        ignore::Error::WithPath { path, err } => io_problems(err).iter().map(|text| format!("{}: {text}", path.display())).collect(),
+        ignore::Error::WithDepth { err, .. } => io_problems(err),
+        _ => Vec::new(),
+    }
+}

@@ -12,7 +12,8 @@ use ratatui::text::{Line, Span};
 use crate::event::{LayerCounts, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 use crate::report::style;
-use crate::state::StepState;
+use crate::report::transfer_text::transfer_text;
+use crate::state::{StepState, StepTransfer};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -41,6 +42,10 @@ struct PhaseRow {
     hosts: Vec<u32>,
     cells: Vec<Option<PhaseCell>>,
     note: String,
+    /// The files that its hosts are being sent.
+    sent: Option<StepTransfer>,
+    /// Those of its first host.
+    own_sent: Option<StepTransfer>,
     urgency: (bool, bool),
     /// The rows of all its hosts but the first.
     members: Vec<PhaseRow>,
@@ -127,7 +132,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
                 None => spans.push(Span::raw(" ".repeat(column))),
             }
         }
-        spans.push(Span::raw(style::truncate_text(&row.note, left)));
+        let note = row.sent.as_ref().map_or_else(|| row.note.clone(), transfer_text);
+        spans.push(Span::raw(style::truncate_text(&note, left)));
         let line = Line::from(spans);
         lines.push(if n == at { line.style(model.theme.selected()) } else { line });
     }
@@ -184,6 +190,7 @@ fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> 
         match folded.iter_mut().find(|known| !row.urgency.0 && view(known) == view(&row)) {
             Some(known) => {
                 known.hosts.extend(&row.hosts);
+                known.sent = known.sent.into_iter().chain(row.sent).reduce(StepTransfer::plus);
                 row.is_member = true;
                 known.members.push(row);
             }
@@ -199,7 +206,7 @@ fn expand_row(list: &HostList, mut row: PhaseRow) -> Vec<PhaseRow> {
     if others.is_empty() || !list.expanded.contains(&group_key(&row)) {
         return vec![row];
     }
-    let first = PhaseRow { hosts: vec![row.hosts[0]], is_member: true, ..row.clone() };
+    let first = PhaseRow { hosts: vec![row.hosts[0]], sent: row.own_sent, is_member: true, ..row.clone() };
     [row, first].into_iter().chain(others).collect()
 }
 
@@ -245,12 +252,15 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
         let layers = layers.map_or_else(String::new, |counts| format!(", {} of {} layers downloaded", counts.downloaded, counts.layers));
         format!("{what}{retries}{layers}")
     });
+    let sent = step.filter(|step| step.status == StepStatus::Running).and_then(|step| step.transfer);
     let failed = own.iter().any(|step| step.status == StepStatus::Failed);
     let running = own.iter().any(|step| step.status == StepStatus::Running);
     PhaseRow {
         hosts: vec![host],
         cells: phases.iter().map(cell).collect(),
         note,
+        sent,
+        own_sent: sent,
         urgency: (failed, running),
         members: Vec::new(),
         is_member: false,

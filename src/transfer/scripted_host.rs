@@ -1,0 +1,87 @@
+//! A host for tests: it says what the test wants, whatever it is sent.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
+use crate::model::tcp_reachability::TcpReachability;
+use crate::remote::byte_channel::{ByteSender, byte_channel};
+use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream};
+
+/// The first line of a session with an empty directory that is there.
+pub(super) const HELLO: &str = "H 1 -1 0 0 0 /to\n";
+
+/// The host's ends of a session.
+pub(super) type SessionEnds = (ByteSender<RemoteError>, mpsc::Receiver<Bytes>);
+
+#[derive(Default)]
+pub(super) struct ScriptedHost {
+    /// What it says at once, in pieces that a NUL separates.
+    pub(super) output: String,
+    /// How its sessions end; `None`: they stay open until the test drops their ends.
+    pub(super) end: Option<RemoteError>,
+    /// It takes no input.
+    pub(super) is_deaf: bool,
+    pub(super) sessions: Mutex<Vec<SessionEnds>>,
+}
+
+impl ScriptedHost {
+    pub(super) fn saying(output: impl Into<String>) -> ScriptedHost {
+        ScriptedHost { output: output.into(), ..ScriptedHost::default() }
+    }
+
+    /// What its open sessions were sent since the last call.
+    pub(super) fn received(&self) -> String {
+        let mut all = Vec::new();
+        for (_, input) in self.sessions.lock().expect("whole").iter_mut() {
+            while let Ok(bytes) = input.try_recv() {
+                all.extend_from_slice(&bytes);
+            }
+        }
+        String::from_utf8_lossy(&all).into_owned()
+    }
+}
+
+impl Remote for ScriptedHost {
+    fn exec<'a>(&'a self, _: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn exec_streaming<'a>(&'a self, _: &'a RemoteCommand, _: mpsc::Sender<OutputChunk>) -> BoxFuture<'a, Result<i32, RemoteError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn open_stream<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>> {
+        let (sender, output) = byte_channel(command.output_limit);
+        let (input, received) = mpsc::channel(64);
+        for piece in self.output.split('\0') {
+            assert!(sender.send(Bytes::from(piece.to_owned()), |_| RemoteError::Protocol { what: String::new() }));
+        }
+        match &self.end {
+            Some(error) => sender.fail(error.clone()),
+            None if self.is_deaf => self.sessions.lock().expect("whole").push((sender, mpsc::channel(1).1)),
+            None => self.sessions.lock().expect("whole").push((sender, received)),
+        }
+        Box::pin(async { Ok(RemoteStream { output, input }) })
+    }
+
+    fn open_interactive<'a>(&'a self, _: &'a RemoteCommand, _: Option<PtySpec>) -> BoxFuture<'a, Result<InteractiveChannel, RemoteError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn probe_tcp<'a>(&'a self, _: &'a str, _: u16, _: Duration) -> BoxFuture<'a, Result<TcpReachability, RemoteError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn is_closed(&self) -> bool {
+        false
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
