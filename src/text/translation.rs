@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use unicode_width::UnicodeWidthChar as _;
+
 /// The language of texts for people. JSON, journals and log files are English always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lang {
@@ -21,7 +23,9 @@ const HELP_SEPARATOR: &str = "; help: ";
 /// How deep a hole's text may have holes that are translated.
 const MAX_DEPTH: usize = 4;
 /// A text with fewer letters outside of its holes is not looked for in messages: it would match too much.
-const MIN_LETTERS: usize = 4;
+const MIN_LETTERS: usize = 2;
+/// In a text with fewer letters that begins with a hole, a hole takes one word, or what is translated itself.
+const FEW_LETTERS: usize = 9;
 /// Longer texts are no messages of this program.
 const MAX_TEXT_BYTES: usize = 16 << 10;
 /// What a command of this program begins with, in every message.
@@ -46,12 +50,20 @@ impl Lang {
     /// A text of the code with a value for each `{}`.
     pub(crate) fn tr_fill(self, english: &'static str, values: &[&str]) -> String {
         if let Some(pattern) = CHINESE.pattern(english).filter(|_| self == Lang::Zh) {
-            return pattern.fill(values, 0);
+            return pattern.fill(values, 0).0;
         }
         let mut values = values.iter();
         let mut pieces = english.split("{}");
         let first = pieces.next().unwrap_or_default().to_owned();
         pieces.fold(first, |text, piece| text + values.next().copied().unwrap_or_default() + piece)
+    }
+
+    /// Between a place and what is said of it.
+    pub(crate) fn colon(self) -> &'static str {
+        match self {
+            Lang::En => ": ",
+            Lang::Zh => "：",
+        }
     }
 
     /// A message that was composed elsewhere; unchanged where it has no translation.
@@ -67,24 +79,30 @@ fn translate(english: &str, depth: usize) -> Option<String> {
     if depth > MAX_DEPTH {
         return None;
     }
-    if english.contains(HELP_SEPARATOR) {
-        return translate_parts(english, HELP_SEPARATOR, "；建议：", depth);
+    if let Some((what, help)) = english.split_once(HELP_SEPARATOR) {
+        let parts = [what, help].map(|part| translate(part, depth + 1).unwrap_or_else(|| part.to_owned()));
+        return Some(parts.join("；建议："));
     }
     if let Some(chinese) = CHINESE.exact.get(english) {
         return Some((*chinese).to_owned());
     }
     let patterns = CHINESE.patterns.iter().filter(|pattern| pattern.literal_letters >= MIN_LETTERS);
-    let whole = patterns.into_iter().find_map(|pattern| Some(pattern.fill(&pattern.matches(english)?, depth)));
-    whole.or_else(|| translate_parts(english, "; ", "；", depth)).or_else(|| translate_parts(english, ": ", "：", depth))
+    let whole = patterns.into_iter().find_map(|pattern| pattern.translate(&pattern.matches(english)?, depth));
+    whole.or_else(|| translate_parts(english, depth))
 }
 
-/// A text of two messages, or of a place and a message; `None` where neither part has a translation.
-fn translate_parts(english: &str, separator: &str, chinese_separator: &str, depth: usize) -> Option<String> {
-    let (first, second) = english.split_once(separator)?;
-    let parts = [first, second].map(|part| (translate(part, depth + 1), part));
-    let is_translated = parts.iter().any(|(chinese, _)| chinese.is_some());
-    let [first, second] = parts.map(|(chinese, english)| chinese.unwrap_or_else(|| english.to_owned()));
-    is_translated.then(|| format!("{first}{chinese_separator}{second}"))
+/// Two messages, or a place and a message.
+fn translate_parts(english: &str, depth: usize) -> Option<String> {
+    let both = |(first, second): (&str, &str)| Some(format!("{}；{}", translate(first, depth + 1)?, translate(second, depth + 1)?));
+    english.split_once("; ").and_then(both).or_else(|| {
+        let (place, message) = english.split_once(": ")?;
+        let message = translate(message, depth + 1)?;
+        Some(format!("{}：{message}", translate(place, depth + 1).unwrap_or_else(|| place.to_owned())))
+    })
+}
+
+fn is_wide(c: char) -> bool {
+    c.width().unwrap_or(0) > 1
 }
 
 /// The pairs: those without holes by their text, the others with most literal text first.
@@ -179,10 +197,10 @@ impl Pattern {
         let (mut values, mut inventories) = (Vec::new(), Vec::new());
         let middle = &self.literals[1..self.literals.len() - 1];
         for (at, hole) in self.holes.iter().enumerate() {
-            // The last hole takes what is left.
+            // The last hole takes what is left, and the first of two without a text between.
             let (value, tail) = match middle.get(at) {
+                None | Some(&"") => (rest, ""),
                 Some(literal) => rest.split_once(*literal)?,
-                None => (rest, ""),
             };
             rest = tail;
             match hole {
@@ -196,19 +214,37 @@ impl Pattern {
         Some(values)
     }
 
-    /// The Chinese text; `values` as [`Pattern::matches`] gives them.
-    fn fill(&self, values: &[&str], depth: usize) -> String {
-        let own = self.holes.iter().filter(|hole| **hole != Hole::Inventory).count();
-        let mut inventories = values.iter().skip(own);
-        let (mut out, mut rest) = (String::new(), self.chinese);
+    /// The Chinese text of a message; `None` where it has few letters and its values are no words or translations.
+    fn translate(&self, values: &[&str], depth: usize) -> Option<String> {
+        let (text, translated) = self.fill(values, depth);
+        let wanted = self.chinese.matches(":tr}").count();
+        let is_word = |(at, value): (usize, &&str)| !value.contains(' ') || self.chinese.contains(&format!("{{{at}:tr}}"));
+        let are_words = || values.iter().take(self.own_holes()).enumerate().all(is_word);
+        let is_anchored = self.literals.first().is_some_and(|first| !first.is_empty());
+        let is_sure = match self.literal_letters {
+            0..FEW_LETTERS if is_anchored => true,
+            // `{} or {}`.
+            0..4 => are_words() && translated == wanted,
+            4..FEW_LETTERS => are_words() && (translated > 0 || wanted == 0),
+            _ => true,
+        };
+        is_sure.then_some(text)
+    }
+
+    fn own_holes(&self) -> usize {
+        self.holes.iter().filter(|hole| **hole != Hole::Inventory).count()
+    }
+
+    /// The Chinese text, and how many values in it were translated; `values` as [`Pattern::matches`] gives them.
+    fn fill(&self, values: &[&str], depth: usize) -> (String, usize) {
+        let mut inventories = values.iter().skip(self.own_holes());
+        let (mut out, mut rest, mut count) = (String::new(), self.chinese, 0);
         while !rest.is_empty() {
             if let Some((number, translated, tail)) = numbered_hole(rest) {
                 let value = values.get(number).copied().unwrap_or_default();
-                match translate(value, depth + 1).filter(|_| translated) {
-                    Some(text) => out.push_str(&text),
-                    None => out.push_str(value),
-                }
-                rest = tail;
+                let chinese = if translated { translate(value, depth + 1) } else { None };
+                count += usize::from(chinese.is_some());
+                rest = push_spaced(&mut out, chinese.as_deref().unwrap_or(value), tail);
                 continue;
             }
             let end = command_end(rest);
@@ -219,8 +255,18 @@ impl Pattern {
             }
             rest = tail;
         }
-        out
+        (out, count)
     }
+}
+
+/// Adds a value, without the space that separates it from Chinese text where it is Chinese itself. Gives the text after it.
+fn push_spaced<'a>(out: &mut String, value: &str, tail: &'a str) -> &'a str {
+    let mut before = out.chars().rev();
+    if value.starts_with(is_wide) && before.next() == Some(' ') && before.next().is_some_and(is_wide) {
+        out.pop();
+    }
+    out.push_str(value);
+    tail.strip_prefix(' ').filter(|rest| value.ends_with(is_wide) && rest.starts_with(is_wide)).unwrap_or(tail)
 }
 
 /// Where the verb ends in a text that begins with a command of this program.
@@ -238,62 +284,5 @@ fn numbered_hole(text: &str) -> Option<(usize, bool, &str)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn table(english: &'static str, chinese: &'static str) -> Pattern {
-        Pattern::new(english, chinese)
-    }
-
-    #[test]
-    fn holes_are_moved_and_foreign_text_stays() {
-        let pattern = table("rank {} on {} failed", "{1} 上的 rank {0} 失败");
-        let values = pattern.matches("rank 3 on {0} rank failed").expect("a match");
-        assert_eq!((pattern.fill(&values, 0), pattern.matches("rank 3 ended")), ("{0} rank 上的 rank 3 失败".to_owned(), None));
-        assert_eq!(pattern.matches("rank  on"), None, "the literals may not overlap");
-    }
-
-    #[test]
-    fn digit_holes_take_only_digits() {
-        let pattern = table("{#} hosts", "{0} 台主机");
-        assert_eq!(pattern.matches("12 hosts").map(|values| pattern.fill(&values, 0)), Some("12 台主机".to_owned()));
-        assert_eq!((pattern.matches("its hosts"), pattern.matches(" hosts")), (None, None));
-    }
-
-    #[test]
-    fn completed_commands_stay_complete() {
-        let pattern = table("{}: `orchestrate down` removes it", "{0}：用 `orchestrate down` 删除");
-        for (given, wanted) in [
-            ("a: `orchestrate down` removes it", "a：用 `orchestrate down` 删除"),
-            ("a: `orchestrate down x.yaml -F c` removes it", "a：用 `orchestrate down x.yaml -F c` 删除"),
-        ] {
-            assert_eq!(pattern.matches(given).map(|values| pattern.fill(&values, 0)), Some(wanted.to_owned()));
-        }
-        assert_eq!(pattern.matches("a: `orchestrate downstream` removes it"), None);
-    }
-
-    #[test]
-    fn english_and_unknown_texts_are_unchanged() {
-        assert_eq!(Lang::En.tr_fill("{} of {}", &["1", "2"]), "1 of 2");
-        assert_eq!(Lang::En.message("nothing was changed"), "nothing was changed");
-        assert_eq!(Lang::Zh.message("no text: of this program; nor this"), "no text: of this program; nor this");
-        assert_eq!(Lang::Zh.message(&"nothing was changed".repeat(10_000)).len(), 190_000);
-    }
-
-    /// Every pair fills its own holes, and only those.
-    #[test]
-    fn pairs_are_consistent() {
-        for pattern in &CHINESE.patterns {
-            let own = pattern.holes.iter().filter(|hole| **hole != Hole::Inventory).count();
-            let commands = |text: &str| {
-                let starts = text.match_indices(COMMAND_PREFIX).filter_map(|(at, _)| Some(&text[at..at + command_end(&text[at..])?]));
-                starts.map(str::to_owned).collect::<Vec<_>>()
-            };
-            assert_eq!(commands(pattern.english), commands(pattern.chinese), "{}", pattern.english);
-            let values: Vec<String> = (0..own).map(|n| format!("<{n}>")).collect();
-            let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            let filled = pattern.fill(&values, 0);
-            assert!(values.iter().all(|value| filled.contains(value)) && !filled.contains(":tr}"), "{} -> {filled}", pattern.english);
-        }
-    }
-}
+#[path = "translation_tests.rs"]
+mod tests;

@@ -17,11 +17,13 @@ const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/inventory/check_settings.rs", &[]),
     ("src/inventory/container.rs", &[]),
     ("src/inventory/errors.rs", &[]),
+    ("src/inventory/eval/nproc.rs", &[]),
     ("src/inventory/hosts.rs", &[]),
     ("src/inventory/job.rs", &[]),
     ("src/inventory/launch.rs", &[]),
     ("src/inventory/load.rs", &[]),
     ("src/inventory/name_syntax.rs", &[]),
+    ("src/inventory/prepare.rs", &[]),
     ("src/inventory/reserved_flags.rs", &[]),
     ("src/inventory/yaml_parser.rs", &[]),
     ("src/inventory/yaml_tree.rs", &["describe"]),
@@ -44,6 +46,9 @@ const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/plan/action/verify_facts.rs", &["check_gpus", "check_disk"]),
     ("src/plan/fact_rules.rs", &[]),
     ("src/preflight/", &[]),
+    ("src/remote/ssh/auth.rs", &["timeout_error", "disconnect_error"]),
+    ("src/remote/ssh/client_handler.rs", &["describe_error"]),
+    ("src/remote/ssh/dial.rs", &["connect_once", "describe_failures"]),
     ("src/report/finding.rs", &["format_ranks_on", "describe_hang"]),
     ("src/report/recap.rs", &["outcome_text"]),
     ("src/report/style.rs", &["format_exit", "format_ranks", "outcome_label"]),
@@ -62,32 +67,19 @@ const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/tui/view/run_problems.rs", &[]),
 ];
 
+/// Where a single word may be a label.
+const LABEL_ROOMS: [&str; 2] = ["src/report/", "src/tui/"];
+
 /// Literals of those places that are no texts for people: names, values, units, and what is looked for in answers of hosts.
 const NO_TEXTS: &[&str] = &[
     "\"$(cat assets/{})\"",
     "/etc/nccl.conf ({})",
     "<from {}: uid:gid>",
     "--rank {}",
-    "CPUs",
-    "Disabled",
     "ECC {}",
-    "Enabled",
-    "False",
-    "GLOO",
+    "GPU count",
     "GPU {}: pid {} {} {} MiB {}",
-    "KILL",
-    "NNODES",
     "No space left",
-    "None",
-    "RANK",
-    "SIGABRT",
-    "SIGINT",
-    "SIGKILL",
-    "SIGSEGV",
-    "SIGTERM",
-    "TERM",
-    "True",
-    "Yes",
     "a terminal is required",
     "all-reduce {}",
     "bind source path does not exist",
@@ -159,12 +151,15 @@ fn compare(sources: &BTreeMap<String, String>, table: &str, message_sources: &[(
             problems.push(format!("{file}: `tr` and `tr_fill` take a literal, so that this test finds it"));
         }
         let names = message_sources.iter().filter(|(path, _)| file.starts_with(path)).map(|(_, names)| *names).collect::<Vec<_>>();
+        let has_labels = LABEL_ROOMS.iter().any(|room| file.starts_with(room));
         for literal in reader.found {
             let listed = |names: &&[&str]| names.is_empty() || literal.enclosing.iter().any(|name| names.contains(&name.as_str()));
             let texts = match literal.use_kind {
                 LiteralUse::Translated => vec![literal.value.clone()],
                 LiteralUse::Noun => vec![format!("{{#}} {}", literal.value), format!("{{#}} {}", plural(&literal.value))],
-                LiteralUse::Other if names.iter().any(listed) => messages(&literal.value).filter(|text| is_text(text)).collect(),
+                LiteralUse::Other if names.iter().any(listed) => {
+                    messages(&literal.value).filter(|text| is_message(text) || has_labels && is_label(text)).collect()
+                }
                 LiteralUse::Other => Vec::new(),
             };
             all.extend(messages(&literal.value));
@@ -189,12 +184,18 @@ fn messages(literal: &str) -> impl Iterator<Item = String> {
     without_names(literal).split("; help: ").map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-/// Several words, a word with a hole, or a label in capitals: no key and no format.
-fn is_text(text: &str) -> bool {
-    let words = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| word.len() > 1).count();
-    let is_label = words == 1 && text.starts_with(|c: char| c.is_ascii_uppercase()) && text.bytes().all(|b| b.is_ascii_alphabetic());
-    let is_message = text.contains(' ') && (words > 1 || words == 1 && text.contains("{}"));
-    (is_label || is_message) && !text.contains('\n')
+fn word_count(text: &str) -> usize {
+    text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| word.len() > 1).count()
+}
+
+/// Several words, or a word with a hole: no key and no format.
+fn is_message(text: &str) -> bool {
+    text.contains(' ') && !text.contains('\n') && (word_count(text) > 1 || word_count(text) == 1 && text.contains("{}"))
+}
+
+/// One word that begins with a capital: `FAILED`, `Overview`.
+fn is_label(text: &str) -> bool {
+    word_count(text) == 1 && text.starts_with(|c: char| c.is_ascii_uppercase()) && text.bytes().all(|b| b.is_ascii_alphabetic())
 }
 
 /// A format string with `{}` for every hole, and single braces.
@@ -261,7 +262,7 @@ impl LiteralReader {
         while let Some(token) = tokens.get(at) {
             at += 1;
             match token {
-                TokenTree::Punct(punct) if punct.as_char() == '#' => at = self.skip_attribute(&tokens, at),
+                TokenTree::Punct(punct) if punct.as_char() == '#' => at = self.skip_attribute(&tokens, at, &names),
                 TokenTree::Punct(punct) if punct.as_char() == ';' => names.truncate(enclosing.len()),
                 TokenTree::Ident(ident) => {
                     let name = ident.to_string();
@@ -315,9 +316,15 @@ impl LiteralReader {
     }
 
     /// Where to go on after an attribute: after the item, where it is only for tests.
-    fn skip_attribute(&self, tokens: &[TokenTree], from: usize) -> usize {
+    fn skip_attribute(&mut self, tokens: &[TokenTree], from: usize, enclosing: &[String]) -> usize {
         let bracket = (from..tokens.len().min(from + 2)).find(|at| matches!(&tokens[*at], TokenTree::Group(_)));
         let Some(at) = bracket else { return from };
+        if let TokenTree::Group(group) = &tokens[at]
+            && group.to_string().trim_start_matches(['[', ' ']).starts_with("error")
+        {
+            // The text of an error type.
+            self.walk(group.stream(), enclosing);
+        }
         let test_only = tokens[at].to_string().replace(' ', "") == "[cfg(test)]";
         let ends = |token: &TokenTree| match token {
             TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
