@@ -71,6 +71,11 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         print_stderr(&problems);
     }
     events.iter().for_each(|event| state.apply(event));
+    print_recap(&state, &dir, args);
+    Ok(Outcome::Ok)
+}
+
+fn print_recap(state: &RunState, dir: &RunDir, args: &ReplayArgs) {
     let logs = Some(dir.logs_dir().display().to_string());
     let style = TextStyle { color: use_color(args.color) };
     let context = recap::RecapContext {
@@ -82,8 +87,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         columns: terminal_columns(),
         ..recap::RecapContext::default()
     };
-    recap::render_recap(&state, &context).iter().for_each(|line| print_stderr(line));
-    Ok(Outcome::Ok)
+    recap::render_recap(state, &context).iter().for_each(|line| print_stderr(line));
 }
 
 /// `None` waits forever.

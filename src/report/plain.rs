@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use crate::diagnose::command_formatter::CommandFormatter;
-use crate::event::{Event, EventKind, Level, Phase, RunGoal, RunInfo, UnixMillis};
+use crate::event::{Event, EventKind, Hang, Level, Phase, RunGoal, RunInfo, UnixMillis};
 use crate::state::RunState;
 
 use super::ReportSink;
@@ -321,6 +321,17 @@ impl<O: LineOutput> PlainSink<O> {
         self.write_line(Tone::Bad, &text)
     }
 
+    fn write_hang(&mut self, hang: &Hang, at: UnixMillis, state: &RunState) -> io::Result<()> {
+        let text = self.lang.message(&finding::describe_hang(hang, at, state, &self.sanitizer)).into_owned();
+        self.write_line(Tone::Warn, &format!("{} {text}", self.lang.tr("HANG")))?;
+        for line in &hang.evidence {
+            let text = format!("  | {}", self.sanitizer.sanitize_line(line));
+            self.write_line(Tone::Plain, &text)?;
+        }
+        let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_command(verb, "")).join("; ");
+        self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("hint: {}", &[&hint])))
+    }
+
     /// Handles events that print at once, after all pending lines.
     fn handle_immediate(&mut self, event: &Event, state: &RunState) -> io::Result<()> {
         match &event.kind {
@@ -344,17 +355,7 @@ impl<O: LineOutput> PlainSink<O> {
             }
             EventKind::Ready => self.flush_pending(state).and_then(|()| self.write_ready(state)),
             EventKind::Culprit { ranks, hosts } => self.flush_pending(state).and_then(|()| self.write_first_failure(ranks, hosts, state)),
-            EventKind::Hang(hang) => {
-                self.flush_pending(state)?;
-                let text = self.lang.message(&finding::describe_hang(hang, event.at, state, &self.sanitizer)).into_owned();
-                self.write_line(Tone::Warn, &format!("{} {text}", self.lang.tr("HANG")))?;
-                for line in &hang.evidence {
-                    let text = format!("  | {}", self.sanitizer.sanitize_line(line));
-                    self.write_line(Tone::Plain, &text)?;
-                }
-                let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_command(verb, "")).join("; ");
-                self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("hint: {}", &[&hint])))
-            }
+            EventKind::Hang(hang) => self.flush_pending(state).and_then(|()| self.write_hang(hang, event.at, state)),
             EventKind::HangEnded => {
                 self.flush_pending(state).and_then(|()| self.write_line(Tone::Ok, self.lang.tr("the run is making progress again")))
             }

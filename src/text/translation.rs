@@ -220,7 +220,7 @@ impl Pattern {
         let wanted = self.chinese.matches(":tr}").count();
         let is_word = |(at, value): (usize, &&str)| !value.contains(' ') || self.chinese.contains(&format!("{{{at}:tr}}"));
         let are_words = || values.iter().take(self.own_holes()).enumerate().all(is_word);
-        let is_anchored = self.literals.first().is_some_and(|first| !first.is_empty());
+        let is_anchored = self.literals.first().is_some_and(|first| first.len() > 2);
         let is_sure = match self.literal_letters {
             0..FEW_LETTERS if is_anchored => true,
             // `{} or {}`.

@@ -26,6 +26,7 @@ fn few_letters_match_words_alone() {
     let pattern = table("{} failed", "{0} 项失败");
     let translated = |text| pattern.matches(text).and_then(|values| pattern.translate(&values, 0));
     assert_eq!((translated("3 failed"), translated("this text failed")), (Some("3 项失败".to_owned()), None));
+    assert_eq!(Lang::Zh.message("remove it, and do this on that host"), "remove it, and do this on that host");
 }
 
 #[test]

@@ -130,4 +130,11 @@ mod tests {
         assert_eq!(wrap_text(chinese, 12, false), ["减小批大小", ";PYTORCH=1减", "少数据加载进", "程"]);
         assert_eq!(wrap_text("", 10, true), [""]);
     }
+
+    #[test]
+    fn chinese_is_aligned_and_wrapped_by_columns() {
+        assert_eq!((pad_end("主机", 6), pad_start("失败", 7), pad_end("主机", 3)), ("主机  ".into(), "   失败".into(), "主机".into()));
+        let lines = wrap_with_indent("日志写不下去时，rank 会退出", "  ", "    ", 14);
+        assert_eq!(lines, ["  日志写不下去", "    时，rank", "    会退出"], "no line begins with a comma");
+    }
 }

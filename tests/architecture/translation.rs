@@ -60,6 +60,7 @@ const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/tui/ui.rs", &["title"]),
     ("src/tui/view/failure.rs", &[]),
     ("src/tui/view/gpu_panes.rs", &["legend"]),
+    ("src/tui/view/gpu_outliers.rs", &["text"]),
     ("src/tui/view/header.rs", &["run_status"]),
     ("src/tui/view/host_selection.rs", &["name"]),
     ("src/tui/view/host_status.rs", &["rank_status", "host_status", "hardware_warning"]),
