@@ -8,7 +8,7 @@ use crate::cli::args::CommonArgs;
 use crate::cli::clipboard::LocalClipboard;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, dashboard_settings};
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::LogFile;
 use crate::event::controls::{DashboardCapabilities, DashboardRole};
 use crate::lifecycle::operator::{DashboardHandle, DashboardView};
@@ -23,7 +23,7 @@ use crate::tui::feed::{FeedMessage, SnapshotRequests, WeakFeedSender};
 pub(super) fn open_dashboard(
     args: &CommonArgs,
     sanitizer: &Sanitizer,
-    advice: &CommandFormatter,
+    advice: &AdviceFormatter,
 ) -> Result<(Box<dyn ReportSink>, DashboardHandle), CliError> {
     let panic_advice = vec![format!(
         "    the ranks keep running: `{}` shows them, `{}` ends them",
@@ -63,7 +63,7 @@ impl DashboardView for FeedDashboard {
         self.send(FeedMessage::ShowToast(text.to_owned()));
     }
 
-    fn set_wording(&self, advice: CommandFormatter, lang: Lang) {
+    fn set_wording(&self, advice: AdviceFormatter, lang: Lang) {
         self.send(FeedMessage::Wording(advice, lang));
     }
 

@@ -11,7 +11,7 @@ use crate::cli::args::{ColorChoice, CommonArgs, DashboardArgs, Language};
 use crate::cli::dashboard_config;
 use crate::cli::exit::CliError;
 use crate::cli::laptop_id;
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::engine::lock::LockIdentity;
 use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisRuleSource};
 use crate::inventory::{Inventory, InventoryHost, InventorySource, nearest_word};
@@ -317,7 +317,7 @@ pub(crate) fn dashboard_settings(
 }
 
 /// Completes the commands that messages suggest, with the inventory and options of this command line.
-pub(crate) fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> CommandFormatter {
+pub(crate) fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHost]) -> AdviceFormatter {
     let files: Vec<String> = args.inventory.iter().chain(&args.files).map(|file| file.display().to_string()).collect();
     let config = args.ssh_config.as_ref().map(|file| file.display().to_string());
     let flags: Vec<String> = config.iter().flat_map(|file| ["-F", file]).map(str::to_owned).collect();
@@ -326,7 +326,7 @@ pub(crate) fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHos
         config.as_ref().filter(|_| host.ssh.config_file.is_none()).map_or_else(String::new, |file| format!("-F {} ", quote(file)))
     };
     let hosts = hosts.iter().map(|host| (host.name.clone(), format!("{}{}", own_config(host), host.ssh_args(&base))));
-    CommandFormatter::new(&files, &flags, hosts.collect()).with_overrides(&args.set)
+    AdviceFormatter::new(&files, &flags, hosts.collect()).with_overrides(&args.set)
 }
 
 /// The next step where an inventory is missing: a file beside it with a similar name, else how to name or write one.

@@ -65,7 +65,7 @@ use clap::Parser;
 use crate::cli::args::{Cli, Command, CommonArgs, SlurmCommand};
 use crate::cli::exit::{CliError, exit_code};
 use crate::cli::local_env::print_stderr;
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::text::translation::Lang;
 
@@ -81,7 +81,7 @@ pub fn main() -> ExitCode {
     let common = common_args(&cli.command);
     init_tracing(common.as_ref().map_or(0, |common| common.verbose));
     let lang = local_env::resolve_lang(common.as_ref().and_then(|common| common.lang));
-    let advice = common.map_or_else(CommandFormatter::default, |common| local_env::build_advice(&common, Path::new("."), &[]));
+    let advice = common.map_or_else(AdviceFormatter::default, |common| local_env::build_advice(&common, Path::new("."), &[]));
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -156,7 +156,7 @@ async fn run(command: Command) -> Result<Outcome, CliError> {
     }
 }
 
-fn report_error(error: CliError, advice: &CommandFormatter, lang: Lang) -> u8 {
+fn report_error(error: CliError, advice: &AdviceFormatter, lang: Lang) -> u8 {
     match error {
         CliError::Usage(text) => {
             let parts: Vec<_> = text.split(HELP_LINE).map(|part| lang.message(part)).collect();

@@ -6,7 +6,7 @@ use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::dashboard::open_dashboard;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_stderr, resolve_lang, use_color, use_color_on_stdout};
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::lifecycle::reporter_task::ReporterSetup;
 use crate::report::ReportSink;
 use crate::report::json::JsonSink;
@@ -45,7 +45,7 @@ pub(super) fn reporter_setup(
     args: &CommonArgs,
     options: OutputOptions,
     secrets: &[String],
-    advice: CommandFormatter,
+    advice: AdviceFormatter,
 ) -> Result<ReporterSetup, CliError> {
     let style = TextStyle { color: use_color(args.color) };
     let sanitizer = Sanitizer::new(secrets);
@@ -60,7 +60,7 @@ pub(super) fn reporter_setup(
 
 /// Log lines are the output of the command, everything else is talk about it: as `docker compose up` and `kubectl logs` do, log lines go to
 /// standard output. Bars need them above themselves where both are one terminal.
-fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, advice: &CommandFormatter) -> Vec<Box<dyn ReportSink>> {
+fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, advice: &AdviceFormatter) -> Vec<Box<dyn ReportSink>> {
     let OutputOptions { progress, logs, history_lines } = output;
     let style = TextStyle { color: use_color(args.color) };
     let log_style = TextStyle { color: use_color_on_stdout(args.color) };

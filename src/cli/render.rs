@@ -9,7 +9,7 @@ use crate::cli::launch::require_launch;
 use crate::cli::local_env::{build_advice, print_raw_unless_tty, print_stderr, write_in_thread};
 use crate::cli::open_session::LoadMode;
 use crate::cli::plan::{PlanInputs, load_with_facts};
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::launch_request::new_run_id;
 use crate::lifecycle::plan_preview::{PlanPreview, build_plan};
@@ -48,7 +48,7 @@ async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcom
     Ok(Outcome::Ok)
 }
 
-fn write_scripts(dir: &Path, scripts: &[(String, String)], advice: &CommandFormatter) -> Result<(), CliError> {
+fn write_scripts(dir: &Path, scripts: &[(String, String)], advice: &AdviceFormatter) -> Result<(), CliError> {
     let write_error = |path: &Path, error: std::io::Error| CliError::Usage(format!("{}: cannot be written: {error}", path.display()));
     std::fs::create_dir_all(dir).map_err(|error| write_error(dir, error))?;
     for (host, text) in scripts {

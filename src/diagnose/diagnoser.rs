@@ -99,7 +99,7 @@ impl Diagnoser<'_> {
         let names: Vec<String> = hosts.collect();
         let rank = finding.ranks.first().map_or_else(|| "<n>".to_owned(), u32::to_string);
         let one = names.first().cloned().unwrap_or_default();
-        let advice = self.evidence.command_formatter();
+        let advice = self.evidence.advice_formatter();
         finding.next_step.en = advice.complete_commands(&finding.next_step.en);
         finding.next_step.zh = advice.complete_commands(&finding.next_step.zh);
         finding.groups.insert("ssh".to_owned(), advice.ssh_args(&one));

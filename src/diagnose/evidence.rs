@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::command_formatter::CommandFormatter;
+use super::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, LogFile, UnixMillis};
 
 use super::rule_set::{MAX_LINE_BYTES, RuleSet};
@@ -68,7 +68,7 @@ pub struct Evidence {
     rules: RuleSource,
     log_scans: BTreeMap<(u32, LogFile), LogScan>,
     postmortem_hits: BTreeMap<u32, Vec<RuleHit>>,
-    command_formatter: CommandFormatter,
+    advice_formatter: AdviceFormatter,
 }
 
 impl Evidence {
@@ -84,13 +84,13 @@ impl Evidence {
 
     /// Writes commands as this operation's person has to type them.
     #[must_use]
-    pub fn with_command_formatter(self, advice: CommandFormatter) -> Self {
-        Evidence { command_formatter: advice, ..self }
+    pub fn with_advice_formatter(self, advice: AdviceFormatter) -> Self {
+        Evidence { advice_formatter: advice, ..self }
     }
 
     /// What makes an advised command complete.
-    pub fn command_formatter(&self) -> &CommandFormatter {
-        &self.command_formatter
+    pub fn advice_formatter(&self) -> &AdviceFormatter {
+        &self.advice_formatter
     }
 
     /// Forgets what was seen; the rules stay.

@@ -1,6 +1,6 @@
 //! What went wrong, in plain words: rules find lines and ends that mean something, and the first cause is named before its effects.
 
-pub mod command_formatter;
+pub mod advice_formatter;
 mod diagnoser;
 mod evidence;
 pub(crate) mod hang_detector;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::controls::{DashboardCapabilities, UserAction};
 use crate::text::translation::Lang;
 
@@ -44,7 +44,7 @@ pub(crate) trait DashboardView: Send + Sync {
 
     fn show_message(&self, text: &str);
 
-    fn set_wording(&self, advice: CommandFormatter, lang: Lang);
+    fn set_wording(&self, advice: AdviceFormatter, lang: Lang);
 
     /// The run directory, from which the dashboard reads log text.
     fn set_run_dir(&self, path: &Path);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::diagnose::{DiagnosisFinding, Evidence, RuleSet};
 use crate::engine::emitter::{EngineMessage, EngineMessageReceiver, now_unix_millis};
 use crate::event::EventKind;
@@ -48,7 +48,7 @@ pub(crate) struct ReporterHandle {
     sanitizer: Sanitizer,
     style: TextStyle,
     lang: Lang,
-    advice: CommandFormatter,
+    advice: AdviceFormatter,
     dashboard: Option<DashboardHandle>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct ReporterSetup {
     pub(crate) sanitizer: Sanitizer,
     pub(crate) style: TextStyle,
     pub(crate) lang: Lang,
-    pub(crate) advice: CommandFormatter,
+    pub(crate) advice: AdviceFormatter,
 }
 
 struct ReporterTask {
@@ -127,7 +127,7 @@ impl ReporterHandle {
     pub(crate) fn spawn(setup: ReporterSetup, events: EngineMessageReceiver) -> ReporterHandle {
         let ReporterSetup { sinks, dashboard, sanitizer, style, lang, advice } = setup;
         let mut reporter = Reporter::new(sanitizer.clone(), sinks);
-        let evidence = Evidence::with_built_in_rules().with_command_formatter(advice.clone());
+        let evidence = Evidence::with_built_in_rules().with_advice_formatter(advice.clone());
         reporter.set_evidence(evidence);
         let (requests, inbox) = mpsc::unbounded_channel();
         let view = dashboard.as_ref().map(|dashboard| Arc::clone(&dashboard.view));
@@ -190,7 +190,7 @@ impl ReporterHandle {
         &self.sanitizer
     }
 
-    pub(crate) fn advice(&self) -> &CommandFormatter {
+    pub(crate) fn advice(&self) -> &AdviceFormatter {
         &self.advice
     }
 
@@ -204,7 +204,7 @@ impl ReporterHandle {
 
     /// Adds the user's rules to the diagnosis.
     pub(crate) fn set_rules(&self, rules: RuleSet) {
-        let evidence = Evidence::new(Arc::new(rules)).with_command_formatter(self.advice.clone());
+        let evidence = Evidence::new(Arc::new(rules)).with_advice_formatter(self.advice.clone());
         if self.requests.send(ReporterRequest::SetEvidence(Box::new(evidence))).is_err() {
             tracing::debug!("the reporter has ended");
         }

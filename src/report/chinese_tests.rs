@@ -11,7 +11,7 @@ use super::preflight_report::{PreflightReportContext, list_checks, render_text};
 use super::recap::{RecapContext, render_recap};
 use super::style::TextStyle;
 use super::test_support::{SinkHarness, rank_exited, run_started};
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::diagnose::{Evidence, diagnose_run};
 use crate::event::{EventKind, Exit, Outcome, Phase, RunGoal};
 use crate::model::level::Level;
@@ -38,7 +38,7 @@ fn plain_harness() -> SinkHarness<PlainSink<Vec<String>>> {
 fn context() -> RecapContext {
     RecapContext {
         log_dir: Some("/state/runs/r/logs".to_owned()),
-        advice: CommandFormatter::new(&["wan22.yaml".to_owned()], &[], std::collections::BTreeMap::new()),
+        advice: AdviceFormatter::new(&["wan22.yaml".to_owned()], &[], std::collections::BTreeMap::new()),
         tail_lines: 20,
         columns: Some(80),
         lang: Lang::Zh,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, Hang, Level, Phase, RunGoal, RunInfo, UnixMillis};
 use crate::state::RunState;
 
@@ -56,7 +56,7 @@ pub(crate) struct PlainSink<O> {
     /// For log lines, which may go to another output.
     log_style: TextStyle,
     lang: Lang,
-    advice: CommandFormatter,
+    advice: AdviceFormatter,
     log_filter: LogLineMerger,
     /// How many of the lines that a log has when this command attaches are shown; `None`: all.
     history_lines: Option<usize>,
@@ -81,7 +81,7 @@ impl<O: LineOutput> PlainSink<O> {
             style,
             log_style: style,
             lang: Lang::En,
-            advice: CommandFormatter::default(),
+            advice: AdviceFormatter::default(),
             log_filter: LogLineMerger::new(logs),
             history_lines: None,
             steps: BTreeMap::new(),
@@ -98,7 +98,7 @@ impl<O: LineOutput> PlainSink<O> {
 
     /// Sets the inventory and flags that suggested commands need.
     #[must_use]
-    pub(crate) fn with_advice(self, advice: CommandFormatter) -> Self {
+    pub(crate) fn with_advice(self, advice: AdviceFormatter) -> Self {
         PlainSink { advice, ..self }
     }
 

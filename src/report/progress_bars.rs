@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, UnixMillis};
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
@@ -59,7 +59,7 @@ impl<O: LineOutput> ProgressBars<O> {
     }
 
     #[must_use]
-    pub(crate) fn with_advice(self, advice: CommandFormatter) -> Self {
+    pub(crate) fn with_advice(self, advice: AdviceFormatter) -> Self {
         ProgressBars { plain_sink: self.plain_sink.with_advice(advice), ..self }
     }
 

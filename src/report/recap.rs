@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use unicode_width::UnicodeWidthStr;
 
 use crate::diagnose::DiagnosisFinding;
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Exit, Level, Outcome, Phase, RunOutcome};
 use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
@@ -27,7 +27,7 @@ pub(crate) struct RecapContext {
     /// The log directory on this laptop.
     pub log_dir: Option<String>,
     /// Completes suggested commands with the inventory and its flags.
-    pub advice: CommandFormatter,
+    pub advice: AdviceFormatter,
     /// How many of the last lines of the first failed rank are shown.
     pub tail_lines: usize,
     /// The first cause comes first.
@@ -434,7 +434,7 @@ impl RecapRenderer<'_> {
 }
 
 /// The command to run next.
-fn suggest_next_command(state: &RunState, advice: &CommandFormatter) -> Option<String> {
+fn suggest_next_command(state: &RunState, advice: &AdviceFormatter) -> Option<String> {
     let command = |verb: &str, args: &str| advice.format_command(verb, args);
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),

@@ -18,8 +18,8 @@ impl ReportSink for NullSink {
     }
 }
 
-fn advice() -> CommandFormatter {
-    CommandFormatter::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new())
+fn advice() -> AdviceFormatter {
+    AdviceFormatter::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new())
 }
 
 fn context() -> RecapContext {

@@ -58,7 +58,7 @@ impl Reporter {
 
     /// Makes the commands complete that an event advises.
     pub fn complete_hint_commands(&self, event: &mut Event) {
-        let advice = self.fold.evidence().command_formatter();
+        let advice = self.fold.evidence().advice_formatter();
         match &mut event.kind {
             EventKind::StepFailed { hint: text, .. }
             | EventKind::CheckFinished { hint: text, .. }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::controls::DashboardCapabilities;
 use crate::event::{Event, LogFile, UnixMillis};
 use crate::report::RunSnapshot;
@@ -58,7 +58,7 @@ pub enum FeedMessage {
     Snapshot(RunSnapshot),
     Tick(UnixMillis),
     /// How suggested commands are written, and the language of the diagnosis; sent before any event.
-    Wording(CommandFormatter, Lang),
+    Wording(AdviceFormatter, Lang),
     StoredLogs(Box<dyn StoredLogs>),
     Clipboard(Box<dyn Clipboard>),
     /// The available controls have changed.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::diagnose::DiagnosisFinding;
-use crate::diagnose::command_formatter::CommandFormatter;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 use crate::report::RunSnapshot;
@@ -29,7 +29,7 @@ pub struct Model {
     /// What went wrong, as of the last snapshot; the first cause first.
     pub findings: Arc<[DiagnosisFinding]>,
     /// Writes the commands that are suggested.
-    pub advice: CommandFormatter,
+    pub advice: AdviceFormatter,
     /// Language of what the screens say.
     pub lang: Lang,
     /// Time of the feed.
@@ -64,7 +64,7 @@ impl Model {
         Model {
             state: Arc::default(),
             findings: Arc::default(),
-            advice: CommandFormatter::default(),
+            advice: AdviceFormatter::default(),
             lang: Lang::default(),
             now: 0,
             capabilities: DashboardCapabilities::view_only(role),

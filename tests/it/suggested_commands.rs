@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use futures_util::future::join_all;
-use orchestrate::diagnose::command_formatter::CommandFormatter;
+use orchestrate::diagnose::advice_formatter::AdviceFormatter;
 
 use crate::support::{JobSpec, Laptop, SandboxFixture, path_str};
 
@@ -81,7 +81,7 @@ fn read_sources(dir: &Path, found: &mut String) {
 
 /// All suggested commands by their arguments, with the inventory added.
 fn collect_suggested_commands(inventory: &str) -> BTreeSet<Vec<String>> {
-    let advice = CommandFormatter::new(&[inventory.to_owned()], &[], BTreeMap::new());
+    let advice = AdviceFormatter::new(&[inventory.to_owned()], &[], BTreeMap::new());
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut texts = String::new();
     read_sources(&root.join("src"), &mut texts);

@@ -38,7 +38,7 @@ const PROGRAM_PREFIX: &str = "orchestrate ";
 
 /// What names the inventory of an operation and reaches its hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CommandFormatter {
+pub struct AdviceFormatter {
     /// Inventory files, as words of a shell.
     inventory_files: Vec<String>,
     /// Further words that every command needs: `-F lab.conf`.
@@ -49,18 +49,18 @@ pub struct CommandFormatter {
     ssh_args_by_host: BTreeMap<String, String>,
 }
 
-impl CommandFormatter {
+impl AdviceFormatter {
     /// Of these inventory files and flags; `hosts`: the words that reach each host by ssh.
-    pub fn new(files: &[String], flags: &[String], hosts: BTreeMap<String, String>) -> CommandFormatter {
+    pub fn new(files: &[String], flags: &[String], hosts: BTreeMap<String, String>) -> AdviceFormatter {
         let flags = flags.iter().map(|flag| quote(flag)).collect::<Vec<_>>().join(" ");
         let inventory_files = files.iter().map(|file| quote(file)).collect();
-        CommandFormatter { inventory_files, common_flags: flags, overrides: Vec::new(), ssh_args_by_host: hosts }
+        AdviceFormatter { inventory_files, common_flags: flags, overrides: Vec::new(), ssh_args_by_host: hosts }
     }
 
     /// With the `KEY=VALUE` of each `--set`; a command gets those that matter to it.
     #[must_use]
-    pub fn with_overrides(self, overrides: &[String]) -> CommandFormatter {
-        CommandFormatter { overrides: overrides.to_vec(), ..self }
+    pub fn with_overrides(self, overrides: &[String]) -> AdviceFormatter {
+        AdviceFormatter { overrides: overrides.to_vec(), ..self }
     }
 
     /// `orchestrate logs train.yaml --rank 3`.
@@ -115,10 +115,10 @@ impl CommandFormatter {
 mod tests {
     use super::*;
 
-    fn command_advice(files: &[&str], flags: &[&str]) -> CommandFormatter {
+    fn command_advice(files: &[&str], flags: &[&str]) -> AdviceFormatter {
         let text = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
         let hosts = BTreeMap::from([("lab2".to_owned(), "-p 2222 -i /k ops@10.0.0.2".to_owned())]);
-        CommandFormatter::new(&text(files), &text(flags), hosts)
+        AdviceFormatter::new(&text(files), &text(flags), hosts)
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         let overridden = one.with_overrides(&["env.STEPS=100".to_owned(), "ssh.user=li".to_owned()]);
         assert_eq!(overridden.format_command("up", ""), "orchestrate up 'my runs/a.yaml' --set env.STEPS=100 --set ssh.user=li");
         assert_eq!(overridden.format_command("down", ""), "orchestrate down 'my runs/a.yaml' --set ssh.user=li");
-        let none = CommandFormatter::default();
+        let none = AdviceFormatter::default();
         assert_eq!((none.complete_commands(text), none.ssh_args("lab 2")), (text.to_owned(), "'lab 2'".to_owned()));
         assert_eq!(overridden.ssh_args("lab2"), "-p 2222 -i /k ops@10.0.0.2");
     }
