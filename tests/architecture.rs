@@ -28,6 +28,8 @@ mod rule_tests;
 mod sizes;
 #[path = "architecture/syntax.rs"]
 mod syntax;
+#[path = "architecture/translation.rs"]
+mod translation;
 
 const EXCEPTIONS_FILE: &str = "tests/architecture/exceptions.toml";
 /// Where code of ours lies, for sizes; the other rules judge `src` alone.
@@ -90,4 +92,12 @@ fn source_tree_follows_architecture_rules() {
         problems.len(),
         copy.display()
     );
+}
+
+#[test]
+fn every_text_has_its_translation() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = fs::read_to_string(root.join("assets/zh.po")).expect("the table of translations");
+    let problems = translation::translation_problems(&read_sources().expect("readable sources"), &table);
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }

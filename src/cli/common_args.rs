@@ -70,7 +70,7 @@ pub(crate) struct CommonArgs {
     pub color: ColorChoice,
     #[command(flatten)]
     pub dashboard: DashboardArgs,
-    /// Language of the diagnosis [default: from LC_ALL, LC_MESSAGES or LANG]
+    /// Language of messages [default: from LC_ALL, LC_MESSAGES or LANG]
     #[arg(long, value_enum, help_heading = "Output")]
     pub lang: Option<Language>,
     /// Answer yes to every question

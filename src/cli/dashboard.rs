@@ -8,7 +8,6 @@ use crate::cli::args::CommonArgs;
 use crate::cli::clipboard::LocalClipboard;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, dashboard_settings};
-use crate::diagnose::Lang;
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::LogFile;
 use crate::event::controls::{DashboardCapabilities, DashboardRole};
@@ -16,6 +15,7 @@ use crate::lifecycle::operator::{DashboardHandle, DashboardView};
 use crate::report::ReportSink;
 use crate::report::past_runs::open_logs;
 use crate::text::sanitize::Sanitizer;
+use crate::text::translation::Lang;
 use crate::tui::feed::{FeedMessage, SnapshotRequests, WeakFeedSender};
 
 /// # Errors

@@ -11,7 +11,6 @@ use crate::cli::args::{ColorChoice, CommonArgs, DashboardArgs, Language};
 use crate::cli::dashboard_config;
 use crate::cli::exit::CliError;
 use crate::cli::laptop_id;
-use crate::diagnose::Lang;
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::engine::lock::LockIdentity;
 use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisRuleSource};
@@ -22,6 +21,7 @@ use crate::lifecycle::random::random_hex;
 use crate::remote::{SshSettings, UserPrompt};
 use crate::report::safe_output;
 use crate::text::shell_quote::quote;
+use crate::text::translation::Lang;
 use crate::tui::settings::{DashboardSettings as Dashboard, MouseMode};
 use crate::tui::theme::{ColorScheme, Theme};
 

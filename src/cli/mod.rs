@@ -67,6 +67,7 @@ use crate::cli::exit::{CliError, exit_code};
 use crate::cli::local_env::print_stderr;
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
+use crate::text::translation::Lang;
 
 pub fn main() -> ExitCode {
     local_env::disable_core_dumps();
@@ -79,6 +80,7 @@ pub fn main() -> ExitCode {
     }));
     let common = common_args(&cli.command);
     init_tracing(common.as_ref().map_or(0, |common| common.verbose));
+    let lang = local_env::resolve_lang(common.as_ref().and_then(|common| common.lang));
     let advice = common.map_or_else(AdviceFormatter::default, |common| local_env::build_advice(&common, Path::new("."), &[]));
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -97,9 +99,12 @@ pub fn main() -> ExitCode {
     }
     ExitCode::from(match ended {
         Ok(outcome) => exit_code(&outcome),
-        Err(error) => report_error(error, &advice),
+        Err(error) => report_error(error, &advice, lang),
     })
 }
+
+/// What an error's remedy begins with, on a line of its own.
+const HELP_LINE: &str = "\n    help: ";
 
 /// `--readonly` is an error for commands that change hosts.
 fn reject_readonly_changes(command: &Command) -> Result<(), CliError> {
@@ -151,17 +156,18 @@ async fn run(command: Command) -> Result<Outcome, CliError> {
     }
 }
 
-fn report_error(error: CliError, advice: &AdviceFormatter) -> u8 {
+fn report_error(error: CliError, advice: &AdviceFormatter, lang: Lang) -> u8 {
     match error {
         CliError::Usage(text) => {
-            print_stderr(&advice.complete_commands(&text));
+            let parts: Vec<_> = text.split(HELP_LINE).map(|part| lang.message(part)).collect();
+            print_stderr(&advice.complete_commands(&parts.join(&format!("\n    {}", lang.tr("help: ")))));
             2
         }
         CliError::Inventory(problems) => {
             for problem in &problems {
-                print_stderr(&advice.complete_commands(&problem.to_string()));
+                print_stderr(&advice.complete_commands(&problem.text(lang)));
             }
-            print_stderr(&crate::report::style::count_noun(problems.len(), "problem"));
+            print_stderr(&lang.message(&crate::report::style::count_noun(problems.len(), "problem")));
             2
         }
         CliError::RemoteExit(code) => code,

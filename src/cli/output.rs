@@ -64,7 +64,7 @@ fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, 
     let OutputOptions { progress, logs, history_lines } = output;
     let style = TextStyle { color: use_color(args.color) };
     let log_style = TextStyle { color: use_color_on_stdout(args.color) };
-    let (sanitizer, advice) = (sanitizer.clone(), advice.clone());
+    let (sanitizer, advice, lang) = (sanitizer.clone(), advice.clone(), resolve_lang(args.lang));
     let stdout_is_terminal = std::io::stdout().is_terminal();
     let has_bars = match progress {
         // `reporter_setup` opens the dashboard.
@@ -81,13 +81,13 @@ fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, 
         let log_style = if stdout_is_terminal { style } else { log_style };
         return spawn_threaded_sink(terminal, |lines| {
             let bars = ProgressBars::new(lines, Box::new(stderr_size), sanitizer, style, logs);
-            bars.with_log_style(log_style).with_advice(advice).with_history(history_lines)
+            bars.with_lang(lang).with_log_style(log_style).with_advice(advice).with_history(history_lines)
         });
     }
     let output = SplitLineOutput::new(SanitizedLineWriter::stderr(), Some(stdout));
     spawn_threaded_sink(output, |lines| {
         let plain = PlainSink::new(lines, sanitizer, style, logs);
-        plain.with_log_style(log_style).with_advice(advice).with_history(history_lines)
+        plain.with_lang(lang).with_log_style(log_style).with_advice(advice).with_history(history_lines)
     })
 }
 

@@ -8,7 +8,8 @@ use crate::cli::clipboard::LocalClipboard;
 use crate::cli::dashboard::RunDirLogReader;
 use crate::cli::exit::CliError;
 use crate::cli::journal_player::JournalPlayer;
-use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, terminal_columns, use_color};
+use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, resolve_lang, terminal_columns, use_color};
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::reporter_task::error_chain;
 use crate::lifecycle::stop_controller::StopController;
@@ -33,6 +34,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let (feed_sender, mut actions, ended) = (open.sender, open.actions, open.ended);
     let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), feed_sender, args.speed);
     player.feed_sender.send(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Replay)));
+    player.feed_sender.send(FeedMessage::Wording(AdviceFormatter::default(), resolve_lang(None)));
     player.feed_sender.send(FeedMessage::StoredLogs(Box::new(RunDirLogReader(dir.path().to_owned()))));
     player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&local_env.state_dir))));
     player.feed_sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
@@ -69,14 +71,23 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
         print_stderr(&problems);
     }
     events.iter().for_each(|event| state.apply(event));
+    print_recap(&state, &dir, args);
+    Ok(Outcome::Ok)
+}
+
+fn print_recap(state: &RunState, dir: &RunDir, args: &ReplayArgs) {
     let logs = Some(dir.logs_dir().display().to_string());
     let style = TextStyle { color: use_color(args.color) };
-    let context =
-        recap::RecapContext { style, log_dir: logs, tail_lines: 20, columns: terminal_columns(), ..recap::RecapContext::default() };
-    // The commands that a recap suggests do not apply to a replay.
-    let is_suggestion = |line: &&String| ["  next ", "  end it "].iter().any(|label| line.starts_with(label));
-    recap::render_recap(&state, &context).iter().filter(|line| !is_suggestion(line)).for_each(|line| print_stderr(line));
-    Ok(Outcome::Ok)
+    let context = recap::RecapContext {
+        style,
+        log_dir: logs,
+        tail_lines: 20,
+        lang: resolve_lang(None),
+        hide_suggestions: true,
+        columns: terminal_columns(),
+        ..recap::RecapContext::default()
+    };
+    recap::render_recap(state, &context).iter().for_each(|line| print_stderr(line));
 }
 
 /// `None` waits forever.

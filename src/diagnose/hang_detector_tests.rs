@@ -288,7 +288,8 @@ fn disconnected_or_stopping_run_is_unknown() {
 
 #[test]
 fn hang_finding_appears_in_both_languages() {
-    use crate::diagnose::{Evidence, Lang, diagnose_run};
+    use crate::diagnose::{Evidence, diagnose_run};
+    use crate::text::translation::Lang;
     let mut scene = SimulatedRun::new(&[2, 3]);
     let evidence = Evidence::with_built_in_rules();
     assert_eq!(diagnose_run(&evidence, &scene.state), []);

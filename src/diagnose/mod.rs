@@ -14,14 +14,7 @@ pub use rule_set::RuleSet;
 use std::collections::BTreeMap;
 
 pub(crate) use crate::inventory::diagnosis_rules::{Blame, LocalizedTemplate};
-
-/// The language of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Lang {
-    #[default]
-    En,
-    Zh,
-}
+use crate::text::translation::Lang;
 
 /// One thing that went wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]

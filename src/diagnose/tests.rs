@@ -10,7 +10,8 @@ use crate::event::{Event, EventKind, Exit, LogFile, RankInfo, RunInfo};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::state::RunState;
 
-use super::{DiagnosisFinding, Evidence, Lang, RuleSet, diagnose_run};
+use super::{DiagnosisFinding, Evidence, RuleSet, diagnose_run};
+use crate::text::translation::Lang;
 
 #[test]
 fn rules_match_their_own_examples_first() {

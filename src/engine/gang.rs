@@ -201,9 +201,9 @@ impl Gang {
             [failure] => Some(self.describe_failure(failure, host_name)),
             several => {
                 let (named, more) = several.split_at(several.len().min(MAX_NAMED_FAILURES));
-                let names: Vec<String> = named.iter().map(|failure| place(failure)).collect();
+                let names = named.iter().map(|failure| place(failure)).reduce(|before, next| format!("{before} or {next}"));
                 let more = if more.is_empty() { String::new() } else { format!(" or {} more", more.len()) };
-                Some(format!("{}{more} failed first", names.join(" or ")))
+                Some(format!("{}{more} failed first", names.unwrap_or_default()))
             }
         }
     }

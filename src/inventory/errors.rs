@@ -299,8 +299,10 @@ fn unknown_key_hint(key: &str, block: &KeySchema) -> String {
         Some(near) => format!("did you mean `{near}`?"),
         None => {
             let keys = block.keys.iter().filter(|(_, status)| *status == KeySupport::Supported).map(|(key, _)| *key).collect::<Vec<_>>();
-            let whose = if block.path.is_empty() { "here".to_owned() } else { format!("of {}", block.path) };
-            format!("the keys {whose} are {}", keys.join(", "))
+            match block.path {
+                "" => format!("the keys here are {}", keys.join(", ")),
+                path => format!("the keys of {path} are {}", keys.join(", ")),
+            }
         }
     }
 }

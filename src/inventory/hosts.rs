@@ -131,7 +131,10 @@ fn parse_addresses(item: &YamlNode, count: usize, errors: &mut InventoryErrors) 
     match host_patterns::expand_pattern(text) {
         Ok(all) if all.len() == count => EntryAddresses::PerHost(all),
         Ok(all) => {
-            let message = format!("{} addresses for {count} host{}", all.len(), if count == 1 { "" } else { "s" });
+            let message = match count {
+                1 => format!("{} addresses for 1 host", all.len()),
+                _ => format!("{} addresses for {count} hosts", all.len()),
+            };
             errors.report(&node.location, message, "make both ranges equally long");
             EntryAddresses::Invalid
         }

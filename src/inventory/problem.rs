@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text::translation::Lang;
+
 /// A file as it was read: its name as given, and its text.
 #[derive(Debug, Clone)]
 pub struct InventorySource {
@@ -26,16 +28,26 @@ pub struct InventoryProblem {
     pub hint: String,
 }
 
-impl fmt::Display for InventoryProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+impl InventoryProblem {
+    /// As it is shown; the location is the same in every language.
+    pub(crate) fn text(&self, lang: Lang) -> String {
+        let mut text = self.file.clone();
         if self.line > 0 {
-            write!(f, ":{}:{}", self.line, self.column)?;
+            text += &format!(":{}:{}", self.line, self.column);
         }
         if !self.key_path.is_empty() {
-            write!(f, ": {}", self.key_path)?;
+            text += &format!(": {}", self.key_path);
         }
-        write!(f, ": {}", self.message)?;
-        if self.hint.is_empty() { Ok(()) } else { write!(f, "\n    help: {}", self.hint) }
+        text += &format!(": {}", lang.message(&self.message));
+        if !self.hint.is_empty() {
+            text += &format!("\n    {}{}", lang.tr("help: "), lang.message(&self.hint));
+        }
+        text
+    }
+}
+
+impl fmt::Display for InventoryProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(Lang::En))
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
+use crate::text::translation::Lang;
 
 mod hostile_input;
 
@@ -173,6 +174,29 @@ fn bad_inventories_report_expected_problems() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen >= 20, "only {seen} bad files");
+}
+
+/// The problems of every file of `bad/` in Chinese, in one file. `BLESS=1` writes it anew, for a person to read.
+#[test]
+fn bad_inventories_in_chinese() {
+    let mut files: Vec<PathBuf> = fs::read_dir(repository_path("tests/data/inventories/bad"))
+        .expect("the folder is there")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|file| file.extension().is_some_and(|extension| extension == "yaml"))
+        .collect();
+    files.sort();
+    let mut found = String::new();
+    for file in files {
+        let name = file.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let text = fs::read_to_string(&file).expect("readable");
+        let problems = Inventory::load(&[InventorySource { name, text }], &[]).err().unwrap_or_default();
+        problems.iter().for_each(|problem| found += &format!("{}\n", problem.text(Lang::Zh)));
+    }
+    let expected = repository_path("tests/data/zh/inventories.txt");
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&expected, &found).expect("written");
+    }
+    assert_eq!(fs::read_to_string(expected).unwrap_or_default(), found);
 }
 
 /// The reference file has every key that there is: those of this version as keys, the others behind a `#`.

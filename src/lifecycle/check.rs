@@ -91,6 +91,6 @@ fn runtime_values(session: &Session, facts: &[Option<HostFacts>]) -> RuntimeValu
 fn build_job_or_draft(session: &Session, draft: &Job, values: &RuntimeValues) -> (Job, Vec<String>) {
     match session.inventory.job(values) {
         Ok(job) => (job, Vec::new()),
-        Err(problems) => (draft.clone(), problems.iter().map(ToString::to_string).collect()),
+        Err(problems) => (draft.clone(), problems.iter().map(|problem| problem.text(session.reporter.lang())).collect()),
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::diagnose::Lang;
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::controls::{DashboardCapabilities, UserAction};
+use crate::text::translation::Lang;
 
 pub(crate) trait Console: Send + Sync {
     /// One line on standard error.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::diagnose::{DiagnosisFinding, Evidence, Lang, RuleSet};
+use crate::diagnose::{DiagnosisFinding, Evidence, RuleSet};
 use crate::engine::emitter::{EngineMessage, EngineMessageReceiver, now_unix_millis};
 use crate::event::EventKind;
 use crate::event::controls::{DashboardCapabilities, UserAction};
@@ -21,6 +21,7 @@ use crate::report::threaded_sink::FINISH_TIMEOUT;
 use crate::report::{Reporter, recap};
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
+use crate::text::translation::Lang;
 
 enum ReporterRequest {
     OpenRunDir(RunDir, Vec<String>, oneshot::Sender<Result<(), String>>),
@@ -197,6 +198,10 @@ impl ReporterHandle {
         self.style
     }
 
+    pub(crate) fn lang(&self) -> Lang {
+        self.lang
+    }
+
     /// Adds the user's rules to the diagnosis.
     pub(crate) fn set_rules(&self, rules: RuleSet) {
         let evidence = Evidence::new(Arc::new(rules)).with_advice_formatter(self.advice.clone());
@@ -239,6 +244,7 @@ impl ReporterHandle {
             tail_lines: 20,
             findings: Vec::new(),
             lang: self.lang,
+            hide_suggestions: false,
             columns,
         }
     }

@@ -2,12 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::diagnose::{self, DiagnosisFinding, Lang, LocalizedTemplate};
+use crate::diagnose::{self, DiagnosisFinding, LocalizedTemplate};
 use crate::event::{Hang, HangSymptom, UnixMillis};
 use crate::state::RunState;
 
 use super::style;
+use crate::text::hostlist;
 use crate::text::sanitize::Sanitizer;
+use crate::text::translation::Lang;
 
 /// A text in both languages.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -56,9 +58,15 @@ impl FindingReport {
 /// `rank 2 on gpu02`, `gpu[01-02]`; sanitized.
 pub(crate) fn format_location(finding: &DiagnosisFinding, state: &RunState, sanitizer: &Sanitizer) -> String {
     let hosts = style::format_hosts(state, sanitizer, &finding.hosts);
-    match finding.ranks.len() {
-        0 => hosts,
-        _ => format!("{} on {hosts}", style::format_ranks(&finding.ranks)),
+    format_ranks_on(&finding.ranks, &hosts)
+}
+
+fn format_ranks_on(ranks: &[u32], hosts: &str) -> String {
+    let numbers = hostlist::fold_numbers(ranks);
+    match ranks {
+        [] => hosts.to_owned(),
+        [rank] => format!("rank {rank} on {hosts}"),
+        _ => format!("ranks {numbers} on {hosts}"),
     }
 }
 
@@ -67,7 +75,7 @@ pub(crate) fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, sanit
     let hosts = style::format_hosts(state, sanitizer, &hang.hosts);
     // If every rank of the hosts is concerned, the hosts are named alone.
     let whole_hosts = state.ranks.values().filter(|rank| hang.hosts.contains(&rank.host)).all(|rank| hang.ranks.contains(&rank.rank));
-    let subject = if whole_hosts || hang.ranks.is_empty() { hosts } else { format!("{} on {hosts}", style::format_ranks(&hang.ranks)) };
+    let subject = if whole_hosts { hosts } else { format_ranks_on(&hang.ranks, &hosts) };
     let span = diagnose::hang_detector::format_duration(at - hang.since);
     match hang.symptom {
         HangSymptom::RankMissing => format!("waiting for: {subject} (for {span})"),

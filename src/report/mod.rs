@@ -2,8 +2,11 @@
 //! and passes each event on to all of them.
 
 pub(crate) mod bounded_queue;
+#[cfg(test)]
+mod chinese_tests;
 mod disk_reserve;
 pub(crate) mod finding;
+mod groupable_event;
 mod host_rows;
 pub(crate) mod job_status;
 pub mod journal;

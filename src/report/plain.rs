@@ -6,15 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::event::{Event, EventKind, Level, Phase, RunGoal, RunInfo, UnixMillis};
+use crate::event::{Event, EventKind, Hang, Level, Phase, RunGoal, RunInfo, UnixMillis};
 use crate::state::RunState;
 
 use super::ReportSink;
 use super::finding;
+use super::groupable_event::{EventTexts, GroupableEvent};
 use super::line_writer::LineOutput;
 use super::log_lines::{LogLineMerger, LogSelection};
 use super::style::{self, TextStyle, Tone};
 use crate::text::sanitize::Sanitizer;
+use crate::text::translation::Lang;
+use crate::text::width::pad_end;
 
 /// How long an event waits for equal ones of other hosts.
 const GROUPING_WINDOW_MS: i64 = 250;
@@ -23,20 +26,6 @@ const UNREACHABLE_WINDOW_MS: i64 = 1_500;
 
 /// The commands that the hint of a hang suggests.
 const HANG_HINT_COMMANDS: [&str; 2] = ["stacks", "logs"];
-
-/// An event that several hosts may report within a moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum GroupableEvent {
-    StepFailed { phase: Phase, title: String, error: String, hint: String },
-    StepRetrying { phase: Phase, error: String },
-    HostLost { error: String, retrying: bool },
-    HostReconnected,
-    RankExited { exit: String, stopped: bool },
-    NodeExited(String),
-    Signalled(String),
-    Notice { text: String, warn: bool },
-    Leftover(String),
-}
 
 /// One event and the hosts and ranks that reported it.
 #[derive(Debug)]
@@ -66,6 +55,7 @@ pub(crate) struct PlainSink<O> {
     style: TextStyle,
     /// For log lines, which may go to another output.
     log_style: TextStyle,
+    lang: Lang,
     advice: AdviceFormatter,
     log_filter: LogLineMerger,
     /// How many of the lines that a log has when this command attaches are shown; `None`: all.
@@ -90,6 +80,7 @@ impl<O: LineOutput> PlainSink<O> {
             sanitizer,
             style,
             log_style: style,
+            lang: Lang::En,
             advice: AdviceFormatter::default(),
             log_filter: LogLineMerger::new(logs),
             history_lines: None,
@@ -112,6 +103,11 @@ impl<O: LineOutput> PlainSink<O> {
     }
 
     #[must_use]
+    pub(crate) fn with_lang(self, lang: Lang) -> Self {
+        PlainSink { lang, ..self }
+    }
+
+    #[must_use]
     pub(crate) fn with_log_style(self, log_style: TextStyle) -> Self {
         PlainSink { log_style, ..self }
     }
@@ -124,6 +120,10 @@ impl<O: LineOutput> PlainSink<O> {
 
     pub(crate) fn output(&mut self) -> &mut O {
         &mut self.out
+    }
+
+    fn count(&self, n: usize, noun: &str) -> String {
+        self.lang.message(&style::count_noun(n, noun)).into_owned()
     }
 
     fn write_line(&mut self, tone: Tone, text: &str) -> io::Result<()> {
@@ -160,15 +160,15 @@ impl<O: LineOutput> PlainSink<O> {
             return Ok(());
         }
         self.announced = announcement;
-        let mut text = format!("{}: {}", style::run_title(info, &self.sanitizer), style::count_noun(info.hosts.len(), "host"));
+        let mut text = format!("{}: {}", style::run_title(info, &self.sanitizer), self.count(info.hosts.len(), "host"));
         if !info.ranks.is_empty() {
-            text.push_str(&format!(", {}", style::count_noun(info.ranks.len(), "rank")));
+            text.push_str(&self.lang.tr_fill(", {}", &[&self.count(info.ranks.len(), "rank")]));
         }
         if !info.run_id.is_empty() {
-            text.push_str(&format!(", run {}", self.sanitizer.sanitize_line(&info.run_id)));
+            text.push_str(&self.lang.tr_fill(", run {}", &[&self.sanitizer.sanitize_line(&info.run_id)]));
         }
         if info.attempt > 1 {
-            text.push_str(&format!(", attempt {}", info.attempt));
+            text.push_str(&self.lang.tr_fill(", attempt {}", &[&info.attempt.to_string()]));
         }
         self.flush_pending(state)?;
         self.write_line(Tone::Plain, &text)
@@ -206,10 +206,10 @@ impl<O: LineOutput> PlainSink<O> {
             ok.append(&mut changed);
         }
         let results = [
-            (Tone::Bad, "FAILED", &tally.failed),
-            (Tone::Warn, "changed", &changed),
-            (Tone::Ok, "ok", &ok),
-            (Tone::Dim, "skipped", &tally.skipped),
+            (Tone::Bad, self.lang.tr("FAILED"), &tally.failed),
+            (Tone::Warn, self.lang.tr("changed"), &changed),
+            (Tone::Ok, self.lang.tr("ok"), &ok),
+            (Tone::Dim, self.lang.tr("skipped"), &tally.skipped),
         ];
         let texts: Vec<String> = results
             .iter()
@@ -220,7 +220,7 @@ impl<O: LineOutput> PlainSink<O> {
             .collect();
         let (layers, duration) = (style::pulled_layers_prefix(phase, state), style::format_duration(at - tally.started_at));
         let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
-        self.out.write_line(&format!("{:<11} {}{} {time}", phase.name(), tally.task, texts.join("; ")))
+        self.out.write_line(&format!("{} {}{} {time}", pad_end(phase.name(), 11), tally.task, texts.join("; ")))
     }
 
     fn queue_event(&mut self, at: UnixMillis, event: GroupableEvent, host: Option<u32>, rank: Option<u32>) {
@@ -241,54 +241,23 @@ impl<O: LineOutput> PlainSink<O> {
         }
         for group in std::mem::take(&mut self.pending_groups) {
             let hosts = style::format_hosts(state, &self.sanitizer, &group.hosts);
+            let texts = EventTexts { lang: self.lang, sanitizer: &self.sanitizer };
             if let GroupableEvent::HostLost { error, retrying: false } = &group.event
                 && group.hosts.len() > 1
             {
-                self.write_line(Tone::Bad, &format!("UNREACHABLE {} hosts: {}", group.hosts.len(), self.sanitizer.sanitize_line(error)))?;
+                let text = texts.several_unreachable(group.hosts.len(), error);
+                self.write_line(Tone::Bad, &text)?;
                 self.write_line(Tone::Plain, &format!("  {hosts}"))?;
                 continue;
             }
             let ranks: Vec<u32> = group.ranks.into_iter().collect();
-            let (tone, text, hint) = self.format_event(group.event, &hosts, &ranks);
+            let (tone, text, hint) = texts.describe(group.event, &hosts, &ranks);
             self.write_line(tone, &text)?;
             if !hint.is_empty() {
-                self.write_line(Tone::Plain, &format!("  hint: {hint}"))?;
+                self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("hint: {}", &[&hint])))?;
             }
         }
         Ok(())
-    }
-
-    fn format_event(&self, event: GroupableEvent, hosts: &str, ranks: &[u32]) -> (Tone, String, String) {
-        let clean = |text: &str| self.sanitizer.sanitize_line(text);
-        match event {
-            GroupableEvent::StepFailed { phase, title, error, hint } => {
-                (Tone::Bad, format!("FAILED {hosts} {}: {}: {}", phase.name(), clean(&title), clean(&error)), clean(&hint))
-            }
-            GroupableEvent::StepRetrying { phase, error } => {
-                (Tone::Warn, format!("{hosts} {}: retrying: {}", phase.name(), clean(&error)), String::new())
-            }
-            GroupableEvent::HostLost { error, retrying: true } => {
-                (Tone::Warn, format!("{hosts}: no connection: {}; retrying", clean(&error)), String::new())
-            }
-            GroupableEvent::HostLost { error, retrying: false } => {
-                (Tone::Bad, format!("UNREACHABLE {hosts}: {}", clean(&error)), String::new())
-            }
-            GroupableEvent::HostReconnected => (Tone::Ok, format!("{hosts}: reconnected"), String::new()),
-            GroupableEvent::RankExited { exit, stopped: true } => {
-                (Tone::Dim, format!("{} on {hosts}: stopped, {exit}", style::format_ranks(ranks)), String::new())
-            }
-            GroupableEvent::RankExited { exit, stopped: false } => {
-                (Tone::Bad, format!("{} on {hosts}: {exit}", style::format_ranks(ranks)), String::new())
-            }
-            GroupableEvent::NodeExited(exit) => (Tone::Bad, format!("{hosts}: the launcher ended: {exit}"), String::new()),
-            GroupableEvent::Signalled(signal) => (Tone::Warn, format!("{} sent to the ranks on {hosts}", clean(&signal)), String::new()),
-            GroupableEvent::Notice { text, warn } => {
-                let (tone, prefix) = if warn { (Tone::Warn, "warning: ") } else { (Tone::Plain, "") };
-                let location = if hosts.is_empty() { String::new() } else { format!("{hosts}: ") };
-                (tone, format!("{prefix}{location}{}", clean(&text)), String::new())
-            }
-            GroupableEvent::Leftover(text) => (Tone::Bad, format!("LEFTOVER on {hosts}: {}", clean(&text)), String::new()),
-        }
     }
 
     fn queue_step_failed(&mut self, step: u32, error: &str, hint: &str, at: UnixMillis) {
@@ -311,21 +280,23 @@ impl<O: LineOutput> PlainSink<O> {
         };
         if !lines.is_empty() && self.log_filter.take_cut_history() {
             let all = self.advice.format_command("logs", "");
-            self.write_line(Tone::Dim, &format!("earlier log lines are not shown: `{all}` prints all, `--tail N` more of them"))?;
+            let text = self.lang.tr_fill("earlier log lines are not shown: `{}` prints all, `--tail N` more of them", &[&all]);
+            self.write_line(Tone::Dim, &text)?;
         }
         lines.iter().try_for_each(|line| self.out.write_log_line(line))
     }
 
     fn write_goal(&mut self, goal: RunGoal, reason: &str, state: &RunState) -> io::Result<()> {
+        let lang = self.lang;
         let (tone, text) = match goal {
-            RunGoal::Up if state.info.command == "prepare" => (Tone::Plain, "preparing"),
-            RunGoal::Up => (Tone::Plain, "launching"),
-            RunGoal::Stop => (Tone::Warn, "stopping all ranks"),
-            RunGoal::Kill => (Tone::Bad, "killing all ranks"),
-            RunGoal::Down => (Tone::Plain, "tearing down"),
+            RunGoal::Up if state.info.command == "prepare" => (Tone::Plain, lang.tr("preparing")),
+            RunGoal::Up => (Tone::Plain, lang.tr("launching")),
+            RunGoal::Stop => (Tone::Warn, lang.tr("stopping all ranks")),
+            RunGoal::Kill => (Tone::Bad, lang.tr("killing all ranks")),
+            RunGoal::Down => (Tone::Plain, lang.tr("tearing down")),
         };
-        let reason = self.sanitizer.sanitize_line(reason);
-        self.write_line(tone, &if reason.is_empty() { text.to_owned() } else { format!("{text}: {reason}") })
+        let reason = self.sanitizer.sanitize_line(&lang.message(reason));
+        self.write_line(tone, &if reason.is_empty() { text.to_owned() } else { format!("{text}{}{reason}", lang.colon()) })
     }
 
     fn write_ready(&mut self, state: &RunState) -> io::Result<()> {
@@ -333,24 +304,33 @@ impl<O: LineOutput> PlainSink<O> {
         // Of a run that was launched before this command began, its age.
         let earlier = state.run_started_at().filter(|started| state.first_event_at.is_some_and(|first| *started < first));
         let duration = match earlier {
-            Some(started) => format!("running for {}", style::format_duration(state.last_event_at - started)),
+            Some(started) => self.lang.tr_fill("running for {}", &[&style::format_duration(state.last_event_at - started)]),
             None => style::format_duration(state.elapsed()),
         };
-        let text = format!(
-            "ready       {} on {} ({duration})",
-            style::count_noun(state.ranks.len(), "rank"),
-            style::count_noun(hosts.len(), "host")
-        );
+        let text =
+            self.lang.tr_fill("{} on {} ({})", &[&self.count(state.ranks.len(), "rank"), &self.count(hosts.len(), "host"), &duration]);
+        let text = format!("{} {text}", pad_end(self.lang.tr("ready"), 11));
         self.write_line(Tone::Ok, &text)
     }
 
     fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {
         let hosts = style::format_hosts(state, &self.sanitizer, hosts);
         let text = match ranks {
-            [] => format!("first to fail: the launcher on {hosts}"),
-            _ => format!("first to fail: {} on {hosts}", style::format_ranks(ranks)),
+            [] => self.lang.tr_fill("first to fail: the launcher on {}", &[&hosts]),
+            _ => self.lang.tr_fill("first to fail: {} on {}", &[&style::format_ranks(ranks), &hosts]),
         };
         self.write_line(Tone::Bad, &text)
+    }
+
+    fn write_hang(&mut self, hang: &Hang, at: UnixMillis, state: &RunState) -> io::Result<()> {
+        let text = self.lang.message(&finding::describe_hang(hang, at, state, &self.sanitizer)).into_owned();
+        self.write_line(Tone::Warn, &format!("{} {text}", self.lang.tr("HANG")))?;
+        for line in &hang.evidence {
+            let text = format!("  | {}", self.sanitizer.sanitize_line(line));
+            self.write_line(Tone::Plain, &text)?;
+        }
+        let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_command(verb, "")).join("; ");
+        self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("hint: {}", &[&hint])))
     }
 
     /// Handles events that print at once, after all pending lines.
@@ -376,18 +356,10 @@ impl<O: LineOutput> PlainSink<O> {
             }
             EventKind::Ready => self.flush_pending(state).and_then(|()| self.write_ready(state)),
             EventKind::Culprit { ranks, hosts } => self.flush_pending(state).and_then(|()| self.write_first_failure(ranks, hosts, state)),
-            EventKind::Hang(hang) => {
-                self.flush_pending(state)?;
-                let text = finding::describe_hang(hang, event.at, state, &self.sanitizer);
-                self.write_line(Tone::Warn, &format!("HANG {text}"))?;
-                for line in &hang.evidence {
-                    let text = format!("  | {}", self.sanitizer.sanitize_line(line));
-                    self.write_line(Tone::Plain, &text)?;
-                }
-                let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_command(verb, "")).join("; ");
-                self.write_line(Tone::Plain, &format!("  hint: {hint}"))
+            EventKind::Hang(hang) => self.flush_pending(state).and_then(|()| self.write_hang(hang, event.at, state)),
+            EventKind::HangEnded => {
+                self.flush_pending(state).and_then(|()| self.write_line(Tone::Ok, self.lang.tr("the run is making progress again")))
             }
-            EventKind::HangEnded => self.flush_pending(state).and_then(|()| self.write_line(Tone::Ok, "the run is making progress again")),
             EventKind::GoalChanged { goal, reason } => self.flush_pending(state).and_then(|()| self.write_goal(*goal, reason, state)),
             EventKind::RunFinished { .. } => {
                 self.write_logs(true, event.at, state)?;

@@ -9,11 +9,12 @@ use crate::model::level::Level;
 use crate::preflight::smoke::CHECK_NAME;
 use crate::preflight::{CheckArea, CheckReport, CheckResult, CheckResultGroup, PreflightCheck};
 
-use super::style::{TextStyle, Tone, count_noun, format_duration, truncate_text};
+use super::style::{TextStyle, Tone, count_noun, format_duration, level_count, truncate_text};
 use crate::text::hostlist;
 use crate::text::hostlist::fold_names;
 use crate::text::sanitize::Sanitizer;
-use crate::text::width::wrap_with_indent;
+use crate::text::translation::Lang;
+use crate::text::width::{pad_end, wrap_with_indent};
 
 const PAGE_WIDTH: usize = 80;
 /// The maximum number of result groups that are shown for one check.
@@ -30,6 +31,18 @@ pub(crate) struct PreflightReportContext<'a> {
     pub style: TextStyle,
     pub sanitizer: Sanitizer,
     pub elapsed: Duration,
+    pub lang: Lang,
+}
+
+impl PreflightReportContext<'_> {
+    /// A message of a check, sanitized.
+    fn message(&self, text: &str) -> String {
+        self.sanitizer.sanitize_line(&self.lang.message(text))
+    }
+
+    fn count(&self, n: usize, noun: &str) -> String {
+        self.lang.message(&count_noun(n, noun)).into_owned()
+    }
 }
 
 /// A result's message, with the size of the majority that it differs from.
@@ -41,23 +54,24 @@ pub(crate) fn result_text(result: &CheckResult) -> String {
 }
 
 /// `gpu03: 900 MiB free` or `7 hosts agree, gpu03 differs: 535.129 instead of 550.54`.
-fn group_text(group: &CheckResultGroup, names: &str) -> String {
-    let result = &group.result;
+fn group_text(context: &PreflightReportContext<'_>, group: &CheckResultGroup, names: &str) -> String {
+    let (result, lang) = (&group.result, context.lang);
+    let (message, agree) = (lang.message(&result.message), context.count(result.majority_size, "host"));
     match (result.majority_size, group.hosts.len()) {
         (0, _) if result.message.is_empty() => names.to_owned(),
-        (0, _) => format!("{names}: {}", result.message),
-        (agree, n) => {
-            let (agrees, differs) = (if agree == 1 { "agrees" } else { "agree" }, if n == 1 { "differs" } else { "differ" });
-            format!("{} {agrees}, {names} {differs}: {}", count_noun(agree, "host"), result.message)
-        }
+        (0, _) => format!("{names}: {message}"),
+        (1, 1) => lang.tr_fill("{} agrees, {} differs: {}", &[&agree, names, &message]),
+        (1, _) => lang.tr_fill("{} agrees, {} differ: {}", &[&agree, names, &message]),
+        (_, 1) => lang.tr_fill("{} agree, {} differs: {}", &[&agree, names, &message]),
+        (_, _) => lang.tr_fill("{} agree, {} differ: {}", &[&agree, names, &message]),
     }
 }
 
-fn level_label(level: Level) -> (&'static str, Tone) {
+fn level_label(lang: Lang, level: Level) -> (&'static str, Tone) {
     match level {
-        Level::Fail => ("FAIL", Tone::Bad),
-        Level::Warn => ("warn", Tone::Warn),
-        Level::Pass => ("ok", Tone::Ok),
+        Level::Fail => (lang.tr("FAIL"), Tone::Bad),
+        Level::Warn => (lang.tr("warn"), Tone::Warn),
+        Level::Pass => (lang.tr("ok"), Tone::Ok),
         Level::Skipped => ("-", Tone::Dim),
     }
 }
@@ -76,7 +90,7 @@ pub(crate) fn render_text(context: &PreflightReportContext<'_>, reports: &[Check
             let more = groups.split_off(MAX_GROUPS_PER_CHECK);
             let hosts: Vec<usize> = more.iter().flat_map(|g| g.hosts.iter().copied()).collect();
             let level = more.first().map_or(Level::Warn, |g| g.result.level);
-            let message = format!("{} more results of this check, see --json", more.len());
+            let message = context.lang.tr_fill("{} more results of this check, see --json", &[&more.len().to_string()]);
             let result = CheckResult { level, message, hint: String::new(), evidence: Vec::new(), majority_size: 0 };
             groups.push(CheckResultGroup { hosts, result });
         }
@@ -93,17 +107,13 @@ pub(crate) fn render_text(context: &PreflightReportContext<'_>, reports: &[Check
 
 fn header_line(context: &PreflightReportContext<'_>, reports: &[CheckReport]) -> String {
     let count = |level| reports.iter().filter(|report| report.level() == level).count();
-    let mut texts = vec![format!("CHECK  {}  {}", context.sanitizer.sanitize_line(context.name), count_noun(context.hosts.len(), "host"))];
-    let mut add = |n: usize, text: String, tone| {
-        if n > 0 {
-            texts.push(context.style.paint(tone, &text));
-        }
-    };
-    add(context.unreachable.len(), format!("{} unreachable", context.unreachable.len()), Tone::Bad);
-    add(count(Level::Fail), format!("{} failed", count(Level::Fail)), Tone::Bad);
-    add(count(Level::Warn), count_noun(count(Level::Warn), "warning"), Tone::Warn);
-    add(count(Level::Pass), format!("{} passed", count(Level::Pass)), Tone::Ok);
-    add(count(Level::Skipped), format!("{} skipped", count(Level::Skipped)), Tone::Dim);
+    let lang = context.lang;
+    let hosts = context.count(context.hosts.len(), "host");
+    let mut texts = vec![format!("{}  {}  {hosts}", lang.tr("CHECK"), context.sanitizer.sanitize_line(context.name))];
+    let lost = context.unreachable.len();
+    texts.extend((lost > 0).then(|| context.style.paint(Tone::Bad, &lang.tr_fill("{} unreachable", &[&lost.to_string()]))));
+    let counts = [Level::Fail, Level::Warn, Level::Pass, Level::Skipped].map(|level| (level, count(level)));
+    texts.extend(counts.into_iter().filter(|(_, n)| *n > 0).map(|(level, n)| level_count(lang, context.style, level, n)));
     texts.push(format_duration(i64::try_from(context.elapsed.as_millis()).unwrap_or(i64::MAX)));
     texts.join("  ")
 }
@@ -126,35 +136,42 @@ fn render_matrix(context: &PreflightReportContext<'_>, reports: &[CheckReport]) 
     rows.sort_by_key(|(levels, _)| (levels.iter().any(Option::is_some), std::cmp::Reverse(levels.iter().max().copied().flatten())));
     let mut lines = vec![String::new()];
     let titles: String = areas.iter().map(|area| format!("{:<9}", area.as_str())).collect();
-    lines.push(context.style.paint(Tone::Dim, format!("  {:<22}{titles}", "hosts").trim_end()));
+    lines.push(context.style.paint(Tone::Dim, format!("  {}{titles}", pad_end(context.lang.tr("hosts"), 22)).trim_end()));
     let more = rows.len().saturating_sub(MAX_HOST_ROWS);
     for (levels, names) in rows.into_iter().take(MAX_HOST_ROWS) {
-        let name = truncate_text(&fold_names(&names), 21);
-        let pad = " ".repeat(22_usize.saturating_sub(name.width()));
+        let name = pad_end(&truncate_text(&fold_names(&names), 21), 22);
         let cell = |level: &Option<Level>| {
-            let (label, tone) = level.map_or(("?", Tone::Bad), level_label);
-            format!("{}{}", context.style.paint(tone, label), " ".repeat(9 - label.len()))
+            let (label, tone) = level.map_or(("?", Tone::Bad), |level| level_label(context.lang, level));
+            format!("{}{}", context.style.paint(tone, label), " ".repeat(9_usize.saturating_sub(label.width())))
         };
-        lines.push(format!("  {name}{pad}{}", levels.iter().map(cell).collect::<String>()).trim_end().to_owned());
+        lines.push(format!("  {name}{}", levels.iter().map(cell).collect::<String>()).trim_end().to_owned());
     }
-    lines.extend((more > 0).then(|| format!("  … and {more} more groups of hosts, see --json")));
+    lines.extend(
+        (more > 0).then(|| format!("  {}", context.lang.tr_fill("… and {} more groups of hosts, see --json", &[&more.to_string()]))),
+    );
     lines
 }
 
 fn render_unreachable(context: &PreflightReportContext<'_>, host: &str, error: &str, hint: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
-    lines.extend(wrap_with_indent(&context.sanitizer.sanitize_line(&format!("{host}: {error}")), "UNREACHABLE ", "      ", PAGE_WIDTH));
-    if !hint.is_empty() {
-        lines.extend(wrap_with_indent(&context.sanitizer.sanitize_line(hint), "      help: ", "            ", PAGE_WIDTH));
-    }
+    let text = format!("{}: {}", context.sanitizer.sanitize_line(host), context.message(error));
+    lines.extend(wrap_with_indent(&text, &format!("{} ", context.lang.tr("UNREACHABLE")), "      ", PAGE_WIDTH));
+    lines.extend(render_help(context, hint));
     lines
+}
+
+/// What to do about a finding; nothing where there is no advice.
+fn render_help(context: &PreflightReportContext<'_>, hint: &str) -> Vec<String> {
+    let label = format!("      {}", context.lang.tr("help: "));
+    let indent = " ".repeat(label.width());
+    if hint.is_empty() { Vec::new() } else { wrap_with_indent(&context.message(hint), &label, &indent, PAGE_WIDTH) }
 }
 
 fn render_finding(context: &PreflightReportContext<'_>, level: Level, name: &str, group: &CheckResultGroup) -> Vec<String> {
     let names: Vec<String> = group.hosts.iter().filter_map(|h| context.hosts.get(*h)).cloned().collect();
-    let (label, tone) = level_label(level);
-    let text = context.sanitizer.sanitize_line(&group_text(group, &fold_names(&names)));
-    let mut lines = wrap_with_indent(&text, &format!("{label:<6}{name}: "), "      ", PAGE_WIDTH);
+    let (label, tone) = level_label(context.lang, level);
+    let text = context.sanitizer.sanitize_line(&group_text(context, group, &fold_names(&names)));
+    let mut lines = wrap_with_indent(&text, &format!("{}{name}: ", pad_end(label, 6)), "      ", PAGE_WIDTH);
     if let Some(first) = lines.first_mut() {
         *first = first.replacen(label, &context.style.paint(tone, label), 1);
     }
@@ -163,9 +180,7 @@ fn render_finding(context: &PreflightReportContext<'_>, level: Level, name: &str
             context.style.paint(Tone::Dim, &format!("      | {}", truncate_text(&context.sanitizer.sanitize_line(line), PAGE_WIDTH - 8))),
         );
     }
-    if !group.result.hint.is_empty() {
-        lines.extend(wrap_with_indent(&context.sanitizer.sanitize_line(&group.result.hint), "      help: ", "            ", PAGE_WIDTH));
-    }
+    lines.extend(render_help(context, &group.result.hint));
     lines
 }
 
@@ -175,9 +190,10 @@ fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[Ch
         reports.iter().filter(|a| a.level() == Level::Pass && a.check.name != CHECK_NAME).map(|a| a.check.name).collect();
     if !passed.is_empty() {
         let text = passed.join(" ");
-        let mut ok_lines = wrap_with_indent(&text, "ok    ", "      ", PAGE_WIDTH);
+        let label = context.lang.tr("ok");
+        let mut ok_lines = wrap_with_indent(&text, &pad_end(label, 6), "      ", PAGE_WIDTH);
         if let Some(first) = ok_lines.first_mut() {
-            *first = first.replacen("ok", &context.style.paint(Tone::Ok, "ok"), 1);
+            *first = first.replacen(label, &context.style.paint(Tone::Ok, label), 1);
         }
         lines.extend(ok_lines);
     }
@@ -194,9 +210,14 @@ fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[Ch
     }
     for (reason, names, checks) in skipped {
         let on_all_hosts = names.len() + context.unreachable.len() == context.hosts.len();
-        let location = if on_all_hosts { String::new() } else { format!(" on {}", hostlist::fold_names(&names)) };
-        let text = context.sanitizer.sanitize_line(&format!("{}{location}: {reason}", checks.join(" ")));
-        lines.extend(wrap_with_indent(&text, "skip  ", "      ", PAGE_WIDTH).into_iter().map(|l| context.style.paint(Tone::Dim, &l)));
+        let lang = context.lang;
+        let location = if on_all_hosts { String::new() } else { lang.tr_fill(" on {}", &[&hostlist::fold_names(&names)]) };
+        let text = context.sanitizer.sanitize_line(&format!("{}{location}: {}", checks.join(" "), lang.message(&reason)));
+        lines.extend(
+            wrap_with_indent(&text, &pad_end(lang.tr("skip"), 6), "      ", PAGE_WIDTH)
+                .into_iter()
+                .map(|l| context.style.paint(Tone::Dim, &l)),
+        );
     }
     lines
 }
@@ -235,12 +256,12 @@ pub(crate) fn render_json(context: &PreflightReportContext<'_>, reports: &[Check
 }
 
 /// `check --list`: every check with its description, by area.
-pub(crate) fn list_checks(checks: &[PreflightCheck]) -> String {
+pub(crate) fn list_checks(checks: &[PreflightCheck], lang: Lang) -> String {
     let mut lines = Vec::new();
     for area in CheckArea::ALL {
         lines.push(area.as_str().to_owned());
         for check in checks.iter().filter(|check| check.area == area) {
-            lines.extend(wrap_with_indent(check.description, &format!("  {:<18}", check.name), &" ".repeat(20), PAGE_WIDTH));
+            lines.extend(wrap_with_indent(&lang.message(check.description), &format!("  {:<18}", check.name), &" ".repeat(20), PAGE_WIDTH));
         }
     }
     lines.join("\n") + "\n"

@@ -11,6 +11,7 @@ use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, UnixMillis};
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
+use crate::text::translation::Lang;
 
 use super::ReportSink;
 use super::host_rows::{HostRows, header_text};
@@ -52,6 +53,11 @@ impl<O: LineOutput> ProgressBars<O> {
     }
 
     /// Sets the inventory and flags that suggested commands need.
+    #[must_use]
+    pub(crate) fn with_lang(self, lang: Lang) -> Self {
+        ProgressBars { plain_sink: self.plain_sink.with_lang(lang), ..self }
+    }
+
     #[must_use]
     pub(crate) fn with_advice(self, advice: AdviceFormatter) -> Self {
         ProgressBars { plain_sink: self.plain_sink.with_advice(advice), ..self }

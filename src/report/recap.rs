@@ -6,16 +6,18 @@ use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::diagnose::DiagnosisFinding;
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::diagnose::{DiagnosisFinding, Lang};
 use crate::event::{Exit, Level, Outcome, Phase, RunOutcome};
 use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
+use crate::text::translation::Lang;
 
 use super::finding;
 use super::style::{self, TextStyle, Tone, truncate_text};
 use crate::text::hostlist;
 use crate::text::sanitize::Sanitizer;
+use crate::text::width::{pad_end, pad_start};
 
 /// Everything that the recap needs besides the run's state.
 #[derive(Debug, Clone, Default)]
@@ -30,8 +32,9 @@ pub(crate) struct RecapContext {
     pub tail_lines: usize,
     /// The first cause comes first.
     pub findings: Vec<DiagnosisFinding>,
-    /// The language of findings.
     pub lang: Lang,
+    /// Of a replay: the commands that a recap suggests do not apply to it.
+    pub hide_suggestions: bool,
     /// The terminal's columns; `None` for a file or a pipe.
     pub columns: Option<u16>,
 }
@@ -52,7 +55,7 @@ const MAX_ROWS: usize = 20;
 const MAX_HOST_COLUMNS: usize = 30;
 
 pub(crate) fn render_recap(state: &RunState, context: &RecapContext) -> Vec<String> {
-    let renderer = RecapRenderer { state, context, style: context.style };
+    let renderer = RecapRenderer { state, context, style: context.style, lang: context.lang };
     let mut lines = renderer.header_rows();
     lines.extend(renderer.host_rows());
     lines.extend(renderer.task_rows());
@@ -78,6 +81,7 @@ struct RecapRenderer<'a> {
     state: &'a RunState,
     context: &'a RecapContext,
     style: TextStyle,
+    lang: Lang,
 }
 
 impl RecapRenderer<'_> {
@@ -90,58 +94,77 @@ impl RecapRenderer<'_> {
         self.context.sanitizer.sanitize_line(text)
     }
 
+    /// A message that another room composed.
+    fn message(&self, text: &str) -> String {
+        self.sanitize(&self.lang.message(text))
+    }
+
+    fn ranks(&self, ranks: &[u32]) -> String {
+        self.lang.message(&style::format_ranks(ranks)).into_owned()
+    }
+
+    /// What has no room in its section.
+    fn more_rows(&self, more: usize) -> String {
+        self.lang.tr_fill("… and {} more, see report.json", &[&more.to_string()])
+    }
+
     fn host_names<'a>(&self, hosts: impl IntoIterator<Item = &'a u32>) -> String {
         style::format_hosts(self.state, &self.context.sanitizer, hosts)
     }
 
     /// `  label    text`, the text cut to the page.
     fn labeled_row(&self, tone: Tone, label: &str, text: &str) -> String {
-        format!("  {} {}", self.style.paint(tone, &format!("{label:<9}")), truncate_text(text, self.text_width()))
+        format!("  {} {}", self.style.paint(tone, &pad_end(label, 9)), truncate_text(text, self.text_width()))
+    }
+
+    /// `  label    text`, whole.
+    fn whole_row(&self, label: &str, text: &str) -> String {
+        format!("  {} {text}", pad_end(label, 9))
     }
 
     fn header_rows(&self) -> Vec<String> {
         let (label, tone, reason) = outcome_text(self.state, &self.context.sanitizer);
         let title = truncate_text(&style::run_title(&self.state.info, &self.context.sanitizer), 40);
+        let lang = self.lang;
         let elapsed = style::format_duration(self.state.elapsed());
-        let mut lines = vec![format!("RECAP  {title}  {}  after {elapsed}", self.style.paint(tone, label))];
+        let outcome = self.style.paint(tone, &lang.message(label));
+        let mut lines = vec![lang.tr_fill("RECAP  {}  {}  after {}", &[&title, &outcome, &elapsed])];
         if !reason.is_empty() {
+            let reason = lang.message(&reason);
             // A command is not truncated, so that it can be pasted.
             lines.push(if reason.contains("orchestrate ") {
-                format!("  {:<9} {reason}", "reason")
+                self.whole_row(lang.tr("reason"), &reason)
             } else {
-                self.labeled_row(Tone::Plain, "reason", &reason)
+                self.labeled_row(Tone::Plain, lang.tr("reason"), &reason)
             });
         }
         // The command's outcome and the run's can differ: `down` is OK, the run was STOPPED.
         if let Some((end, tone)) = self.state.run_end().map(style::run_end_label).filter(|(end, _)| *end != label) {
-            lines.push(format!("  {:<9} {}", "run", self.style.paint(tone, end)));
+            lines.push(self.whole_row(lang.tr("run"), &self.style.paint(tone, &lang.message(end))));
         }
         if !self.state.check_levels.is_empty() {
             let count = |level| self.state.check_levels.values().filter(|l| **l == level).count();
-            let counts = [
-                (count(Level::Pass), format!("{} passed", count(Level::Pass)), Tone::Ok),
-                (count(Level::Warn), style::count_noun(count(Level::Warn), "warning"), Tone::Warn),
-                (count(Level::Fail), format!("{} failed", count(Level::Fail)), Tone::Bad),
-                (count(Level::Skipped), format!("{} skipped", count(Level::Skipped)), Tone::Dim),
-            ];
-            let texts = counts.iter().filter(|(n, ..)| *n > 0).map(|(_, text, tone)| self.style.paint(*tone, text));
-            lines.push(format!("  {:<9} {}", "checks", texts.collect::<Vec<_>>().join("  ")));
+            let counts = [Level::Pass, Level::Warn, Level::Fail, Level::Skipped].map(|level| (level, count(level)));
+            let texts = counts.into_iter().filter(|(_, n)| *n > 0).map(|(level, n)| style::level_count(lang, self.style, level, n));
+            lines.push(self.whole_row(lang.tr("checks"), &texts.collect::<Vec<_>>().join("  ")));
         }
         if !self.state.ranks.is_empty() {
             let ranks = self.state.rank_counts();
             let counts = [
-                (ranks.ok, "ok", Tone::Ok),
-                (ranks.failed, "failed", Tone::Bad),
-                (ranks.stopped, "stopped", Tone::Warn),
-                (ranks.running, "running", Tone::Warn),
-                (ranks.waiting, "not started", Tone::Warn),
+                (ranks.ok, lang.tr("ok"), Tone::Ok),
+                (ranks.failed, lang.tr("failed"), Tone::Bad),
+                (ranks.stopped, lang.tr("stopped"), Tone::Warn),
+                (ranks.running, lang.tr("running"), Tone::Warn),
+                (ranks.waiting, lang.tr("not started"), Tone::Warn),
             ];
             let texts: Vec<String> = counts
                 .iter()
-                .filter(|(n, label, _)| *n > 0 || matches!(*label, "ok" | "failed"))
-                .map(|(n, label, tone)| self.style.paint(if *n > 0 { *tone } else { Tone::Dim }, &format!("{n} {label}")))
+                .enumerate()
+                .filter(|(at, (n, ..))| *n > 0 || *at < 2)
+                .map(|(_, (n, label, tone))| self.style.paint(if *n > 0 { *tone } else { Tone::Dim }, &format!("{n} {label}")))
                 .collect();
-            lines.push(format!("  {:<9} {} of {}", "ranks", texts.join("  "), self.state.ranks.len()));
+            let all = self.state.ranks.len().to_string();
+            lines.push(self.whole_row(lang.tr("ranks"), &lang.tr_fill("{} of {}", &[&texts.join("  "), &all])));
         }
         lines
     }
@@ -163,19 +186,22 @@ impl RecapRenderer<'_> {
         let more = rows.len().saturating_sub(MAX_ROWS);
         let rows: Vec<_> =
             rows.into_iter().skip(more).map(|(row, hosts)| (truncate_text(&self.host_names(&hosts), MAX_HOST_COLUMNS), row)).collect();
-        let host_width = rows.iter().map(|(name, _)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0).max("host".len());
-        let header = format!("  {:<host_width$} {:>4} {:>8} {:>7}  ranks", "host", "ok", "changed", "failed");
-        let rank_width = self.context.width().saturating_sub(UnicodeWidthStr::width(header.as_str()) - "ranks".len());
+        let host_width = rows.iter().map(|(name, _)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0);
+        let lang = self.lang;
+        let host_width = host_width.max(lang.tr("host").width());
+        let columns = [(lang.tr("ok"), 4), (lang.tr("changed"), 8), (lang.tr("failed"), 7)].map(|(title, width)| pad_start(title, width));
+        let header = format!("  {} {}  {}", pad_end(lang.tr("host"), host_width), columns.join(" "), lang.tr("ranks"));
+        let rank_width = self.context.width().saturating_sub(header.width() - lang.tr("ranks").width());
         let mut lines = vec![self.style.paint(Tone::Dim, &header)];
         for (name, (reachable, counts, ranks)) in rows {
             let failed = format!("{:>7}", counts.failed);
             let failed = self.style.paint(if counts.failed > 0 { Tone::Bad } else { Tone::Dim }, &failed);
-            let pad = " ".repeat(host_width.saturating_sub(UnicodeWidthStr::width(name.as_str())));
-            let ranks = if reachable { truncate_text(&ranks, rank_width) } else { self.style.paint(Tone::Bad, "UNREACHABLE") };
-            lines.push(format!("  {name}{pad} {:>4} {:>8} {failed}  {ranks}", counts.ok, counts.changed).trim_end().to_owned());
+            let name = pad_end(&name, host_width);
+            let ranks = if reachable { truncate_text(&ranks, rank_width) } else { self.style.paint(Tone::Bad, lang.tr("UNREACHABLE")) };
+            lines.push(format!("  {name} {:>4} {:>8} {failed}  {ranks}", counts.ok, counts.changed).trim_end().to_owned());
         }
         if more > 0 {
-            lines.push(format!("  … and {more} more groups of hosts, see report.json"));
+            lines.push(format!("  {}", lang.tr_fill("… and {} more groups of hosts, see report.json", &[&more.to_string()])));
         }
         lines
     }
@@ -209,20 +235,26 @@ impl RecapRenderer<'_> {
         let width = rows.iter().map(|(name, _)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0).min(40);
         let mut lines = Vec::new();
         for (name, counts) in rows {
-            let name = truncate_text(&name, width);
-            let pad = " ".repeat(width.saturating_sub(UnicodeWidthStr::width(name.as_str())));
-            lines.push(format!("  {:<9} {name}{pad}  {}", "task", self.task_counts(counts)));
+            let name = pad_end(&truncate_text(&name, width), width);
+            lines.push(self.whole_row(self.lang.tr("task"), &format!("{name}  {}", self.task_counts(counts))));
         }
         if !lines.is_empty() {
-            lines.push(format!("  {:<9} {}", "tasks", self.task_counts(total)));
+            lines.push(self.whole_row(self.lang.tr("tasks"), &self.task_counts(total)));
         }
         lines
     }
 
     /// `changed 1  ok 3`; `changed` is always printed.
     fn task_counts(&self, counts: [usize; 5]) -> String {
-        let labels = [("changed", Tone::Warn), ("ok", Tone::Ok), ("skipped", Tone::Dim), ("failed", Tone::Bad), ("unreachable", Tone::Bad)];
-        let texts = labels.iter().zip(counts).filter(|((label, _), count)| *count > 0 || *label == "changed");
+        let lang = self.lang;
+        let labels = [
+            (lang.tr("changed"), Tone::Warn),
+            (lang.tr("ok"), Tone::Ok),
+            (lang.tr("skipped"), Tone::Dim),
+            (lang.tr("failed"), Tone::Bad),
+            (lang.tr("unreachable"), Tone::Bad),
+        ];
+        let texts = labels.iter().zip(counts).enumerate().filter(|(at, (_, count))| *count > 0 || *at == 0).map(|(_, shown)| shown);
         let paint = |tone: Tone, count: usize, text: &str| self.style.paint(if count > 0 { tone } else { Tone::Plain }, text);
         texts.map(|((label, tone), count)| paint(*tone, count, &format!("{label} {count}"))).collect::<Vec<_>>().join("  ")
     }
@@ -231,15 +263,29 @@ impl RecapRenderer<'_> {
     fn rank_exits(&self, at: u32, host: &HostState) -> String {
         let mut ends: BTreeMap<String, usize> = BTreeMap::new();
         for rank in self.state.ranks.values().filter(|rank| rank.host == at) {
-            let end = if rank.was_stopped { "stopped".to_owned() } else { rank_outcome(rank) };
+            let end = if rank.was_stopped { self.lang.tr("stopped").to_owned() } else { self.rank_outcome(rank) };
             *ends.entry(end).or_default() += 1;
         }
         let mut texts: Vec<String> = ends.into_iter().map(|(end, n)| format!("{n} {end}")).collect();
-        texts.sort_by_key(|text| !text.ends_with(" ok"));
+        texts.sort_by_key(|text| !text.ends_with(&format!(" {}", self.lang.tr("ok"))));
         if let (true, Some((exit, _))) = (texts.is_empty(), host.launcher_exit) {
-            texts.push(format!("launcher: {}", if exit.is_success() { "ok".to_owned() } else { style::format_exit(exit) }));
+            let exit = if exit.is_success() { self.lang.tr("ok").to_owned() } else { self.exit(exit) };
+            texts.push(format!("launcher: {exit}"));
         }
         texts.join(", ")
+    }
+
+    fn exit(&self, exit: Exit) -> String {
+        self.lang.message(&style::format_exit(exit)).into_owned()
+    }
+
+    fn rank_outcome(&self, rank: &RankState) -> String {
+        match (rank.exit, rank.started_at) {
+            (Some(Exit::Code(0)), _) => self.lang.tr("ok").to_owned(),
+            (Some(exit), _) => self.exit(exit),
+            (None, Some(_)) => self.lang.tr("running").to_owned(),
+            (None, None) => self.lang.tr("not started").to_owned(),
+        }
     }
 
     /// Failed steps and unreachable hosts; equal ones are merged.
@@ -250,11 +296,11 @@ impl RecapRenderer<'_> {
             None => groups.push((row, vec![host])),
         };
         for step in self.state.failed_steps() {
-            let text = format!("{}: {}: {}", step.info.phase.name(), self.sanitize(&step.info.title), self.sanitize(&step.note));
-            add(("FAILED", text, self.sanitize(&step.hint)), step.info.host);
+            let text = format!("{}: {}: {}", step.info.phase.name(), self.message(&step.info.title), self.message(&step.note));
+            add((self.lang.tr("FAILED"), text, self.message(&step.hint)), step.info.host);
         }
         for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
-            add(("UNREACHED", self.sanitize(&host.connection_error), String::new()), at);
+            add((self.lang.tr("UNREACHED"), self.message(&host.connection_error), String::new()), at);
         }
         let more = groups.len().saturating_sub(MAX_ROWS);
         let mut lines = Vec::new();
@@ -263,11 +309,12 @@ impl RecapRenderer<'_> {
             lines.push(self.labeled_row(Tone::Bad, label, &self.host_names(&hosts)));
             lines.extend(self.indented_paragraph(&text));
             if !hint.is_empty() {
-                lines.extend(wrap_remedy(&format!("hint: {hint}"), self.text_width()).into_iter().map(|line| format!("{:12}{line}", "")));
+                let hint = self.lang.tr_fill("hint: {}", &[&hint]);
+                lines.extend(wrap_remedy(&hint, self.text_width()).into_iter().map(|line| format!("{:12}{line}", "")));
             }
         }
         if more > 0 {
-            lines.push(self.labeled_row(Tone::Bad, "FAILED", &format!("… and {more} more, see report.json")));
+            lines.push(self.labeled_row(Tone::Bad, self.lang.tr("FAILED"), &self.more_rows(more)));
         }
         lines
     }
@@ -280,21 +327,24 @@ impl RecapRenderer<'_> {
     fn first_failure_rows(&self) -> Vec<String> {
         let Some(culprit) = &self.state.culprit else { return self.other_failure_rows(&[]) };
         let mut lines = Vec::new();
-        let several = culprit.ranks.len() > 1;
+        let (several, lang) = (culprit.ranks.len() > 1, self.lang);
         for rank in culprit.ranks.iter().filter_map(|rank| self.state.ranks.get(rank)).take(3) {
-            let duration = rank.duration().map_or_else(String::new, |ms| format!(" after {}", style::format_duration(ms)));
-            let text = format!("rank {} on {}: {}{duration}", rank.rank, self.host_names([&rank.host]), rank_outcome(rank));
-            lines.push(self.labeled_row(Tone::Bad, if several { "FIRST ?" } else { "FIRST" }, &text));
+            let duration = |ms| lang.tr_fill(" after {}", &[&style::format_duration(ms)]);
+            let duration = rank.duration().map_or_else(String::new, duration);
+            let location = lang.tr_fill("rank {} on {}", &[&rank.rank.to_string(), &self.host_names([&rank.host])]);
+            let text = format!("{location}{}{}{duration}", lang.colon(), self.rank_outcome(rank));
+            lines.push(self.labeled_row(Tone::Bad, if several { lang.tr("FIRST ?") } else { lang.tr("FIRST") }, &text));
             lines.extend(self.quoted_lines(&rank.recent_lines.last_lines(self.context.tail_lines)));
         }
         if several {
-            lines.push(self.labeled_row(Tone::Dim, "", "they failed too close together for the clocks to order them"));
+            lines.push(self.labeled_row(Tone::Dim, "", lang.tr("they failed too close together for the clocks to order them")));
         }
         if culprit.ranks.is_empty() {
             for host in culprit.hosts.iter().take(3) {
                 let Some(host_state) = self.state.hosts.get(*host as usize) else { continue };
-                let exit = host_state.launcher_exit.map_or_else(|| "failed".to_owned(), |(exit, _)| style::format_exit(exit));
-                lines.push(self.labeled_row(Tone::Bad, "FIRST", &format!("the launcher on {}: {exit}", self.host_names([host]))));
+                let exit = host_state.launcher_exit.map_or_else(|| lang.tr("failed").to_owned(), |(exit, _)| self.exit(exit));
+                let text = lang.tr_fill("the launcher on {}: {}", &[&self.host_names([host]), &exit]);
+                lines.push(self.labeled_row(Tone::Bad, lang.tr("FIRST"), &text));
                 lines.extend(self.quoted_lines(&host_state.launcher_recent_lines.last_lines(self.context.tail_lines)));
             }
         }
@@ -304,13 +354,13 @@ impl RecapRenderer<'_> {
 
     /// The first three findings: summary with location, explanation, next step.
     fn finding_rows(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+        let (mut lines, lang) = (Vec::new(), self.lang);
         for (at, finding) in self.context.findings.iter().take(3).enumerate() {
             let sanitizer = &self.context.sanitizer;
-            let [what, why, next] = finding::finding_texts(finding, self.context.lang, sanitizer);
-            let location = finding::format_location(finding, self.state, sanitizer);
-            let label = if at == 0 { "CAUSE" } else { "also" };
-            let mut summary = wrap_bounded(&format!("{location}: {what}"), self.text_width(), 4).into_iter();
+            let [what, why, next] = finding::finding_texts(finding, lang, sanitizer);
+            let location = lang.message(&finding::format_location(finding, self.state, sanitizer)).into_owned();
+            let label = if at == 0 { lang.tr("CAUSE") } else { lang.tr("also") };
+            let mut summary = wrap_bounded(&format!("{location}{}{what}", lang.colon()), self.text_width(), 4).into_iter();
             lines.push(self.labeled_row(Tone::Bad, label, &summary.next().unwrap_or_default()));
             lines.extend(summary.map(|line| format!("{:12}{line}", "")));
             // The output of steps and of the ranks that failed first is already shown above.
@@ -318,13 +368,13 @@ impl RecapRenderer<'_> {
             if !shown && !finding.ranks.is_empty() {
                 lines.extend(self.quoted_lines(&finding.evidence));
             }
-            for (label, text) in [("why", why), ("do", next)] {
+            for (label, text) in [(lang.tr("why"), why), (lang.tr("do"), next)] {
                 for (n, line) in wrap_remedy(&text, self.text_width()).into_iter().enumerate().filter(|_| !text.is_empty()) {
-                    lines.push(format!("  {:<9} {line}", if n == 0 { label } else { "" }));
+                    lines.push(self.whole_row(if n == 0 { label } else { "" }, &line));
                 }
             }
             if !finding.affected.is_empty() {
-                lines.push(self.labeled_row(Tone::Dim, "affected", &style::format_ranks(&finding.affected)));
+                lines.push(self.labeled_row(Tone::Dim, lang.tr("affected"), &self.ranks(&finding.affected)));
             }
         }
         lines
@@ -339,30 +389,30 @@ impl RecapRenderer<'_> {
     fn other_failure_rows(&self, except: &[u32]) -> Vec<String> {
         let mut ends: BTreeMap<(bool, String), Vec<u32>> = BTreeMap::new();
         for rank in self.state.ranks.values().filter(|rank| rank.has_failed() && !except.contains(&rank.rank)) {
-            ends.entry((rank.was_stopped, rank_outcome(rank))).or_default().push(rank.rank);
+            ends.entry((rank.was_stopped, self.rank_outcome(rank))).or_default().push(rank.rank);
         }
         let more = ends.len().saturating_sub(MAX_ROWS);
         let texts = ends.into_iter().take(MAX_ROWS).map(|((stopped, end), ranks)| {
-            let stopped = if stopped { "stopped by us, " } else { "" };
-            format!("{}: {stopped}{end}", style::format_ranks(&ranks))
+            let stopped = if stopped { self.lang.tr("stopped by us, ") } else { "" };
+            format!("{}{}{stopped}{end}", self.ranks(&ranks), self.lang.colon())
         });
-        let texts = texts.chain((more > 0).then(|| format!("… and {more} more, see report.json")));
-        (0..).zip(texts).map(|(n, text)| self.labeled_row(Tone::Plain, if n == 0 { "others" } else { "" }, &text)).collect()
+        let texts = texts.chain((more > 0).then(|| self.more_rows(more)));
+        (0..).zip(texts).map(|(n, text)| self.labeled_row(Tone::Plain, if n == 0 { self.lang.tr("others") } else { "" }, &text)).collect()
     }
 
     fn leftover_rows(&self) -> Vec<String> {
         let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for leftover in &self.state.leftovers {
-            groups.entry(self.sanitize(&leftover.text)).or_default().push(leftover.host);
+            groups.entry(self.message(&leftover.text)).or_default().push(leftover.host);
         }
         let more = groups.len().saturating_sub(MAX_ROWS);
         let mut lines: Vec<String> = groups
             .iter()
             .take(MAX_ROWS)
-            .map(|(text, hosts)| self.labeled_row(Tone::Bad, "LEFTOVER", &format!("{}: {text}", self.host_names(hosts))))
+            .map(|(text, hosts)| self.labeled_row(Tone::Bad, self.lang.tr("LEFTOVER"), &format!("{}: {text}", self.host_names(hosts))))
             .collect();
         if more > 0 {
-            lines.push(self.labeled_row(Tone::Bad, "LEFTOVER", &format!("… and {more} more, see report.json")));
+            lines.push(self.labeled_row(Tone::Bad, self.lang.tr("LEFTOVER"), &self.more_rows(more)));
         }
         lines
     }
@@ -371,12 +421,12 @@ impl RecapRenderer<'_> {
     fn footer_rows(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(logs) = &self.context.log_dir {
-            lines.push(format!("  {:<9} {logs}", "logs"));
+            lines.push(self.whole_row(self.lang.tr("logs"), logs));
         }
-        if let Some(next) = suggest_next_command(self.state, &self.context.advice) {
-            lines.push(format!("  {:<9} {next}", "next"));
+        if let Some(next) = suggest_next_command(self.state, &self.context.advice).filter(|_| !self.context.hide_suggestions) {
+            lines.push(self.whole_row(self.lang.tr("next"), &next));
             if is_still_running(self.state) {
-                lines.push(format!("  {:<9} {}", "end it", self.context.advice.format_command("down", "")));
+                lines.push(self.whole_row(self.lang.tr("end it"), &self.context.advice.format_command("down", "")));
             }
         }
         lines
@@ -404,15 +454,6 @@ fn suggest_next_command(state: &RunState, advice: &AdviceFormatter) -> Option<St
 /// Whether this command ended while the run continues.
 fn is_still_running(state: &RunState) -> bool {
     matches!(state.outcome, Some((Outcome::Detached | Outcome::Signal(_), _))) && state.run_end() == Some(RunOutcome::Running)
-}
-
-fn rank_outcome(rank: &RankState) -> String {
-    match (rank.exit, rank.started_at) {
-        (Some(Exit::Code(0)), _) => "ok".to_owned(),
-        (Some(exit), _) => style::format_exit(exit),
-        (None, Some(_)) => "running".to_owned(),
-        (None, None) => "not started".to_owned(),
-    }
 }
 
 /// Wraps the next step. If it contains commands, each remedy gets a line of its own; lines with commands are neither truncated nor wrapped.

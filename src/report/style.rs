@@ -1,11 +1,12 @@
 //! Labels, colours and formats that the plain lines, the bars and the recap share. Colour never carries meaning alone.
 
-use crate::event::{Exit, LayerCounts, Outcome, Phase, RunInfo, RunOutcome};
+use crate::event::{Exit, LayerCounts, Level, Outcome, Phase, RunInfo, RunOutcome};
 use crate::model::step_status::StepStatus;
 use crate::state::RunState;
 
 use crate::text::hostlist;
 use crate::text::sanitize::{COLOR_RESET, DIM, GREEN, RANK_COLORS, RED, Sanitizer, YELLOW};
+use crate::text::translation::Lang;
 
 pub(crate) use crate::text::width::{truncate_text, wrap_text};
 
@@ -86,6 +87,17 @@ pub(crate) fn count_noun(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { plural })
 }
 
+/// How many checks have this level: `28 passed`.
+pub(crate) fn level_count(lang: Lang, style: TextStyle, level: Level, n: usize) -> String {
+    let (text, tone) = match level {
+        Level::Pass => (lang.tr_fill("{} passed", &[&n.to_string()]), Tone::Ok),
+        Level::Warn => (lang.message(&count_noun(n, "warning")).into_owned(), Tone::Warn),
+        Level::Fail => (lang.tr_fill("{} failed", &[&n.to_string()]), Tone::Bad),
+        Level::Skipped => (lang.tr_fill("{} skipped", &[&n.to_string()]), Tone::Dim),
+    };
+    style.paint(tone, &text)
+}
+
 /// `0.3 s`, `12 s`, `4m05s`, `2h13m`.
 pub(crate) fn format_duration(millis: i64) -> String {
     let seconds = millis.max(0) / 1000;
@@ -108,7 +120,8 @@ pub(crate) fn format_hosts<'a>(state: &RunState, sanitizer: &Sanitizer, hosts: i
 
 /// `rank 3`, `ranks 0-3,7`.
 pub(crate) fn format_ranks(ranks: &[u32]) -> String {
-    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, hostlist::fold_numbers(ranks))
+    let numbers = hostlist::fold_numbers(ranks);
+    if ranks.len() == 1 { format!("rank {numbers}") } else { format!("ranks {numbers}") }
 }
 
 /// `up wan22`.

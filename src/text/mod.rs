@@ -10,4 +10,5 @@ pub mod sanitize;
 pub(crate) mod shell_quote;
 pub(crate) mod shell_split;
 pub(crate) mod shell_template;
+pub mod translation;
 pub(crate) mod width;

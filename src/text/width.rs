@@ -5,18 +5,10 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 /// Lines of at most `width` columns, broken at spaces, and before and after a wide character. A longer word stays whole, so that a command can
 /// be pasted; where `hard`, it is broken.
 pub(crate) fn wrap_text(text: &str, width: usize, hard: bool) -> Vec<String> {
-    let wide = |c: char| c.width().unwrap_or(0) > 1;
     let mut lines = vec![String::new()];
     for (at, word) in text.split(' ').enumerate() {
         let mut gap = if at > 0 { " " } else { "" };
-        let mut rest = word;
-        loop {
-            // A piece: one wide character, or all up to the next one.
-            let end = rest
-                .char_indices()
-                .find(|(at, c)| *at > 0 && (wide(*c) || rest.chars().next().is_some_and(wide)))
-                .map_or(rest.len(), |(at, _)| at);
-            let (piece, tail) = rest.split_at(end);
+        for piece in split_at_wide(word) {
             for piece in if hard { split_to_width(piece, width.max(1)) } else { vec![piece] } {
                 let line = lines.last().map_or(0, |line| line.width());
                 if line > 0 && line + gap.len() + piece.width() > width {
@@ -29,13 +21,26 @@ pub(crate) fn wrap_text(text: &str, width: usize, hard: bool) -> Vec<String> {
                 }
                 gap = "";
             }
-            if tail.is_empty() {
-                break;
-            }
-            rest = tail;
         }
     }
     lines
+}
+
+/// The pieces of a word between which a line may end: one wide character with the punctuation after it, or all up to the next one.
+fn split_at_wide(word: &str) -> Vec<&str> {
+    let wide = |c: char| c.width().unwrap_or(0) > 1;
+    let (mut pieces, mut from, mut before) = (Vec::new(), 0, None);
+    for (at, c) in word.char_indices() {
+        // A line begins neither with closing punctuation nor after an opening bracket.
+        let joined = "，。；：、？！）」】》”".contains(c) || before.is_some_and(|before| "（「【《“".contains(before));
+        if before.is_some_and(|before| wide(c) || wide(before)) && !joined {
+            pieces.push(&word[from..at]);
+            from = at;
+        }
+        before = Some(c);
+    }
+    pieces.push(&word[from..]);
+    pieces
 }
 
 /// A text in pieces of at most `width` columns.
@@ -70,20 +75,35 @@ pub(crate) fn truncate_text(text: &str, width: usize) -> String {
 }
 
 /// Words on lines of at most `width` columns, the first behind `first`, the others behind `then`; a word that is longer than a line stays
-/// whole, so that it can be copied.
+/// whole, so that it can be copied. A line may end before and after a wide character.
 pub(crate) fn wrap_with_indent(text: &str, first: &str, then: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = first.to_owned();
+    let mut is_empty = true;
     for (at, word) in text.split(' ').enumerate() {
-        if at > 0 && line.width() + 1 + word.width() > width {
-            lines.push(std::mem::replace(&mut line, then.to_owned()));
-        } else if at > 0 {
-            line.push(' ');
+        let mut gap = if at > 0 { " " } else { "" };
+        for piece in split_at_wide(word) {
+            if !is_empty && line.width() + gap.len() + piece.width() > width {
+                lines.push(std::mem::replace(&mut line, then.to_owned()));
+            } else {
+                line.push_str(gap);
+            }
+            line.push_str(piece);
+            (gap, is_empty) = ("", false);
         }
-        line.push_str(word);
     }
     lines.push(line);
     lines
+}
+
+/// A text with spaces after it, so that it takes at least `width` columns.
+pub(crate) fn pad_end(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// A text with spaces before it, so that it takes at least `width` columns.
+pub(crate) fn pad_start(text: &str, width: usize) -> String {
+    format!("{}{text}", " ".repeat(width.saturating_sub(text.width())))
 }
 
 /// The first characters of a text, with `…` where something is missing.
@@ -109,5 +129,12 @@ mod tests {
         let chinese = "减小批大小;PYTORCH=1减少数据加载进程";
         assert_eq!(wrap_text(chinese, 12, false), ["减小批大小", ";PYTORCH=1减", "少数据加载进", "程"]);
         assert_eq!(wrap_text("", 10, true), [""]);
+    }
+
+    #[test]
+    fn chinese_is_aligned_and_wrapped_by_columns() {
+        assert_eq!((pad_end("主机", 6), pad_start("失败", 7), pad_end("主机", 3)), ("主机  ".into(), "   失败".into(), "主机".into()));
+        let lines = wrap_with_indent("日志写不下去时，rank 会退出", "  ", "    ", 14);
+        assert_eq!(lines, ["  日志写不下去", "    时，rank", "    会退出"], "no line begins with a comma");
     }
 }

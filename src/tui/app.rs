@@ -7,6 +7,7 @@ use ratatui::Frame;
 
 use crate::event::{Event, EventKind, UnixMillis};
 use crate::text::sanitize::Sanitizer;
+use crate::text::translation::Lang;
 
 use super::command_palette::CommandPalette;
 use super::dialog::Dialog;
@@ -114,7 +115,11 @@ impl App {
                     RedrawPriority::None
                 };
             }
-            FeedMessage::Wording(advice, lang) => (self.model.advice, self.model.lang) = (advice, lang),
+            FeedMessage::Wording(advice, lang) => {
+                // A terminal without UTF-8 shows no Chinese.
+                let lang = if self.model.theme.ascii { Lang::En } else { lang };
+                (self.model.advice, self.model.lang) = (advice, lang);
+            }
             FeedMessage::StoredLogs(stored) => self.model.stored_logs = Some(stored),
             FeedMessage::Clipboard(clipboard) => self.clipboard = Some(clipboard),
             FeedMessage::Capabilities(capabilities) => {
@@ -158,7 +163,8 @@ impl App {
     }
 
     pub(crate) fn show_toast(&mut self, text: &str) {
-        self.ui.toast = Some((self.model.sanitizer.sanitize_line(text), self.model.now + TOAST_MS));
+        let text = self.model.sanitizer.sanitize_line(&self.model.lang.message(text));
+        self.ui.toast = Some((text, self.model.now + TOAST_MS));
     }
 
     pub(crate) fn update(&mut self, cmd: UiCommand) {

@@ -4,9 +4,9 @@
 //! disabled for a moment, so that keys typed before the dialog could be read do not answer it.
 
 use crate::event::UnixMillis;
-use crate::report::style::count_noun;
 use crate::state::ConnectionStatus;
 use crate::text::host_patterns::compress_to_pattern;
+use unicode_width::UnicodeWidthStr;
 
 use super::feed::DashboardRole;
 use super::model::Model;
@@ -77,10 +77,10 @@ impl Dialog {
         let ranks = match (model.state.ranks.len(), model.capabilities.plan_lines.first()) {
             // The plan's first line counts what has no number yet.
             (0, Some(line)) => model.sanitize(line.trim_start_matches("hosts").trim_start()),
-            (count, _) => count_noun(count, "rank"),
+            (count, _) => model.count(count, "rank"),
         };
         let hosts = compress_to_pattern(&names);
-        let text = vec![format!("{ranks} on {hosts}"), model.sanitize(existing)];
+        let text = vec![model.lang.tr_fill("{} on {}", &[&ranks, &hosts]), model.sanitize(existing)];
         Dialog { focus: 1, ..Dialog::new(&format!("START {}", model.sanitize(&model.state.info.name)), text, choices, 0) }
     }
 
@@ -91,7 +91,8 @@ impl Dialog {
         let mut text = Vec::new();
         let counts = model.state.rank_counts();
         if model.capabilities.can_control {
-            text.push(format!("{} on {}", count_noun(counts.running, "running rank"), count_noun(model.state.hosts.len(), "host")));
+            let counts = [model.count(counts.running, "running rank"), model.count(model.state.hosts.len(), "host")];
+            text.push(model.lang.tr_fill("{} on {}", &[&counts[0], &counts[1]]));
             choices.push(("d", "Detach: leave the dashboard, the run continues".to_owned(), DialogChoice::Detach));
             if model.state.stopping_since.is_none() && !model.readonly {
                 choices.push(("S", "Stop: TERM to every rank, KILL after the grace; then apply `teardown`".to_owned(), DialogChoice::Stop));
@@ -120,12 +121,12 @@ impl Dialog {
 
     pub fn confirm_stop(model: &Model) -> Dialog {
         let text = vec![run_summary_line(model), "effect   TERM to every rank, KILL after the grace; then apply `teardown`".to_owned()];
-        Dialog::yes_no("STOP THE RUN", append_unreachable_hosts(model, text), "Stop", DialogChoice::Stop, model.now)
+        Dialog::yes_no("STOP THE RUN", append_unreachable_hosts(model, text), "Yes: Stop", DialogChoice::Stop, model.now)
     }
 
     pub fn confirm_kill(model: &Model) -> Dialog {
         let text = vec![run_summary_line(model), "effect   KILL to every rank, with no time to save; then apply `teardown`".to_owned()];
-        Dialog::yes_no("KILL THE RUN", append_unreachable_hosts(model, text), "Kill", DialogChoice::Kill, model.now)
+        Dialog::yes_no("KILL THE RUN", append_unreachable_hosts(model, text), "Yes: Kill", DialogChoice::Kill, model.now)
     }
 
     pub fn confirm_restart(model: &Model) -> Dialog {
@@ -135,7 +136,7 @@ impl Dialog {
             "         then launch the same plan again in the existing containers".to_owned(),
             LOST_WORK_LINE.to_owned(),
         ];
-        Dialog::yes_no("RESTART THE RUN", append_unreachable_hosts(model, text), "Restart", DialogChoice::Restart, model.now)
+        Dialog::yes_no("RESTART THE RUN", append_unreachable_hosts(model, text), "Yes: Restart", DialogChoice::Restart, model.now)
     }
 
     /// Teardown: the user must type the name of the run.
@@ -159,8 +160,8 @@ impl Dialog {
         Dialog { confirmation: word, ..Dialog::new("TEAR DOWN THE RUN", text, choices, model.now) }
     }
 
-    fn yes_no(title: &str, text: Vec<String>, verb: &str, choice: DialogChoice, since: UnixMillis) -> Dialog {
-        let choices = vec![("n", "No: change nothing".to_owned(), DialogChoice::Cancel), ("y", format!("Yes: {verb}"), choice)];
+    fn yes_no(title: &str, text: Vec<String>, yes: &str, choice: DialogChoice, since: UnixMillis) -> Dialog {
+        let choices = vec![("n", "No: change nothing".to_owned(), DialogChoice::Cancel), ("y", yes.to_owned(), choice)];
         Dialog::new(title, text, choices, since)
     }
 
@@ -215,10 +216,11 @@ const LOST_WORK_LINE: &str = "lost     everything that the ranks have not saved"
 fn run_summary_line(model: &Model) -> String {
     let counts = model.state.rank_counts();
     let names: Vec<String> = model.state.hosts.iter().map(|host| model.sanitize(&host.name)).collect();
-    let ranks = if model.capabilities.can_control { format!(", {}", count_noun(counts.running, "running rank")) } else { String::new() };
-    let text = format!("run      {}  {}{ranks}", model.sanitize(&model.state.info.name), count_noun(names.len(), "host"));
+    let ranks = model.capabilities.can_control.then(|| model.lang.tr_fill(", {}", &[&model.count(counts.running, "running rank")]));
+    let (name, hosts) = (model.sanitize(&model.state.info.name), model.count(names.len(), "host"));
+    let text = model.lang.tr_fill("run      {}  {}{}", &[&name, &hosts, &ranks.unwrap_or_default()]);
     let names = compress_to_pattern(&names);
-    if text.len() + names.len() + 2 <= TEXT_WIDTH { format!("{text}  {names}") } else { text }
+    if UnicodeWidthStr::width(text.as_str()) + names.len() + 2 <= TEXT_WIDTH { format!("{text}  {names}") } else { text }
 }
 
 /// Adds the hosts that a command cannot reach.
@@ -228,7 +230,7 @@ fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String>
             continue;
         }
         let ranks = model.state.ranks.values().filter(|rank| rank.host == at && rank.exit.is_none() && rank.started_at.is_some()).count();
-        text.push(format!("UNREACHABLE  {}: {} may still run there", model.sanitize(&host.name), count_noun(ranks, "rank")));
+        text.push(format!("UNREACHABLE  {}: {} may still run there", model.sanitize(&host.name), model.count(ranks, "rank")));
     }
     // Lists only the first few hosts.
     let head = text.iter().take_while(|line| !line.starts_with("UNREACHABLE")).count();

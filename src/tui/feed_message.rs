@@ -2,11 +2,11 @@
 
 use std::io;
 
-use crate::diagnose::Lang;
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::controls::DashboardCapabilities;
 use crate::event::{Event, LogFile, UnixMillis};
 use crate::report::RunSnapshot;
+use crate::text::translation::Lang;
 
 use super::timeline::TimelineEntry;
 

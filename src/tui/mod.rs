@@ -81,6 +81,8 @@ pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: Dashb
 }
 
 #[cfg(test)]
+mod chinese_tests;
+#[cfg(test)]
 mod fixtures;
 #[cfg(test)]
 mod log_tests;

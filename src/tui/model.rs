@@ -4,13 +4,15 @@
 
 use std::sync::Arc;
 
+use crate::diagnose::DiagnosisFinding;
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::diagnose::{DiagnosisFinding, Lang};
 use crate::event::{Event, EventKind, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 use crate::report::RunSnapshot;
+use crate::report::style;
 use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
+use crate::text::translation::Lang;
 
 use super::feed::{DashboardCapabilities, DashboardRole, ReplayClock, StoredLogs};
 use super::log_arrival_times::LogArrivalTimes;
@@ -28,7 +30,7 @@ pub struct Model {
     pub findings: Arc<[DiagnosisFinding]>,
     /// Writes the commands that are suggested.
     pub advice: AdviceFormatter,
-    /// Language of the diagnosis.
+    /// Language of what the screens say.
     pub lang: Lang,
     /// Time of the feed.
     pub now: UnixMillis,
@@ -111,6 +113,14 @@ impl Model {
     /// Computes the status of every host, once before each frame.
     pub fn update_host_statuses(&mut self) {
         self.host_statuses = host_status::compute_host_statuses(&self.state, &self.sanitizer, &self.log_times);
+        for host in &mut self.host_statuses {
+            host.reason = self.lang.message(&host.reason).into_owned();
+        }
+    }
+
+    /// `2 hosts`.
+    pub(super) fn count(&self, n: usize, noun: &str) -> String {
+        self.lang.message(&style::count_noun(n, noun)).into_owned()
     }
 
     /// Remote text, sanitized and on one line.

@@ -230,8 +230,8 @@ fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
     Some(match kind {
         EventKind::HostConnected { host, .. } => (DisplayStatus::Ok, "connected".to_owned(), EventSubject::Host(*host)),
         EventKind::HostLost { host, error, will_retry: retrying } => {
-            let what = if *retrying { "connection lost" } else { "connection given up" };
-            (DisplayStatus::Lost, format!("{what}: {error}"), EventSubject::Host(*host))
+            let text = if *retrying { format!("connection lost: {error}") } else { format!("connection given up: {error}") };
+            (DisplayStatus::Lost, text, EventSubject::Host(*host))
         }
         EventKind::RanksSignaled { host, signal } => (DisplayStatus::Warn, format!("{signal} sent"), EventSubject::Host(*host)),
         EventKind::GpusUnavailable { host, error } => {

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Clear;
 
 use crate::tui::command_palette::{CommandPalette, PaletteEntry};
-use crate::tui::theme::Theme;
+use crate::tui::model::Model;
 
 use super::formatting;
 use super::lines::render_lines;
@@ -14,19 +14,20 @@ use super::lines::render_lines;
 /// Maximum number of visible commands.
 const MAX_ENTRIES: usize = 12;
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, palette: &CommandPalette, found: &[PaletteEntry]) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, palette: &CommandPalette, found: &[PaletteEntry]) {
+    let (theme, lang) = (model.theme, model.lang);
     let room = usize::from(area.height).saturating_sub(2).min(MAX_ENTRIES);
     let at = palette.selected.min(found.len().saturating_sub(1));
     let skip = (at + 1).saturating_sub(room);
     let width = usize::from(area.width);
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (n, entry) in found.iter().enumerate().skip(skip).take(room) {
-        let row = format!(" {} {} {}", formatting::pad(&entry.name, 14), formatting::pad(&entry.keys, 10), entry.help);
+        let row = format!(" {} {} {}", formatting::pad(&entry.name, 14), formatting::pad(&entry.keys, 10), lang.term(entry.help));
         let row = Line::raw(formatting::pad(&row, width));
         lines.push(if n == at { row.style(theme.selected()) } else { row });
     }
     if found.is_empty() {
-        lines.push(Line::styled(formatting::pad(" no such command", width), theme.dim()));
+        lines.push(Line::styled(formatting::pad(lang.tr(" no such command"), width), theme.dim()));
     }
     let skipped = palette.prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
     let seen: String = palette.prompt.text.chars().skip(skipped).collect();

@@ -14,16 +14,17 @@ use super::lines::render_lines;
 use super::pane_frame::ASCII_BORDER;
 
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Dialog) {
-    let label = |(key, label, _): &(&'static str, String, _)| format!("{:>5}  {label}", format!("[{key}]"));
-    let mut text = dialog.text.clone();
+    let lang = model.lang;
+    let label = |(key, label, _): &(&'static str, String, _)| format!("{:>5}  {}", format!("[{key}]"), lang.message(label));
+    let mut text: Vec<String> = dialog.text.iter().map(|line| lang.message(line).into_owned()).collect();
     if model.is_tearing_down() {
         text.push(style::truncate_text(&super::launch_matrix::progress_text(model), TEXT_WIDTH));
     }
     if let Some(word) = &dialog.confirmation {
         text.push(String::new());
-        text.push(format!("Type {} to confirm:  {}_", word.expected, word.input.text));
+        text.push(lang.tr_fill("Type {} to confirm:  {}_", &[&word.expected, &word.input.text]));
         if word.is_wrong {
-            text.push(format!("That is not the run's name. Type {}, or press Esc to change nothing.", word.expected));
+            text.push(lang.tr_fill("That is not the run's name. Type {}, or press Esc to change nothing.", &[&word.expected]));
         }
     }
     let texts = text.iter().map(|line| line.width());
@@ -35,7 +36,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Di
     frame.render_widget(Clear, location);
     let framed = location.width > 8 && location.height > 4;
     let inner = if framed {
-        let mut block = Block::bordered().title(format!(" {} ", dialog.title)).border_style(model.theme.accent());
+        let mut block = Block::bordered().title(format!(" {} ", lang.message(&dialog.title))).border_style(model.theme.accent());
         if model.theme.ascii {
             block = block.border_set(ASCII_BORDER);
         }

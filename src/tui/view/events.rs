@@ -5,6 +5,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
@@ -92,7 +93,7 @@ fn cursor_index(view: &EventsPane, model: &Model) -> usize {
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &EventsPane) -> usize {
     let width = usize::from(area.width);
     if model.timeline.items().is_empty() {
-        render_lines(frame, area, vec![Line::styled(" no events yet", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(model.lang.tr(" no events yet"), model.theme.dim())]);
         return model.page_rows;
     }
     let at = cursor_index(view, model);
@@ -113,18 +114,19 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
 }
 
 fn header_line(model: &Model, view: &EventsPane, at: usize, width: usize) -> Line<'static> {
-    let live = if view.selected_item.is_none() { "LIVE" } else { "scrolled back" };
+    let lang = model.lang;
+    let live = if view.selected_item.is_none() { lang.tr("LIVE") } else { lang.tr("scrolled back") };
     let all = model.timeline.items().len();
-    let left = format!(" EVENTS  {live}");
+    let left = format!(" {}  {live}", lang.tr("EVENTS"));
     let mut gone =
         if model.timeline.dropped_items > 0 { format!(", {} older dropped", model.timeline.dropped_items) } else { String::new() };
     if model.skipped_events > 0 {
         gone.push_str(&format!(", {} not shown", model.skipped_events));
     }
-    let right = format!("{} of {all}{gone} ", at + 1);
+    let right = format!("{}{gone} ", lang.tr_fill("{} of {}", &[&(at + 1).to_string(), &all.to_string()]));
     Line::from(vec![
         Span::styled(left.clone(), model.theme.header()),
-        Span::styled(formatting::pad_left(&right, width.saturating_sub(left.len())), model.theme.dim()),
+        Span::styled(formatting::pad_left(&right, width.saturating_sub(left.width())), model.theme.dim()),
     ])
 }
 
@@ -204,7 +206,7 @@ fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> Str
 /// The newest events in a frame.
 pub(super) fn draw_newest(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let title = PaneFrame {
-        left: vec![Span::styled("events", model.theme.header())],
+        left: vec![Span::styled(model.lang.tr("events"), model.theme.header())],
         right: vec![Span::styled("6", model.theme.dim())],
         ..PaneFrame::default()
     };
@@ -234,7 +236,7 @@ fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> 
         Span::raw(format!(" {} ", formatting::pad(&owner, room))),
     ];
     let rest = width.saturating_sub(formatting::spans_width(&spans));
-    spans.push(Span::raw(style::truncate_text(&format!("{}{count}", model.sanitize(&item.text)), rest)));
+    spans.push(Span::raw(style::truncate_text(&format!("{}{count}", model.sanitize(&model.lang.message(&item.text))), rest)));
     Line::from(spans)
 }
 

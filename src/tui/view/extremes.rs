@@ -3,6 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, RunGoal};
 use crate::report::style;
@@ -33,8 +34,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
         [slowest_rank(model), hottest_gpu(model), low_gpus(model)].into_iter().flatten().collect();
     let mut spans: Vec<Span<'static>> = Vec::new();
     for (name, text, status) in parts {
-        let room = usize::from(area.width).saturating_sub(formatting::spans_width(&spans) + name.len() + 3);
-        if room < text.chars().count().min(16) {
+        let room = usize::from(area.width).saturating_sub(formatting::spans_width(&spans) + name.width() + 3);
+        if room < text.width().min(16) {
             break;
         }
         let style = if status >= DisplayStatus::Warn { model.theme.status_style(status) } else { ratatui::style::Style::new() };
@@ -51,13 +52,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
 
 /// The hottest GPU among those whose values are current.
 fn hottest_gpu(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
+    let lang = model.lang;
     let fresh = model.state.hosts.iter().enumerate().filter(|(at, host)| !figure_age::has_old_figures(model, *at, host));
     let all = fresh.flat_map(|(_, host)| host.gpus.iter().filter_map(move |gpu| Some((gpu.temperature?, host, gpu))));
     let (degrees, host, gpu) = all.reduce(|most, one| if one.0 > most.0 { one } else { most })?;
     let unit = if model.theme.ascii { "C" } else { "°" };
     let status = if host_status::is_throttled(gpu) { DisplayStatus::Warn } else { DisplayStatus::Ok };
-    let why = if status == DisplayStatus::Warn { ", slowed down" } else { "" };
-    Some(("hottest", format!("{} GPU {} {degrees:.0}{unit}{why}", model.sanitize(&host.name), gpu.index), status))
+    let why = if status == DisplayStatus::Warn { lang.tr(", slowed down") } else { "" };
+    Some((lang.tr("hottest"), format!("{} GPU {} {degrees:.0}{unit}{why}", model.sanitize(&host.name), gpu.index), status))
 }
 
 /// The host whose GPUs are furthest below the others.
@@ -65,8 +67,9 @@ fn low_gpus(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
     let low = model.host_statuses.iter().zip(&model.state.hosts).filter_map(|(standing, host)| Some((standing.low_gpus.as_ref()?, host)));
     let (worst, host) = low.min_by(|a, b| a.0.mean.total_cmp(&b.0.mean))?;
     let more = model.host_statuses.iter().filter(|standing| standing.low_gpus.is_some()).count() - 1;
-    let more = if more > 0 { format!("; {}", style::count_noun(more, "more host")) } else { String::new() };
-    Some(("least used", format!("{} {}{more}", model.sanitize(&host.name), worst.text()), DisplayStatus::Warn))
+    let more = if more > 0 { model.lang.tr_fill("; {}", &[&model.count(more, "more host")]) } else { String::new() };
+    let text = format!("{} {}{more}", model.sanitize(&host.name), model.lang.message(&worst.text()));
+    Some((model.lang.tr("least used"), text, DisplayStatus::Warn))
 }
 
 /// The rank that holds up the others: steps behind, fewest tokens a second, or silent for longest.
@@ -80,7 +83,8 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     let is_running = |rank: &&RankState| rank.started_at.is_some() && rank.exit.is_none() && is_connected(rank.host);
     let running = || model.state.ranks.values().filter(is_running);
     running().nth(1)?;
-    let owner = |rank: &RankState| format!("r{} on {}", rank.rank, model.sanitize(model.state.host_name(rank.host)));
+    let owner =
+        |rank: &RankState| model.lang.tr_fill("r{} on {}", &[&rank.rank.to_string(), &model.sanitize(model.state.host_name(rank.host))]);
     let values = |metric: u8| running().filter_map(move |rank| Some((rank.metrics.get(&metric)?.last, rank)));
     let least = |metric: u8| values(metric).min_by(|a, b| a.0.total_cmp(&b.0));
     // One value says little about a rank: the last ones together do.
@@ -92,13 +96,15 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     };
     let first = values(STEP_INDEX).map(|(step, _)| step).fold(f64::MIN, f64::max);
     if let Some((step, rank)) = least(STEP_INDEX).filter(|(step, _)| first - step >= MIN_STEPS_BEHIND) {
-        let text = format!("{} step {step:.0}, {:.0} behind", owner(rank), first - step);
-        return Some(("slowest", text, DisplayStatus::Warn));
+        let steps = [format!("{step:.0}"), format!("{:.0}", first - step)];
+        let text = model.lang.tr_fill("{} step {}, {} behind", &[&owner(rank), &steps[0], &steps[1]]);
+        return Some((model.lang.tr("slowest"), text, DisplayStatus::Warn));
     }
     let quiet = running().filter(|rank| rank.last_output_at > 0).map(|rank| (output_age(model, rank), rank));
     let newest = quiet.clone().map(|(age, _)| age).min().unwrap_or(0);
     if let Some((age, rank)) = quiet.max_by_key(|(age, _)| *age).filter(|(age, _)| age - newest > MIN_QUIET_MS) {
-        return Some(("quietest", format!("{} {} without a line", owner(rank), style::format_duration(age)), DisplayStatus::Ok));
+        let text = model.lang.tr_fill("{} {} without a line", &[&owner(rank), &style::format_duration(age)]);
+        return Some((model.lang.tr("quietest"), text, DisplayStatus::Ok));
     }
     let speeds: Vec<(f32, &RankState)> = running().filter_map(|rank| Some((speed(rank)?, rank))).collect();
     let count = f32::from(u16::try_from(speeds.len()).ok().filter(|count| *count > 1)?);
@@ -106,8 +112,8 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     let (speed, rank) = speeds.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
     // Whole numbers: `52.6k, mean 52.6k` would say nothing.
     let whole = |value: f64| training::format_value(value.round());
-    let text = format!("{} {} tokens/s, mean {}", owner(rank), whole(f64::from(speed)), whole(mean));
-    Some(("slowest", text, DisplayStatus::Ok))
+    let text = model.lang.tr_fill("{} {} tokens/s, mean {}", &[&owner(rank), &whole(f64::from(speed)), &whole(mean)]);
+    Some((model.lang.tr("slowest"), text, DisplayStatus::Ok))
 }
 
 fn output_age(model: &Model, rank: &RankState) -> i64 {

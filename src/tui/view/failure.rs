@@ -4,6 +4,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{Outcome, RunGoal};
 use crate::report::style;
@@ -59,7 +60,7 @@ fn draw_verdict(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[RunPr
         }
         lines.extend(problem_lines(model, found, 1, room.saturating_sub(2), width));
     } else if let Some((status, text, next)) = end_verdict(model) {
-        lines.push(status_line(model, status, &text, width));
+        lines.push(status_line(model, status, &model.lang.message(&text), width));
         lines.extend((room > 1).then(|| advice_line(model, &next, width)));
     }
     draw_lines(frame, area, lines)
@@ -98,7 +99,8 @@ fn problem_lines(model: &Model, found: &[RunProblem], from: usize, room: usize, 
     if rest.len() > room && room > 0 {
         lines.truncate(room - 1);
         let more = style::count_noun(rest.len() - lines.len(), "more problem");
-        lines.push(Line::styled(format!(" {} {more}: press 7", model.theme.ellipsis()), model.theme.dim()));
+        let text = model.lang.tr_fill("{}: press 7", &[&model.lang.message(&more)]);
+        lines.push(Line::styled(format!(" {} {text}", model.theme.ellipsis()), model.theme.dim()));
     }
     lines
 }
@@ -119,7 +121,15 @@ fn next_line(model: &Model, problem: &RunProblem, width: usize) -> Line<'static>
 }
 
 fn advice_line(model: &Model, text: &str, width: usize) -> Line<'static> {
-    Line::from(vec![Span::styled("   next  ", model.theme.accent()), Span::raw(style::truncate_text(text, width.saturating_sub(9)))])
+    let label = format!("  {}", next_label(model, true));
+    let text = style::truncate_text(&model.lang.message(text), width.saturating_sub(label.width()));
+    Line::from(vec![Span::styled(label, model.theme.accent()), Span::raw(text)])
+}
+
+/// What stands before the rows of an advice: a label, then spaces.
+pub(super) fn next_label(model: &Model, is_first: bool) -> String {
+    let label = format!(" {}  ", model.lang.tr("next"));
+    if is_first { label } else { " ".repeat(label.width()) }
 }
 
 /// The advice, or the key that shows more.
@@ -138,13 +148,13 @@ fn draw_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProb
     let most = usize::from(if area.height >= TALL { area.height / 2 } else { area.height * 2 / 5 }).saturating_sub(2).min(MAX_PANE_ROWS);
     let content = explain(model, problem, width, most);
     let height = u16::try_from(content.len() + 2).unwrap_or(area.height).min(area.height);
-    let location = if problem.place.is_empty() { "the run".to_owned() } else { problem.place.clone() };
+    let location = if problem.place.is_empty() { model.lang.tr("the run").to_owned() } else { problem.place.clone() };
     let title = PaneFrame {
         left: vec![
             Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
             Span::styled(format!(" {location}"), model.theme.header()),
         ],
-        right: vec![Span::styled("7 problems", model.theme.dim())],
+        right: vec![Span::styled(model.lang.tr("7 problems"), model.theme.dim())],
         selected: false,
         status: problem.status,
     };
@@ -157,14 +167,15 @@ fn draw_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProb
 pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> =
         wrap_rows(&problem.text, width, MAX_TEXT_ROWS).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
-    let advice = wrap_rows(next_step(problem), width.saturating_sub(6), MAX_TEXT_ROWS);
+    let advice_width = (width + 1).saturating_sub(next_label(model, true).width());
+    let advice = wrap_rows(&model.lang.message(next_step(problem)), advice_width, MAX_TEXT_ROWS);
     let room = most.saturating_sub(lines.len() + advice.len());
     for line in last_lines(model, problem, room) {
         let text = style::truncate_text(&model.sanitize(&line), width.saturating_sub(3));
         lines.push(Line::from(vec![Span::styled("   | ", model.theme.dim()), Span::raw(text)]));
     }
     for (n, row) in advice.into_iter().enumerate() {
-        lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, model.theme.accent()), Span::raw(row)]));
+        lines.push(Line::from(vec![Span::styled(next_label(model, n == 0), model.theme.accent()), Span::raw(row)]));
     }
     lines
 }
@@ -176,7 +187,7 @@ fn wrap_rows(text: &str, width: usize, most: usize) -> Vec<String> {
     if rows.len() > most {
         rows.truncate(most);
         if let Some(last) = rows.last_mut() {
-            *last = formatting::pad(&format!("{last}…"), width.min(last.chars().count() + 1)).trim_end().to_owned();
+            *last = formatting::pad(&format!("{last}…"), width.min(last.width() + 1)).trim_end().to_owned();
         }
     }
     rows

@@ -107,7 +107,7 @@ impl PaneGrid {
             let inner = draw_frame(frame, pane, model.theme, &title);
             let width = usize::from(inner.width);
             let lines = match self.density {
-                _ if host.gpus.is_empty() => vec![Line::styled(" no GPU data yet", model.theme.dim())],
+                _ if host.gpus.is_empty() => vec![Line::styled(model.lang.tr(" no GPU data yet"), model.theme.dim())],
                 PaneDensity::Full => full_rows(model, at, host, &ranks, width),
                 PaneDensity::Medium => medium_rows(model, at, host, &ranks, width),
             };
@@ -261,7 +261,7 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>,
         .unwrap_or_default();
     let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
     let hottest = or_dash(totals.hottest.map(|degrees| format!("{degrees:.0}{}", if theme.ascii { "C" } else { "°" })));
-    let last = format!("last line {}", formatting::format_age(last_output_at, model.now));
+    let last = model.lang.tr_fill("last line {}", &[&formatting::format_age(last_output_at, model.now)]);
     vec![
         Line::from(vec![
             Span::styled(" util ", theme.dim()),

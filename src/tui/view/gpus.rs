@@ -7,6 +7,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr;
 
 use crate::report::style;
 use crate::tui::keymap::UiCommand;
@@ -228,9 +229,10 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     lines.push(Line::raw(style::truncate_text(&format!(" {}", parts.join("  ")), width)));
     if let Some(rank) = matrix.rank_of_gpu(selection.host, gpu.index) {
         let (status, word) = host_status::rank_status(rank);
+        let word = model.lang.message(&word).into_owned();
         let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
         let owner = format!(" rank {} {word}", rank.rank);
-        let rest = width.saturating_sub(owner.len() + 5);
+        let rest = width.saturating_sub(UnicodeWidthStr::width(owner.as_str()) + 5);
         lines.push(Line::from(vec![
             Span::styled(format!(" {}", model.theme.symbol(status)), model.theme.status_style(status)),
             Span::raw(owner),

@@ -1,10 +1,12 @@
 //! The first two rows of every screen: the run, its state and the counts of problems; the screens, and why the run ends.
 
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::RunGoal;
 use crate::report::style;
 use crate::state::ConnectionStatus;
+use crate::text::translation::Lang;
 use crate::tui::feed::DashboardRole;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
@@ -16,12 +18,12 @@ use super::formatting;
 const WIDE_HEADER: usize = 90;
 
 /// The screen whose tab covers this column of the second row.
-pub(super) fn tab_at(shown: Screen, x: usize) -> Option<Screen> {
+pub(super) fn tab_at(lang: Lang, shown: Screen, x: usize) -> Option<Screen> {
     let mut left = 1;
     Screen::ALL.into_iter().find(|screen| {
         let (key, name) = screen.title();
         // The current tab is in brackets.
-        let width = key.len() + name.len() + if *screen == shown { 4 } else { 2 };
+        let width = key.len() + lang.term(name).width() + if *screen == shown { 4 } else { 2 };
         left += width;
         (left - width..left).contains(&x)
     })
@@ -74,6 +76,7 @@ pub(super) fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
 pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     let state = &model.state;
     let (word, status) = run_status(model);
+    let word = model.lang.term(word);
     let name = match (state.info.run_id.as_str(), state.info.name.as_str()) {
         ("", name) => model.sanitize(name),
         (run, name) => format!("{} {}", model.sanitize(name), model.sanitize(run)),
@@ -93,7 +96,7 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     }
     let (hosts, ranks) = (state.hosts.len(), state.ranks.len());
     let totals = match width >= WIDE_HEADER {
-        true => format!("{}  {}", style::count_noun(hosts, "host"), style::count_noun(ranks, "rank")),
+        true => format!("{}  {}", model.count(hosts, "host"), model.count(ranks, "rank")),
         false => format!("{hosts}h/{ranks}r"),
     };
     let mut counts = vec![Span::raw(totals)];
@@ -104,13 +107,13 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
         }
     }
     if model.readonly {
-        counts.push(Span::styled(" READ-ONLY", model.theme.status_style(DisplayStatus::Warn)));
+        counts.push(Span::styled(model.lang.tr(" READ-ONLY"), model.theme.status_style(DisplayStatus::Warn)));
     }
     counts.push(Span::styled(format!(" {} ", mode_text(model)), model.theme.dim()));
     let right = formatting::spans_width(&counts);
     let left_room = width.saturating_sub(right);
     let program = if width >= 60 { " orchestrate  " } else { " " };
-    let fixed = program.len() + word.len() + elapsed.len() + 4;
+    let fixed = program.len() + word.width() + elapsed.len() + 4;
     let mut left = vec![
         Span::styled(program, model.theme.accent()),
         Span::raw(if left_room > fixed { style::truncate_text(&name, left_room - fixed) } else { String::new() }),
@@ -125,16 +128,17 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
 }
 
 fn mode_text(model: &Model) -> String {
+    let lang = model.lang;
     match (model.capabilities.role, model.replay_clock) {
         (DashboardRole::Replay, Some(clock)) => {
             let whole = (clock.end - clock.start).max(1);
             let percent = ((model.now - clock.start) * 100 / whole).clamp(0, 100);
-            let speed = if clock.paused { "paused".to_owned() } else { format!("x{}", clock.speed) };
-            format!("replay {percent}% {speed}")
+            let speed = if clock.paused { lang.tr("paused").to_owned() } else { format!("x{}", clock.speed) };
+            lang.tr_fill("replay {}% {}", &[&percent.to_string(), &speed])
         }
-        (DashboardRole::Replay, None) => "replay".to_owned(),
-        (DashboardRole::Owner | DashboardRole::Observer, _) if model.state.outcome.is_some() => "ended".to_owned(),
-        (DashboardRole::Owner | DashboardRole::Observer, _) => "live".to_owned(),
+        (DashboardRole::Replay, None) => lang.tr("replay").to_owned(),
+        (DashboardRole::Owner | DashboardRole::Observer, _) if model.state.outcome.is_some() => lang.tr("ended").to_owned(),
+        (DashboardRole::Owner | DashboardRole::Observer, _) => lang.tr("live").to_owned(),
     }
 }
 
@@ -142,6 +146,7 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'stat
     let mut spans = vec![Span::raw(" ")];
     for screen in Screen::ALL {
         let (key, name) = screen.title();
+        let name = model.lang.term(name);
         let (text, style) = if screen == shown {
             (format!("{key}-[{name}] "), model.theme.accent())
         } else {
@@ -149,17 +154,17 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'stat
         };
         spans.push(Span::styled(text, style));
     }
-    spans.push(Span::styled("?-help", model.theme.dim()));
+    spans.push(Span::styled(model.lang.tr("?-help"), model.theme.dim()));
     let used = formatting::spans_width(&spans);
     let goal = &model.state.goal.1;
     let why = match &model.state.outcome {
-        Some((_, why)) => model.sanitize(why),
+        Some((_, why)) => model.sanitize(&model.lang.message(why)),
         // Who failed first is known after the reason of the stop was told.
         None if model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty()) => {
             let ranks = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
-            format!("{} failed first", style::format_ranks(ranks))
+            model.lang.tr_fill("{} failed first", &[&style::format_ranks(ranks)])
         }
-        None if !goal.is_empty() => model.sanitize(goal),
+        None if !goal.is_empty() => model.sanitize(&model.lang.message(goal)),
         None => String::new(),
     };
     if !why.is_empty() && width > used + 12 {

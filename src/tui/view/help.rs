@@ -7,33 +7,37 @@ use ratatui::widgets::Clear;
 
 use crate::tui::key_bindings::KeyBindings;
 use crate::tui::keymap::KeyContext;
-use crate::tui::theme::Theme;
+use crate::tui::model::Model;
 
 use super::formatting;
 use super::lines::{render_lines, rows_area};
 
 /// Help lines for these contexts.
-pub(super) fn lines(theme: Theme, bindings: &KeyBindings, places: &[KeyContext]) -> Vec<Line<'static>> {
+pub(super) fn lines(model: &Model, bindings: &KeyBindings, places: &[KeyContext]) -> Vec<Line<'static>> {
+    let (theme, lang) = (model.theme, model.lang);
     let mut lines: Vec<Line<'static>> = Vec::new();
     for location in places {
-        lines.push(Line::styled(format!(" {}", location.title()), theme.header()));
+        lines.push(Line::styled(format!(" {}", lang.term(location.title())), theme.header()));
         for row in bindings.bindings_in(*location).filter(|row| !row.keys.is_empty()) {
             let keys = formatting::pad(&row.join_keys("  "), 16);
-            lines.push(Line::from(vec![Span::raw("   "), Span::styled(keys, theme.accent()), Span::raw(row.help)]));
+            lines.push(Line::from(vec![Span::raw("   "), Span::styled(keys, theme.accent()), Span::raw(lang.term(row.help))]));
         }
     }
     lines
 }
 
 /// Draws the help over the whole screen from line `top` on and clamps `top`; returns the page size in rows.
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, theme: Theme, mut lines: Vec<Line<'static>>, top: &mut usize) -> usize {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, mut lines: Vec<Line<'static>>, top: &mut usize) -> usize {
     let room = usize::from(area.height).saturating_sub(1);
     let most = lines.len().saturating_sub(room);
     *top = (*top).min(most);
     let more = most - *top;
     frame.render_widget(Clear, area);
     render_lines(frame, rows_area(area, 0, area.height.saturating_sub(1)), lines.split_off(*top));
-    let foot = if more > 0 { format!(" {more} more lines: down, pgdn; ? closes") } else { " ? closes".to_owned() };
-    render_lines(frame, rows_area(area, area.height.saturating_sub(1), 1), vec![Line::styled(foot, theme.dim())]);
+    let foot = match more {
+        0 => model.lang.tr(" ? closes").to_owned(),
+        more => model.lang.tr_fill(" {} more lines: down, pgdn; ? closes", &[&more.to_string()]),
+    };
+    render_lines(frame, rows_area(area, area.height.saturating_sub(1), 1), vec![Line::styled(foot, model.theme.dim())]);
     room
 }

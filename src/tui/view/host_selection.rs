@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
-use crate::report::style;
 use crate::state::HostState;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
@@ -122,14 +122,15 @@ impl HostSelection {
             parts.push(format!("/{}", model.sanitize(self.filter.text())));
         }
         if self.only_problems {
-            parts.push("only problems (!)".to_owned());
+            parts.push(model.lang.tr("only problems (!)").to_owned());
         }
         if self.order != HostOrder::Standard {
-            parts.push(format!("{} (s)", self.order.name()));
+            parts.push(format!("{} (s)", model.lang.term(self.order.name())));
         }
-        let count = format!("{} of {}", self.hosts(model).len(), style::count_noun(model.state.hosts.len(), "host"));
-        let hint = if self.is_narrowed() { "esc shows all " } else { "" };
-        let room = width.saturating_sub(count.len() + hint.len() + 5);
+        let shown = self.hosts(model).len().to_string();
+        let count = model.lang.tr_fill("{} of {}", &[&shown, &model.count(model.state.hosts.len(), "host")]);
+        let hint = if self.is_narrowed() { model.lang.tr("esc shows all ") } else { "" };
+        let room = width.saturating_sub(count.width() + hint.width() + 5);
         let text = formatting::pad(&parts.join("  "), room);
         Some(Line::from(vec![
             Span::styled(format!(" {count}  "), model.theme.header()),

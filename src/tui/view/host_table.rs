@@ -9,6 +9,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::UnixMillis;
 use crate::report::style;
@@ -115,7 +116,7 @@ impl HostTable {
             lines.push(if n == at { line.style(model.theme.selected()) } else { line });
         }
         if self.rows.is_empty() {
-            let text = if model.state.hosts.is_empty() { " no hosts yet" } else { " no host matches" };
+            let text = if model.state.hosts.is_empty() { model.lang.tr(" no hosts yet") } else { model.lang.tr(" no host matches") };
             lines.push(Line::styled(text, model.theme.dim()));
         }
         render_lines(frame, area, lines);
@@ -168,7 +169,7 @@ impl HostColumns {
             .clamp(4, 60);
         let totals = fixed + if numbers { GPU_TOTALS_WIDTH } else { 0 };
         // What is wrong with a host says more than how busy its machine is.
-        let widest_reason = rows.iter().map(|row| row.reason.chars().count()).max().unwrap_or(0).clamp(REASON_WIDTH, MAX_REASON_WIDTH);
+        let widest_reason = rows.iter().map(|row| row.reason.width()).max().unwrap_or(0).clamp(REASON_WIDTH, MAX_REASON_WIDTH);
         let machine = numbers && width >= totals + MACHINE_WIDTH + longest.max(12) + 1 + widest_reason;
         let taken = totals + if machine { MACHINE_WIDTH } else { 0 };
         let rest = width.saturating_sub(taken);
@@ -193,7 +194,7 @@ impl HostColumns {
     fn header_line(&self, model: &Model) -> Line<'static> {
         let mut head = format!(
             " {} ST {} {} ",
-            formatting::pad("HOST", self.name_width),
+            formatting::pad(model.lang.tr("HOST"), self.name_width),
             formatting::pad("RANKS", 9),
             formatting::pad("GPU", self.gpu_width)
         );
@@ -204,10 +205,10 @@ impl HostColumns {
             head += &format!("{:>4} {:>4} {:>9} {:>4} {:>5} ", "CPU", "RAM", "NET/s", "SLOW", "AGE");
         }
         if self.history_width > 0 {
-            head += &formatting::pad("LAST MINUTES", self.history_width + 1);
+            head += &formatting::pad(model.lang.tr("LAST MINUTES"), self.history_width + 1);
         }
         if self.reason_width > 0 {
-            head += "STATE";
+            head += model.lang.tr("STATE");
         }
         Line::styled(head, model.theme.header())
     }

@@ -115,7 +115,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     let heads: String = shown.iter().map(|phase| formatting::pad(&phase.label(), widths.of(*phase))).collect();
     let mut lines = vec![
         Line::styled(formatting::pad(&format!(" {}", progress_text(model)), width), model.theme.dim()),
-        Line::styled(format!(" {} {heads}", formatting::pad("HOST", name)), model.theme.header()),
+        Line::styled(format!(" {} {heads}", formatting::pad(model.lang.tr("HOST"), name)), model.theme.header()),
     ];
     for (n, row) in rows.iter().enumerate().skip(top).take(room) {
         let label = row_label(model, list, row);
@@ -157,25 +157,29 @@ fn count_live_ranks(model: &Model, hosts: &[u32]) -> (usize, usize) {
 /// One sentence about the current operation.
 pub(super) fn progress_text(model: &Model) -> String {
     if let Some(what) = &model.capabilities.start_summary {
-        return format!("{}; press U to start", model.sanitize(what));
+        return model.lang.tr_fill("{}; press U to start", &[&model.sanitize(&model.lang.message(what))]);
     }
-    let Some(phase) = current_phase(model) else { return "all steps have ended".to_owned() };
+    let Some(phase) = current_phase(model) else { return model.lang.tr("all steps have ended").to_owned() };
     let steps: Vec<&StepState> = model.state.step_tracker.steps_in_phase(phase).collect();
     let running: Vec<u32> = steps.iter().filter(|s| s.status == StepStatus::Running).map(|s| s.info.host).collect();
     let ended = steps.iter().filter(|step| step.status.has_ended()).count();
     let since = steps.iter().filter(|s| s.status == StepStatus::Running).filter_map(|s| s.started_at).min();
     let title = steps.iter().find(|s| s.status == StepStatus::Running).map_or_else(String::new, |s| model.sanitize(&s.info.title));
-    let time = since.map_or_else(String::new, |since| format!(" for {}", style::format_duration(model.now - since)));
+    let lang = model.lang;
+    let time = since.map_or_else(String::new, |since| lang.tr_fill(" for {}", &[&style::format_duration(model.now - since)]));
+    let counts = [ended, steps.len()].map(|count| count.to_string());
     if running.is_empty() {
-        return format!("{}: waiting to start ({ended} of {} ended)", phase.name(), steps.len());
+        return lang.tr_fill("{}: waiting to start ({} of {} ended)", &[phase.name(), &counts[0], &counts[1]]);
     }
-    let rest = if model.state.step_tracker.steps().iter().any(|s| s.info.phase > phase) { "; later phases wait" } else { "" };
+    let rest = if model.state.step_tracker.steps().iter().any(|s| s.info.phase > phase) { lang.tr("; later phases wait") } else { "" };
     let hosts = style::format_hosts(&model.state, &model.sanitizer, &running);
     let ranks = match count_live_ranks(model, &running) {
-        (left, all) if phase == Phase::Stop && all > 0 => format!(", {} left", style::count_noun(left, "rank")),
+        (left, all) if phase == Phase::Stop && all > 0 => lang.tr_fill(", {} left", &[&model.count(left, "rank")]),
         _ => String::new(),
     };
-    format!("{}: {title} on {}{time} ({ended} of {} ended{ranks}){rest}", phase.name(), style::truncate_text(&hosts, 40), steps.len())
+    let (title, hosts) = (lang.message(&title), style::truncate_text(&hosts, 40));
+    let values = [phase.name(), &title, &hosts, &time, &counts[0], &counts[1], &ranks, rest];
+    lang.tr_fill("{}: {} on {}{} ({} of {} ended{}){}", &values)
 }
 
 fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> Vec<PhaseRow> {
@@ -246,7 +250,7 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
             (left, all) if step.info.phase == Phase::Stop && step.status == StepStatus::Running && all > 0 => {
                 format!("{left} of {} left", style::count_noun(all, "rank"))
             }
-            _ => model.sanitize(if step.note.is_empty() { &step.info.title } else { &step.note }),
+            _ => model.sanitize(&model.lang.message(if step.note.is_empty() { &step.info.title } else { &step.note })),
         };
         let layers = step.layers.filter(|counts| step.status == StepStatus::Running && counts.downloaded > counts.complete);
         let layers = layers.map_or_else(String::new, |counts| format!(", {} of {} layers downloaded", counts.downloaded, counts.layers));

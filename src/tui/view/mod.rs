@@ -44,6 +44,7 @@ mod training_charts;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use header::{run_status, tab_at, tab_line, title_line};
 use lines::{render_lines, rows_area};
@@ -71,11 +72,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &mut Ui) -> usize {
     let places = ui.key_contexts(model);
     match &mut ui.overlay {
         Some(Overlay::Help(top)) if area.width >= MIN_SIZE.0 && area.height >= MIN_SIZE.1 => {
-            page_rows = help::draw(frame, area, model.theme, help::lines(model.theme, &ui.bindings, &places), top);
+            page_rows = help::draw(frame, area, model, help::lines(model, &ui.bindings, &places), top);
         }
         Some(Overlay::Dialog(dialog)) => dialog::draw(frame, area, model, dialog),
         Some(Overlay::Palette(palette)) => {
-            command_palette::draw(frame, area, model.theme, palette, &palette.matching_entries(&ui.bindings, &places))
+            command_palette::draw(frame, area, model, palette, &palette.matching_entries(&ui.bindings, &places))
         }
         Some(Overlay::Help(_) | Overlay::Find(_) | Overlay::Filter(_)) | None => {}
     }
@@ -96,7 +97,11 @@ fn replace_non_ascii(buffer: &mut ratatui::buffer::Buffer) {
 
 fn draw_tiny(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let (word, status) = run_status(model);
-    render_lines(frame, area, vec![Line::styled(word, model.theme.status_style(status)), Line::raw("too small")]);
+    render_lines(
+        frame,
+        area,
+        vec![Line::styled(model.lang.term(word), model.theme.status_style(status)), Line::raw(model.lang.tr("too small"))],
+    );
 }
 
 /// One status line and the problems, or how far the training is.
@@ -108,7 +113,7 @@ fn draw_small(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let rest = failure::draw(frame, rest, model, &found);
     let rest = training::draw_header(frame, rest, model);
     if found.is_empty() && rest.height > 0 {
-        render_lines(frame, rest, vec![Line::styled(" no problems; enlarge the window for more", model.theme.dim())]);
+        render_lines(frame, rest, vec![Line::styled(model.lang.tr(" no problems; enlarge the window for more"), model.theme.dim())]);
     }
 }
 
@@ -136,7 +141,7 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
 /// Moves the cursor of a pane to a click; `false` if nothing was hit.
 pub(super) fn handle_click(model: &Model, ui: &mut Ui, x: u16, y: u16) -> bool {
     if y == 1 {
-        let Some(screen) = tab_at(ui.screen, usize::from(x)) else { return false };
+        let Some(screen) = tab_at(model.lang, ui.screen, usize::from(x)) else { return false };
         ui.screen = screen;
         return true;
     }
@@ -172,23 +177,23 @@ fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
     let mut hints: Vec<(String, &'static str)> = places
         .iter()
         .flat_map(|location| ui.bindings.bindings_in(*location).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
-        .map(|row| (row.join_keys("/"), row.hint))
+        .map(|row| (row.join_keys("/"), model.lang.term(row.hint)))
         .collect();
     if let Some(keys) = ui.bindings.keys_for(UiCommand::Quit, &places) {
-        hints.push((keys, if ui.screen == Screen::Overview { "leave" } else { "back" }));
+        hints.push((keys, if ui.screen == Screen::Overview { model.lang.tr("leave") } else { model.lang.tr("back") }));
     }
     let mut spans = vec![Span::raw(" ")];
     for (key, help) in hints {
-        let more = key.len() + help.len() + 3;
+        let more = key.len() + help.width() + 3;
         if formatting::spans_width(&spans) + more > width {
             break;
         }
         spans.push(Span::styled(key, model.theme.accent()));
         spans.push(Span::raw(format!(" {help}  ")));
     }
-    let legend = if ui.screen == Screen::Overview { overview::legend(&ui.overview) } else { "" };
+    let legend = if ui.screen == Screen::Overview { model.lang.term(overview::legend(&ui.overview)) } else { "" };
     let room = width.saturating_sub(formatting::spans_width(&spans) + 1);
-    if !legend.is_empty() && legend.len() <= room {
+    if !legend.is_empty() && legend.width() <= room {
         spans.push(Span::styled(formatting::pad_left(legend, room), model.theme.dim()));
     }
     Line::from(spans)

@@ -146,7 +146,7 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
     match cmd {
         UiCommand::Sort => {
             view.hosts.rows.pin_cursor();
-            return Some(PaneAction::ShowToast(format!("hosts: {}", view.hosts.selection.set_next_order().name())));
+            return Some(PaneAction::ShowToast(model.lang.tr_fill("hosts: {}", &[view.hosts.selection.set_next_order().name()])));
         }
         UiCommand::Faults => {
             view.hosts.rows.pin_cursor();
@@ -328,8 +328,8 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Overvie
     view.log_area = area;
     let title = PaneFrame {
         left: vec![
-            Span::styled("log", model.theme.header()),
-            Span::styled(format!(" {} all ranks, folded", model.theme.separator()), model.theme.dim()),
+            Span::styled(model.lang.tr("log"), model.theme.header()),
+            Span::styled(format!(" {} {}", model.theme.separator(), model.lang.tr("all ranks, folded")), model.theme.dim()),
         ],
         right: vec![Span::styled(logs::position_text(&view.log, model), model.theme.dim())],
         selected: view.focus == Zone::Log,

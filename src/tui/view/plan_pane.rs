@@ -35,8 +35,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
         return 0;
     }
     let title = PaneFrame {
-        left: vec![Span::styled("plan", model.theme.header())],
-        right: vec![Span::styled("phase by phase, all hosts at once", model.theme.dim())],
+        left: vec![Span::styled(model.lang.tr("plan"), model.theme.header())],
+        right: vec![Span::styled(model.lang.tr("phase by phase, all hosts at once"), model.theme.dim())],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);

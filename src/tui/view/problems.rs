@@ -4,6 +4,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::LogFile;
 use crate::report::style;
@@ -12,7 +13,7 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::failure::{last_lines, problem_line};
+use super::failure::{last_lines, next_label, problem_line};
 use super::lines::{render_lines, rows_area};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::run_problems::{RunProblem, collect_problems};
@@ -107,14 +108,14 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 
 /// No problems: what happened last takes the space.
 fn draw_healthy(frame: &mut Frame<'_>, area: Rect, model: &Model) {
-    render_lines(frame, rows_area(area, 0, 1), vec![Line::styled(" no problems; what happened last:", model.theme.dim())]);
+    render_lines(frame, rows_area(area, 0, 1), vec![Line::styled(model.lang.tr(" no problems; what happened last:"), model.theme.dim())]);
     let rest = rows_area(area, 1, area.height.saturating_sub(1));
     render_lines(frame, rest, events::newest_rows(model, usize::from(rest.width), usize::from(rest.height)));
 }
 
 /// What is known of a problem: all of its text, the hosts, the advice, and the lines of its log.
 fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProblem) {
-    let location = if problem.place.is_empty() { "the run" } else { &problem.place };
+    let location = if problem.place.is_empty() { model.lang.tr("the run") } else { &problem.place };
     let title = PaneFrame {
         left: vec![
             Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
@@ -130,13 +131,16 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
         style::wrap_text(&problem.text, width, true).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
     for host in problem.hosts.iter().take(4).filter_map(|host| model.host_statuses.get(*host as usize).map(|status| (*host, status))) {
         let name = model.sanitize(model.state.host_name(host.0));
-        let text = format!(" {name}: {}, {}/{} ranks live", host.1.reason, host.1.ranks.running, host.1.ranks.total);
+        let counts = [host.1.ranks.running, host.1.ranks.total].map(|count| count.to_string());
+        let text = model.lang.tr_fill(" {}: {}, {}/{} ranks live", &[&name, &host.1.reason, &counts[0], &counts[1]]);
         lines.push(Line::styled(style::truncate_text(&text, width), model.theme.dim()));
     }
     if !problem.next_step.is_empty() {
         lines.push(Line::raw(""));
-        for (n, row) in style::wrap_text(&problem.next_step, width.saturating_sub(6), true).into_iter().enumerate() {
-            lines.push(Line::from(vec![Span::styled(if n == 0 { " next  " } else { "       " }, model.theme.accent()), Span::raw(row)]));
+        for (n, row) in
+            style::wrap_text(&problem.next_step, (width + 1).saturating_sub(next_label(model, true).width()), true).into_iter().enumerate()
+        {
+            lines.push(Line::from(vec![Span::styled(next_label(model, n == 0), model.theme.accent()), Span::raw(row)]));
         }
     }
     // The newest lines end at the bottom of what is left.
@@ -156,9 +160,9 @@ fn log_name(model: &Model, problem: &RunProblem) -> Option<String> {
     Some(match problem.log? {
         (_, LogFile::Rank { rank, .. }) => {
             let word = model.state.ranks.get(&rank).map(|rank| host_status::rank_status(rank).1).unwrap_or_default();
-            format!("r{rank} {word}")
+            format!("r{rank} {}", model.lang.message(&word))
         }
         (_, LogFile::Launcher) => "launcher".to_owned(),
-        (_, LogFile::Task { number }) => format!("task {number}"),
+        (_, LogFile::Task { number }) => model.lang.tr_fill("task {}", &[&number.to_string()]),
     })
 }

@@ -116,6 +116,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 /// The newest lines of a rank.
 pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &RankState) {
     let (status, word) = host_status::rank_status(rank);
+    let word = model.lang.message(&word).into_owned();
     let location = format!(" r{} on {}", rank.rank, model.sanitize(model.state.host_name(rank.host)));
     let title = PaneFrame {
         left: vec![
@@ -176,6 +177,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
 
 fn rank_row(model: &Model, rank: &RankState, name: usize, rest: usize, columns: Option<&TrainingColumns>) -> Line<'static> {
     let (status, word) = host_status::rank_status(rank);
+    let word = model.lang.message(&word).into_owned();
     let (columns, rest) = match columns {
         Some(columns) if status == DisplayStatus::Error && rest < MIN_LAST_LINE_WIDTH => (None, rest + columns.width()),
         columns => (columns, rest),

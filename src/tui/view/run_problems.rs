@@ -77,6 +77,10 @@ pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
         }
     }
     let mut all = found.0;
+    for problem in &mut all {
+        problem.text = model.lang.message(&problem.text).into_owned();
+        problem.next_step = model.lang.message(&problem.next_step).into_owned();
+    }
     for problem in all.iter_mut().filter(|problem| !problem.hosts.is_empty()) {
         problem.hosts.sort_unstable();
         problem.hosts.dedup();
@@ -90,12 +94,16 @@ pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
 /// A diagnosed cause: how its ranks ended, and why.
 fn cause_problem(model: &Model, found: &DiagnosisFinding) -> RunProblem {
     let [what, why, next] = finding::finding_texts(found, model.lang, &model.sanitizer);
-    let affected = if found.affected.is_empty() { String::new() } else { format!("; affects {}", style::format_ranks(&found.affected)) };
+    let affected = if found.affected.is_empty() {
+        String::new()
+    } else {
+        model.lang.tr_fill("; affects {}", &[&style::format_ranks(&found.affected)])
+    };
     let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
     let log = found.ranks.first().and_then(|rank| model.state.ranks.get(rank)).map(rank_log);
     RunProblem {
         status: DisplayStatus::Error,
-        place: finding::format_location(found, &model.state, &model.sanitizer),
+        place: model.lang.message(&finding::format_location(found, &model.state, &model.sanitizer)).into_owned(),
         text: format!("{}{what}{why}{affected}", exit_of_ranks(model, &found.ranks)),
         hosts: found.hosts.clone(),
         log: log.or_else(|| found.hosts.first().map(|host| (*host, LogFile::Launcher))),
@@ -111,8 +119,8 @@ fn exit_of_ranks(model: &Model, ranks: &[u32]) -> String {
         return String::new();
     }
     let culprits = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
-    let mark = if ranks.iter().any(|rank| culprits.contains(rank)) { ", failed first" } else { "" };
-    format!("{}{mark}: ", style::format_exit(first))
+    let mark = if ranks.iter().any(|rank| culprits.contains(rank)) { model.lang.tr(", failed first") } else { "" };
+    format!("{}{mark}{}", model.lang.message(&style::format_exit(first)), model.lang.colon())
 }
 
 /// The ranks that no finding names.
@@ -127,10 +135,10 @@ fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
             problems.push_or_merge(rank.host, RunProblem { log: Some(rank_log(rank)), ..RunProblem::new(DisplayStatus::Warn, text) });
             continue;
         }
-        let mark = if first.contains(&rank.rank) { ", failed first" } else { "" };
+        let mark = if first.contains(&rank.rank) { model.lang.tr(", failed first") } else { "" };
         let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", model.sanitize(&line)));
         let next = model.advice.format_command("logs", &format!("--rank {}", rank.rank));
-        let text = format!("rank {} {exit}{mark}{last}", rank.rank);
+        let text = format!("rank {} {}{mark}{last}", rank.rank, model.lang.message(&exit));
         let problem = RunProblem { log: Some(rank_log(rank)), next_step: next, ..RunProblem::new(DisplayStatus::Error, text) };
         problems.push_or_merge(rank.host, problem);
     }

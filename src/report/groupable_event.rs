@@ -1,0 +1,76 @@
+//! Events that several hosts may report within a moment, and their lines.
+
+use crate::event::Phase;
+use crate::text::sanitize::Sanitizer;
+use crate::text::translation::Lang;
+
+use super::style::{self, Tone};
+
+/// An event that several hosts may report within a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum GroupableEvent {
+    StepFailed { phase: Phase, title: String, error: String, hint: String },
+    StepRetrying { phase: Phase, error: String },
+    HostLost { error: String, retrying: bool },
+    HostReconnected,
+    RankExited { exit: String, stopped: bool },
+    NodeExited(String),
+    Signalled(String),
+    Notice { text: String, warn: bool },
+    Leftover(String),
+}
+
+/// What the lines of such events are written with.
+pub(super) struct EventTexts<'a> {
+    pub(super) lang: Lang,
+    pub(super) sanitizer: &'a Sanitizer,
+}
+
+impl EventTexts<'_> {
+    fn message(&self, text: &str) -> String {
+        self.sanitizer.sanitize_line(&self.lang.message(text))
+    }
+
+    pub(super) fn several_unreachable(&self, hosts: usize, error: &str) -> String {
+        self.lang.tr_fill("UNREACHABLE {} hosts: {}", &[&hosts.to_string(), &self.message(error)])
+    }
+
+    /// The line of an event and its hint, which may be empty.
+    pub(super) fn describe(&self, event: GroupableEvent, hosts: &str, ranks: &[u32]) -> (Tone, String, String) {
+        let lang = self.lang;
+        let place = || lang.tr_fill("{} on {}", &[&lang.message(&style::format_ranks(ranks)), hosts]);
+        let (tone, text) = match event {
+            GroupableEvent::StepFailed { phase, title, error, hint } => {
+                let text = format!("{} {hosts} {}: {}: {}", lang.tr("FAILED"), phase.name(), self.message(&title), self.message(&error));
+                return (Tone::Bad, text, self.message(&hint));
+            }
+            GroupableEvent::StepRetrying { phase, error } => {
+                (Tone::Warn, lang.tr_fill("{} {}: retrying: {}", &[hosts, phase.name(), &self.message(&error)]))
+            }
+            GroupableEvent::HostLost { error, retrying: true } => {
+                (Tone::Warn, lang.tr_fill("{}: no connection: {}; retrying", &[hosts, &self.message(&error)]))
+            }
+            GroupableEvent::HostLost { error, retrying: false } => {
+                (Tone::Bad, format!("{} {hosts}: {}", lang.tr("UNREACHABLE"), self.message(&error)))
+            }
+            GroupableEvent::HostReconnected => (Tone::Ok, lang.tr_fill("{}: reconnected", &[hosts])),
+            GroupableEvent::RankExited { exit, stopped: true } => {
+                (Tone::Dim, lang.tr_fill("{}: stopped, {}", &[&place(), &lang.message(&exit)]))
+            }
+            GroupableEvent::RankExited { exit, stopped: false } => {
+                (Tone::Bad, format!("{}{}{}", place(), lang.colon(), lang.message(&exit)))
+            }
+            GroupableEvent::NodeExited(exit) => (Tone::Bad, lang.tr_fill("{}: the launcher ended: {}", &[hosts, &lang.message(&exit)])),
+            GroupableEvent::Signalled(signal) => {
+                (Tone::Warn, lang.tr_fill("{} sent to the ranks on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))
+            }
+            GroupableEvent::Notice { text, warn } => {
+                let (tone, prefix) = if warn { (Tone::Warn, lang.tr("warning: ")) } else { (Tone::Plain, "") };
+                let location = if hosts.is_empty() { String::new() } else { format!("{hosts}: ") };
+                (tone, format!("{prefix}{location}{}", self.message(&text)))
+            }
+            GroupableEvent::Leftover(text) => (Tone::Bad, lang.tr_fill("LEFTOVER on {}: {}", &[hosts, &self.message(&text)])),
+        };
+        (tone, text, String::new())
+    }
+}

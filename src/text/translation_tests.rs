@@ -1,0 +1,73 @@
+//! Holes, commands and the pairs themselves.
+
+use super::*;
+
+fn table(english: &'static str, chinese: &'static str) -> Pattern {
+    Pattern::new(english, chinese)
+}
+
+#[test]
+fn holes_are_moved_and_foreign_text_stays() {
+    let pattern = table("rank {} on {} failed", "{1} 上的 rank {0} 失败");
+    let values = pattern.matches("rank 3 on {0} rank failed").expect("a match");
+    assert_eq!((pattern.fill(&values, 0).0, pattern.matches("rank 3 ended")), ("{0} rank 上的 rank 3 失败".to_owned(), None));
+    assert_eq!(pattern.matches("rank  on"), None, "the literals may not overlap");
+}
+
+#[test]
+fn digit_holes_take_only_digits() {
+    let pattern = table("{#} hosts", "{0} 台主机");
+    assert_eq!(pattern.matches("12 hosts").map(|values| pattern.fill(&values, 0).0), Some("12 台主机".to_owned()));
+    assert_eq!((pattern.matches("its hosts"), pattern.matches(" hosts")), (None, None));
+}
+
+#[test]
+fn few_letters_match_words_alone() {
+    let pattern = table("{} failed", "{0} 项失败");
+    let translated = |text| pattern.matches(text).and_then(|values| pattern.translate(&values, 0));
+    assert_eq!((translated("3 failed"), translated("this text failed")), (Some("3 项失败".to_owned()), None));
+    assert_eq!(Lang::Zh.message("remove it, and do this on that host"), "remove it, and do this on that host");
+}
+
+#[test]
+fn chinese_values_take_no_space() {
+    let pattern = table("{} on {}", "{1} 上的 {0}。");
+    assert_eq!(pattern.fill(&["rank 3", "gpu01"], 0).0, "gpu01 上的 rank 3。");
+    assert_eq!(pattern.fill(&["容器", "3 台主机"], 0).0, "3 台主机上的容器。");
+}
+
+#[test]
+fn completed_commands_stay_complete() {
+    let pattern = table("{}: `orchestrate down` removes it", "{0}：用 `orchestrate down` 删除");
+    for (given, wanted) in [
+        ("a: `orchestrate down` removes it", "a：用 `orchestrate down` 删除"),
+        ("a: `orchestrate down x.yaml -F c` removes it", "a：用 `orchestrate down x.yaml -F c` 删除"),
+    ] {
+        assert_eq!(pattern.matches(given).map(|values| pattern.fill(&values, 0).0), Some(wanted.to_owned()));
+    }
+    assert_eq!(pattern.matches("a: `orchestrate downstream` removes it"), None);
+}
+
+#[test]
+fn english_and_unknown_texts_are_unchanged() {
+    assert_eq!(Lang::En.tr_fill("{} of {}", &["1", "2"]), "1 of 2");
+    assert_eq!(Lang::En.message("nothing was changed"), "nothing was changed");
+    assert_eq!(Lang::Zh.message("no text: of this program; nor this"), "no text: of this program; nor this");
+    assert_eq!(Lang::Zh.message(&"nothing was changed".repeat(10_000)).len(), 190_000);
+}
+
+/// Every pair fills its own holes, and only those.
+#[test]
+fn pairs_are_consistent() {
+    for pattern in &CHINESE.patterns {
+        let commands = |text: &str| {
+            let starts = text.match_indices(COMMAND_PREFIX).filter_map(|(at, _)| Some(&text[at..at + command_end(&text[at..])?]));
+            starts.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(commands(pattern.english), commands(pattern.chinese), "{}", pattern.english);
+        let values: Vec<String> = (0..pattern.own_holes()).map(|n| format!("<{n}>")).collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        let (filled, _) = pattern.fill(&values, 0);
+        assert!(values.iter().all(|value| filled.contains(value)) && !filled.contains(":tr}"), "{} -> {filled}", pattern.english);
+    }
+}

@@ -1,0 +1,48 @@
+#![expect(clippy::disallowed_methods, reason = "the pictures are files")]
+//! The dashboard in Chinese at 80x24; `BLESS=1` writes the pictures in `tests/data/zh`.
+
+use super::dialog::Dialog;
+use super::fixtures::{self, DashboardFixture};
+use super::tests::{draw, snapshot_text};
+use super::ui::{Overlay, Screen};
+use crate::text::translation::Lang;
+
+fn assert_picture(name: &str, scene: &mut DashboardFixture) {
+    scene.app.model.lang = Lang::Zh;
+    let picture = snapshot_text(&draw(&mut scene.app, 80, 24));
+    let (now, _styles) = picture.split_once("---\n").expect("a text and its styles");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/zh").join(format!("{name}.txt"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, now).expect("written");
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), now, "{name}; BLESS=1 writes it anew");
+}
+
+#[test]
+fn first_screen() {
+    assert_picture("overview-healthy", &mut fixtures::healthy());
+    assert_picture("overview-bad-day", &mut fixtures::bad_day());
+    assert_picture("overview-launch", &mut fixtures::launching_six_hosts());
+    assert_picture("overview-ended", &mut fixtures::finished_run());
+}
+
+#[test]
+fn other_screens() {
+    let mut scene = fixtures::bad_day();
+    for (name, screen) in [("ranks", Screen::Ranks), ("events", Screen::Events), ("problems", Screen::Problems)] {
+        scene.app.ui.screen = screen;
+        assert_picture(name, &mut scene);
+    }
+}
+
+#[test]
+fn help_and_dialogs() {
+    let mut scene = fixtures::healthy();
+    scene.app.model.lang = Lang::Zh;
+    scene.app.ui.overlay = Some(Overlay::Help(0));
+    assert_picture("help", &mut scene);
+    for (name, build) in [("leave", Dialog::choose_exit as fn(&super::model::Model) -> Dialog), ("tear-down", Dialog::confirm_teardown)] {
+        scene.app.ui.overlay = Some(Overlay::Dialog(build(&scene.app.model)));
+        assert_picture(name, &mut scene);
+    }
+}
