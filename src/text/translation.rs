@@ -197,12 +197,12 @@ impl Pattern {
         let (mut values, mut inventories) = (Vec::new(), Vec::new());
         let middle = &self.literals[1..self.literals.len() - 1];
         for (at, hole) in self.holes.iter().enumerate() {
-            // The last hole takes what is left, and the first of two without a text between.
-            let (value, tail) = match middle.get(at) {
-                None | Some(&"") => (rest, ""),
-                Some(literal) => rest.split_once(*literal)?,
+            // The last hole takes what is left; of two without a text between, the first takes what is in both.
+            let value = match middle.get(at..).and_then(|left| left.iter().find(|literal| !literal.is_empty())) {
+                Some(literal) => &rest[..rest.find(*literal)?],
+                None => rest,
             };
-            rest = tail;
+            rest = rest[value.len()..].strip_prefix(middle.get(at).copied().unwrap_or_default())?;
             match hole {
                 Hole::Inventory if value.is_empty() || value.starts_with(' ') => inventories.push(value),
                 Hole::Text => values.push(value),

@@ -22,6 +22,13 @@ fn digit_holes_take_only_digits() {
 }
 
 #[test]
+fn first_of_adjacent_holes_takes_the_text() {
+    let pattern = table("plan: {}{} on {}", "{2}：{0}{1}");
+    assert_eq!(pattern.matches("plan: 3 steps on gpu01"), Some(vec!["3 steps", "", "gpu01"]));
+    assert_eq!(table("plan: {}{}", "{0}{1}").matches("plan: 3 steps"), Some(vec!["3 steps", ""]));
+}
+
+#[test]
 fn few_letters_match_words_alone() {
     let pattern = table("{} failed", "{0} 项失败");
     let translated = |text| pattern.matches(text).and_then(|values| pattern.translate(&values, 0));

@@ -109,13 +109,16 @@ impl CheckEnvironment {
     /// The script, the config file and the launcher's flags.
     fn judge_files(&self, text: &str, place: &str) -> Option<ActionResult> {
         if let (Some(dir), Some(entry)) = (text.lines().find_map(|l| l.strip_prefix("entry ")), &self.requirements.entry_script) {
-            let under = if entry.starts_with('/') { String::new() } else { format!(" under {dir}") };
             let hint = if self.context.in_container {
                 "correct `command` or `workdir`, or mount its directory"
             } else {
                 "correct `command` or `workdir`"
             };
-            return Some(ActionResult::failed(format!("no file {entry}{under} in {place}"), hint));
+            let message = match entry.starts_with('/') {
+                true => format!("no file {entry} in {place}"),
+                false => format!("no file {entry} under {dir} in {place}"),
+            };
+            return Some(ActionResult::failed(message, hint));
         }
         if let Some(config) = &self.requirements.accelerate_config {
             if text.lines().any(|l| l == "noconfig") {
