@@ -482,19 +482,9 @@ pub(super) fn tearing_down() -> DashboardFixture {
         scene.emit(1, EventKind::RanksSignaled { host, signal: "TERM".to_owned() });
     }
     for rank in 0..13 {
-        let when = scene.now;
-        scene.emit(
-            50,
-            EventKind::RankExited {
-                host: rank / 8,
-                rank,
-                restart: 0,
-                exit: Exit::Code(143),
-                ended_at: when,
-                uncertainty: 4,
-                stopped: None,
-            },
-        );
+        let (exit, ended_at) = (Exit::Code(143), scene.now);
+        let exited = EventKind::RankExited { host: rank / 8, rank, restart: 0, exit, ended_at, uncertainty: 4, stopped: None };
+        scene.emit(50, exited);
     }
     scene.emit(10, EventKind::StepDone { step: 0, note: String::new() });
     scene.advance(12_000);
