@@ -10,7 +10,7 @@
 #   L                    list what is in root itself
 #   A BLOCKS NAMES +     a tar archive of BLOCKS * 10240 bytes, then NAMES bytes of NUL-ended file names in their order, then `V SHA256` over the
 #                        contents in this order: unpacked beside, proven, synced, renamed into place. Answer: A
-#   Q ID [MOST]          how much of a big file an earlier session left, cut to MOST bytes; MOST 0: uncut. Answer: Q SIZE SHA256, or Q SIZE none
+#   Q ID                 how much of a big file an earlier session left. Answer: Q SIZE SHA256
 #   B ID OFFSET LENGTH LAST MODE MTIME NAME +    the name (NAME bytes), LENGTH bytes of the file from OFFSET on, then `V SHA256` over them. With
 #                        LAST 1 the file is synced and renamed into place. Answer: B
 #   C MODE +N            these NUL-ended names get this mode. Answer: C
@@ -228,16 +228,12 @@ digest_to() {
   "$@"
   read -r sum _ <"$file" && printf '%s' "$sum"
 }
-partly() { # ID MOST
+partly() { # ID
   size=0 sum=none
   begin_writing
   if [ -f "$held/$1" ] && [ ! -L "$held/$1" ]; then
     size=$(stat -c %s "$held/$1")
-    if [ "${2:-0}" != 0 ] && [ "$size" -gt "$2" ]; then
-      dd if=/dev/null of="$held/$1" bs=1 seek="$2" 2>/dev/null || fail "$held/$1: it cannot be cut"
-      size=$(stat -c %s "$held/$1")
-    fi
-    [ "${2:-1}" = 0 ] || sum=$(digest_to "$work/sum" sh -c 'sha256sum <"$1" >"$2"' sh "$held/$1" "$work/sum")
+    sum=$(digest_to "$work/sum" sh -c 'sha256sum <"$1" >"$2"' sh "$held/$1" "$work/sum")
   fi
   printf 'Q %s %s\n' "$size" "$sum"
 }
@@ -347,7 +343,7 @@ while read -r c a b d e f g h; do
     S) listing list_names "$a" ;;
     M) if [ "$exists" != 1 ]; then err=$(mkdir -p "$root" 2>&1) || fail "$err"; cd -P "$root" || fail "$root: no permission"; top=$PWD exists=1; fi; printf 'M\n' ;;
     A) patiently receive_archive "$a" "$b" ;;
-    Q) patiently partly "$a" "$b" ;;
+    Q) patiently partly "$a" ;;
     B) patiently receive_big "$a" "$b" "$d" "$e" "$f" "$g" "$h" ;;
     W) mark_directory ;;
     D) patiently remove_names "$a" ;;

@@ -122,21 +122,27 @@ fn bytes_to_skip(at: u64, end: u64, offset: u64) -> usize {
     usize::try_from(offset.clamp(at, end) - at).unwrap_or(0)
 }
 
-/// From where on each host lacks the file: what an earlier session left counts if its checksum proves it. A source host would read the file once
-/// for each length: there, all hosts go on from the shortest part.
+/// From where on each host lacks the file: what an earlier session left counts if its checksum proves it.
 async fn find_offsets(
     tree: &TreeSource,
     (index, entry): (usize, &TreeEntry),
     takers: &mut [&mut Upload],
     id: &str,
 ) -> Result<Vec<u64>, TransferError> {
-    let mut question = format!("Q {id}");
-    if !tree.is_local() {
-        let sizes = ask_parts(takers, entry, &format!("Q {id} 0")).await;
-        let Some(shortest) = sizes.iter().map(|(size, _)| *size).filter(|size| *size > 0).min() else { return Ok(vec![0; sizes.len()]) };
-        question = format!("Q {id} {shortest}");
-    }
-    let parts = ask_parts(takers, entry, &question).await;
+    let asked = takers.iter_mut().map(|upload| async {
+        if !upload.has_parts || upload.error.is_some() {
+            return (0, String::new());
+        }
+        let answer = async {
+            upload.stream.command(&format!("Q {id}"), "Q").await?;
+            upload.stream.answer().await
+        };
+        let answer = answer.await;
+        let answer = upload.note(answer).unwrap_or_default();
+        let (size, sum) = answer.split_once(' ').unwrap_or_default();
+        (size.parse().ok().filter(|size| *size <= entry.size()).unwrap_or(0), sum.to_owned())
+    });
+    let parts: Vec<(u64, String)> = join_all(asked).await;
     let mut sizes: Vec<u64> = parts.iter().map(|(size, _)| *size).filter(|size| *size > 0).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -148,31 +154,8 @@ async fn find_offsets(
     Ok(parts.into_iter().map(|(size, sum)| if proven.get(&size).is_some_and(|own| *own == sum) { size } else { 0 }).collect())
 }
 
-/// What each host has of the file, and its checksum; 0 bytes where it has nothing that can be used.
-async fn ask_parts(takers: &mut [&mut Upload], entry: &TreeEntry, question: &str) -> Vec<(u64, String)> {
-    let asked = takers.iter_mut().map(|upload| async {
-        if !upload.has_parts || upload.error.is_some() {
-            return (0, String::new());
-        }
-        let answer = async {
-            upload.stream.command(question, "Q").await?;
-            upload.stream.answer().await
-        };
-        let answer = answer.await;
-        let answer = upload.note(answer).unwrap_or_default();
-        let (size, sum) = answer.split_once(' ').unwrap_or_default();
-        (size.parse().ok().filter(|size| *size <= entry.size()).unwrap_or(0), sum.to_owned())
-    });
-    join_all(asked).await
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::host_files::{HostFiles, HostFilesQuery};
-    use super::super::host_stream::HostDirectory;
-    use super::super::scripted_host::{HELLO, ScriptedHost};
-    use super::super::survey::survey_host;
-    use super::super::tree_source::SyncMode;
     use super::*;
 
     #[test]
@@ -181,31 +164,5 @@ mod tests {
             [(0, 10, 0), (0, 10, 4), (0, 10, 30), (10, 20, 4), (10, 20, 10)].map(|(a, b, c)| bytes_to_skip(a, b, c)),
             [0, 4, 10, 0, 0]
         );
-    }
-
-    /// A source host is asked for one checksum, of the shortest part, however many hosts go on from however many lengths.
-    #[tokio::test]
-    async fn a_source_host_proves_one_length() {
-        let (name, size) = ("big", 100 << 20);
-        let source = ScriptedHost::saying(format!("{HELLO}\nab 81a4 {size} 1 ./{name}\nab E\nab \0P proof\nP other\n"));
-        let query =
-            HostFilesQuery { host: "gpu01".to_owned(), directory: "/from".to_owned(), pattern: name.to_owned(), rename: None, mode: None };
-        let tree = TreeSource::Host(HostFiles::find(&source, query, "ab").await.expect("a file"));
-        let hosts = [(700, "300 proof"), (300, "300 proof"), (0, "0 none"), (900, "300 damaged")].map(|(size, answer)| {
-            ScriptedHost::saying(format!("{}\nab E\nab \0Q {size} none\nQ {answer}\n", HELLO.replace("-1 0", "-1 1")))
-        });
-        let mut uploads = Vec::new();
-        for (index, host) in hosts.iter().enumerate() {
-            let wanted = tree.wanted(SyncMode::default());
-            let surveyed = survey_host((index, host), &HostDirectory::on_host("/to"), wanted, "ab").await.expect("compared");
-            uploads.push(Upload::new(surveyed, 1));
-        }
-        let mut takers: Vec<&mut Upload> = uploads.iter_mut().collect();
-        let offsets = find_offsets(&tree, (0, &tree.entries()[0]), &mut takers, "1d").await.expect("offsets");
-        assert_eq!(offsets, [300, 300, 0, 0]);
-        assert!(uploads.iter().all(|upload| upload.error.is_none()));
-        let asked = source.received();
-        assert_eq!((asked.matches("P ").count(), asked.contains("P 300 5\n./big")), (1, true), "{asked}");
-        assert!(hosts[0].received().ends_with("Q 1d 0\nQ 1d 300\n"), "{}", hosts[0].received());
     }
 }
