@@ -240,23 +240,6 @@ if [ -n "$c" ] && [ -n "$dir" ] && cd -- "$dir"; then
 $lines
 FOUND
   emit node "$node"
-  # Tasks on the host beside a container, whose files no rank can reach.
-  if [ -d "$P/host.in" ] && [ ! -L "$P/host.in" ]; then
-    emit host_tasks yes
-    for f in "$P/host.out/$c".task-*.pid; do
-      b=${f##*/"$c".} b=${b%.pid}
-      if ! wrapper "$b" || ! plain "$f"; then continue; fi
-      p='' s='' at='' l=''
-      { read -r p s _ at <"$f"; } 2>/dev/null
-      if plain "${f%.pid}.rc" && { read -r l <"${f%.pid}.rc"; } 2>/dev/null; then emit host_task "$b $(printf %s "$l" | cut -c1-200)"; continue; fi
-      n=$(born "$p"); if [ -n "$n" ] && [ "$n" = "$s" ] && [ "$at" = "${boot:--}" ]; then emit host_task "$b running alive"; else emit host_task "$b killed 0"; fi
-    done
-    for f in "$P/host.out/$c".task-*.log; do
-      b=${f##*/"$c".} b=${b%.log}
-      # shellcheck disable=SC2012
-      if wrapper "$b" && plain "$f"; then emit log "$b $(wc -c <"$f" | tr -d ' ')"; fi
-    done
-  fi
   # Tasks that have sent their files.
   if [ -f "$P/$c.files" ] && [ ! -L "$P/$c.files" ]; then
     head -c 65536 "$P/$c.files" | while read -r n; do if wrapper "task-$n"; then emit task "task-$n 0 0"; fi; done
@@ -276,5 +259,23 @@ FOUND
 elif [ -n "$c" ]; then
   emit node none
   [ -f "$record" ] && [ ! -L "$record" ] && head -c 16777216 "$record" | while IFS= read -r l; do emit record "$l"; done
+fi
+# Tasks on the host beside a container, whose files no rank can reach.
+if [ -n "$c" ] && [ -d "$P/host.in" ] && [ ! -L "$P/host.in" ]; then
+  emit host_tasks yes
+  for f in "$P/host.out/$c".task-*.pid; do
+    t=${f##*/"$c".} t=${t%.pid}
+    if ! wrapper "$t" || ! plain "$f"; then continue; fi
+    p='' s='' at='' l='killed 0'
+    { read -r p s _ at <"$f"; } 2>/dev/null
+    n=$(born "$p"); if [ -n "$n" ] && [ "$n" = "$s" ] && [ "$at" = "${boot:--}" ]; then l='running alive'; fi
+    # After the process: one that ends just now has its status.
+    if plain "${f%.pid}.rc"; then { read -r l <"${f%.pid}.rc"; } 2>/dev/null; fi
+    emit host_task "$t $(printf %s "$l" | cut -c1-200)"
+  done
+  for f in "$P/host.out/$c".task-*.log; do
+    t=${f##*/"$c".} t=${t%.log}
+    if wrapper "$t" && plain "$f"; then emit log "$t $(wc -c <"$f" | tr -d ' ')"; fi
+  done
 fi
 emit now_end "$(date +%s.%N)"

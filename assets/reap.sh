@@ -12,7 +12,10 @@ saved='' here=$(boot) mark=ORCH_RUN_ID=$run root=''
 # Tasks on the host beside a container: the container's processes are ended from inside.
 case $R in *.private/host.in/*) mark=ORCH_HOST_TASK=$run ;; esac
 # What a task runs as root is ended by root.
-if grep -qs '^become=sudo$' "$R"/task-*; then root='sudo -n'; fi
+for f in "$R"/task-*; do
+  case ${f##*/} in *.*) continue ;; esac
+  if grep -qs '^become=sudo$' "$f"; then root='sudo -n'; fi
+done
 
 snap() { # sets raw to every process as it is now. One process reads them all: `read` takes a file byte by byte, a thousand in a third of a second
   if [ -d /proc/self ]; then
@@ -115,7 +118,14 @@ term() {
   done
 }
 
-living() { for e in $saved; do kill -0 "${e%%:*}" 2>/dev/null && return 0; done; return 1; }
+# One that root runs cannot be signaled, but it can be seen.
+living() {
+  for e in $saved; do
+    kill -0 "${e%%:*}" 2>/dev/null && return 0
+    [ -z "$root" ] || [ "$(born "${e%%:*}")" != "${e#*:}" ] || return 0
+  done
+  return 1
+}
 
 # Checks the signaled processes five times a second, which is cheap, and all processes every two seconds, which is not: ranks are saving their
 # work at this time.

@@ -75,7 +75,7 @@ exec bash "$0/$2"'
 # sudo passes no variables on: they come through its standard input.
 # shellcheck disable=SC2016
 AS_ROOT='{ printf "%s\n" "$ORCH_SECRETS"; if [ -r "$0/registered" ]; then cat "$0/registered"; fi; cat "$0/$1.env"; } |
-  sudo -n $3 /bin/sh -c "$5" "$0/$2" "$4"'
+  env -u ORCH_SECRETS sudo -n $3 /bin/sh -c "$5" "$0/$2" "$4"'
 # shellcheck disable=SC2016
 ROOT_SCRIPT='eval "$(cat)"
 exec </dev/null
@@ -89,7 +89,7 @@ script() {
 }
 
 # bounded COMMAND...: runs it in a process group of its own, which is ended after the timeout: TERM, ten seconds later KILL. What a command leaves
-# that failed ends with it: the next try finds nothing of it.
+# that failed ends with it: the next try finds nothing of it, except of what root left, which ends with the run.
 within='' apart='' root_within=''
 if timeout -k 1 5 true 2>/dev/null; then
   within="timeout -k 10 $timeout"

@@ -135,7 +135,7 @@ refuse_mounts() {
   fi
   [ -z "$mount" ] || fail "$mount: another file system is mounted there"
 }
-may_enter() { (cd -P "$1") 2>/dev/null; }
+may_enter() { (cd -P "$1" || exit) 2>/dev/null; }
 settle() { sync -f "$1" 2>/dev/null || sync; }
 # Enters the directory of parts and holds it open as fd 4: a name in the target may lead elsewhere at any time, the open directory does not.
 begin_writing() {

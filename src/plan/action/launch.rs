@@ -135,7 +135,7 @@ impl StopRanks {
             mark.push_str(&format!("[ ! -d \"$P\" ] || true >{} || exit 73\n", quote(&context.stop_marker())));
         }
         if self.restore_scripts {
-            self.restore_and_stop_script(&reap, &words)
+            restore_and_stop_script(context, &reap, &words)
         } else if context.in_container {
             format!(
                 "{preamble}[ -e {reap} ] || exit 0\n\
@@ -150,19 +150,6 @@ impl StopRanks {
         } else {
             format!("{}[ -e {reap} ] || exit 0\n{mark}{}\n", context.script_preamble(), context.exec_script(&words))
         }
-    }
-
-    /// With the scripts of a run that has lost its directory; a clean-up removes them.
-    fn restore_and_stop_script(&self, reap: &str, words: &str) -> String {
-        let dir = self.context.run_dir();
-        format!(
-            "{guard}[ -e {reap} ] || {{ mkdir -p {} && printf %s {} >{} && printf %s {} >{reap}; }} || exit 73\n/bin/sh {words}\n",
-            quote(&dir),
-            quote(include_str!("../../../assets/lib.sh")),
-            quote(&format!("{dir}/lib")),
-            quote(include_str!("../../../assets/reap.sh")),
-            guard = self.context.lock_check(),
-        )
     }
 
     pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {
@@ -185,6 +172,19 @@ impl StopRanks {
             (false, ..) => ActionResult::failed(format!("could not stop the ranks: {}", output.error_line()), ""),
         }
     }
+}
+
+/// With the scripts of a run that has lost its directory; a clean-up removes them.
+fn restore_and_stop_script(context: &HostContext, reap: &str, words: &str) -> String {
+    let dir = context.run_dir();
+    format!(
+        "{guard}[ -e {reap} ] || {{ mkdir -p {} && printf %s {} >{} && printf %s {} >{reap}; }} || exit 73\n/bin/sh {words}\n",
+        quote(&dir),
+        quote(include_str!("../../../assets/lib.sh")),
+        quote(&format!("{dir}/lib")),
+        quote(include_str!("../../../assets/reap.sh")),
+        guard = context.lock_check(),
+    )
 }
 
 #[cfg(test)]
