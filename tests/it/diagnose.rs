@@ -40,7 +40,7 @@ async fn custom_rule_names_cause_and_affected_ranks() {
     fixture.assert_no_leftovers().await;
 
     let ended = fixture.new_laptop("chinese").run(&["up", path_str(&file), "--lang", "zh"]).await;
-    ended.assert_exit_code(1).assert_contains("rank 3 on gpu02: li 的配额已满");
+    ended.assert_exit_code(1).assert_contains("gpu02 上的 rank 3：li 的配额已满");
 
     let ended = fixture.new_laptop("program").run(&["up", path_str(&file), "--progress", "json"]).await;
     let lines: Vec<serde_json::Value> =
