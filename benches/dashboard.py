@@ -7,7 +7,7 @@
 Linux, loopback only, no root needed; it ends by itself.
 idle: `replay` of a journal of 64 hosts with 8 GPUs each whose values come once a second, and of one without any: CPU time of the whole
 program, from the scheduler's own account of its threads.
-flood: 64 ranks write 100,000 lines a second through the reporter, which keeps them on disk, once without a face and once with the
+flood: 64 ranks write 100,000 lines a second through the reporter, which keeps them on disk, once without a display and once with the
 dashboard; meanwhile a key is pressed ten times a second and the time is taken until its screen has come. The memory is the peak of each.
 sandbox: `up --progress tui` on 8 hosts over SSH. A rank writes lines, and notes when; the terminal shows its log. Another rank dies and notes
 when. The time is taken until either stands on the screen, whose cells are kept here as a terminal keeps them: a row that shows the last line

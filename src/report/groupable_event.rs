@@ -28,7 +28,7 @@ pub(super) struct EventTexts<'a> {
 
 impl EventTexts<'_> {
     fn message(&self, text: &str) -> String {
-        self.sanitizer.sanitize_line(&self.lang.message(text))
+        self.lang.message(&self.sanitizer.sanitize_line(text)).into_owned()
     }
 
     pub(super) fn several_unreachable(&self, hosts: usize, error: &str) -> String {

@@ -295,7 +295,8 @@ impl<O: LineOutput> PlainSink<O> {
             RunGoal::Kill => (Tone::Bad, lang.tr("killing all ranks")),
             RunGoal::Down => (Tone::Plain, lang.tr("tearing down")),
         };
-        let reason = self.sanitizer.sanitize_line(&lang.message(reason));
+        let reason = self.sanitizer.sanitize_line(reason);
+        let reason = lang.message(&reason);
         self.write_line(tone, &if reason.is_empty() { text.to_owned() } else { format!("{text}{}{reason}", lang.colon()) })
     }
 

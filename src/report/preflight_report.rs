@@ -37,7 +37,7 @@ pub(crate) struct PreflightReportContext<'a> {
 impl PreflightReportContext<'_> {
     /// A message of a check, sanitized.
     fn message(&self, text: &str) -> String {
-        self.sanitizer.sanitize_line(&self.lang.message(text))
+        self.lang.message(&self.sanitizer.sanitize_line(text)).into_owned()
     }
 
     fn count(&self, n: usize, noun: &str) -> String {
@@ -212,7 +212,7 @@ fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[Ch
         let on_all_hosts = names.len() + context.unreachable.len() == context.hosts.len();
         let lang = context.lang;
         let location = if on_all_hosts { String::new() } else { lang.tr_fill(" on {}", &[&hostlist::fold_names(&names)]) };
-        let text = context.sanitizer.sanitize_line(&format!("{}{location}: {}", checks.join(" "), lang.message(&reason)));
+        let text = format!("{}{location}: {}", checks.join(" "), context.message(&reason));
         lines.extend(
             wrap_with_indent(&text, &pad_end(lang.tr("skip"), 6), "      ", PAGE_WIDTH)
                 .into_iter()

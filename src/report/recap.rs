@@ -94,9 +94,9 @@ impl RecapRenderer<'_> {
         self.context.sanitizer.sanitize_line(text)
     }
 
-    /// A message that another room composed.
+    /// A message that another room composed. Masked before it is translated: in another wording a secret would not be found.
     fn message(&self, text: &str) -> String {
-        self.sanitize(&self.lang.message(text))
+        self.lang.message(&self.sanitize(text)).into_owned()
     }
 
     fn ranks(&self, ranks: &[u32]) -> String {

@@ -27,7 +27,7 @@ const MIN_LETTERS: usize = 2;
 /// In a text with fewer letters that begins with a hole, a hole takes one word, or what is translated itself.
 const FEW_LETTERS: usize = 9;
 /// Longer texts are no messages of this program.
-const MAX_TEXT_BYTES: usize = 16 << 10;
+const MAX_TEXT_BYTES: usize = 4 << 10;
 /// What a command of this program begins with, in every message.
 const COMMAND_PREFIX: &str = "`orchestrate ";
 
@@ -49,7 +49,9 @@ impl Lang {
 
     /// A text of the code with a value for each `{}`.
     pub(crate) fn tr_fill(self, english: &'static str, values: &[&str]) -> String {
-        if let Some(pattern) = CHINESE.pattern(english).filter(|_| self == Lang::Zh) {
+        if self == Lang::Zh
+            && let Some(pattern) = CHINESE.pattern(english)
+        {
             return pattern.fill(values, 0).0;
         }
         let mut values = values.iter();
@@ -80,8 +82,10 @@ fn translate(english: &str, depth: usize) -> Option<String> {
         return None;
     }
     if let Some((what, help)) = english.split_once(HELP_SEPARATOR) {
-        let parts = [what, help].map(|part| translate(part, depth + 1).unwrap_or_else(|| part.to_owned()));
-        return Some(parts.join("；建议："));
+        let parts = [what, help].map(|part| translate(part, depth + 1));
+        let has_translation = parts.iter().any(Option::is_some);
+        let words = [what, help].into_iter().zip(parts).map(|(part, chinese)| chinese.unwrap_or_else(|| part.to_owned()));
+        return has_translation.then(|| words.collect::<Vec<_>>().join("；建议："));
     }
     if let Some(chinese) = CHINESE.exact.get(english) {
         return Some((*chinese).to_owned());
@@ -216,6 +220,12 @@ impl Pattern {
 
     /// The Chinese text of a message; `None` where it has few letters and its values are no words or translations.
     fn translate(&self, values: &[&str], depth: usize) -> Option<String> {
+        // What is counted is a number: `network is unreachable` is no count of hosts.
+        let is_count = ["{0} 台", "{0} 项", "{0} 个"].iter().any(|count| self.chinese.contains(count));
+        let is_number = |value: &&str| value.bytes().all(|b| b.is_ascii_digit());
+        if is_count && !values.first().is_some_and(is_number) {
+            return None;
+        }
         let (text, translated) = self.fill(values, depth);
         let wanted = self.chinese.matches(":tr}").count();
         let is_word = |(at, value): (usize, &&str)| !value.contains(' ') || self.chinese.contains(&format!("{{{at}:tr}}"));

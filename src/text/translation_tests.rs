@@ -78,3 +78,11 @@ fn pairs_are_consistent() {
         assert!(values.iter().all(|value| filled.contains(value)) && !filled.contains(":tr}"), "{} -> {filled}", pattern.english);
     }
 }
+
+#[test]
+fn counts_take_only_numbers() {
+    assert!(!Lang::Zh.message("connection lost: network is unreachable").contains('台'));
+    assert_eq!(Lang::Zh.message("train.py failed"), "train.py failed");
+    assert_eq!(Lang::Zh.message("3 unreachable"), "3 台不可达");
+    assert_eq!(Lang::Zh.message("odd words; help: stranger words"), "odd words; help: stranger words");
+}

@@ -163,7 +163,8 @@ impl App {
     }
 
     pub(crate) fn show_toast(&mut self, text: &str) {
-        let text = self.model.sanitizer.sanitize_line(&self.model.lang.message(text));
+        let text = self.model.sanitizer.sanitize_line(text);
+        let text = self.model.lang.message(&text).into_owned();
         self.ui.toast = Some((text, self.model.now + TOAST_MS));
     }
 

@@ -9,6 +9,8 @@ use crate::event::{LogFile, UnixMillis};
 
 /// Maximum number of groups.
 const MAX_GROUPS: usize = 2_000;
+/// How many groups of equal lines a line is looked for in, the newest ones: a log that prints the same line again and again opens many.
+const MAX_OPEN: usize = 32;
 /// A line that comes later than this after the first of a group starts a new group, in milliseconds.
 const WINDOW_MS: i64 = 30_000;
 /// Maximum bytes of a line to compare.
@@ -80,7 +82,7 @@ impl LineGroups {
         if let Some(id) = key
             .as_ref()
             .and_then(|key| self.open_by_key.get(key))
-            .and_then(|ids| ids.iter().find(|id| self.can_join(**id, log, at)).copied())
+            .and_then(|ids| ids.iter().skip(ids.len().saturating_sub(MAX_OPEN)).find(|id| self.can_join(**id, log, at)).copied())
             && let Some(group) = self.get_mut(id)
         {
             group.logs.push(log);

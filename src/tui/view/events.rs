@@ -236,7 +236,7 @@ fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> 
         Span::raw(format!(" {} ", formatting::pad(&owner, room))),
     ];
     let rest = width.saturating_sub(formatting::spans_width(&spans));
-    spans.push(Span::raw(style::truncate_text(&format!("{}{count}", model.sanitize(&model.lang.message(&item.text))), rest)));
+    spans.push(Span::raw(style::truncate_text(&format!("{}{count}", model.lang.message(&model.sanitize(&item.text))), rest)));
     Line::from(spans)
 }
 

@@ -158,13 +158,13 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'stat
     let used = formatting::spans_width(&spans);
     let goal = &model.state.goal.1;
     let why = match &model.state.outcome {
-        Some((_, why)) => model.sanitize(&model.lang.message(why)),
+        Some((_, why)) => model.lang.message(&model.sanitize(why)).into_owned(),
         // Who failed first is known after the reason of the stop was told.
         None if model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty()) => {
             let ranks = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
             model.lang.tr_fill("{} failed first", &[&style::format_ranks(ranks)])
         }
-        None if !goal.is_empty() => model.sanitize(&model.lang.message(goal)),
+        None if !goal.is_empty() => model.lang.message(&model.sanitize(goal)).into_owned(),
         None => String::new(),
     };
     if !why.is_empty() && width > used + 12 {

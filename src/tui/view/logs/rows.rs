@@ -17,8 +17,8 @@ use super::pane::{LogRow, LogScope, LogsPane, RowCacheKey, line_origin};
 
 /// Maximum lines to read for rows that many lines collapse into.
 const MAX_LINES_READ: usize = 16_000;
-/// Maximum number of new lines folded between two frames.
-const MAX_FOLDED_PER_FRAME: usize = 5_000;
+/// Maximum number of new lines folded between two frames: four of each rank within these bounds, and the upper one for what is there at first.
+const FOLDED_PER_FRAME: std::ops::RangeInclusive<usize> = 1_000..=5_000;
 
 /// The last lines kept in `state`, used as a stored log.
 struct TailLog(Vec<u8>);
@@ -98,7 +98,9 @@ pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
     }
     let fresh = kept.seqs.partition_point(|seq| *seq < kept.next_unfolded);
     // Under a flood only the newest lines are folded; the ring and the files have the rest.
-    let fresh = fresh.max(kept.seqs.len().saturating_sub(MAX_FOLDED_PER_FRAME));
+    let (least, most) = FOLDED_PER_FRAME.into_inner();
+    let most = if kept.next_unfolded == 0 { most } else { (4 * state.ranks.len()).clamp(least, most) };
+    let fresh = fresh.max(kept.seqs.len().saturating_sub(most));
     for entry in kept.seqs.range(fresh..).filter_map(|seq| ring.get(*seq)) {
         let text = model.sanitize(&String::from_utf8_lossy(&entry.text));
         // Empty lines are frequent and carry no information.
