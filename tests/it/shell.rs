@@ -225,7 +225,8 @@ async fn dashboard_opens_shell_and_returns() {
     terminal.press("S");
     terminal.wait_for_text("gpu01, in the container orch-visit-gpu01");
     terminal.press("echo here-$((50 + 5))\r");
-    terminal.wait_for_text("here-55");
+    // Ctrl-D is the end of input only at the prompt: between two commands the terminal hands it on as a zero byte.
+    terminal.wait_until("a prompt behind here-55", |text| text.rsplit_once("here-55").is_some_and(|(_, rest)| rest.contains(['#', '$'])));
     terminal.press("\x04");
     terminal.wait_for_text("back from gpu01");
     terminal.wait_for_text("2-[Host]");
