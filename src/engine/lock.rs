@@ -237,13 +237,12 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::future::BoxFuture;
-    use tokio::sync::mpsc;
 
     use super::*;
     use crate::engine::emitter::Emitter;
     use crate::model::remote_command::{CommandOutput, RemoteCommand};
-    use crate::model::tcp_reachability::TcpReachability;
-    use crate::remote::{HostConnector, InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteStream};
+    use crate::remote::stub_remote::StubRemote;
+    use crate::remote::{HostConnector, Remote};
 
     /// A host that says yes to all; one that is deaf never answers a heartbeat.
     #[derive(Clone, Default)]
@@ -252,7 +251,7 @@ mod tests {
         heartbeat_count: Arc<AtomicUsize>,
     }
 
-    impl Remote for StubHost {
+    impl StubRemote for StubHost {
         fn exec<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>> {
             Box::pin(async move {
                 if command.title == "renew the lock" {
@@ -263,34 +262,6 @@ mod tests {
                 }
                 Ok(CommandOutput { exit_code: 0, stdout: Vec::new(), stderr: Vec::new(), dropped_bytes: 0, elapsed: Duration::ZERO })
             })
-        }
-
-        fn exec_streaming<'a>(&'a self, _: &'a RemoteCommand, _: mpsc::Sender<OutputChunk>) -> BoxFuture<'a, Result<i32, RemoteError>> {
-            Box::pin(std::future::pending())
-        }
-
-        fn open_stream<'a>(&'a self, _: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>> {
-            Box::pin(std::future::pending())
-        }
-
-        fn open_interactive<'a>(
-            &'a self,
-            _: &'a RemoteCommand,
-            _: Option<PtySpec>,
-        ) -> BoxFuture<'a, Result<InteractiveChannel, RemoteError>> {
-            Box::pin(std::future::pending())
-        }
-
-        fn probe_tcp<'a>(&'a self, _: &'a str, _: u16, _: Duration) -> BoxFuture<'a, Result<TcpReachability, RemoteError>> {
-            Box::pin(std::future::pending())
-        }
-
-        fn is_closed(&self) -> bool {
-            false
-        }
-
-        fn close(&self) -> BoxFuture<'_, ()> {
-            Box::pin(async {})
         }
     }
 

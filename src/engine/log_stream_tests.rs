@@ -6,10 +6,10 @@ use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::engine::emitter::{Emitter, EngineMessage};
-use crate::model::remote_command::{CommandOutput, RemoteCommand};
-use crate::model::tcp_reachability::TcpReachability;
+use crate::model::remote_command::RemoteCommand;
 use crate::remote::byte_channel::{ByteSender, byte_channel};
-use crate::remote::{HostConnector, InteractiveChannel, OutputChunk, PtySpec, Remote};
+use crate::remote::stub_remote::StubRemote;
+use crate::remote::{HostConnector, Remote};
 
 /// What a host does when it is followed.
 #[derive(Clone)]
@@ -31,15 +31,7 @@ struct ScriptedHost {
     open_streams: Arc<std::sync::Mutex<Vec<HostStreamEnds>>>,
 }
 
-impl Remote for ScriptedHost {
-    fn exec<'a>(&'a self, _: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn exec_streaming<'a>(&'a self, _: &'a RemoteCommand, _: mpsc::Sender<OutputChunk>) -> BoxFuture<'a, Result<i32, RemoteError>> {
-        Box::pin(std::future::pending())
-    }
-
+impl StubRemote for ScriptedHost {
     fn open_stream<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>> {
         let (sender, output) = byte_channel(command.output_limit);
         let (input, reported) = mpsc::channel(64);
@@ -48,22 +40,6 @@ impl Remote for ScriptedHost {
         }
         self.open_streams.lock().expect("whole").push((sender, reported));
         Box::pin(async { Ok(RemoteStream { output, input }) })
-    }
-
-    fn open_interactive<'a>(&'a self, _: &'a RemoteCommand, _: Option<PtySpec>) -> BoxFuture<'a, Result<InteractiveChannel, RemoteError>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn probe_tcp<'a>(&'a self, _: &'a str, _: u16, _: Duration) -> BoxFuture<'a, Result<TcpReachability, RemoteError>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn is_closed(&self) -> bool {
-        false
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
     }
 }
 

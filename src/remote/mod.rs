@@ -21,6 +21,8 @@ mod route_resolver;
 pub(crate) mod ssh;
 pub(super) mod ssh_g;
 pub(crate) mod ssh_settings;
+#[cfg(test)]
+pub(crate) mod stub_remote;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,16 +1,15 @@
-//! A host for tests: it says what the test wants, whatever it is sent.
+//! A host for tests: it sends what the test defines and ignores its input.
 
 use std::sync::Mutex;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
-use crate::model::remote_command::{CommandOutput, RemoteCommand};
-use crate::model::tcp_reachability::TcpReachability;
+use crate::model::remote_command::RemoteCommand;
 use crate::remote::byte_channel::{ByteSender, byte_channel};
-use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream};
+use crate::remote::stub_remote::StubRemote;
+use crate::remote::{RemoteError, RemoteStream};
 
 /// The first line of a session with an empty directory that is there.
 pub(super) const HELLO: &str = "H 1 -1 0 0 0 /to\n";
@@ -35,15 +34,7 @@ impl ScriptedHost {
     }
 }
 
-impl Remote for ScriptedHost {
-    fn exec<'a>(&'a self, _: &'a RemoteCommand) -> BoxFuture<'a, Result<CommandOutput, RemoteError>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn exec_streaming<'a>(&'a self, _: &'a RemoteCommand, _: mpsc::Sender<OutputChunk>) -> BoxFuture<'a, Result<i32, RemoteError>> {
-        Box::pin(std::future::pending())
-    }
-
+impl StubRemote for ScriptedHost {
     fn open_stream<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>> {
         let (sender, output) = byte_channel(command.output_limit);
         let (input, received) = mpsc::channel(4);
@@ -54,21 +45,5 @@ impl Remote for ScriptedHost {
             None => self.sessions.lock().expect("whole").push((sender, received)),
         }
         Box::pin(async { Ok(RemoteStream { output, input }) })
-    }
-
-    fn open_interactive<'a>(&'a self, _: &'a RemoteCommand, _: Option<PtySpec>) -> BoxFuture<'a, Result<InteractiveChannel, RemoteError>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn probe_tcp<'a>(&'a self, _: &'a str, _: u16, _: Duration) -> BoxFuture<'a, Result<TcpReachability, RemoteError>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn is_closed(&self) -> bool {
-        false
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
     }
 }
