@@ -20,7 +20,14 @@ impl TransferProgress {
         }
     }
 
-    /// More bytes have travelled, or were there already.
+    /// The host has these bytes of the total already: they need not travel.
+    pub(crate) fn subtract_total(&self, host: usize, bytes: u64) {
+        if let Some((_, total)) = self.hosts.get(host) {
+            total.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// More bytes have travelled.
     pub(crate) fn add_done(&self, host: usize, bytes: u64) {
         if let Some((done, _)) = self.hosts.get(host) {
             done.fetch_add(bytes, Ordering::Relaxed);

@@ -233,7 +233,7 @@ impl Pull<'_> {
             }
         }
         part.resize(blocks * BLOCK).map_err(local_error)?;
-        self.progress.add_done(self.host, blocks * BLOCK);
+        self.progress.subtract_total(self.host, blocks * BLOCK);
         let mut reader = HostFileReader::start(&mut self.stream, entry, blocks).await?;
         while let Some(bytes) = reader.next().await? {
             self.progress.add_done(self.host, u64::try_from(bytes.len()).unwrap_or(0));

@@ -35,7 +35,7 @@ pub(super) async fn push_big_file(
     let offsets = find_offsets(tree, (index, entry), &mut takers, &id).await?;
     let mut takers: Vec<BigFileTaker<'_>> = takers.into_iter().zip(offsets).collect();
     for (upload, offset) in &takers {
-        progress.add_done(upload.host, *offset);
+        progress.subtract_total(upload.host, *offset);
     }
     let mut start = takers.iter().map(|(_, offset)| *offset).min().unwrap_or(0);
     let mut pieces = tree.read_contents(vec![(index, start)]);

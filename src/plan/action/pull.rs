@@ -121,7 +121,11 @@ impl PullImage {
         if output.exit_code == EXIT_IMAGE_MISSING {
             return ActionResult::Failed(self.missing_image_issue());
         }
-        let message = output.error_line();
+        // Standard output has the lines of layers, never a reason.
+        let message = match output.stderr.trim_ascii() {
+            [] => "docker gave no reason".to_owned(),
+            _ => output.error_line(),
+        };
         match (output.exit_code, &self.login) {
             (EXIT_NO_MEMORY_DIR, Some(_)) => return self.no_memory_dir_result(),
             (EXIT_LOGIN_FAILED, Some(login)) => return self.login_failed_result(login, &message),

@@ -80,7 +80,7 @@ fn running_pulls(model: &Model) -> impl Iterator<Item = (u32, LayerCounts)> {
 /// `▰▰▱▱▱ 5/12`: of several hosts, the one that is furthest behind.
 fn pull_text(model: &Model, hosts: &[u32]) -> Option<String> {
     let counts = running_pulls(model).filter(|(host, _)| hosts.contains(host)).map(|(_, counts)| counts);
-    let LayerCounts { layers, complete, .. } = counts.min_by_key(|counts| (counts.complete, counts.downloaded))?;
+    let LayerCounts { layers, complete, .. } = counts.min_by(|one, other| one.cmp_progress(*other))?;
     let filled = (complete as usize * PULL_BAR_WIDTH).checked_div(layers as usize).unwrap_or(0).min(PULL_BAR_WIDTH);
     let (full, empty) = if model.theme.ascii { ("#", "-") } else { ("▰", "▱") };
     Some(format!("{}{} {complete}/{layers}", full.repeat(filled), empty.repeat(PULL_BAR_WIDTH - filled)))
