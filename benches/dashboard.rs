@@ -234,8 +234,8 @@ fn bench_flood(output: &str, seconds: u64, dir: &Path) {
         let due = TICK * u32::try_from(tick).expect("few");
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
     }
-    let wall = begun.elapsed();
-    let cpu = process_time() - cpu;
+    let wall = begun.elapsed().as_secs_f64();
+    let cpu = (process_time() - cpu).as_secs_f64();
     let lost = reporter.finish();
     if let Some(ended) = ended {
         ended.blocking_recv().expect("the dashboard ends");
@@ -246,11 +246,7 @@ fn bench_flood(output: &str, seconds: u64, dir: &Path) {
     let kept: u64 =
         (0..RANKS).map(|rank| logs.log_len(&names[rank as usize / 8], LogFile::Rank { rank, restart: 0 }).expect("there")).sum();
     let whole = kept == story.offsets.iter().sum::<u64>() && lost.is_empty();
-    let report = format!(
-        "{{\"output\":\"{output}\",\"lines\":{sent},\"wall\":{},\"cpu\":{},\"whole\":{whole}}}",
-        wall.as_secs_f64(),
-        cpu.as_secs_f64()
-    );
+    let report = format!("{{\"output\":\"{output}\",\"lines\":{sent},\"wall\":{wall},\"cpu\":{cpu},\"whole\":{whole}}}");
     std::fs::write(dir.join("flood.json"), report).expect("written");
 }
 
