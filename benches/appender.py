@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The appender of a rank's log beside the direct write of before: speed, delay of a line, and what an idle one costs.
+"""The appender of a rank's log compared with a direct write: speed, delay of a line, and cost when idle.
 
     python3 benches/appender.py [--mib 1024] [--rounds 5] [--seconds 20] [--shells dash,bash,busybox]
 
 No root, no build. For each shell as `sh` (busybox with its own tools): a wrapper with `log_through`, and one with `exec >>log 2>&1`, in
-turns, the log on the disk of the temporary directory. The time ends when the log is complete: at the wrapper's end for the direct write,
-at BASE.end for the appender; with a bound of twice the size, too. Besides the medians, the best of each: other programs on the machine
-disturb that least. Three writers: 120-byte lines by `yes LINE | head -c`; a Python program that prints a quarter as many, one by one; 64 KiB
-blocks of zeros by `dd`, which compute nothing: there one copy of memory is compared with three. The first keeps two cores busy by itself, so
-it says more on a machine with free cores.
+turns, with the log on the disk of the temporary directory. The time ends when the log is complete: at the wrapper's end for the direct
+write, at BASE.end for the appender; also with a limit of twice the size. Besides the medians it prints the best of each, which other
+programs on the machine disturb least. Three writers: 120-byte lines by `yes LINE | head -c`; a Python program that prints a quarter as many, one by one; 64 KiB
+blocks of zeros by `dd`, which compute nothing: this compares one copy of memory with three. The first writer alone keeps two cores busy,
+so its result needs a machine with free cores.
 """
 
 import argparse
@@ -123,7 +123,7 @@ def idle(host, seconds, limit):
 
 
 def started(host, manner):
-    """Milliseconds of a wrapper whose rank does nothing."""
+    """Milliseconds of a wrapper with an empty rank."""
     took = []
     for _ in range(20):
         start = time.monotonic()

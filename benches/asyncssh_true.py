@@ -1,4 +1,4 @@
-"""The peer of fanout.py: one command on many hosts with asyncssh.   python asyncssh_true.py SSH_CONFIG FORKS < names"""
+"""Used by fanout.py: one command on many hosts with asyncssh.   python asyncssh_true.py SSH_CONFIG FORKS < names"""
 
 import asyncio
 import sys

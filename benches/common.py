@@ -1,7 +1,7 @@
-"""What the benchmarks share: a throw-away OpenSSH server, a sandbox, and how a command is measured.
+"""Shared by the benchmarks: a temporary OpenSSH server, a sandbox, and the measurement of a command.
 
-Standard library only. Everything runs on loopback, every wait is bounded, and what is made here is removed at the end.
-The OpenSSH server needs root: it makes a user without rights, with /bin/sh and an empty home, and removes it again.
+Standard library only. Everything runs on loopback, every wait is bounded, and everything created is removed at the end.
+The OpenSSH server needs root: it creates an unprivileged user with /bin/sh and an empty home, and removes it at the end.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def die(text):
 
 
 def binary(given):
-    """The program under test: --bin, or the build of this checkout that is shipped."""
+    """The program under test: --bin, or the release build of this checkout."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     path = Path(given) if given else target / "dist" / "orchestrate"
     if not path.is_file():
@@ -36,7 +36,7 @@ def binary(given):
 
 
 def machine():
-    """One line on where this was measured; no names."""
+    """One line about this machine, without names."""
     cpu = next((l.split(":", 1)[1].strip() for l in Path("/proc/cpuinfo").read_text().splitlines() if l.startswith("model name")), "?")
     memory = int(Path("/proc/meminfo").read_text().split()[1]) / 1024 / 1024
     system = next((l.split("=", 1)[1].strip('"') for l in Path("/etc/os-release").read_text().splitlines() if l.startswith("PRETTY_NAME")), "?")
@@ -48,7 +48,7 @@ def machine():
 
 @contextlib.contextmanager
 def workplace():
-    """A folder that everyone can enter, gone at the end."""
+    """A directory that every user can enter, removed at the end."""
     path = Path(tempfile.mkdtemp(prefix="bench-"))
     path.chmod(0o755)
     try:
@@ -58,14 +58,14 @@ def workplace():
 
 
 def clean_env(home, **more):
-    """An environment without this person's agent, keys and settings."""
+    """An environment without the user's agent, keys and settings."""
     env = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "TERM")}
     env.update(HOME=str(home), USER="root", LOGNAME="root", XDG_STATE_HOME=str(home / "state"), **more)
     return env
 
 
 class Sshd:
-    """One OpenSSH server on every loopback address, for a user that exists only as long as it."""
+    """One OpenSSH server on every loopback address, for a user that exists only as long as the server."""
 
     def __init__(self, place, addresses, extra=""):
         if os.geteuid() != 0:
@@ -119,7 +119,7 @@ class Sshd:
         if getattr(self, "process", None):
             self.process.terminate()
             self.process.wait(10)
-        # Only processes of the user made above.
+        # Only processes of the temporary user.
         uid = pwd.getpwnam(self.user).pw_uid
         for pid in [p for p in processes() if owner(p) == uid]:
             with contextlib.suppress(ProcessLookupError):
@@ -137,7 +137,7 @@ class Sshd:
 
 
 class Sandbox:
-    """`orchestrate sandbox` in a process of its own."""
+    """`orchestrate sandbox` in its own process."""
 
     def __init__(self, program, hosts, env):
         self.command, self.env = [program, "sandbox", "--hosts", str(hosts)], env
@@ -197,7 +197,7 @@ def owner(pid):
 
 
 def tree_rss(root):
-    """Resident bytes of a process and all below it."""
+    """Resident bytes of a process and its descendants."""
     parent, rss = {}, {}
     for pid in processes():
         try:
@@ -217,7 +217,7 @@ def tree_rss(root):
 
 
 class Result:
-    """What one command cost."""
+    """The cost of one command."""
 
     def __init__(self, wall, cpu, rc, peak, output):
         self.wall, self.cpu, self.rc, self.peak, self.output = wall, cpu, rc, peak, output

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""What the dashboard costs on a terminal of 200 columns and 60 rows, and how soon it shows what happened.
+"""The cost of the dashboard on a terminal of 200 columns and 60 rows, and its delay.
 
     cargo build --profile dist && cargo bench --no-run --bench dashboard
     python3 benches/dashboard.py [--only idle|flood|sandbox] [--seconds 60] [--rounds 5] [--bin FILE] [--bench FILE]
 
 Linux, loopback only, no root needed; it ends by itself.
-idle: `replay` of a journal of 64 hosts with 8 GPUs each whose values come once a second, and of one without any: CPU time of the whole
-program, from the scheduler's own account of its threads.
-flood: 64 ranks write 100,000 lines a second through the reporter, which keeps them on disk, once without a display and once with the
-dashboard; meanwhile a key is pressed ten times a second and the time is taken until its screen has come. The memory is the peak of each.
-sandbox: `up --progress tui` on 8 hosts over SSH. A rank writes lines, and notes when; the terminal shows its log. Another rank dies and notes
-when. The time is taken until either stands on the screen, whose cells are kept here as a terminal keeps them: a row that shows the last line
-alone would lose one that comes together with the next.
-`cargo bench --bench dashboard` has the cost of a frame.
+idle: `replay` of a journal of 64 hosts with 8 GPUs each, with values once a second and without values: CPU time of the whole program, from
+the scheduler's accounting of its threads.
+flood: 64 ranks write 100,000 lines a second through the reporter, which stores them on disk, once without a display and once with the
+dashboard. Ten times a second a key is pressed, and the time until its screen appears is measured. The memory is each program's peak.
+sandbox: `up --progress tui` on 8 hosts over SSH. A rank writes lines and records the times; the terminal shows its log. Another rank dies and
+records the time. The delay ends when either is on the screen. This file keeps the screen's cells like a terminal, since a frame may add
+several lines at once. `cargo bench --bench dashboard` measures the cost of a frame.
 """
 
 import argparse
@@ -31,7 +30,7 @@ RUN = "20261121-120000-0000"
 
 
 class Grid:
-    """The cells of a terminal, as far as the dashboard's own sequences go."""
+    """The cells of a terminal; understands only the dashboard's sequences."""
 
     def __init__(self):
         self.cells, self.x, self.y, self.rest = [[" "] * SIZE[1] for _ in range(SIZE[0])], 0, 0, ""
@@ -52,13 +51,13 @@ class Grid:
             elif turn == "\n":
                 self.y = min(self.y + 1, SIZE[0] - 1)
             elif letter in ("H", "C", "G", "J") and "?" not in numbers:
-                told = [int(n or 1) for n in numbers.split(";")]
+                args = [int(n or 1) for n in numbers.split(";")]
                 if letter == "H":
-                    self.y, self.x = min(told[0], SIZE[0]) - 1, (told[1] if len(told) > 1 else 1) - 1
+                    self.y, self.x = min(args[0], SIZE[0]) - 1, (args[1] if len(args) > 1 else 1) - 1
                 elif letter == "C":
-                    self.x += told[0]
+                    self.x += args[0]
                 elif letter == "G":
-                    self.x = told[0] - 1
+                    self.x = args[0] - 1
                 else:
                     self.cells = [[" "] * SIZE[1] for _ in range(SIZE[0])]
         self.rest = text[done:]
@@ -68,7 +67,7 @@ class Grid:
 
 
 class Screen:
-    """A program on a terminal; what it writes is kept with its time."""
+    """A program in a terminal; keeps its output with times."""
 
     def __init__(self, command, env):
         self.pieces, self.text = [], b""
@@ -91,7 +90,7 @@ class Screen:
             if not data:
                 return
             if b"\x1b[6n" in data:
-                # Where the cursor is, as a terminal answers.
+                # Answers the query for the cursor position like a terminal.
                 os.write(self.master, b"\x1b[1;1R")
             with self.changed:
                 self.pieces.append((time.time(), len(self.text), data))
@@ -106,7 +105,7 @@ class Screen:
             return len(self.text)
 
     def wait(self, wanted, start, seconds=30):
-        """When `wanted` (bytes) had come whole, from `start` on; None: not in time."""
+        """The time when all of `wanted` (bytes) was there, searched from `start`; None: not in time."""
         end = time.monotonic() + seconds
         with self.changed:
             while True:
@@ -119,7 +118,7 @@ class Screen:
                     return None
 
     def first(self, pattern):
-        """When each text that a pattern describes first stood on the screen after a frame."""
+        """The time of the first frame with each text that matches the pattern."""
         grid, seen, text = Grid(), {}, codecs.getincrementaldecoder("utf-8")("replace")
         with self.changed:
             pieces = list(self.pieces)
@@ -131,7 +130,7 @@ class Screen:
         return seen
 
     def frames(self):
-        """The bytes of every frame."""
+        """The size of every frame in bytes."""
         with self.changed:
             return [len(f) for f in re.findall(rb"\x1b\[\?2026h(.*?)\x1b\[\?2026l", self.text, re.S)]
 
@@ -148,7 +147,7 @@ class Screen:
 
 
 def cpu(pid):
-    """CPU seconds of all threads of a process that live."""
+    """CPU seconds of a process's living threads."""
     total = 0
     for task in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError):
@@ -183,8 +182,8 @@ def journal(state, seconds, samples):
     head = '{"format":"1.2","orchestrate":"0.1.0"}\n'
     hosts = [f"gpu{n:02}" for n in range(64)]
     ranks = [{"rank": n, "host": n // 8, "local_rank": n % 8} for n in range(512)]
-    told = dict(format="1.2", name="bench", run=RUN, command="up", attempt=1, hosts=hosts, ranks=ranks, steps=[])
-    lines = [head, event(0, "run-started", **told)]
+    fields = dict(format="1.2", name="bench", run=RUN, command="up", attempt=1, hosts=hosts, ranks=ranks, steps=[])
+    lines = [head, event(0, "run-started", **fields)]
     lines += [event(1, "host-connected", host=n, clock_offset=1, uncertainty=1) for n in range(64)]
     lines += [event(2, "rank-started", host=n // 8, rank=n, restart=0, when=begin) for n in range(512)]
     lines += [event(3, "ready"), event((seconds + 60) * 1000, "notice", host=None, text="the end", warn=False)]
@@ -227,15 +226,15 @@ def idle(program, arguments):
 def flood(arguments):
     bench = arguments.bench or newest_bench()
     rows, costs = [], {}
-    for face in ["quiet", "tui"]:
+    for output in ["quiet", "tui"]:
         with workplace() as place:
             env = clean_env(place)
-            screen = Screen([bench, "flood", face, "20", str(place)], env)
+            screen = Screen([bench, "flood", output, "20", str(place)], env)
             keys, memory = [], 0
             begin = time.monotonic()
             while screen.process.poll() is None and time.monotonic() - begin < 120:
                 memory = max(memory, peak(screen.process.pid))
-                if face == "tui" and time.monotonic() - begin > 1:
+                if output == "tui" and time.monotonic() - begin > 1:
                     for key, wanted in (("3", b"[Ranks]"), ("1", b"[Overview]")):
                         start, sent = screen.mark(), time.time()
                         with contextlib.suppress(OSError):
@@ -246,14 +245,14 @@ def flood(arguments):
                 time.sleep(0.1)
             frames = screen.frames()
             screen.end()
-            told = json.loads((place / "flood.json").read_text())
-        costs[face] = told["cpu"] / told["wall"] * 100
-        rows.append([face, f"{told['lines'] / told['wall']:.0f}", f"{costs[face]:.1f} %", "yes" if told["whole"] else "NO",
+            result = json.loads((place / "flood.json").read_text())
+        costs[output] = result["cpu"] / result["wall"] * 100
+        rows.append([output, f"{result['lines'] / result['wall']:.0f}", f"{costs[output]:.1f} %", "yes" if result["whole"] else "NO",
                      f"{memory:.0f} MB", f"{part(keys, 0.5):.0f} / {part(keys, 0.99):.0f} ms ({len(keys)})" if keys else "",
                      f"{part(frames, 0.5):.0f} / {max(frames)}" if frames else "", f"{os.getloadavg()[0]:.1f}"])
     print("### A flood: 100,000 lines a second of 64 ranks\n")
-    table(["face", "lines/s", "of a core", "all kept", "peak memory", "key to frame p50 / p99", "bytes a frame p50 / most", "load"], rows)
-    print(f"the dashboard beyond the same without a face: {costs['tui'] - costs['quiet']:.1f} % of a core\n")
+    table(["output", "lines/s", "of a core", "all kept", "peak memory", "key to frame p50 / p99", "bytes a frame p50 / most", "load"], rows)
+    print(f"cost of the dashboard beyond the same without it: {costs['tui'] - costs['quiet']:.1f} % of a core\n")
 
 
 def newest_bench():

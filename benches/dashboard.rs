@@ -1,10 +1,10 @@
-//! What the dashboard costs.
+//! The cost of the dashboard.
 //!
-//! `cargo bench --bench dashboard` draws every screen of a run of 128 hosts with 8 GPUs at three sizes, the world changed between the frames,
-//! and prints the CPU time of the drawing thread a frame and the bytes that a terminal would be told.
+//! `cargo bench --bench dashboard` draws every screen of a run of 128 hosts with 8 GPUs at three sizes, with new data before each frame,
+//! and prints the drawing thread's CPU time per frame and the bytes for the terminal.
 //! `… flood quiet|tui SECONDS DIR` (for `benches/dashboard.py`, which gives it a terminal) feeds 100,000 lines a second of 64 ranks through
-//! the reporter, which keeps them in DIR, with or without the dashboard, and prints what that took.
-#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark that fails says so")]
+//! the reporter, which stores them in DIR, with or without the dashboard, and prints the time.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::disallowed_methods, reason = "a failed benchmark panics")]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["flood", face, seconds, dir] => bench_flood(face, seconds.parse().expect("seconds"), Path::new(dir)),
+        ["flood", output, seconds, dir] => bench_flood(output, seconds.parse().expect("seconds"), Path::new(dir)),
         _ => bench_frames(),
     }
 }
@@ -37,7 +37,7 @@ fn thread_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).expect("positive"), u32::try_from(time.tv_nsec).expect("less than a second"))
 }
 
-/// The events of a run, numbered and timed.
+/// The events of a run, with numbers and times.
 struct EventGenerator {
     seq: u64,
     at: UnixMillis,
@@ -54,7 +54,7 @@ impl EventGenerator {
         Event { seq: self.seq, at: self.at, kind }
     }
 
-    /// A run of so many hosts with so many ranks each, all of them running.
+    /// A run of this many hosts with this many ranks each, all running.
     fn start_run(&mut self, hosts: u32, per: u32) -> Vec<Event> {
         let info = RunInfo {
             format: JOURNAL_FORMAT.to_owned(),
@@ -123,7 +123,7 @@ impl EventGenerator {
     }
 }
 
-/// 128 hosts of 8 GPUs and ranks with two minutes of samples, a line of every rank, and a lost host.
+/// 128 hosts with 8 GPUs and 8 ranks each, two minutes of samples, one line per rank, and a lost host.
 fn busy_dashboard(story: &mut EventGenerator, (width, height): (u16, u16)) -> HeadlessDashboard {
     let mut dry = HeadlessDashboard::new(width, height).expect("a dashboard");
     for event in story.start_run(128, 8) {
@@ -157,7 +157,7 @@ fn bench_frames() {
             dry.draw_frame().expect("drawn");
             let (mut times, mut bytes) = (Vec::new(), Vec::new());
             for frame in 0..FRAMES {
-                // A tenth of a second: the hosts in turn tell their values, a tenth of the ranks a line.
+                // A tenth of a second: six hosts report their values, and a tenth of the ranks print a line.
                 story.at += 100;
                 let round = u32::try_from(frame).expect("few");
                 for n in 0..6 {
@@ -192,13 +192,13 @@ fn bench_frames() {
     }
 }
 
-fn bench_flood(face: &str, seconds: u64, dir: &Path) {
+fn bench_flood(output: &str, seconds: u64, dir: &Path) {
     const RANKS: u32 = 64;
     const LINES_PER_SECOND: u64 = 100_000;
     const TICK: Duration = Duration::from_millis(50);
     let mut ended = None;
     let mut asks = None;
-    let sinks: Vec<Box<dyn ReportSink>> = if face == "tui" {
+    let sinks: Vec<Box<dyn ReportSink>> = if output == "tui" {
         let board = orchestrate::tui::open_dashboard(
             DashboardRole::Observer,
             Sanitizer::default(),
@@ -218,7 +218,7 @@ fn bench_flood(face: &str, seconds: u64, dir: &Path) {
     }
     let begun = Instant::now();
     let cpu = process_time();
-    let mut told = 0;
+    let mut sent = 0;
     let each = LINES_PER_SECOND / u64::from(RANKS) * u64::try_from(TICK.as_millis()).expect("short") / 1000;
     for tick in 1..=seconds * 1000 / u64::try_from(TICK.as_millis()).expect("short") {
         story.at += 50;
@@ -226,7 +226,7 @@ fn bench_flood(face: &str, seconds: u64, dir: &Path) {
             let line =
                 |n: u64| format!("step {tick} loss 2.318 lr 3.0e-4 tokens/s 12874 grad_norm 0.31 rank {rank} line {n} of this tick\n");
             let text: String = (0..each).map(line).collect();
-            told += each;
+            sent += each;
             let event = story.rank_log(rank / 8, rank, text);
             reporter.handle_event(&event).expect("stored");
         }
@@ -234,8 +234,8 @@ fn bench_flood(face: &str, seconds: u64, dir: &Path) {
         let due = TICK * u32::try_from(tick).expect("few");
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
     }
-    let wall = begun.elapsed();
-    let cpu = process_time() - cpu;
+    let wall = begun.elapsed().as_secs_f64();
+    let cpu = (process_time() - cpu).as_secs_f64();
     let lost = reporter.finish();
     if let Some(ended) = ended {
         ended.blocking_recv().expect("the dashboard ends");
@@ -246,8 +246,7 @@ fn bench_flood(face: &str, seconds: u64, dir: &Path) {
     let kept: u64 =
         (0..RANKS).map(|rank| logs.log_len(&names[rank as usize / 8], LogFile::Rank { rank, restart: 0 }).expect("there")).sum();
     let whole = kept == story.offsets.iter().sum::<u64>() && lost.is_empty();
-    let report =
-        format!("{{\"face\":\"{face}\",\"lines\":{told},\"wall\":{},\"cpu\":{},\"whole\":{whole}}}", wall.as_secs_f64(), cpu.as_secs_f64());
+    let report = format!("{{\"output\":\"{output}\",\"lines\":{sent},\"wall\":{wall},\"cpu\":{cpu},\"whole\":{whole}}}");
     std::fs::write(dir.join("flood.json"), report).expect("written");
 }
 

@@ -1,10 +1,10 @@
-//! What the diagnosis costs: lines a second that the rules look at, on one core.
+//! The cost of the diagnosis: lines per second that the rules scan on one core.
 //!
 //! `cargo bench --bench diagnose` feeds three corpora as log events of 64 KiB to [`Evidence`]: training lines in ASCII, NCCL's INFO lines,
-//! and progress bars in UTF-8 with Chinese text; each by the program's own rules, and again with a user's rules beside them. The time is
-//! the CPU time of this thread; each corpus is fed five times, the median is told with the range. Fails where a rule is met: these lines
-//! are those of programs that are well.
-#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a benchmark that fails says so")]
+//! and progress bars in UTF-8 with Chinese text; each with the built-in rules, and again with a user's rules added. The time is the CPU
+//! time of this thread; each corpus is fed five times, and the median is printed with the range. Fails if a rule matches: these are lines of
+//! healthy programs.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a failed benchmark panics")]
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const LINES: u32 = 1_000_000;
 const CHUNK: usize = 64 << 10;
 const ROUNDS: usize = 5;
 
-/// What a user would write: word boundaries, classes, alternatives, and Chinese words.
+/// Rules as a user would write them: word boundaries, classes, alternatives, and Chinese words.
 const USER_RULES: &str = r"
 - { id: quota, re: '\bquota of (?P<user>\w+) exceeded\b', what: 'no space for {user}' }
 - { id: licence, re: '(?i)\blicen[cs]e (server|file)\b.*\b(denied|expired)\b', what: no licence }
@@ -31,7 +31,7 @@ fn main() {
     let own = RuleSet::built_in().expect("the program's own rules");
     let source = InventorySource { name: "users.yaml".to_owned(), text: USER_RULES.to_owned() };
     let users =
-        Arc::new(RuleSet::with_user_rules(diagnosis_rules::read_rules(&source).expect("good rules")).expect("they are not too large"));
+        Arc::new(RuleSet::with_user_rules(diagnosis_rules::read_rules(&source).expect("good rules")).expect("the rules are small enough"));
     let judges = [Evidence::with_built_in_rules(), Evidence::new(users)];
     println!("{LINES} lines each, {} rules of the program's own", own.rules().len());
     println!("{:<28} {:>9} {:>22} {:>22}", "corpus", "bytes", "own rules", "with a user's rules");
@@ -51,7 +51,7 @@ fn main() {
     }
 }
 
-/// The time that one corpus takes.
+/// Measures one corpus.
 fn time_corpus(evidence: &Evidence, text: &Bytes) -> Duration {
     let mut evidence = evidence.clone();
     let file = LogFile::Rank { rank: 0, restart: 0 };
@@ -74,7 +74,7 @@ fn thread_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).expect("positive"), u32::try_from(time.tv_nsec).expect("less than a second"))
 }
 
-/// The same numbers in every run.
+/// Pseudo-random numbers, the same in every run.
 struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -105,14 +105,14 @@ fn training_lines() -> String {
                 n.next_below(9)
             ),
         }
-        .expect("a String takes all");
+        .expect("writing to a String");
     })
 }
 
 fn nccl_lines() -> String {
     build_corpus(|text, _, n| {
         let (rank, pid, channel, peer) = (n.next_below(64), 10_000 + n.next_below(9000), n.next_below(32), n.next_below(64));
-        write!(text, "gpu{:02}:{pid}:{} [{}] NCCL INFO ", rank / 8 + 1, pid + 90, rank % 8).expect("a String takes all");
+        write!(text, "gpu{:02}:{pid}:{} [{}] NCCL INFO ", rank / 8 + 1, pid + 90, rank % 8).expect("writing to a String");
         match n.next_below(6) {
             0 => writeln!(
                 text,
@@ -132,7 +132,7 @@ fn nccl_lines() -> String {
                 rank % 8
             ),
         }
-        .expect("a String takes all");
+        .expect("writing to a String");
     })
 }
 
@@ -163,6 +163,6 @@ fn progress_bar_lines() -> String {
                 n.next_below(999)
             ),
         }
-        .expect("a String takes all");
+        .expect("writing to a String");
     })
 }

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""`exec -- true` to many hosts, beside asyncssh, pdsh, clush and ansible.
+"""`exec -- true` on many hosts, compared with asyncssh, pdsh, clush and ansible.
 
     cargo build --profile dist
     apt-get install pdsh clustershell ansible openssh-server; python3 -m venv V; V/bin/pip install asyncssh
     python3 benches/fanout.py --asyncssh V/bin/python [--hosts 256] [--rounds 3] [--forks 64] [--only sandbox|sshd] [--bin FILE]
 
-As root, on Linux, on loopback only. `sandbox`: `orchestrate sandbox` in a process of its own. `sshd`: so many addresses of one OpenSSH
-server with its defaults (MaxStartups raised, else the peers lose connections), a user with /bin/sh and an empty home.
-Every tool gets the same ssh_config, key and known_hosts, so many connections at once, and its own default key exchange; ansible runs
-`raw` without a terminal and without ControlPersist, whose masters nobody waits for. A peer that is not installed is left out, and said so.
+As root, on Linux, on loopback only. `sandbox`: `orchestrate sandbox` in its own process. `sshd`: one OpenSSH server with default
+settings at one address per host (MaxStartups raised, else the other tools lose connections), a user with /bin/sh and an empty home.
+Every tool gets the same ssh_config, key, known_hosts and number of parallel connections, and uses its own default key exchange; ansible
+runs `raw` without a terminal and without ControlPersist, whose master processes outlive the measurement. A missing tool is reported and skipped.
 wall: median of the rounds, in which the tools take turns. CPU a host: (user + sys with children) / hosts, median.
-memory a host: (peak at N - peak at 1) / (N - 1), peak = greatest sum of resident memory of the process and its children, looked at
-every 10 ms in a run that is not timed; pages that children share count once for each of them.
+memory a host: (peak at N - peak at 1) / (N - 1), peak = largest sum of resident memory of the process and its children, sampled
+every 10 ms in a separate run that is not timed; a shared page counts once per process.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What following costs on a host: processor time of the log stream's script and its children while ranks write.
+"""The cost of following on a host: processor time of the log stream script and its children while ranks write.
 
     python3 benches/follower.py [--ranks 8] [--lines 50] [--seconds 10] [--revision REV ...]
 
@@ -26,7 +26,7 @@ def asset(revision, name):
 
 
 def acknowledge(follower, received):
-    """Reads the frames as the laptop does, and acknowledges each."""
+    """Reads the frames like the laptop, and acknowledges each."""
     done = frames = 0
     while head := follower.stdout.readline().split():
         if head[0] == b"F":
@@ -70,7 +70,7 @@ def measure(revision, ranks, lines, seconds):
     threading.Thread(target=write, daemon=True).start()
     threading.Thread(target=acknowledge, args=(follower, received), daemon=True).start()
     time.sleep(seconds)
-    # utime, stime and those of the children that have ended, in ticks.
+    # utime and stime of the process and of its ended children, in ticks.
     fields = Path(f"/proc/{follower.pid}/stat").read_text().rsplit(")", 1)[1].split()
     spent = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     over.set()

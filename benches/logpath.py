@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The log path: 1 GiB of 120-byte lines in a rank's log, from the host to a file on the laptop, beside `ssh host cat`.
+"""The log path: 1 GiB of 120-byte lines in a rank's log, from the host to a file on the laptop, compared with `ssh host cat`.
 
     cargo build --profile dist
     python3 benches/logpath.py [--mib 1024] [--rounds 3] [--bin FILE]
 
-As root, on Linux, on loopback only: one OpenSSH server with its defaults, a user with /bin/sh and an empty home. A real run on that
-bare host (`up -d --keep`) writes the log and ends. Then, in turns, all into the same folder: `ssh host cat LOG > file` with ssh's default
-cipher and with the one that orchestrate negotiates, and `orchestrate logs --tail 1` from a fresh state directory, which connects, asks
-what is there, fetches every log by the framed stream into its files, writes its journal and shows one line. The page cache is warm in
-all of them. The copies must be equal by sha256. `cat LOG > file` on the same disk is the bound.
+As root, on Linux, on loopback only: one OpenSSH server with default settings, a user with /bin/sh and an empty home. A real run on that
+bare host (`up -d --keep`) writes the log and ends. Then, in turns, all into the same directory: `ssh host cat LOG > file` with ssh's default
+cipher and with the one that orchestrate negotiates, and `orchestrate logs --tail 1` from a fresh state directory, which connects,
+lists the logs, fetches each one with the framed stream into its file, writes its journal and shows one line. The page cache is warm in all
+cases. The copies must have the same sha256. `cat LOG > file` on the same disk is the upper bound.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import hashlib
 
 from common import *
 
-# What remote/ssh/connection.rs prefers on a processor with AES, and else.
+# The cipher that remote/ssh/connection.rs prefers on a processor with AES, and without.
 FLAGS = Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split()
 OURS = "aes256-gcm@openssh.com" if "aes" in FLAGS else "chacha20-poly1305@openssh.com"
 
@@ -27,7 +27,7 @@ def digest(path):
 
 
 def write_log(program, place, sshd, size):
-    """A real run that writes `size` bytes and ends; the log on the host."""
+    """Starts a real run that writes `size` bytes and ends; returns the path of its log on the host."""
     line = "x" * 119
     launch = f"launch:\n  with: script\n  gate: none\n  command: [sh, -c, \"yes {line} | head -c {size}\"]\n"
     inventory = place / "inventory.yaml"

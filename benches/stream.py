@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""One stream: `orchestrate exec -- cat FILE > copy` on one host, beside `ssh host cat FILE > copy`.
+"""One stream: `orchestrate exec -- cat FILE > copy` on one host, compared with `ssh host cat FILE > copy`.
 
     cargo build --profile dist
     python3 benches/stream.py [--mib 1024] [--rounds 5] [--bin FILE]
 
-As root, on Linux, on loopback only: one OpenSSH server with its defaults, a user with /bin/sh and an empty home. In turns, all into the same
-folder: ssh with its default cipher, ssh with the one that orchestrate negotiates, orchestrate; connecting is part of each. The file is
-lines of text, its pages are in memory; the copies must be equal by sha256. `cat FILE > copy` on the same disk is the bound.
+As root, on Linux, on loopback only: one OpenSSH server with default settings, a user with /bin/sh and an empty home. In turns, all into the
+same directory: ssh with its default cipher, ssh with the one that orchestrate negotiates, orchestrate; each includes connecting. The file has
+lines of text and is in the page cache; the copies must have the same sha256. `cat FILE > copy` on the same disk is the upper bound.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import hashlib
 
 from common import *
 
-# What remote/ssh/connection.rs prefers on a processor with AES, and else.
+# The cipher that remote/ssh/connection.rs prefers on a processor with AES, and without.
 FLAGS = Path("/proc/cpuinfo").read_text().split("flags", 1)[-1].split("\n", 1)[0].split()
 OURS = "aes256-gcm@openssh.com" if "aes" in FLAGS else "chacha20-poly1305@openssh.com"
 
@@ -61,7 +61,7 @@ def main():
                     die(f"{way}: exit {result.rc}, or the bytes differ: {result.output[-500:].decode(errors='replace')}")
                 results[way].append(result)
     rate = lambda way: median([size / r.wall / 1e6 for r in results[way]])
-    # The ratio pair by pair, so that a machine whose speed drifts does not count.
+    # Ratios are taken pair by pair, so that a drift in the machine's speed cancels out.
     ratio = lambda way, to: median([t.wall / r.wall for r, t in zip(results[way], results[to])])
     default, same = list(ways)[:2]
     rows = []

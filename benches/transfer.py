@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`orchestrate push` beside `rsync -a` and `ssh 'cat >f'`, side by side in one run.
+"""`orchestrate push` compared with `rsync -a` and `ssh 'cat >f'` in one run.
 
     cargo build --profile dist
     python3 benches/transfer.py [--hosts 4] [--files 10000] [--mib 1024] [--rounds 3] [--bin FILE] [--rsync FILE]
@@ -37,7 +37,7 @@ def equal(a, b):
 
 
 def in_parallel(commands):
-    """All at once; fails if one does."""
+    """Runs all in parallel; fails if one of them fails."""
     starts = "".join(f'{c} & pids="$pids $!"; ' for c in commands)
     return ["sh", "-c", f"pids=''; {starts}for p in $pids; do wait $p || exit; done"]
 

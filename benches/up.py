@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""How long `up` takes beyond what the hosts need, and how soon the others hear that a rank is dead. Both against the sandbox.
+"""The time that `up` adds to the hosts' own, and the delay until the other ranks are stopped after one died. Both in the sandbox.
 
     cargo build --profile dist
     python3 benches/up.py [--hosts 16] [--gang 64] [--rounds 5] [--only ready|dead] [--bin FILE]
 
 Linux, loopback only, no root needed.
-ready: `up --detach --keep` where every host has the container of an ended run. It connects, asks for facts, locks, fetches and clears the
-ended run, asks again, checks, launches master-first and returns when all ranks are running. `-vv` tells of every remote command when its
-answer came and how long that took; `beyond` is the time in which no remote command of any host was under way: reading, ssh_config, key
-exchange, deciding, and the round trips between the steps. A log stream counts as remote from the start of its phase to its end.
-dead: one rank of so many exits 1 once all run. Every other rank writes down when TERM came; all clocks are this machine's. The hosts of
-a sandbox share its process table, so a host's script may find the ranks of another: the first one counts.
+ready: `up --detach --keep` where every host has the container of an ended run. It connects, gathers facts, locks, fetches and clears the
+ended run, gathers facts again, checks, launches master-first and returns when all ranks are running. `-vv` logs for every remote command
+when it was answered and how long it took; `beyond` is the time without a running remote command on any host: reading files, ssh_config, key
+exchange, planning, and the round trips between the steps. A log stream counts as remote from the start of its phase to its end.
+dead: one rank exits 1 once all are running. Every other rank records when it received TERM; all use this machine's clock. The hosts of
+a sandbox share one process table, so a host's script may find the ranks of another: the first TERM counts.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def one_up(program, path, place, env):
 
 
 def remote_times(result, seen, finish):
-    """When a remote command was under way."""
+    """The intervals in which remote commands ran."""
     times = []
     for line in result.output.decode(errors="replace").splitlines():
         match = ANSWERED.match(line)
@@ -97,7 +97,7 @@ def remote_times(result, seen, finish):
 
 
 def phases(seen, begin, finish):
-    """The windows of the run: a name, from, to."""
+    """The phases of the run: name, start, end."""
     marks = [("start: inventory, reporter", begin)]
     for event in seen:
         at = event["at"] / 1000
@@ -120,7 +120,7 @@ def ready(program, arguments):
             wait_for(lambda: ended(sandbox, "ready", hosts), 60, "the end of the run")
             begin, finish, result, seen = one_up(program, path, place, env)
             times, commands = remote_times(result, seen, finish)
-            # From the last unlock on, the log streams that tell of the start of every rank.
+            # From the last unlock on, the log streams report the start of every rank.
             running = max((e["at"] / 1000 for e in seen if e["kind"] in ("rank-started", "launcher-started")), default=finish)
             last = max(b for _, b in times)
             times.append((last, max(last, running)))
@@ -165,17 +165,17 @@ def dead(program, arguments):
             logs = {p.name: p.read_text().split() for p in (place / "state").rglob("rank-*.log")}
             boot = time.time() - float(Path("/proc/uptime").read_text().split()[0])
             fell = boot + float(logs.pop(f"rank-{culprit}.log")[0])
-            heard = [boot + float(words[0]) for words in logs.values() if words]
+            stopped = [boot + float(words[0]) for words in logs.values() if words]
             seen = events(out)
             known = next(e["at"] for e in seen if e["kind"] == "rank-exited" and e["rank"] == culprit) / 1000
             ordered = [e["at"] / 1000 for e in seen if e["kind"] == "ranks-signaled" and e["signal"] == "TERM"]
             turned = next(e["at"] for e in seen if e["kind"] == "goal-changed") / 1000
             first = [t for t in ordered if t <= turned + 5]
             over = max(e["at"] for e in seen if e["kind"] == "run-finished") / 1000
-            rounds.append((known - fell, max(first) - known, max(heard) - fell, median(heard) - fell, len(heard), over - fell))
+            rounds.append((known - fell, max(first) - known, max(stopped) - fell, median(stopped) - fell, len(stopped), over - fell))
     print(f"### One rank dead of {hosts} sandbox hosts\n")
     rows = [[f"{k * 1000:.0f} ms", f"{o * 1000:.0f} ms", f"{m:.2f} s", f"{h:.2f} s", f"{n} of {hosts - 1}", f"{e:.1f} s"] for k, o, h, m, n, e in rounds]
-    table(["death → known", "known → last order given", "death → TERM, median rank", "death → TERM, last rank", "ranks that got it", "death → all removed"], rows)
+    table(["death → known", "known → last order given", "death → TERM, median rank", "death → TERM, last rank", "ranks stopped", "death → all removed"], rows)
 
 
 def main():

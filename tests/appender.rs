@@ -1,9 +1,5 @@
-//! The appender of a log, `assets/append.sh` and `assets/pipe.sh`, in each shell that a host or an image may have as `sh`.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::expect_used,
-    reason = "the proof is real shells with real files, driven by helpers of a test"
-)]
+//! The log appender (`assets/append.sh` and `assets/pipe.sh`) in each shell that a host or an image may have as `sh`.
+#![expect(clippy::disallowed_methods, clippy::expect_used, reason = "the tests use real shells and files through helpers")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,13 +16,13 @@ mod test_host;
 
 use test_host::{LogLoss, TestHost, WrapperProcess, has_builtin_tools, read_process_stat, send_signal, seq_output};
 
-/// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
+/// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the wrappers, the appender and the ranks of these tests call.
+/// The tools that the wrappers, the appender and the ranks of these tests call.
 const REQUIRED_TOOLS: &str = "cat dd env grep head ls mkfifo readlink rm seq setsid sha256sum sleep tee touch true wc";
 
-/// A wrapper as `node.sh` and `worker.sh` are: it says how its rank ended, by its own status.
+/// A wrapper like `node.sh` and `worker.sh`: it exits with its rank's status.
 const WRAPPER_SCRIPT: &str = r#"
 . "$R/pipe"
 log_through rank-0.0 && echo 0 >"$R/../through" || echo 1 >"$R/../through"
@@ -75,7 +71,7 @@ fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         if let Some(value) = probe() {
             return value;
         }
-        assert!(Instant::now() < end, "never: {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -130,20 +126,20 @@ fn killed_copier_reports_its_maximum_loss(shell: &'static str) {
         let mut wrapper = host.start_rank(rank);
         let mut last = None;
         for _ in 0..10 {
-            let copier = wait_until("somebody copies", || host.copier_pid().filter(|pid| Some(*pid) != last));
+            let copier = wait_until("a new copier starts", || host.copier_pid().filter(|pid| Some(*pid) != last));
             send_signal(copier, Signal::KILL);
             last = Some(copier);
         }
-        wait_until("somebody copies again", || host.copier_pid().filter(|pid| Some(*pid) != last));
+        wait_until("a copier starts again", || host.copier_pid().filter(|pid| Some(*pid) != last));
         fs::write(host.path("stop"), "").expect("written");
-        assert_eq!(wrapper.wait().code(), Some(0), "the writer is not hurt");
+        assert_eq!(wrapper.wait().code(), Some(0), "the writer is not affected");
         host.wait_for_appender_exit();
         let count: u64 = fs::read_to_string(host.path("count")).expect("its count").trim().parse().expect("a number");
         assert_log_matches_losses(&host, seq_output(1, count - 1).as_bytes(), "killed", 65536);
     }
 }
 
-/// The log is what was written, except at its losses, which are no larger than stated.
+/// The log equals the written bytes except at its losses, which are no larger than reported.
 fn assert_log_matches_losses(host: &TestHost, written: &[u8], kind: &str, each: u64) {
     let (log, losses) = (host.read_log(), host.read_losses());
     let number = |n: u64| usize::try_from(n).expect("a size");
@@ -153,7 +149,7 @@ fn assert_log_matches_losses(host: &TestHost, written: &[u8], kind: &str, each: 
         let piece = &log[from..number(loss.offset)];
         assert!(written[at..].starts_with(piece), "piece {i} is in order: {losses:?}");
         (at, from) = (at + piece.len(), number(loss.offset));
-        // The next piece goes on somewhere behind. Lines are unique, so its first bytes are.
+        // The next piece continues somewhere behind the gap. Lines are unique, so its first bytes are too.
         let next = losses.get(i + 1).map_or(log.len(), |next| number(next.offset));
         let head = &log[from..next.min(from + 100)];
         let room = number(loss.max_bytes).min(written.len() - at);
@@ -210,7 +206,7 @@ fn appender_lives_until_grandchild_exits(shell: &'static str) {
     let host = TestHost::new(shell);
     let mut wrapper = host.start_rank("sh -c 'until [ -e go ]; do sleep 0.01; done; echo late' & echo early");
     assert_eq!(wrapper.wait().code(), Some(0));
-    wait_until("what was written is in the log", || (host.read_log_text() == "early\n").then_some(()));
+    wait_until("the written line is in the log", || (host.read_log_text() == "early\n").then_some(()));
     assert!(host.appender_pid().is_some() && !host.rank_file("end").exists());
     fs::write(host.path("go"), "").expect("written");
     host.wait_for_appender_exit();
@@ -228,7 +224,7 @@ fn log_limit_is_exact_and_excess_counted(shell: &'static str) {
         let loss = LogLoss { kind: "max".to_owned(), offset: kept as u64, min_bytes: lost, max_bytes: lost };
         assert_eq!(host.read_losses(), if lost == 0 { vec![] } else { vec![loss] });
     }
-    // Small writes: the bound is crossed while the appender keeps up.
+    // Small writes: the log reaches its limit while the appender keeps up.
     let host = TestHost::with_log_max(shell, "9000");
     assert_eq!(host.run_rank("i=1; while [ $i -le 3000 ]; do echo $i; i=$((i + 1)); done"), Some(0));
     let written = seq_output(1, 3000);
@@ -242,14 +238,14 @@ fn full_disk_losses_are_counted_and_retried(shell: &'static str) {
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(host.path("out")).output();
     host.is_mounted = mount.is_ok_and(|output| output.status.success());
     assert!(host.is_mounted, "a tmpfs cannot be mounted, which takes root");
-    fs::write(host.path("out/filler"), vec![1; 500_000]).expect("room is taken");
+    fs::write(host.path("out/filler"), vec![1; 500_000]).expect("the disk is filled");
     let rank = "seq 1 500000; touch ready; until [ -e go ]; do sleep 0.01; done; n=500001
         until [ -e stop ]; do echo $n; n=$((n + 1)); sleep 0.005; done; echo $n >count; exit 4";
     let mut wrapper = host.start_rank(rank);
-    // The rank gets rid of everything.
+    // The rank is not blocked.
     wait_until("the rank has written", || host.path("ready").exists().then_some(()));
-    wait_until("it is said while it lasts", || host.read_losses().iter().any(|loss| loss.kind == "full").then_some(()));
-    fs::remove_file(host.path("out/filler")).expect("room is made");
+    wait_until("the loss is reported while the disk is full", || host.read_losses().iter().any(|loss| loss.kind == "full").then_some(()));
+    fs::remove_file(host.path("out/filler")).expect("the disk has space again");
     let before = host.read_log().len();
     fs::write(host.path("go"), "").expect("written");
     wait_until("the log grows again", || (host.read_log().len() > before).then_some(()));
@@ -258,7 +254,7 @@ fn full_disk_losses_are_counted_and_retried(shell: &'static str) {
     host.wait_for_appender_exit();
     let count: u64 = fs::read_to_string(host.path("count")).expect("its count").trim().parse().expect("a number");
     let written = seq_output(1, count - 1);
-    // The tee of busybox writes on after a failure: what it keeps of a block may lie behind a gap.
+    // busybox tee continues after a failed write: part of a block may be behind a gap.
     if shell == "busybox" {
         let (log, losses) = (host.read_log_text(), host.read_losses());
         let first = usize::try_from(losses[0].offset).expect("a size") - 65536;
@@ -270,7 +266,7 @@ fn full_disk_losses_are_counted_and_retried(shell: &'static str) {
     }
     let spread: u64 = host.read_losses().iter().map(|loss| loss.max_bytes - loss.min_bytes).sum();
     assert!(spread <= 65536, "only the first block is not counted: {:?}", host.read_losses());
-    // The disk is full to the end.
+    // The disk stays full until the end.
     fs::write(host.path("out/filler"), vec![1; 1 << 20]).expect_err("no room");
     let start = host.read_log().len();
     let rank = "seq 1 500000";
@@ -321,7 +317,7 @@ fn planted_directories_have_a_defined_effect(shell: &'static str) {
             "end" => (Some(line), None, false),
             _ => (Some(line), None, true),
         };
-        wait_until("the log has what it gets", || (fs::read_to_string(host.rank_file("log")).ok().as_deref() == log).then_some(()));
+        wait_until("the log has its expected content", || (fs::read_to_string(host.rank_file("log")).ok().as_deref() == log).then_some(()));
         wait_until("the appender ends", || host.appender_pid().is_none().then_some(()));
         if name != "note" {
             assert_eq!(host.read_note().as_deref(), note, "{name}");
@@ -335,19 +331,19 @@ fn appender_inherits_no_run_state(shell: &'static str) {
     for max in ["", "1000000"] {
         let host = TestHost::with_log_max(shell, max);
         let mut command = host.shell_command();
-        // dash cannot close what has two digits.
+        // dash cannot close descriptors with two digits.
         let leak = if shell == "dash" { "exec 7>leak" } else { "exec 7>leak 12>leak" };
         command.args(["-c", &format!("{leak}; exec sh \"$@\""), "sh"]).arg(host.path("in/wrapper"));
         command.args(["sh", "-c", "echo here; touch ready; until [ -e go ]; do sleep 0.01; done"]);
         let mut wrapper = WrapperProcess(command.spawn().expect("a shell"));
         wait_until("the rank runs", || host.path("ready").exists().then_some(()));
-        wait_until("it is copied", || (host.read_log_text() == "here\n" && host.copier_pid().is_some()).then_some(()));
+        wait_until("its output is in the log", || (host.read_log_text() == "here\n" && host.copier_pid().is_some()).then_some(()));
         let own = i32::try_from(wrapper.0.id()).expect("a pid");
         let group = read_process_stat(own).expect("the wrapper");
         for (i, pid) in host.appender_pids().into_iter().enumerate() {
             let (_, parent, its_group, session) = read_process_stat(pid).expect("it lives");
             assert!(its_group != group.2 && session != group.3, "a session of its own");
-            assert!(i > 0 || (parent != own && read_process_stat(parent).is_none_or(|stat| stat.2 != group.2)), "no child of the run");
+            assert!(i > 0 || (parent != own && read_process_stat(parent).is_none_or(|stat| stat.2 != group.2)), "not a child of the run");
             let environ = fs::read(format!("/proc/{pid}/environ")).expect("its environment");
             let environ = String::from_utf8_lossy(&environ);
             assert!(!environ.contains("run1") && !environ.contains("secret"), "{environ}");
@@ -357,7 +353,7 @@ fn appender_inherits_no_run_state(shell: &'static str) {
                 assert!(!file.ends_with("leak"), "{pid} has {}", file.display());
             }
         }
-        // Only readers: the rank and its wrapper are the pipe's writers.
+        // The appender only reads the pipe: the rank and its wrapper write to it.
         for pid in host.appender_pids() {
             for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("its files").flatten() {
                 let name = entry.file_name();
@@ -377,7 +373,7 @@ fn appender_inherits_no_run_state(shell: &'static str) {
 
 fn rank_starts_as_without_the_appender(shell: &'static str) {
     let host = TestHost::new(shell);
-    // Signals, umask and descriptors other than stdout and stderr.
+    // Signals, umask, and descriptors other than stdout and stderr.
     let look =
         "umask; grep -E 'Sig(Ign|Blk|Cgt)' /proc/self/status; for f in 0 3 4 5 6 7 8 9; do readlink /proc/self/fd/$f || echo none; done";
     let start = format!("umask 027; exec 4>four 8<eight; . \"$R/pipe\"; $1; sh -c '{}' >seen 2>&1", look.replace('\'', "'\\''"));
@@ -385,7 +381,7 @@ fn rank_starts_as_without_the_appender(shell: &'static str) {
     let seen: Vec<_> = ["true", "log_through rank-0.0"]
         .map(|first| {
             assert!(host.shell_command().args(["-c", &start, "sh", first]).status().expect("a shell").success());
-            fs::read_to_string(host.path("seen")).expect("what it saw")
+            fs::read_to_string(host.path("seen")).expect("the output")
         })
         .into();
     assert_eq!(seen[0], seen[1]);
@@ -430,10 +426,10 @@ fn copying_continues_without_a_new_copier(shell: &'static str) {
     let host = TestHost::new(shell);
     let mut wrapper = host.start_rank("echo one; touch ready; until [ -e go ]; do sleep 0.01; done; seq 1 1000; exit 6");
     wait_until("the rank runs", || host.path("ready").exists().then_some(()));
-    wait_until("it is copied", || (host.read_log_text() == "one\n").then_some(()));
+    wait_until("its output is in the log", || (host.read_log_text() == "one\n").then_some(()));
     fs::remove_file(host.path("bin/dd")).expect("removed");
-    send_signal(wait_until("somebody copies", || host.copier_pid()), Signal::KILL);
-    wait_until("it is noted", || host.read_losses().iter().any(|loss| loss.kind == "plain").then_some(()));
+    send_signal(wait_until("a copier runs", || host.copier_pid()), Signal::KILL);
+    wait_until("the missing copier is reported", || host.read_losses().iter().any(|loss| loss.kind == "plain").then_some(()));
     fs::write(host.path("go"), "").expect("written");
     assert_eq!(wrapper.wait().code(), Some(6));
     wait_until("the rest is in the log", || (host.read_log_text() == format!("one\n{}", seq_output(1, 1000))).then_some(()));

@@ -1,7 +1,7 @@
-//! Holds the house together: floors, forbidden pairs, one door a crate, pure ground floor, no circles of files, sizes that can be read,
-//! one meaning a type name.
+//! Checks the architecture: order of rooms, forbidden pairs, one entry per foreign crate, pure rooms, no cycles of files, sizes of files and
+//! functions, one meaning per type name.
 //!
-//! `architecture/exceptions.toml` lists today's violations with their numbers. The test fails where a number differs, for the better too.
+//! `architecture/exceptions.toml` lists today's violations with their numbers. The test fails if any number differs, better or worse.
 #![expect(clippy::disallowed_methods, reason = "reads the sources")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ mod syntax;
 mod translation;
 
 const EXCEPTIONS_FILE: &str = "tests/architecture/exceptions.toml";
-/// Where code of ours lies, for sizes; the other rules judge `src` alone.
+/// The directories of our code. Sizes apply to all of them, the other rules to `src` alone.
 const SOURCE_FOLDERS: [&str; 3] = ["src", "tests", "benches"];
 
 fn read_sources() -> io::Result<BTreeMap<String, String>> {
@@ -70,7 +70,7 @@ fn collect_violations(krate: &Crate) -> Vec<Violation> {
 fn source_tree_follows_architecture_rules() {
     let krate = Crate::from_sources(&read_sources().expect("readable sources"));
     let rooms: BTreeSet<&str> = rooms::ROOM_ORDER.into_iter().collect();
-    assert_eq!(krate.rooms(), rooms, "the modules of src/lib.rs are the rooms of the house");
+    assert_eq!(krate.rooms(), rooms, "the modules of src/lib.rs are the listed rooms");
     let mut problems = collect_problems(&krate);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join(EXCEPTIONS_FILE)).expect("the list of exceptions");
@@ -84,7 +84,7 @@ fn source_tree_follows_architecture_rules() {
         problems.push(format!("{EXCEPTIONS_FILE} is not sorted, or its comments were changed"));
     }
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("exceptions.toml");
-    fs::write(&copy, list).expect("a place for the list");
+    fs::write(&copy, list).expect("a directory for the list");
     assert!(
         problems.is_empty(),
         "\n{}\n{} problems. The list for the code as it is: {}\n",

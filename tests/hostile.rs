@@ -1,10 +1,5 @@
-//! What a rank plants where it can write, against every script that reads there, in every shell that can be a host's `/bin/sh`.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "the proof is real shells with real files, driven by helpers of a test"
-)]
+//! Hostile files that a rank plants where it can write, against every script that reads there, in every possible `/bin/sh`.
+#![expect(clippy::disallowed_methods, clippy::expect_used, clippy::panic, reason = "the tests use real shells and files through helpers")]
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -25,7 +20,7 @@ use orchestrate::plan::protocol::log_frames::{LogFrame, LogFrameReader, LogStrea
 const RUN_ID: &str = "20261122-101500-ab12";
 const SECRET: &str = "the ssh user's own words";
 
-/// What the shells of hosts are: the words that run `sh -c`.
+/// The shells that hosts may have, each as the arguments before a script.
 fn available_shells() -> Vec<Vec<String>> {
     let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
     let all = [words(&["/bin/sh"]), words(&["dash"]), words(&["bash", "--posix"]), words(&["busybox", "sh"])];
@@ -35,7 +30,7 @@ fn available_shells() -> Vec<Vec<String>> {
     all.into_iter().filter(there).collect()
 }
 
-/// A host's directories, and beside them what must not change.
+/// A host's directories, and a secret beside them that must not change.
 struct TestHost {
     dir: tempfile::TempDir,
 }
@@ -58,7 +53,7 @@ impl TestHost {
         self.dir.path().join(name)
     }
 
-    /// A path in the open directory, its name after the run's id.
+    /// A path in the directory that ranks can write; its name starts with the run id.
     fn out_file(&self, name: &[u8]) -> PathBuf {
         let name = [RUN_ID.as_bytes(), b".", name].concat();
         self.path("n/h.out").join(std::ffi::OsStr::from_bytes(&name))
@@ -72,9 +67,9 @@ impl TestHost {
         HostContext { run_id: RUN_ID.to_owned(), ..HostContext::new("n", "h", self.dir.path().to_str().expect("text").to_owned()) }
     }
 
-    /// What a script prints; it must end by itself.
+    /// The output of a script, which must end by itself.
     fn run_script(&self, sh: &[String], script: &str, input: &[u8]) -> Vec<u8> {
-        // From a file: a shell that reads its script from a pipe may take what follows it, too.
+        // Run from a file: a shell that reads its script from a pipe may also consume the input after it.
         let (file, words) = (self.path("script"), self.path("input"));
         std::fs::write(&file, script).and_then(|()| std::fs::write(&words, input)).expect("written");
         let out = Command::new(&sh[0])
@@ -91,13 +86,13 @@ impl TestHost {
     }
 
     fn fetch_logs(&self, sh: &[String]) -> (BTreeMap<LogFile, Vec<u8>>, Vec<LogFrame>) {
-        // Every acknowledgement that could be wanted.
+        // More acknowledgements than the script can need.
         let acks: String = (1..2000).map(|_| "1000000000 1000000\n").collect();
         let command = log_frames::log_stream_command(&self.host_context(), &[], 1, LogStreamPurpose::Fetch, true);
         let mut reader = LogFrameReader::default();
         reader.push(&self.run_script(sh, &command.script, acks.as_bytes()));
         let (mut logs, mut frames) = (BTreeMap::<LogFile, Vec<u8>>::new(), Vec::new());
-        while let Some(frame) = reader.next_frame().expect("in step") {
+        while let Some(frame) = reader.next_frame().expect("a valid frame") {
             match frame {
                 LogFrame::Data { file, bytes, .. } => logs.entry(file).or_default().extend_from_slice(&bytes),
                 other => frames.push(other),
@@ -106,15 +101,15 @@ impl TestHost {
         (logs, frames)
     }
 
-    /// Nothing was run, and nothing of the ssh user's has changed or is gone.
+    /// No planted command ran, and the ssh user's files are unchanged.
     fn assert_unharmed(&self, after: &str) {
         let names: Vec<_> = std::fs::read_dir(self.path("home")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
         assert_eq!(names, ["secret"], "{after}");
         assert_eq!(std::fs::read_to_string(self.path("home/secret")).expect("there"), format!("{SECRET}\n"), "{after}");
     }
 
-    /// Some two hundred names that a shell, a parser or a terminal could stumble over; links, pipes and directories under good names; good
-    /// names with bad words; and a rank as it should be.
+    /// About two hundred names that could confuse a shell, a parser or a terminal; links, pipes and directories with valid names; valid names
+    /// with invalid content; and one well-behaved rank.
     fn plant_hostile_files(&self) {
         self.plant_hostile_names();
         self.plant_links_and_pipes();
@@ -221,7 +216,7 @@ fn planted_names_and_links_do_not_harm_the_host() {
         host.plant_hostile_files();
         let site = host.host_context();
         let name = sh.join(" ");
-        // What is on the host, with all that it tells of the run.
+        // The facts of the host, including everything about the run.
         let output = host.run_script(&sh, &facts::facts_command(&site, &FactsRequest::default()).script, b"");
         host.assert_unharmed(&format!("{name}: facts"));
         let output = String::from_utf8(output).expect("text");
@@ -248,7 +243,7 @@ fn planted_names_and_links_do_not_harm_the_host() {
             frames.iter().all(|frame| !matches!(frame, LogFrame::SuspiciousFile(_, name) if name.chars().any(|c| !c.is_ascii_graphic()))),
             "{frames:?}"
         );
-        // What is asked after a failure, the removal and the proof.
+        // The postmortem, the removal and its verification.
         let output = host.run_script(&sh, &postmortem::postmortem_command(&site).script, b"");
         assert!(!String::from_utf8_lossy(&output).contains(SECRET), "{name}");
         host.assert_unharmed(&format!("{name}: postmortem"));
@@ -256,7 +251,7 @@ fn planted_names_and_links_do_not_harm_the_host() {
     }
 }
 
-/// The removal of one run and of everything, and the proof.
+/// Removes one run, then all runs, and verifies the removal.
 fn assert_hostile_files_are_removed(host: TestHost, sh: &[String]) {
     let (site, name) = (host.host_context(), sh.join(" "));
     host.run_script(
@@ -287,7 +282,7 @@ fn assert_hostile_files_are_removed(host: TestHost, sh: &[String]) {
     assert_eq!(String::from_utf8_lossy(&output), "looked\n", "{name}");
 }
 
-/// Whoever changes a file between the look and the opening gets nothing by it: the link is seen after the opening.
+/// Replacing a file between check and open gains nothing: the script detects the link after opening.
 #[test]
 fn log_replaced_by_link_is_not_read() {
     for sh in available_shells() {
@@ -296,7 +291,7 @@ fn log_replaced_by_link_is_not_read() {
         let reader = include_str!("../assets/read.sh");
         let link = host.out_file(b"rank-0.0.log");
         std::fs::remove_file(&link).and_then(|()| symlink(host.path("home/secret"), &link)).expect("linked");
-        // As after a look that found a regular file.
+        // The state after a check that found a regular file.
         let script = format!(
             "{reader}\ncd -P -- '{0}'\nbytes '{RUN_ID}.rank-0.0.log' \"$(pwd -P)\" 1 100\nfirst_lines \"$(pwd -P)\" '{RUN_ID}.rank-0.0.log'",
             host.path("n/h.out").display()
@@ -305,7 +300,7 @@ fn log_replaced_by_link_is_not_read() {
     }
 }
 
-/// An old record could be a rank's: it lies where ranks write.
+/// A record of an earlier version is untrusted: ranks can write where it is.
 #[test]
 fn run_of_earlier_version_is_found_and_removed() {
     let sh = vec!["/bin/sh".to_owned()];
@@ -336,7 +331,7 @@ fn run_of_earlier_version_is_found_and_removed() {
         b"",
     );
     assert!(!Path::new(&host.path("n/h")).exists());
-    // Its current could be anything.
+    // A rank can write anything to this `current`.
     for current in ["../../home", "$(touch X)", "..", "a\nb", ""] {
         std::fs::create_dir_all(&old).expect("made");
         std::fs::write(host.path("n/h/current"), current).expect("written");

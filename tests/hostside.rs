@@ -1,9 +1,5 @@
-//! The scripts of a host, each in a real shell, where time and moments are the test's: what the sandbox's whole runs do not meet.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::expect_used,
-    reason = "the proof is real shells with real files, driven by helpers of a test"
-)]
+//! Host-side scripts, each in a real shell with a test-controlled clock: cases that the end-to-end tests in the sandbox do not reach.
+#![expect(clippy::disallowed_methods, clippy::expect_used, reason = "the tests use real shells and files through helpers")]
 
 #[path = "hostside/lock.rs"]
 mod lock;
@@ -30,15 +26,15 @@ use orchestrate::plan::action::cleanup::{CleanupTarget, RemoveFiles};
 use orchestrate::plan::action::{Action, Execution};
 use orchestrate::plan::host_context::HostContext;
 
-/// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
+/// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A name's directory on a host, with a clock of its own.
+/// The directory of a run name on a host, with a fake clock.
 struct TestHost {
     dir: tempfile::TempDir,
 }
 
-/// A process of a test; it ends with the test.
+/// A child process that is killed on `drop`.
 struct ChildGuard(Child);
 
 impl Drop for ChildGuard {
@@ -55,7 +51,7 @@ fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         if let Some(value) = probe() {
             return value;
         }
-        assert!(Instant::now() < end, "never: {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -72,12 +68,12 @@ fn write_executable(path: &Path, text: &str) {
 impl TestHost {
     fn new() -> TestHost {
         let host = TestHost { dir: tempfile::tempdir().expect("a folder") };
-        // As the directory of a name is: nobody else may enter.
+        // The program gives a run name's directory this mode.
         std::fs::set_permissions(host.dir.path(), std::fs::Permissions::from_mode(0o700)).expect("its mode");
         for dir in ["bin", "h.in", "h.out", "h.private"] {
             std::fs::create_dir_all(host.path(dir)).expect("made");
         }
-        // Each look at the clock is noted; a second passes in no time.
+        // Each read of the clock is recorded, and a sleep of any length ends at once.
         write_executable(&host.path("bin/date"), &format!("#!/bin/sh\necho >>'{0}/looks'\ncat '{0}/clock'\n", host.path("").display()));
         write_executable(&host.path("bin/sleep"), "#!/bin/sh\nexec /bin/sleep 0.02\n");
         host.set_clocks(1000);
@@ -94,18 +90,18 @@ impl TestHost {
         std::fs::rename(aside, self.path(name)).expect("renamed");
     }
 
-    /// Seconds pass: on the wall clock and on the boot's own.
+    /// Sets both clocks: wall clock and uptime.
     fn set_clocks(&self, second: u32) {
         self.set_wall_clock(second);
         self.write_file("uptime", &format!("{second}.25 1.00\n"));
     }
 
-    /// Somebody sets the wall clock.
+    /// Changes the wall clock only.
     fn set_wall_clock(&self, second: u32) {
         self.write_file("clock", &format!("{second}\n"));
     }
 
-    /// A run as it is before the launch.
+    /// Prepares a run as before its launch.
     fn prepare_run(&self, name: &str, settings: &str) {
         std::fs::create_dir_all(self.path(&format!("h.in/{name}"))).expect("made");
         for (file, text) in [
@@ -125,17 +121,17 @@ impl TestHost {
         }
     }
 
-    /// Its place in `run1`, for the program's own scripts.
+    /// The context of `run1`, for the program's own scripts.
     fn host_context(&self) -> HostContext {
         HostContext { run_id: "run1".to_owned(), ..HostContext::new(".", "h", self.dir.path().to_str().expect("text").to_owned()) }
     }
 
-    /// The words that begin a script of a wrapper of `run1`.
+    /// The first lines of `run1`'s wrapper scripts.
     fn wrapper_prologue(&self) -> String {
         format!("R='{0}/h.in/run1' F='{0}/h.out/run1.'; . \"$R/lib\"; ", self.dir.path().display())
     }
 
-    /// A shell whose first words are a script's, with our clock and sleep.
+    /// A shell with the fake clock and sleep on PATH.
     fn shell_command(&self) -> Command {
         let mut command = Command::new("/bin/sh");
         let path = std::env::var("PATH").expect("a path");
@@ -146,23 +142,23 @@ impl TestHost {
 
     fn start_keeper(&self) -> ChildGuard {
         let keeper = read_asset("keeper.sh");
-        assert!(keeper.contains("/proc/uptime"), "it has a clock that nobody sets");
+        assert!(keeper.contains("/proc/uptime"), "the keeper reads a monotonic clock");
         self.write_file("h.in/keeper", &keeper.replace("/proc/uptime", &self.path("uptime").display().to_string()));
         ChildGuard(self.shell_command().arg(self.path("h.in/keeper")).spawn().expect("a shell"))
     }
 
-    /// The keeper goes round often enough to have seen what was there when this was called, and lives.
+    /// Waits until the keeper has completed enough rounds to see the current state, and asserts that it still runs.
     fn assert_keeper_stays(&self, keeper: &mut ChildGuard) {
         let views = || std::fs::metadata(self.path("looks")).map_or(0, |m| m.len());
         let before = views();
-        wait_until("it looks at the clock", || {
-            assert_eq!(keeper.0.try_wait().expect("a child"), None, "it goes on");
+        wait_until("the keeper reads the clock", || {
+            assert_eq!(keeper.0.try_wait().expect("a child"), None, "the keeper still runs");
             (views() >= before + 5).then_some(())
         });
     }
 
     fn wait_for_keeper_exit(&self, keeper: &mut ChildGuard) {
-        wait_until("the keeper leaves", || keeper.0.try_wait().expect("a child"));
+        wait_until("the keeper exits", || keeper.0.try_wait().expect("a child"));
     }
 }
 
@@ -172,10 +168,10 @@ fn keeper_waits_for_next_run_since_last_removal() {
     host.prepare_run("run1", "start_timeout=300\n");
     let mut keeper = host.start_keeper();
     wait_until("the keeper has seen the run", || host.path("h.out/run1.times").exists().then_some(()));
-    // The launcher runs for long; its directory goes.
+    // The launcher keeps running while its directory is removed.
     let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper_prologue());
     let _launcher = ChildGuard(host.shell_command().args(["-c", &launcher]).spawn().expect("a shell"));
-    wait_until("the launcher is noted", || host.path("h.out/run1.node.pid").exists().then_some(()));
+    wait_until("the launcher is recorded", || host.path("h.out/run1.node.pid").exists().then_some(()));
     host.assert_keeper_stays(&mut keeper);
     host.write_file("h.in/keep", "");
     host.set_clocks(9000);
@@ -185,7 +181,7 @@ fn keeper_waits_for_next_run_since_last_removal() {
     host.assert_keeper_stays(&mut keeper);
     std::fs::remove_file(host.path("h.in/keep")).expect("removed");
     host.assert_keeper_stays(&mut keeper);
-    // Somebody is at work, and then nobody.
+    // A sign of life appears, and then stops changing.
     host.set_clocks(9590);
     host.write_file("h.in/beat", "17 boot\n");
     host.assert_keeper_stays(&mut keeper);
@@ -202,7 +198,7 @@ fn keeper_stays_during_a_slow_launch() {
     let mut keeper = host.start_keeper();
     wait_until("the keeper has seen the run", || host.path("h.out/run1.times").exists().then_some(()));
     host.set_clocks(1300);
-    // What says nothing is no sign of life, nor an end of the keeper.
+    // An empty sign of life neither extends the wait nor ends the keeper.
     host.write_file("h.in/beat", "");
     host.assert_keeper_stays(&mut keeper);
     host.write_file("h.in/beat", "5 boot\n");
@@ -213,14 +209,14 @@ fn keeper_stays_during_a_slow_launch() {
     host.wait_for_keeper_exit(&mut keeper);
 }
 
-/// A follower's note and a holder's beat count from when the keeper sees them change, on the boot's own clock.
+/// Signs of life of followers and lock holders count from the time when the keeper sees a change, on the monotonic clock.
 #[test]
 fn keeper_ignores_wall_clock_changes() {
     let host = TestHost::new();
     host.prepare_run("run1", "start_timeout=300\nfail_fast=1\nstop_grace=1\n");
     let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper_prologue());
     let _launcher = ChildGuard(host.shell_command().args(["-c", &launcher]).spawn().expect("a shell"));
-    wait_until("the launcher is noted", || host.path("h.out/run1.node.pid").exists().then_some(()));
+    wait_until("the launcher is recorded", || host.path("h.out/run1.node.pid").exists().then_some(()));
     host.set_clocks(100_000);
     host.write_file("h.in/run1/attached", "100000\n");
     let mut keeper = host.start_keeper();
@@ -232,20 +228,20 @@ fn keeper_ignores_wall_clock_changes() {
         host.assert_keeper_stays(&mut keeper);
         assert_eq!(output(), "", "a follower is attached, with the wall clock at {wall}");
     }
-    // It is gone for half a minute, and the wall clock says that no time has passed.
+    // The follower is silent for 31 s, while the wall clock stands still.
     host.set_clocks(100_031);
     host.set_wall_clock(100_000);
-    wait_until("it stops the ranks", || output().contains("rank-0.0.rc: 3, and nobody is attached").then_some(()));
+    wait_until("the keeper stops the ranks", || output().contains("rank-0.0.rc: 3, and nobody is attached").then_some(()));
 }
 
-/// Without a follower the keeper stops the ranks when one failed. Files that a rank made and that are no exit status stop nothing.
+/// Without a follower the keeper stops the ranks after one failed. Invalid status files, which a rank can write, stop nothing.
 #[test]
 fn keeper_ignores_invalid_exit_status_files() {
     let host = TestHost::new();
     host.prepare_run("run1", "start_timeout=300\nfail_fast=1\nstop_grace=1\n");
     let launcher = format!("{}record node; exec /bin/sleep 1000", host.wrapper_prologue());
     let _launcher = ChildGuard(host.shell_command().args(["-c", &launcher]).spawn().expect("a shell"));
-    wait_until("the launcher is noted", || host.path("h.out/run1.node.pid").exists().then_some(()));
+    wait_until("the launcher is recorded", || host.path("h.out/run1.node.pid").exists().then_some(()));
     let mut keeper = host.start_keeper();
     for (name, text) in [
         ("rank-x.0.rc", "1 5\n"),
@@ -264,7 +260,7 @@ fn keeper_ignores_invalid_exit_status_files() {
     let output = || std::fs::read_to_string(host.path("h.out/run1.keeper.log")).unwrap_or_default();
     assert_eq!(output(), "");
     host.write_file("h.out/run1.rank-21.0.rc", "3 5\n");
-    wait_until("it stops the ranks", || output().contains("rank-21.0.rc: 3, and nobody is attached").then_some(()));
+    wait_until("the keeper stops the ranks", || output().contains("rank-21.0.rc: 3, and nobody is attached").then_some(()));
 }
 
 #[test]
@@ -283,8 +279,8 @@ fn each_rank_restart_has_its_own_files() {
     }
     for (number, life) in [(0, 0), (1, 1), (2, 2), (5, 3)] {
         let read = |end: &str| std::fs::read_to_string(host.path(&format!("h.out/run1.rank-3.{number}.{end}"))).expect("its file");
-        // Its appender writes on for a moment.
-        wait_until("its line is in its log", || (read("log") == format!("life {life}\n")).then_some(()));
+        // The appender may still be writing.
+        wait_until("the line is in the log", || (read("log") == format!("life {life}\n")).then_some(()));
         assert_eq!(read("rc").split_whitespace().next(), Some(life.to_string().as_str()));
     }
 }
@@ -295,7 +291,7 @@ fn recorded_wrapper_has_no_earlier_status() {
     host.prepare_run("run1", "");
     host.write_file("h.out/run1.node.pid", "1 earlier 1 -\n");
     host.write_file("h.out/run1.node.rc", "killed 1\n");
-    // Whoever looks when the old status goes finds the new wrapper.
+    // A reader finds the new wrapper as soon as the old status is gone.
     let path = host.path("h.out/run1").display().to_string();
     write_executable(&host.path("bin/rm"), &format!("#!/bin/sh\ncat '{path}.node.pid' >'{path}.seen'\nexec /bin/rm \"$@\"\n"));
     let script = format!("{}record node; alive node", host.wrapper_prologue());
@@ -319,19 +315,19 @@ fn exit_status_is_written_on_a_full_disk() {
         text.split_whitespace().next().map(str::to_owned)
     };
     sh("record node");
-    let room = host.path("h.out/run1.node.rc.new").metadata().expect("room is kept").ino();
-    // A shell that overwrites no file by `>`, as a full disk takes none that is emptied first.
+    let room = host.path("h.out/run1.node.rc.new").metadata().expect("the reserved file").ino();
+    // With `set -C` the shell cannot overwrite a file with `>`, just as a full disk cannot hold a truncated file's new content.
     sh("set -C; ended node 7");
     assert_eq!((status().as_deref(), host.path("h.out/run1.node.rc").metadata().expect("a status").ino()), (Some("7"), room));
-    // Who was killed in the midst of it leaves no word of his beside that of the keeper.
+    // A wrapper that was killed while writing leaves no partial status beside the keeper's.
     sh("record node; printf '143 1795251815.123456789' 1<>\"${F}node.rc.new\"; ended node killed");
     assert_eq!(status().as_deref(), Some("killed"));
-    // Without the room, as well as it can be.
+    // Without the reserved file it writes a new one.
     sh("rm \"${F}node.rc\"; ended node 0");
     assert_eq!(status().as_deref(), Some("0"));
 }
 
-/// The log stream of a run directory in which somebody looks on.
+/// The log stream of a run directory with an attached laptop.
 fn start_follower(host: &TestHost, output: &Path) -> ChildGuard {
     let out = std::fs::File::create(output).expect("a file");
     let mut follower = follower_command(host);
@@ -343,7 +339,7 @@ fn follower_command(host: &TestHost) -> Command {
     build_follower_command(host, "once='' guards=1")
 }
 
-/// One that sends what is there.
+/// A follower that sends the existing logs and exits.
 fn one_shot_follower_command(host: &TestHost) -> Command {
     build_follower_command(host, "once=1 guards=''")
 }
@@ -366,25 +362,25 @@ fn follower_of_removed_run_reports_and_exits() {
     host.prepare_run("run1", "");
     let output = host.path("said");
     let mut follower = start_follower(&host, &output);
-    // The keeper, who may be another user, can read that somebody is there.
-    let note = wait_until("it notes that it is there", || host.path("h.in/run1/attached").metadata().ok());
+    // The keeper, possibly another user, can read the follower's sign of life.
+    let note = wait_until("the follower writes its sign of life", || host.path("h.in/run1/attached").metadata().ok());
     assert_eq!(note.permissions().mode() & 0o777, 0o644);
-    let text = || std::fs::read_to_string(&output).expect("its words");
-    wait_until("it sends the log", || text().contains("here").then_some(()));
+    let text = || std::fs::read_to_string(&output).expect("its output");
+    wait_until("the follower sends the log", || text().contains("here").then_some(()));
     follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
     std::fs::remove_file(host.path("h.private/run1.json")).expect("removed");
-    let status = wait_until("it ends", || follower.0.try_wait().expect("a child"));
+    let status = wait_until("the follower exits", || follower.0.try_wait().expect("a child"));
     assert_eq!((status.code(), text().as_str()), (Some(0), "F node 0 5\nhere\nN\n"));
 }
 
-/// As with a stale file handle of NFS: a link that leads to itself makes every look at what is beneath it fail, and not as what is missing does.
+/// Simulates a stale NFS file handle: with a link to itself, every access below it fails with an error other than "no such file".
 #[test]
 fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     let host = TestHost::new();
     host.prepare_run("run1", "");
     let output = host.path("said");
-    let text = || std::fs::read_to_string(&output).expect("its words");
-    let ends = |follower: &mut ChildGuard| wait_until("it ends", || follower.0.try_wait().expect("a child")).code();
+    let text = || std::fs::read_to_string(&output).expect("its output");
+    let ends = |follower: &mut ChildGuard| wait_until("the follower exits", || follower.0.try_wait().expect("a child")).code();
     let hide = |dir: &str| {
         std::fs::rename(host.path(dir), host.path("aside")).expect("renamed");
         std::os::unix::fs::symlink(dir, host.path(dir)).expect("linked");
@@ -394,13 +390,13 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
         std::fs::rename(host.path("aside"), host.path(dir)).expect("renamed");
     };
     let mut follower = start_follower(&host, &output);
-    wait_until("it sends the log", || text().contains("here").then_some(()));
-    // All that it will ever send.
+    wait_until("the follower sends the log", || text().contains("here").then_some(()));
+    // Acknowledges more bytes than the follower will ever send.
     follower.0.stdin.as_mut().expect("its input").write_all(b"12 100000\n").expect("acknowledged");
     hide("h.private");
-    wait_until("it says so", || text().contains("W unreadable run1.json\n").then_some(()));
+    wait_until("the follower reports the unreadable record", || text().contains("W unreadable run1.json\n").then_some(()));
     host.write_file("h.out/run1.node.log", "here\nand on\n");
-    wait_until("it goes on", || text().contains("F node 5 7\nand on\n").then_some(()));
+    wait_until("the follower continues with the log", || text().contains("F node 5 7\nand on\n").then_some(()));
     let fetch = |output: &Path| {
         let mut fetch = one_shot_follower_command(&host);
         ChildGuard(fetch.stdout(std::fs::File::create(output).expect("a file")).spawn().expect("a shell"))
@@ -408,10 +404,10 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     let mut broken = fetch(&host.path("fetched"));
     broken.0.stdin.as_mut().expect("its input").write_all(b"12 100\n").expect("acknowledged");
     assert_eq!(ends(&mut broken), Some(0));
-    let fetched = || std::fs::read_to_string(host.path("fetched")).expect("its words");
+    let fetched = || std::fs::read_to_string(host.path("fetched")).expect("its output");
     assert!(fetched().ends_with("F node 0 12\nhere\nand on\n"), "{:?}", fetched());
     show("h.private");
-    // The directory of the logs: a follower that begins then has not seen the run's end.
+    // The log directory: a follower that starts now has not seen the run's end.
     hide("h.out");
     let mut broken = fetch(&host.path("fetched"));
     assert_eq!((ends(&mut broken), fetched().as_str()), (Some(1), ""));
@@ -423,7 +419,7 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     assert_eq!((ends(&mut follower), text().ends_with("N\n")), (Some(0), true), "{:?}", text());
 }
 
-/// A laptop that sleeps while a rank writes much.
+/// The laptop sleeps while a rank writes a lot.
 #[cfg(target_os = "linux")]
 #[test]
 fn follower_without_reader_exits_without_sending_zeros() {
@@ -433,13 +429,13 @@ fn follower_without_reader_exits_without_sending_zeros() {
     host.prepare_run("run1", "");
     host.write_file("h.out/run1.node.log", &"every byte counts\n".repeat(100_000));
     let mut follower = ChildGuard(follower_command(&host).stdout(Stdio::piped()).spawn().expect("a shell"));
-    let status = wait_until("it ends, since nobody reads", || follower.0.try_wait().expect("a child"));
+    let status = wait_until("the follower exits without a reader", || follower.0.try_wait().expect("a child"));
     assert_eq!(status.code(), Some(1));
     let mut sent = Vec::new();
     follower.0.stdout.take().expect("its output").read_to_end(&mut sent).expect("read");
     let bytes = sent.strip_prefix(b"F node 0 1800000\n").expect("a frame");
     assert!(!bytes.is_empty() && bytes.len() < 1_800_000, "{}", bytes.len());
-    assert!("every byte counts\n".repeat(100_000).as_bytes().starts_with(bytes), "what was sent is of the log");
+    assert!("every byte counts\n".repeat(100_000).as_bytes().starts_with(bytes), "the sent bytes are a prefix of the log");
 }
 
 #[test]
@@ -450,12 +446,12 @@ fn lagging_follower_finishes_before_directory_removal() {
     let output = host.path("said");
     let mut follower = start_follower(&host, &output);
     let signal = |signal| kill_process(Pid::from_child(&follower.0), signal).expect("signalled");
-    let text = || std::fs::read_to_string(&output).expect("its words");
+    let text = || std::fs::read_to_string(&output).expect("its output");
     let entries = |name: &str| {
         let names = std::fs::read_dir(host.path(name)).expect("a folder").map(|e| e.expect("an entry").file_name().into_string());
         names.map(|name| name.expect("text")).collect::<Vec<_>>()
     };
-    wait_until("it sends the log", || text().contains("here").then_some(()));
+    wait_until("the follower sends the log", || text().contains("here").then_some(()));
     assert!(entries("h.private").contains(&format!("following.run1.{}", follower.0.id())));
     signal(Signal::STOP);
     host.write_file("h.out/run1.node.pid", "1 1 1 -\n");
@@ -468,10 +464,10 @@ fn lagging_follower_finishes_before_directory_removal() {
         return;
     };
     let mut clean = ChildGuard(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));
-    wait_until("the keeper is asked to let go", || (!host.path("h.in/current").exists()).then_some(()));
+    wait_until("the keeper is stopped", || (!host.path("h.in/current").exists()).then_some(()));
     signal(Signal::CONT);
     follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
-    assert!(wait_until("it is removed", || clean.0.try_wait().expect("a child")).success());
+    assert!(wait_until("the run is removed", || clean.0.try_wait().expect("a child")).success());
     assert!(["h.in", "h.out", "h.private"].iter().all(|dir| !entries(dir).iter().any(|name| name.contains("run1"))));
-    wait_until("its last words", || text().contains("\nX node 7 5\n").then_some(()));
+    wait_until("the follower sends the exit status", || text().contains("\nX node 7 5\n").then_some(()));
 }

@@ -1,7 +1,7 @@
 //! `remote` against a real OpenSSH server on loopback.
-// What is left of a process and of a socket is read from /proc.
+// The tests read leftover processes and sockets from /proc.
 #![cfg(target_os = "linux")]
-#![expect(clippy::disallowed_methods, reason = "the proof is a real server, with files, processes and time")]
+#![expect(clippy::disallowed_methods, reason = "the tests use a real server, files, processes and time")]
 
 #[path = "remote/sshd.rs"]
 mod sshd;
@@ -61,7 +61,7 @@ async fn endless_output_times_out() {
     assert!(host.exec(&shell_command("true")).await.expect("an answer").is_success());
 }
 
-/// A port where nobody listens. A free one from the range of outgoing connections would be anybody's by chance.
+/// A port where nobody listens. A free ephemeral port could be taken by another program at any time.
 const CLOSED_PORT: u16 = 1;
 
 fn shell_command(script: &str) -> RemoteCommand {
@@ -166,12 +166,12 @@ async fn slow_reader_applies_backpressure_without_loss() {
     let host = sshd.fleet(vec![inventory]).connect(0).await.expect("connected");
     let (pieces, mut queue) = tokio::sync::mpsc::channel(4);
     let (wrote, size) = (sshd.path_string("wrote"), 100_000_000_u64);
-    // What was written lies in pipes, windows and queues: they are small, and the rest waits, longer than a dead host would be given.
+    // Pipes, windows and queues hold little; the remaining output waits longer than a dead host would be allowed to.
     let command = shell_command_within(&format!("yes | head -c {size} | tee {wrote}; echo bye >&2; exit 7"), Duration::from_secs(60));
     let reading = async {
-        sshd::wait_until("it began", || std::fs::metadata(&wrote).is_ok_and(|file| file.len() > 0)).await;
+        sshd::wait_until("the command starts", || std::fs::metadata(&wrote).is_ok_and(|file| file.len() > 0)).await;
         tokio::time::sleep(Duration::from_secs(7)).await;
-        let before = std::fs::metadata(&wrote).expect("it began").len();
+        let before = std::fs::metadata(&wrote).expect("the command has started").len();
         let (mut out, mut err) = (0, Vec::new());
         while let Some(piece) = queue.recv().await {
             match piece {
@@ -183,7 +183,7 @@ async fn slow_reader_applies_backpressure_without_loss() {
     };
     let (code, (before, out, err)) = tokio::join!(host.exec_streaming(&command, pieces), reading);
     assert_eq!((code.expect("an answer"), out, err.trim()), (7, size, "bye"));
-    assert!(before < 40_000_000, "{before} bytes were taken from the host while nobody read");
+    assert!(before < 40_000_000, "{before} bytes were read from the host without a reader");
     assert!(host.exec(&shell_command("true")).await.expect("an answer").is_success());
 }
 
@@ -202,7 +202,7 @@ async fn script_ends_when_its_reader_is_dropped() {
     let (answer, ()) = tokio::join!(host.exec_streaming(&command, pieces), reading);
     assert!(answer.is_err());
     let pid = std::fs::read_to_string(pid).expect("a pid");
-    sshd::wait_until("it is gone", || !std::path::Path::new(&format!("/proc/{}", pid.trim())).exists()).await;
+    sshd::wait_until("the script ends", || !std::path::Path::new(&format!("/proc/{}", pid.trim())).exists()).await;
 }
 
 #[tokio::test]
@@ -231,14 +231,14 @@ async fn dropped_exec_and_stream_leave_no_processes() {
     let command = shell_command(&format!("echo $$ >{one}; exec sleep 600"));
     tokio::select! {
         _ = host.exec(&command) => panic!("it ended"),
-        () = sshd::wait_until("it runs", || std::fs::read(&one).is_ok_and(|t| !t.is_empty())) => {}
+        () = sshd::wait_until("the first command runs", || std::fs::read(&one).is_ok_and(|t| !t.is_empty())) => {}
     }
     let stream = host.open_stream(&shell_command(&format!("echo $$ >{two}; exec sleep 600"))).await.expect("a stream");
-    sshd::wait_until("it runs", || std::fs::read(&two).is_ok_and(|t| !t.is_empty())).await;
+    sshd::wait_until("the second command runs", || std::fs::read(&two).is_ok_and(|t| !t.is_empty())).await;
     drop(stream);
     for file in [one, two] {
         let pid = std::fs::read_to_string(file).expect("a pid");
-        sshd::wait_until("it is gone", || !std::path::Path::new(&format!("/proc/{}", pid.trim())).exists()).await;
+        sshd::wait_until("both commands end", || !std::path::Path::new(&format!("/proc/{}", pid.trim())).exists()).await;
     }
     for _ in 0..8 {
         assert!(host.exec(&shell_command("true")).await.expect("an answer").is_success());
@@ -281,7 +281,7 @@ async fn at_most_six_sessions_and_priority_exec_runs() {
     for _ in 0..2 {
         streams.push(host.open_stream(&shell_command("read -r x")).await.expect("a stream"));
     }
-    // An order to end that takes its time does not keep the order to kill waiting.
+    // A slow priority command does not delay another one.
     let ending = host.exec_priority(&slow);
     let urgent = async {
         let started = Instant::now();
@@ -321,7 +321,7 @@ async fn silent_address_does_not_delay_other_probes() {
     let within = Duration::from_secs(5);
     let many =
         |port: u16, n: usize| futures_util::future::join_all((0..n).map(|_| host.probe_tcp("127.0.0.1", port, within)).collect::<Vec<_>>());
-    // The silent ones are asked first.
+    // The probes of the silent address start first.
     let (late, open, refused) = tokio::join!(many(silent, 30), many(sshd.port, 4), many(CLOSED_PORT, 4));
     assert!(late.iter().all(|found| matches!(found, Ok(TcpReachability::Blocked(_)))), "{late:?}");
     assert!(open.iter().all(|found| matches!(found, Ok(TcpReachability::Open))), "{open:?}");

@@ -1,5 +1,5 @@
-//! The sandbox as its users meet it: OpenSSH's own client logs in, runs scripts, drives the stand-ins; afterwards nothing is left.
-#![expect(clippy::disallowed_methods, clippy::expect_used, reason = "the proof is real programs, driven by helpers of a test")]
+//! The sandbox from the outside: OpenSSH's own client logs in, runs scripts and uses the stand-ins; afterwards nothing is left.
+#![expect(clippy::disallowed_methods, clippy::expect_used, reason = "the tests use real programs through helpers")]
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -9,7 +9,7 @@ use orchestrate::sandbox::{Faults, OomKill, Sandbox, Scenario};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-/// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
+/// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn program_path() -> PathBuf {
@@ -31,7 +31,7 @@ async fn wait_output(child: Child) -> Output {
     tokio::time::timeout(TIMEOUT, child.wait_with_output()).await.expect("an answer in time").expect("ssh ran")
 }
 
-/// Runs a script as the product does: `sh -s`, the text on standard input.
+/// Runs a script like the product: `sh -s` with the script on standard input.
 async fn run_script(sandbox: &Sandbox, host: &str, text: &str) -> Output {
     let mut child = ssh_command(sandbox, host, &["/bin/sh", "-s"]).stdin(Stdio::piped()).spawn().expect("ssh starts");
     let mut stdin = child.stdin.take().expect("piped");
@@ -52,7 +52,7 @@ async fn run_ok(sandbox: &Sandbox, host: &str, text: &str) -> String {
     String::from_utf8(out.stdout).expect("text")
 }
 
-/// The exit code and what was said on standard error.
+/// The exit code and standard error.
 async fn run_failing(sandbox: &Sandbox, host: &str, text: &str) -> (i32, String) {
     let out = run_script(sandbox, host, text).await;
     (out.status.code().expect("a code"), String::from_utf8(out.stderr).expect("text"))
@@ -64,7 +64,7 @@ async fn wait_until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) ->
         if let Some(value) = probe().await {
             return value;
         }
-        assert!(Instant::now() < end, "never: {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -83,19 +83,19 @@ async fn host_runs_ssh_commands_like_sshd() {
     assert_eq!(String::from_utf8_lossy(&out.stdout), format!("out\n{}\ngpu01\n{}\n", home.display(), sandbox.port(0).expect("a host")));
     assert_eq!((String::from_utf8_lossy(&out.stderr).as_ref(), out.status.code()), ("err\n", Some(7)));
     assert_eq!(run_ok(&sandbox, "gpu02", "cat <<'E'\nit's $5\nE").await, "it's $5\n");
-    // Its own session, as sshd gives it; died by a signal, as a shell says it.
+    // A command has its own session, as under sshd; death by a signal is reported as a shell does.
     let out = wait_output(ssh_command(&sandbox, "gpu01", &["cut -d' ' -f6 /proc/$$/stat; echo $$"]).spawn().expect("ssh")).await;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert_eq!(text.lines().collect::<std::collections::HashSet<_>>().len(), 1, "its session is its own: {text}");
     let out = wait_output(ssh_command(&sandbox, "gpu01", &["kill -9 $$"]).spawn().expect("ssh")).await;
     assert_eq!(out.status.code(), Some(255), "an exit-signal is 255 for ssh");
-    // A terminal of the session's own, and ours is none.
+    // The session has its own terminal, while the test has none.
     let out = wait_output(
         ssh_command(&sandbox, "gpu01", &["-tt", "test -t 0 && test -t 2 && : </dev/tty && echo terminal; exit 3"]).spawn().expect("ssh"),
     )
     .await;
     assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("terminal\r\n", Some(3)));
-    // The channel stays open as long as somebody holds the output, as with sshd.
+    // As with sshd, the channel stays open as long as a process holds the output.
     let out = wait_output(ssh_command(&sandbox, "gpu01", &["(sleep 0.3; echo late) & echo early; exit 4"]).spawn().expect("ssh")).await;
     assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("early\nlate\n", Some(4)));
     let dir = sandbox.dir().to_owned();
@@ -114,7 +114,7 @@ async fn large_stdio_passes_unchanged() {
     let feed = tokio::spawn(async move { stdin.write_all(&copy).await });
     let out = wait_output(child).await;
     feed.await.expect("fed").expect("written");
-    assert!(out.stdout == sent, "20 MB come back as they went");
+    assert!(out.stdout == sent, "20 MB return unchanged");
     sandbox.stop().await.expect("nothing is left");
 }
 
@@ -127,7 +127,7 @@ async fn processes_survive_dropped_connection_until_sandbox_stops() {
     let pid: i32 = wait_until("the command runs", async || std::fs::read_to_string(&file).ok()?.trim().parse().ok()).await;
     sandbox.drop_connections("gpu01").expect("a host");
     assert_eq!(wait_output(child).await.status.code(), Some(255));
-    assert!(sandbox.processes().contains(&pid), "no terminal, so it lives on");
+    assert!(sandbox.processes().contains(&pid), "without a terminal the process survives");
     assert_eq!(run_ok(&sandbox, "gpu01", &format!("kill -0 {pid} && echo lives")).await, "lives\n");
     sandbox.stop().await.expect("nothing is left");
     assert!(!std::path::Path::new(&format!("/proc/{pid}/stat")).exists());
@@ -176,7 +176,7 @@ async fn container_lifecycle_matches_docker() {
     let (code, output) = run_failing(&sandbox, "gpu01", "docker rm box").await;
     assert!(code == 1 && output.contains("You cannot remove a running container"), "{output}");
     assert_eq!(run_ok(&sandbox, "gpu01", "docker stop -t 5 box; docker wait box; docker logs box").await, "box\n3\nhello\nbye\n");
-    assert!(!sandbox.processes().contains(&pid), "what was started in a container ends with it");
+    assert!(!sandbox.processes().contains(&pid), "processes of a container end with it");
     assert_eq!(run_ok(&sandbox, "gpu01", "docker rm box; docker ps -aq").await, "box\n");
     let (code, output) = run_failing(&sandbox, "gpu01", "docker inspect box").await;
     assert!(code == 1 && output.contains("Error: No such object: box"), "{output}");
@@ -261,7 +261,7 @@ async fn faults_apply_as_configured() {
     let mut hung = ssh_command(&sandbox, "gpu01", &["touch ran; echo the third step"]).spawn().expect("ssh");
     assert!(tokio::time::timeout(Duration::from_millis(400), hung.wait()).await.is_err(), "it hangs");
     hung.kill().await.expect("killed");
-    assert!(!sandbox.host_root(0).expect("a host").join("home/ran").exists(), "what is held or dropped never runs");
+    assert!(!sandbox.host_root(0).expect("a host").join("home/ran").exists(), "a held or dropped command never runs");
     set(Faults { clock_skew: 1000.0, ..Faults::default() });
     let there: u64 = run_ok(&sandbox, "gpu01", "date +%s").await.trim().parse().expect("seconds");
     let here = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
@@ -286,7 +286,7 @@ async fn forwarding_reaches_hosts_and_refuses_closed_ports() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     assert_eq!(wait_output(command.spawn().expect("ssh")).await.stdout, b"gpu02\n");
-    // A port where nobody listens: the forward is refused, and ssh says so.
+    // A port where nobody listens: the forward is refused, and ssh reports it.
     let mut command = Command::new("ssh");
     command.arg("-F").arg(&config).args(["-W", "127.0.0.1:1", "gpu01"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -295,7 +295,7 @@ async fn forwarding_reaches_hosts_and_refuses_closed_ports() {
     sandbox.stop().await.expect("nothing is left");
 }
 
-/// A script that starts a detached torchrun in a new container and waits for its end; ends with torchrun's code.
+/// A script that starts a detached torchrun in a new container, waits for its end, and exits with torchrun's code.
 fn torchrun_script(nodes: u32, node: u32, port: u16, extra: &str) -> String {
     format!(
         "rm -f rc; docker run -d --name job --init --net=host --gpus all {extra} --workdir $HOME --entrypoint /bin/sh demo/train:1 \
@@ -408,7 +408,7 @@ async fn torchrun_c10d_restarts_and_stops() {
     );
     let first = run_script(&sandbox, "gpu01", &text);
     let second = async {
-        // Who only looks whether the port is open is not a node.
+        // A plain connection to the port does not count as a node.
         wait_until("the port is open", async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()).await;
         run_script(&sandbox, "gpu02", &text).await
     };
@@ -443,8 +443,8 @@ async fn session_limit_and_password_auth_work() {
     let socket = sandbox.dir().join("mux");
     let socket = socket.to_str().expect("text");
     let mut master = ssh_command(&sandbox, "gpu01", &["-M", "-S", socket, "-N"]).spawn().expect("ssh");
-    wait_until("the master is there", async || std::fs::metadata(socket).ok()).await;
-    // Never a connection of its own: what the master's connection refuses is refused.
+    wait_until("the master connection is open", async || std::fs::metadata(socket).ok()).await;
+    // Never opens its own connection: a session refused by the master connection fails.
     let through =
         |command: &str| ssh_command(&sandbox, "gpu01", &["-S", socket, "-o", "ProxyCommand=false", command]).spawn().expect("ssh");
     let mut held = [through("echo >a; exec sleep 1000"), through("echo >b; exec sleep 1000")];
@@ -457,7 +457,7 @@ async fn session_limit_and_password_auth_work() {
         .into_iter()
         .find(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|l| l.starts_with("sleep")));
     std::process::Command::new("kill").arg(pid.expect("a sleep").to_string()).status().expect("kill ran");
-    wait_until("a place is free again", async || (wait_output(through("echo third")).await.stdout == b"third\n").then_some(())).await;
+    wait_until("a session is free again", async || (wait_output(through("echo third")).await.stdout == b"third\n").then_some(())).await;
     master.kill().await.expect("killed");
     for child in &mut held {
         child.wait().await.expect("ended with its master");
@@ -492,7 +492,7 @@ async fn killed_sandbox_ends_its_containers() {
     std::fs::remove_dir_all(&dir).expect("removed");
 }
 
-/// How many processes have this variable.
+/// The number of processes with this variable.
 fn count_processes_with(marker: &str) -> usize {
     let entries = std::fs::read_dir("/proc").expect("Linux");
     let environs = entries.flatten().filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());

@@ -1,6 +1,6 @@
-//! The rendered script on a real SLURM cluster: slurmctld and two slurmd on loopback, which `tests/cluster/slurm up` starts. The nodes share this
+//! The rendered script on a real SLURM cluster: `tests/cluster/slurm up` starts slurmctld and two slurmd on loopback. The nodes share this
 //! machine, its file system and its processes; GPUs are names without devices.
-#![expect(clippy::disallowed_methods, clippy::expect_used, clippy::panic, reason = "the proof is a real cluster")]
+#![expect(clippy::disallowed_methods, clippy::expect_used, clippy::panic, reason = "the tests use a real cluster")]
 
 #[path = "slurm/followers.rs"]
 mod followers;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A directory of the test that is removed at its end, and what reaches the cluster.
+/// A temporary directory, and the environment to reach the cluster.
 struct Cluster {
     dir: tempfile::TempDir,
     configuration: String,
@@ -43,7 +43,7 @@ impl Cluster {
         self.command(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"))
     }
 
-    /// Renders an inventory whose `run_dir` is this test's.
+    /// Renders an inventory with a `run_dir` in this test's directory.
     fn render(&self, name: &str, text: &str) -> PathBuf {
         let (inventory, script) = (self.path(&format!("{name}.yaml")), self.path(&format!("{name}.sbatch")));
         let text = format!("name: {name}\nrun_dir: {}\n{text}", self.path("run").display());
@@ -54,7 +54,7 @@ impl Cluster {
         script
     }
 
-    /// Submits a script and waits for the end of its job: its exit code and its log.
+    /// Submits a script and waits until its job ends; returns its exit code and its log.
     fn submit_and_wait(&self, script: &Path) -> (Option<i32>, String) {
         let out = self.command("timeout").args(["120", "sbatch", "-W", "--parsable"]).arg(script).output().expect("sbatch");
         let job = String::from_utf8_lossy(&out.stdout).trim().to_owned();
@@ -67,7 +67,7 @@ impl Cluster {
         std::fs::read_to_string(self.path(&format!("{name}-{job}.out"))).unwrap_or_default()
     }
 
-    /// What the ranks of a run wrote, by rank.
+    /// The rank logs of a run, in rank order.
     fn rank_logs(&self, name: &str) -> Vec<String> {
         let mut logs: Vec<(String, String)> = Vec::new();
         for node in ["n0", "n1"] {
@@ -162,7 +162,7 @@ fn cancelled_job_lets_ranks_save_and_leaves_nothing() {
     assert!(text.contains("stopping the ranks: cancelled or preempted"), "{text}");
 }
 
-/// As SLURM does it before the end of the time limit, without waiting for it.
+/// Sends the signal that SLURM sends before the time limit.
 #[test]
 #[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
 fn signal_to_the_batch_shell_stops_ranks_with_their_grace() {

@@ -1,8 +1,8 @@
-//! A host of these tests: its directories, its shell, and what the appender left there.
+//! A fake host for the appender tests: its directories, its shell, and the files of the appender.
 
 use super::*;
 
-/// A host with one shell as `sh` and the tools of its image.
+/// A host with one shell as `sh` and the tools that an image with that shell has.
 pub(crate) struct TestHost {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) log_max: String,
@@ -18,7 +18,7 @@ impl Drop for TestHost {
     }
 }
 
-/// A wrapper in a process group of its own, which ends with the test.
+/// A wrapper in its own process group, which is killed on `drop`.
 pub(crate) struct WrapperProcess(pub(crate) Child);
 
 impl Drop for WrapperProcess {
@@ -82,7 +82,7 @@ impl TestHost {
         self.dir.path().join(name)
     }
 
-    /// A file of the wrapper.
+    /// A file of the rank.
     pub(crate) fn rank_file(&self, end: &str) -> PathBuf {
         self.path(&format!("out/run1.rank-0.0.{end}"))
     }
@@ -95,14 +95,14 @@ impl TestHost {
         command
     }
 
-    /// Starts a rank, a script, under a wrapper.
+    /// Starts a script as a rank under a wrapper.
     pub(crate) fn start_rank(&self, rank: &str) -> WrapperProcess {
         let mut command = self.shell_command();
         command.arg(self.path("in/wrapper")).args(["sh", "-c", rank]);
         WrapperProcess(command.spawn().expect("a shell"))
     }
 
-    /// Runs a rank until the appender has ended too.
+    /// Runs a rank and waits until the appender has ended too.
     pub(crate) fn run_rank(&self, rank: &str) -> Option<i32> {
         let status = self.start_rank(rank).wait();
         self.wait_for_appender_exit();
@@ -112,7 +112,7 @@ impl TestHost {
     pub(crate) fn wait_for_appender_exit(&self) {
         wait_until("the appender ends", || self.rank_file("end").exists().then_some(()));
         assert_eq!(fs::read(self.rank_file("end")).expect("the end"), b"");
-        wait_until("it is gone", || self.appender_pid().is_none().then_some(()));
+        wait_until("the appender's process is gone", || self.appender_pid().is_none().then_some(()));
     }
 
     pub(crate) fn read_log(&self) -> Vec<u8> {
@@ -129,7 +129,7 @@ impl TestHost {
 
     pub(crate) fn read_losses(&self) -> Vec<LogLoss> {
         let text = fs::read_to_string(self.rank_file("lost")).unwrap_or_default();
-        assert!(text.is_empty() || text.len() == 4096, "the room of the losses does not change");
+        assert!(text.is_empty() || text.len() == 4096, "the loss file keeps its size");
         let loss = |line: &str| {
             let words: Vec<_> = line.split(' ').collect();
             let number = |at: usize| words[at].parse().expect("a number");
@@ -143,7 +143,7 @@ impl TestHost {
         assert!(!self.rank_file("lost").exists(), "{:?}", self.read_losses());
     }
 
-    /// Processes of this host's appender; the first is the one that supervises.
+    /// Processes of this host's appender; the supervisor is the first.
     pub(crate) fn appender_pids(&self) -> Vec<i32> {
         let is_first = |pid: &i32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -166,13 +166,13 @@ impl TestHost {
         self.appender_pids().first().copied()
     }
 
-    /// The process that reads the pipe: the last of them, where nothing else is at work.
+    /// The process that reads the pipe: the last one, as nothing else runs.
     pub(crate) fn copier_pid(&self) -> Option<i32> {
         self.appender_pids().into_iter().skip(1).last()
     }
 }
 
-/// A busybox that finds its tools in itself lacks none.
+/// A busybox with built-in tools never lacks one.
 pub(crate) fn has_builtin_tools(shell: &str) -> bool {
     shell == "busybox"
         && Command::new(which("busybox").expect("busybox"))
@@ -189,7 +189,7 @@ pub(crate) fn list_processes() -> Vec<(i32, i32)> {
     entries.filter_map(|pid| Some((pid, read_process_stat(pid)?.1))).collect()
 }
 
-/// State, parent, group and session of a process that is no zombie.
+/// State, parent, group and session of a process that is not a zombie.
 pub(crate) fn read_process_stat(pid: i32) -> Option<(char, i32, i32, i32)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut words = text.rsplit_once(") ")?.1.split(' ');
@@ -200,7 +200,7 @@ pub(crate) fn read_process_stat(pid: i32) -> Option<(char, i32, i32, i32)> {
 }
 
 pub(crate) fn send_signal(pid: i32, signal: Signal) {
-    // It may have ended by itself.
+    // The process may have ended by itself.
     if kill_process(Pid::from_raw(pid).expect("a pid"), signal).is_err() {
         assert!(read_process_stat(pid).is_none(), "signalled");
     }

@@ -1,8 +1,8 @@
-//! What attributes say of an item: whether it is built for tests alone, and in which file a module lies.
+//! What attributes say about an item: whether it is for tests only, and in which file a module is.
 
 use syn::{Attribute, Expr, Item, Meta};
 
-/// The file that `#[path]` gives a module.
+/// The file that `#[path]` assigns to a module.
 pub(crate) fn path_attribute(attrs: &[Attribute]) -> Option<String> {
     attrs.iter().find_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
@@ -13,7 +13,7 @@ pub(crate) fn path_attribute(attrs: &[Attribute]) -> Option<String> {
     })
 }
 
-/// Whether what bears these is built for tests alone: `#[test]`, `#[tokio::test]`, `#[cfg(test)]`.
+/// Whether an item with these attributes is for tests only: `#[test]`, `#[tokio::test]`, `#[cfg(test)]`.
 pub(crate) fn is_test_only(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.segments.last().is_some_and(|last| last.ident == "test"),

@@ -1,13 +1,13 @@
-//! Circles of files: each names, directly or through others, an item that is defined in each other one.
+//! Cycles of files: each file names, directly or through others, an item that is defined in every other one.
 //!
-//! Passing an item on (`pub use`) is no edge; who uses it names the file that defines it. A name of a module alone is no edge.
+//! A re-export (`pub use`) is not an edge; its users name the file that defines the item. The name of a module alone is not an edge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::name_resolution::{Crate, ResolvedTarget};
 use crate::syntax::ReferenceKind;
 
-/// From a file to a file: the names, each with the first line where it stands.
+/// Edges between two files: the names, each with the line of its first use.
 pub(crate) type FileEdges = BTreeMap<(String, String), BTreeMap<String, usize>>;
 
 pub(crate) struct FileCycle {
@@ -16,15 +16,15 @@ pub(crate) struct FileCycle {
 }
 
 impl FileCycle {
-    /// One line an edge, those of the fewest names first: what to cut.
+    /// One line per edge; those with the fewest names, the easiest to cut, come first.
     pub(crate) fn describe_edges(&self) -> Vec<String> {
         let mut edges: Vec<_> = self.edges.iter().collect();
         edges.sort_by_key(|(_, names)| names.len());
-        let tell = |((from, to), names): (&(String, String), &BTreeMap<String, usize>)| {
+        let describe = |((from, to), names): (&(String, String), &BTreeMap<String, usize>)| {
             let names: Vec<String> = names.iter().map(|(name, line)| format!("{name} (line {line})")).collect();
             format!("{from} uses {to}: {}", names.join(", "))
         };
-        edges.into_iter().map(tell).collect()
+        edges.into_iter().map(describe).collect()
     }
 }
 
@@ -66,7 +66,6 @@ fn build_cycle(files: &BTreeSet<&str>, edges: &FileEdges) -> FileCycle {
     }
 }
 
-/// Tarjan's strongly connected components.
 #[derive(Default)]
 struct TarjanSearch<'a> {
     successors: BTreeMap<&'a str, BTreeSet<&'a str>>,

@@ -1,5 +1,5 @@
-//! The list of today's violations with their numbers, and how it is held: worse, better, new and gone all fail, so that the list shows
-//! each change.
+//! The list of today's violations with their numbers. Any difference fails: worse, better, new or gone. So the list shows
+//! every change.
 
 use std::collections::BTreeMap;
 
@@ -36,14 +36,14 @@ impl ArchitectureRule {
         }
     }
 
-    /// What the number is.
+    /// The meaning of the number.
     fn number_meaning(self) -> &'static str {
         match self {
             ArchitectureRule::LongFileCount => "how many there are",
             ArchitectureRule::FileLines => "lines of a file, at most 500",
             ArchitectureRule::FunctionLines => "lines of a function from `fn` to its closing brace, at most 60",
             ArchitectureRule::ParameterCount => "parameters of a function with `self`, at most 5; a trait's implementations do not count",
-            ArchitectureRule::DuplicateTypes => "files that define a type of this name which other files can name, at most 1",
+            ArchitectureRule::DuplicateTypes => "files that define a visible type with this name, at most 1",
             ArchitectureRule::Cycles => "files that name each other's items, directly or through others; the edges between them",
         }
     }
@@ -63,10 +63,10 @@ impl ArchitectureRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) rule: ArchitectureRule,
-    /// A place or a name; the files of a circle, divided by spaces.
+    /// A location or a name; for a cycle its files, separated by spaces.
     pub(crate) key: String,
     pub(crate) number: usize,
-    /// Where to look.
+    /// Where the violation is.
     pub(crate) locations: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl Violation {
     }
 }
 
-/// As it stands in the list.
+/// The entry in the format of the list.
 fn render_entry(rule: ArchitectureRule, key: &str, number: usize) -> String {
     if rule != ArchitectureRule::Cycles {
         return format!("{key:?} = {number}\n");
@@ -95,9 +95,9 @@ fn render_entry(rule: ArchitectureRule, key: &str, number: usize) -> String {
     format!("[[circles]]\nsize = {}\nedges = {number}\nfiles = [\n{lines}]\n", files.len())
 }
 
-/// The whole list: one text for one state of the code.
+/// The whole list in its canonical form.
 pub(crate) fn render_list(violations: &[Violation]) -> String {
-    let mut text = "# What the house does not keep yet, held by tests/architecture.rs: the numbers only go down.\n\
+    let mut text = "# Known violations of the architecture rules, checked by tests/architecture.rs: the numbers only go down.\n\
                     # The test prints each line that has to change.\n"
         .to_owned();
     for rule in ALL_RULES {
@@ -121,7 +121,7 @@ struct ListedCycle {
 }
 
 /// # Errors
-/// What of the text is no such list.
+/// The first part that does not fit the format.
 pub(crate) fn parse_list(text: &str) -> Result<ListedViolations, String> {
     let mut listed = ListedViolations::new();
     let mut sections: BTreeMap<String, toml::Value> = toml::from_str(text).map_err(|error| error.to_string())?;
@@ -146,7 +146,7 @@ pub(crate) fn parse_list(text: &str) -> Result<ListedViolations, String> {
     Ok(listed)
 }
 
-/// What differs, each with what to do.
+/// All differences, each with what to do.
 pub(crate) fn compare_with_list(listed: &ListedViolations, found: &[Violation]) -> Vec<String> {
     let mut problems: Vec<String> = found.iter().filter_map(|violation| compare_violation(listed, violation)).collect();
     let gone = listed.iter().filter(|((rule, key), _)| !found.iter().any(|violation| violation.rule == *rule && violation.key == *key));
@@ -180,7 +180,7 @@ fn compare_violation(listed: &ListedViolations, violation: &Violation) -> Option
     ))
 }
 
-/// What a message begins with; of a circle only its beginning, since the list shows the rest.
+/// The start of a message; for a cycle only its first file, since the list shows the rest.
 fn message_prefix(rule: ArchitectureRule, key: &str) -> String {
     let files = key.split(' ').count();
     match rule {
@@ -189,7 +189,7 @@ fn message_prefix(rule: ArchitectureRule, key: &str) -> String {
     }
 }
 
-/// The listed circles that a new one shares files with, and the difference.
+/// The listed cycles that share files with a new one, and the differences.
 fn describe_overlapping_cycles(listed: &ListedViolations, key: &str) -> String {
     let files: Vec<&str> = key.split(' ').collect();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The tree of modules over all files, and what a path names: re-exports are followed to the file that defines the item.
+//! The module tree over all files, and the item that a path names: re-exports resolve to the file that defines the item.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
@@ -7,25 +7,25 @@ use std::thread;
 
 use crate::syntax::{self, PathReference, ReferenceKind, SourceFile};
 
-/// The library and the program.
+/// The root files of the library and of the program.
 const CRATE_ROOTS: [&str; 2] = ["src/lib.rs", "src/main.rs"];
-/// Re-exports of re-exports.
+/// The maximum length of a chain of re-exports.
 const MAX_REEXPORT_DEPTH: usize = 16;
 
 pub(crate) struct Crate {
     /// By path: `src/cli/up.rs`.
     pub(crate) files: BTreeMap<String, SourceFile>,
-    /// Files that are no Rust, and files that no module declares.
+    /// Files that are not valid Rust, and files that no module declares.
     pub(crate) problems: Vec<String>,
     modules: Vec<ModuleNode>,
     roots: BTreeMap<String, usize>,
-    /// Built for tests alone.
+    /// Files for tests only.
     test_only_files: BTreeSet<String>,
 }
 
 struct ModuleNode {
     file: String,
-    /// Which module of the file.
+    /// The index of the module in the file.
     module_index: usize,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
@@ -37,26 +37,26 @@ pub(crate) enum ResolvedTarget {
         file: String,
         name: String,
     },
-    /// The file of the module itself.
+    /// The module's own file.
     Module(String),
-    /// A path into another crate, as it is written there.
+    /// A path into another crate, as written.
     ForeignPath(Vec<String>),
 }
 
-/// A path of a file, and what it names.
+/// A path in a file, and what it names.
 pub(crate) struct NamedPath<'a> {
     pub(crate) file: &'a str,
     pub(crate) line: usize,
     pub(crate) in_test: bool,
     pub(crate) kind: ReferenceKind,
-    /// None for what only the compiler knows: locals, generics, the prelude.
+    /// `None` for names that only the compiler resolves: locals, generics, the prelude.
     pub(crate) target: Option<ResolvedTarget>,
-    /// The room that the path goes through, for example that of a re-export.
+    /// The room that the path goes through, for example the room of a re-export.
     pub(crate) via_room: Option<String>,
 }
 
 impl Crate {
-    /// From texts by path, only those beneath `src/`.
+    /// Builds the crate from texts by path; only those below `src/` count.
     pub(crate) fn from_sources(texts: &BTreeMap<String, String>) -> Self {
         let mut problems = Vec::new();
         let mut files = BTreeMap::new();
@@ -78,14 +78,14 @@ impl Crate {
         krate
     }
 
-    /// Everything that the files beneath `src/` name, test code too.
+    /// Everything that the files below `src/` name, including test code.
     pub(crate) fn named_paths(&self) -> Vec<NamedPath<'_>> {
         let mut found = Vec::new();
         for (at, node) in self.modules.iter().enumerate() {
             let Some(module) = self.files.get(&node.file).map(|file| &file.modules[node.module_index]) else { continue };
             for reference in &module.references {
                 let PathReference { line, kind, .. } = *reference;
-                // What an import brings is not found by that import.
+                // An import cannot resolve to itself.
                 let own = if matches!(kind, ReferenceKind::Import | ReferenceKind::Reexport) { reference.path.last() } else { None };
                 let skip = SkipImport { name: own.map(String::as_str), in_import: own.is_some() };
                 let target = self.resolve(at, &reference.path, skip, 0);
@@ -107,7 +107,7 @@ impl Crate {
         self.test_only_files.contains(file)
     }
 
-    /// The modules of the library's root.
+    /// The top-level modules of the library.
     pub(crate) fn rooms(&self) -> BTreeSet<&str> {
         let root = self.roots.get(CRATE_ROOTS[0]).map(|at| &self.modules[*at].children);
         root.into_iter().flat_map(|children| children.keys().map(String::as_str)).collect()
@@ -147,7 +147,7 @@ impl Crate {
         at
     }
 
-    /// The module in which the rest of a path is looked up, for paths that say so.
+    /// The module where the rest of a path is looked up, for paths with an explicit start.
     fn resolve_path_start<'a>(&self, at: usize, path: &'a [String]) -> Option<(usize, &'a [String])> {
         let (first, mut rest) = path.split_first()?;
         let mut start = match first.as_str() {
@@ -181,7 +181,7 @@ impl Crate {
         (lower && (skip.in_import || !rest.is_empty())).then(|| ResolvedTarget::ForeignPath(path.to_vec()))
     }
 
-    /// A path from a module downwards.
+    /// Resolves a path from a module downwards.
     fn resolve_in_module(&self, at: usize, path: &[String], skip: SkipImport<'_>, depth: usize) -> Option<ResolvedTarget> {
         let node = &self.modules[at];
         let module = &self.files.get(&node.file)?.modules[node.module_index];
@@ -213,7 +213,7 @@ impl Crate {
         })
     }
 
-    /// The room that a path names by its first module.
+    /// The room that a path's first module names.
     fn room_in_path(&self, at: usize, path: &[String]) -> Option<String> {
         let (start, rest) = self.resolve_path_start(at, path)?;
         let top = self.modules[start].parent.is_none();
@@ -221,11 +221,11 @@ impl Crate {
     }
 }
 
-/// What an import may not be found by: itself.
+/// The import that must not resolve to itself.
 #[derive(Clone, Copy)]
 struct SkipImport<'a> {
     name: Option<&'a str>,
-    /// The path is that of a `use`: a single name may be a crate.
+    /// The path is in a `use`: a single name may be a crate.
     in_import: bool,
 }
 
@@ -235,7 +235,7 @@ impl SkipImport<'_> {
     }
 }
 
-/// The modules that a file declares: in which of its modules, the name, the file without its ending, for tests alone.
+/// The modules that a file declares: the parent module, the name, the file stem, and whether it is for tests only.
 fn module_declarations<'a>(path: &'a str, file: &'a SourceFile) -> impl Iterator<Item = (usize, String, PathBuf, bool)> + 'a {
     let own = Path::new(path);
     let folder = own.parent().unwrap_or(Path::new("")).to_owned();
@@ -259,7 +259,7 @@ fn module_declarations<'a>(path: &'a str, file: &'a SourceFile) -> impl Iterator
     })
 }
 
-/// Without `..`.
+/// The path without `..`.
 fn normalize_path(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut tidied, part| {
         match part {
@@ -270,7 +270,7 @@ fn normalize_path(path: &Path) -> PathBuf {
     })
 }
 
-/// Reads the files, on each core its share.
+/// Parses the files in parallel on all cores.
 fn parse_files(texts: &BTreeMap<String, String>) -> Vec<(String, syn::Result<SourceFile>)> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let all: Vec<(&String, &String)> = texts.iter().collect();

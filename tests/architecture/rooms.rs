@@ -1,11 +1,11 @@
-//! Floors, forbidden pairs, doors of foreign crates, the ground floor that only computes, the files that may write to the terminal.
+//! Order of rooms, forbidden pairs, entries of foreign crates, rooms that only compute, files that may write to the terminal.
 
 use std::collections::BTreeSet;
 
 use crate::name_resolution::{Crate, NamedPath, ResolvedTarget};
 use crate::syntax::ReferenceKind;
 
-/// Ground to roof: a room may use those before it.
+/// From the lowest to the highest: a room may use earlier ones.
 pub(crate) const ROOM_ORDER: [&str; 17] = [
     "text",
     "model",
@@ -25,7 +25,7 @@ pub(crate) const ROOM_ORDER: [&str; 17] = [
     "lifecycle",
     "cli",
 ];
-/// Forbidden although earlier.
+/// Forbidden pairs despite the order.
 const FORBIDDEN_USES: [(&str, &str); 8] = [
     ("tui", "engine"),
     ("tui", "remote"),
@@ -36,7 +36,7 @@ const FORBIDDEN_USES: [(&str, &str); 8] = [
     ("sandbox", "plan"),
     ("lifecycle", "tui"),
 ];
-/// Foreign crates and the files that may name them, by the beginning of their path.
+/// Foreign crates, and the files that may name them by the start of their path.
 const CRATE_OWNERS: [(&str, &[&str]); 12] = [
     ("russh", &["remote/", "sandbox/server"]),
     ("ratatui", &["tui/"]),
@@ -51,8 +51,8 @@ const CRATE_OWNERS: [(&str, &[&str]); 12] = [
     ("clap_complete", &["cli/"]),
     ("rpassword", &["cli/", "remote/auth"]),
 ];
-/// The files that may write to the terminal. Each cleans what it writes, or draws from cleaned text, or carries an interactive shell.
-/// The simulated hosts have no terminal of a person.
+/// The files that may write to the terminal. Each sanitizes its output, draws sanitized text, or carries an interactive shell.
+/// The simulated hosts have no user's terminal.
 const TERMINAL_WRITERS: [&str; 9] = [
     "report/safe_output.rs",
     "report/line_writer.rs",
@@ -65,7 +65,7 @@ const TERMINAL_WRITERS: [&str; 9] = [
     "sandbox/",
 ];
 const STD_STREAMS: [&str; 2] = ["std::io::stdout", "std::io::stderr"];
-/// The rooms that only compute, and what they may therefore not name. The last one is a silenced lint about an effect.
+/// The rooms that only compute, and the names they must not use. The last one is a silenced lint about an effect.
 const PURE_ROOM_COUNT: usize = 8;
 const FORBIDDEN_EFFECTS: [&str; 15] = [
     "tokio",

@@ -1,4 +1,4 @@
-//! The rules catch what they are for, shown on small synthetic crates.
+//! Tests the rules on small synthetic crates.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::exceptions::{self, ArchitectureRule, Violation};
 use crate::name_resolution::Crate;
 use crate::{collect_problems, collect_violations, rooms, sizes};
 
-/// A crate of these files. Rooms that are not among them are empty, and every file is declared by the one above it.
+/// A crate of these files. Missing rooms are empty, and every file is declared by its parent module.
 fn synthetic_crate(files: &[(&str, &str)]) -> Crate {
     let mut texts: BTreeMap<String, String> =
         files.iter().map(|(path, code)| ((*path).to_owned(), format!("//! A file.\n{code}\n"))).collect();
@@ -36,7 +36,7 @@ fn declare_module(texts: &mut BTreeMap<String, String>, module: &str) {
     declare_module(texts, folder);
 }
 
-/// What the rules without a list say of one file.
+/// The problems of one file under the rules without a list.
 fn problems_in(path: &str, code: &str) -> Vec<String> {
     collect_problems(&synthetic_crate(&[(&format!("src/{path}"), code)]))
 }
@@ -47,7 +47,7 @@ fn find_cycles_in(files: &[(&str, &str)]) -> Vec<FileCycle> {
     cycles::find_cycles(&krate)
 }
 
-/// Of `a.rs` and `b.rs` in one room, where `b.rs` names an item of `a.rs`.
+/// The violations of `a.rs` and `b.rs` in one room, where `b.rs` names an item of `a.rs`.
 fn cycles_with_b(a: &str) -> Vec<FileCycle> {
     find_cycles_in(&[
         ("src/plan/a.rs", a),
@@ -172,10 +172,10 @@ fn paths_without_items_close_no_cycle() {
         "pub struct A;\nimpl A { #[cfg(test)] fn f(_: super::b::B) {} }",
         "pub struct A;\n#[test]\nfn f() { super::b::B; }",
         "pub struct A;\n#[tokio::test]\nasync fn f() { super::b::B; }",
-        // Not seen: text, and the file in which a method is written.
+        // Not detected: text, and the file in which a method is defined.
         "pub struct A;\nuse super::b;\nfn f() { format!(\"{b::NAME}\"); x.b::<A>().B }",
         "pub struct A;\n#[serde(default = \"super::b::B\")]\nstruct C;",
-        // A field or a method that is called as an item is.
+        // A field or a method with the name of an item.
         "pub struct A;\npub use super::b::NAME;\nfn f() { assert!(x.NAME); x.NAME() }",
     ] {
         assert_eq!(cycles_with_b(a).len(), 0, "{a}");
@@ -184,7 +184,7 @@ fn paths_without_items_close_no_cycle() {
 
 #[test]
 fn reexports_resolve_to_the_defining_file() {
-    // a -> (through mod.rs, renamed, and through the library's root) b -> a; mod.rs only passes on.
+    // a -> (through mod.rs, renamed, and through the library's root) b -> a; mod.rs only re-exports.
     let files = [
         ("src/lib.rs", "pub mod plan;\npub use plan::Again as Root;"),
         ("src/plan/mod.rs", "pub mod a;\nmod b;\npub use b::B as Again;"),

@@ -1,4 +1,4 @@
-//! Lengths of files and functions, numbers of parameters, type names with two meanings, how a file opens.
+//! Sizes of files and functions, numbers of parameters, ambiguous type names, the header of a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use crate::exceptions::{ArchitectureRule, Violation};
 use crate::name_resolution::Crate;
 
 const MAX_FILE_LINES: usize = 500;
-/// Rarely longer: the number of files above it is held.
+/// Files should rarely be longer; the list has the number of longer ones.
 const USUAL_FILE_LINES: usize = 350;
 const MAX_FUNCTION_LINES: usize = 60;
 const MAX_PARAMETERS: usize = 5;
-/// One meaning wherever they stand: the arguments of a command, the view of a pane.
+/// These names have one meaning everywhere: the arguments of a command, the view of a pane.
 const SHARED_TYPE_NAMES: [&str; 2] = ["Args", "View"];
 
 pub(crate) fn size_violations(krate: &Crate) -> Vec<Violation> {
@@ -21,7 +21,7 @@ pub(crate) fn size_violations(krate: &Crate) -> Vec<Violation> {
         if file.lines > MAX_FILE_LINES {
             found.push(Violation::new(ArchitectureRule::FileLines, path, file.lines));
         }
-        // One function may stand twice, for two systems: the greater number counts.
+        // A function may exist twice, once per platform: the larger number counts.
         let mut numbers: BTreeMap<(ArchitectureRule, String), usize> = BTreeMap::new();
         for function in &file.functions {
             let key = format!("{path} {}", function.name);
@@ -40,7 +40,7 @@ pub(crate) fn size_violations(krate: &Crate) -> Vec<Violation> {
     found
 }
 
-/// Types that other files can name, by a name that stands in several files.
+/// Type names that several files define and other files can name.
 fn duplicate_types(krate: &Crate) -> Vec<Violation> {
     let mut files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (path, file) in krate.files.iter().filter(|(path, _)| path.starts_with("src/") && !krate.is_test_only(path)) {
@@ -49,14 +49,14 @@ fn duplicate_types(krate: &Crate) -> Vec<Violation> {
         }
     }
     files.retain(|name, files| files.len() > 1 && !SHARED_TYPE_NAMES.contains(name));
-    let tell = |(name, files): (&str, BTreeSet<&str>)| {
+    let describe = |(name, files): (&str, BTreeSet<&str>)| {
         let places = files.iter().map(|file| (*file).to_owned()).collect();
         Violation { locations: places, ..Violation::new(ArchitectureRule::DuplicateTypes, name, files.len()) }
     };
-    files.into_iter().map(tell).collect()
+    files.into_iter().map(describe).collect()
 }
 
-/// What no list excuses.
+/// Violations without a list of exceptions.
 pub(crate) fn header_and_allow_problems(krate: &Crate) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, file) in krate.files.iter().filter(|(path, _)| path.starts_with("src/")) {

@@ -1,8 +1,8 @@
-//! One source file, as `syn` reads it: its modules, the names that it defines and imports, every path that it names, its functions.
+//! One source file as parsed by `syn`: its modules, the names that it defines and imports, every path that it names, its functions.
 //!
-//! Seen: paths in code, in `use`, in attributes, and in the arguments of macros, where any `a::b` or single identifier counts as a path
-//! (so `format!("{}", keys::NAME)` names `keys::NAME`). Not seen: text inside strings (`"{NAME}"`, `#[serde(default = "…")]`), what a
-//! macro expands to, and the file in which a method is written: `app.draw()` names nothing, `App::draw` names `App`.
+//! Detected: paths in code, in `use`, in attributes, and in the arguments of macros, where any `a::b` or single identifier counts as a path
+//! (so `format!("{}", keys::NAME)` names `keys::NAME`). Not detected: text inside strings (`"{NAME}"`, `#[serde(default = "…")]`), macro
+//! expansions, and the file in which a method is defined: `app.draw()` names nothing, `App::draw` names `App`.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ use syn::{Attribute, Expr, ImplItem, Item, Meta, UseTree, Visibility};
 
 use crate::attributes;
 
-/// What of a file the rules judge.
+/// The parts of a file that the rules check.
 pub(crate) struct SourceFile {
     pub(crate) lines: usize,
-    /// It opens with what it is for (`//!`).
+    /// The file starts with a `//!` header.
     pub(crate) has_doc_header: bool,
     /// Lines with `#[allow]`.
     pub(crate) allow_lines: Vec<usize>,
-    /// Names of the types that other files can name.
+    /// The types that other files can name.
     pub(crate) visible_types: Vec<String>,
     pub(crate) functions: Vec<FunctionInfo>,
     /// The file's own module, then its inline modules.
@@ -28,17 +28,17 @@ pub(crate) struct SourceFile {
 }
 
 pub(crate) struct FunctionInfo {
-    /// With the modules, the type and the trait that it stands in.
+    /// The qualified name: modules, type and trait around the function.
     pub(crate) name: String,
-    /// From `fn` to the closing brace.
+    /// Lines from `fn` to the closing brace.
     pub(crate) lines: usize,
-    /// With `self`; 0 where a trait prescribes them.
+    /// Parameters including `self`; 0 if a trait prescribes them.
     pub(crate) parameters: usize,
 }
 
 #[derive(Default)]
 pub(crate) struct ModuleInfo {
-    /// The module around it, by index, and its name there; none for the file's own.
+    /// The index of the parent module and the name in it; `None` for the file's own module.
     pub(crate) parent: Option<(usize, String)>,
     pub(crate) items: BTreeSet<String>,
     pub(crate) imports: Vec<Import>,
@@ -55,20 +55,19 @@ pub(crate) struct Import {
 
 pub(crate) struct ModuleDeclaration {
     pub(crate) name: String,
-    /// By `#[path]`.
+    /// The path of `#[path]`.
     pub(crate) path_attribute: Option<String>,
     pub(crate) test_only: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReferenceKind {
-    /// In a `use` that is not passed on.
+    /// In a `use` that is not a re-export.
     Import,
-    /// In a `pub use`: it names nothing for itself.
+    /// In a `pub use`, which names nothing for itself.
     Reexport,
-    /// In code.
     Code,
-    /// In code that merely asks about a stream, such as `io::stdout().is_terminal()`.
+    /// In code that only queries a stream, such as `io::stdout().is_terminal()`.
     StreamQuery,
 }
 
@@ -107,15 +106,15 @@ pub(crate) fn parse_source(text: &str) -> syn::Result<SourceFile> {
 
 struct SyntaxVisitor {
     file: SourceFile,
-    /// The module that is read.
+    /// The current module.
     module_index: usize,
     in_test: bool,
-    /// Modules, types and functions around the place that is read.
+    /// Modules, types and functions around the current position.
     enclosing_names: Vec<String>,
     kind: ReferenceKind,
-    /// In a trait or in its implementation.
+    /// In a trait or its implementation.
     in_trait: bool,
-    /// In a function's body.
+    /// In a function body.
     in_block: bool,
 }
 
@@ -175,7 +174,7 @@ impl SyntaxVisitor {
         self.add_reference(path, line, kind);
     }
 
-    /// Every `a::b::c` and every single identifier that is no method and no field.
+    /// Every `a::b::c` and every single identifier that is neither a method nor a field.
     fn record_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut line = 0;
@@ -188,7 +187,7 @@ impl SyntaxVisitor {
                         self.flush_path(&mut path, line);
                         line = name.span().start().line;
                     }
-                    // After `..` an expression begins, after `.` a method or a field.
+                    // After `..` an expression starts, after `.` a method or a field.
                     if colons == 2 || dots != 1 {
                         path.push(ident_text(&name));
                     }

@@ -1,7 +1,7 @@
-//! Every text that is shown in Chinese has its pair in `assets/zh.po`, and every pair has its text in the code.
+//! Every text that has a Chinese version has an entry in `assets/zh.po`, and every entry has its text in the code.
 //!
-//! A text is the literal of `lang.tr("…")` and `lang.tr_fill("…", …)`, the noun of `count_noun`, and every literal of the places that
-//! compose messages, listed here: the edge translates those by `lang.message(…)`.
+//! A text is the literal of `lang.tr("…")` and `lang.tr_fill("…", …)`, the noun of `count_noun`, and every literal of the listed functions
+//! and constants that compose messages; `lang.message(…)` translates those at output.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ const TABLE_FILE: &str = "assets/zh.po";
 /// Defines `tr` itself.
 const MECHANISM_FILE: &str = "src/text/translation.rs";
 
-/// Files whose messages are shown, with the functions and constants that compose them; empty: the whole file.
+/// Files with messages for users, with the functions and constants that compose them; empty: the whole file.
 const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/engine/gang.rs", &["failure_reason", "describe_failure"]),
     ("src/inventory/check_settings.rs", &[]),
@@ -68,10 +68,10 @@ const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/tui/view/run_problems.rs", &[]),
 ];
 
-/// Where a single word may be a label.
+/// Functions where a single word may be a label.
 const LABEL_ROOMS: [&str; 2] = ["src/report/", "src/tui/"];
 
-/// Literals of those places that are no texts for people: names, values, units, and what is looked for in answers of hosts.
+/// Literals in those functions that are not for users: names, values, units, and patterns for hosts' answers.
 const NO_TEXTS: &[&str] = &[
     "\"$(cat assets/{})\"",
     "/etc/nccl.conf ({})",
@@ -120,7 +120,7 @@ const NO_TEXTS: &[&str] = &[
     "{} MiB",
 ];
 
-/// Where a literal was found.
+/// The location of a literal.
 struct FoundLiteral {
     /// The functions and constants around it.
     enclosing: Vec<String>,
@@ -135,7 +135,7 @@ enum LiteralUse {
     Other,
 }
 
-/// What is wrong with the table, one line each.
+/// The problems of the table, one line each.
 pub(crate) fn translation_problems(sources: &BTreeMap<String, String>, table: &str) -> Vec<String> {
     compare(sources, table, MESSAGE_SOURCES)
 }
@@ -174,13 +174,13 @@ fn compare(sources: &BTreeMap<String, String>, table: &str, message_sources: &[(
     problems
 }
 
-/// As `count_noun` writes it.
+/// The form that `count_noun` uses.
 fn plural(noun: &str) -> String {
     let end = if ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end)) { "es" } else { "s" };
     format!("{noun}{end}")
 }
 
-/// A message and its remedy are translated each by itself.
+/// A message and its remedy are translated separately.
 fn messages(literal: &str) -> impl Iterator<Item = String> {
     without_names(literal).split("; help: ").map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
@@ -189,17 +189,17 @@ fn word_count(text: &str) -> usize {
     text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| word.len() > 1).count()
 }
 
-/// Several words, or a word with a hole: no key and no format.
+/// Several words, or a word with a placeholder: neither a key nor a format.
 fn is_message(text: &str) -> bool {
     text.contains(' ') && !text.contains('\n') && (word_count(text) > 1 || word_count(text) == 1 && text.contains("{}"))
 }
 
-/// One word that begins with a capital: `FAILED`, `Overview`.
+/// A single word with a capital first letter: `FAILED`, `Overview`.
 fn is_label(text: &str) -> bool {
     word_count(text) == 1 && text.starts_with(|c: char| c.is_ascii_uppercase()) && text.bytes().all(|b| b.is_ascii_alphabetic())
 }
 
-/// A format string with `{}` for every hole, and single braces.
+/// A format string with `{}` for every placeholder, and unescaped braces.
 fn without_names(literal: &str) -> String {
     let (mut out, mut rest) = (String::new(), literal);
     while let Some(c) = rest.chars().next() {
@@ -222,7 +222,7 @@ fn without_names(literal: &str) -> String {
     out
 }
 
-/// The pairs, and what is wrong with their lines.
+/// The entries, and the problems of their lines.
 fn parse_table(table: &str) -> (BTreeMap<String, String>, Vec<String>) {
     let (mut pairs, mut problems, mut open) = (BTreeMap::new(), Vec::new(), None::<String>);
     let text = |line: &str, keyword: &str| {
@@ -287,7 +287,7 @@ impl LiteralReader {
         }
     }
 
-    /// The arguments of a call; the first, or the noun, is special in some.
+    /// The arguments of a call; in some calls the first one, or the noun, is special.
     fn read_call(&mut self, name: &str, group: &Group, enclosing: &[String]) {
         let arguments: Vec<TokenTree> = group.stream().into_iter().collect();
         match name {
@@ -296,7 +296,7 @@ impl LiteralReader {
                 None => self.not_literal += 1,
             },
             "count_noun" | "count" => arguments.iter().for_each(|argument| self.add(argument, enclosing, LiteralUse::Noun)),
-            // Help and hint of a key, after its names.
+            // Help and hint of a key binding, after its key names.
             "binding" => {
                 let texts = arguments.iter().filter(|argument| string_value(argument).is_some_and(|text| !text.is_empty()));
                 texts.for_each(|text| self.add(text, enclosing, LiteralUse::Translated));
@@ -316,14 +316,14 @@ impl LiteralReader {
         }
     }
 
-    /// Where to go on after an attribute: after the item, where it is only for tests.
+    /// The position to continue at after an attribute: after the item if it is for tests only.
     fn skip_attribute(&mut self, tokens: &[TokenTree], from: usize, enclosing: &[String]) -> usize {
         let bracket = (from..tokens.len().min(from + 2)).find(|at| matches!(&tokens[*at], TokenTree::Group(_)));
         let Some(at) = bracket else { return from };
         if let TokenTree::Group(group) = &tokens[at]
             && group.to_string().trim_start_matches(['[', ' ']).starts_with("error")
         {
-            // The text of an error type.
+            // The message of an error type.
             self.walk(group.stream(), enclosing);
         }
         let test_only = tokens[at].to_string().replace(' ', "") == "[cfg(test)]";

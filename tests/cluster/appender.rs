@@ -1,11 +1,11 @@
-//! The log's appender under real ranks, in a container and on a bare host: every byte in order, or its loss counted.
+//! The log appender under real ranks, in a container and on a bare host: every byte arrives in order, or its loss is counted.
 
 use std::collections::BTreeMap;
 
 use crate::laptop::{Laptop, path_str, sha256_hex, wait_until};
 use crate::support::{Cluster, JobSpec};
 
-/// One host, a rank for each way in which output is lost elsewhere. The last one ends with a signal, after the others.
+/// One host, and one rank for each way to lose output elsewhere. The last rank ends by a signal, after the others.
 const RANK_SCRIPT: &str = r#"
 files=${ORCH_RUN_DIR%.in/*}.out/$ORCH_RUN_ID. ctl=$SUITE/ctl/$ORCH_NAME
 await() { until [ -e "$1" ]; do sleep 0.05; done; }
@@ -38,7 +38,7 @@ fn seq_output(from: u32, to: u32) -> String {
     (from..=to).map(|n| format!("{n}\n")).collect()
 }
 
-/// Least and most of the bytes that a rank's log lacks, as it is reported: the last numbers for each place.
+/// The smallest and the largest reported loss of a rank's log, summed over all places: the last report of a place counts.
 #[track_caller]
 fn reported_loss_range(laptop: &Laptop, rank: u32, why: &str) -> (usize, usize) {
     let journal = std::fs::read_to_string(laptop.only_run_dir().join("journal.jsonl")).expect("a journal");
@@ -54,7 +54,7 @@ fn reported_loss_range(laptop: &Laptop, rank: u32, why: &str) -> (usize, usize) 
     places.values().fold((0, 0), |sum, (least, most)| (sum.0 + least, sum.1 + most))
 }
 
-/// The copy is what was written but for one gap that is not longer than this.
+/// The copy equals the written bytes except for one gap of at most `most` bytes.
 #[track_caller]
 fn assert_single_gap(copy: &[u8], written: &[u8], most: usize) {
     let missing = written.len() - copy.len();
@@ -64,7 +64,7 @@ fn assert_single_gap(copy: &[u8], written: &[u8], most: usize) {
     assert!(head + tail >= copy.len(), "more than one gap: {head} bytes, and {tail} at the end, of {}", copy.len());
 }
 
-/// One launch on one host.
+/// Launches once on one host and checks every rank's log.
 #[track_caller]
 fn assert_bytes_or_reported_loss(cluster: &Cluster, job: &JobSpec, host: &str) {
     let laptop = Laptop::new();
@@ -97,8 +97,8 @@ fn assert_bytes_or_reported_loss(cluster: &Cluster, job: &JobSpec, host: &str) {
     let copy = laptop.read_log("rank-4.log");
     assert_single_gap(&copy, whole.as_bytes(), most);
     assert!(whole.len() - copy.len() >= least, "{least} bytes are counted as lost");
-    assert!(copy.ends_with(seq_output(800_000, 899_999).as_bytes()), "what came after the full disk arrived");
-    // Its shell adds the name of the signal.
+    assert!(copy.ends_with(seq_output(800_000, 899_999).as_bytes()), "the lines after the full disk arrived");
+    // The wrapper's shell adds the name of the signal.
     assert!(laptop.read_log_text("rank-5.log").starts_with("last words"), "{:?}", laptop.read_log_text("rank-5.log"));
     cluster.assert_hosts_unchanged();
 }

@@ -1,4 +1,4 @@
-//! What the inventory says arrives byte for byte: arguments and variables, through ssh, sh, docker and the launcher.
+//! Arguments and variables of the inventory arrive byte for byte, through ssh, sh, docker and the launcher.
 
 use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec, yaml_quote};
@@ -6,7 +6,7 @@ use crate::support::{Cluster, JobSpec, yaml_quote};
 /// The prompt of the first guide, with the quotes that a shell's double quotes would eat.
 const PROMPT: &str = "A cinematic video. An astronaut in a white spacesuit walks cautiously on the red, dusty surface of Moon. The camera tilts up to reveal the word \"tenxcloud\" clearly engraved on the rock's surface.";
 
-/// Words that something on the way could take for its own.
+/// Words that some layer on the path could interpret.
 const TRICKY_STRINGS: [&str; 22] = [
     PROMPT,
     "",
@@ -32,7 +32,7 @@ const TRICKY_STRINGS: [&str; 22] = [
     "1e3",
 ];
 
-/// Text that nobody would think of, the same at every run.
+/// Pseudo-random text, the same in every run.
 fn generate_tricky_strings(count: usize) -> Vec<String> {
     const FRAGMENTS: [&str; 24] = [
         "'", "\"", "$", "\\", "\n", "`", " ", "  ", "$(", ")", "${", "}", "中", "文字", "é", "🚀", "a", "Z", "0", "*", "!", "\\n", "\t",
@@ -53,9 +53,9 @@ fn decode_base64(text: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(text.trim()).expect("base64")
 }
 
-/// The strings that ended with NUL each.
+/// Strings that each end with NUL.
 fn split_nul_terminated(bytes: &[u8]) -> Vec<String> {
-    let text = String::from_utf8(bytes.to_vec()).expect("what was sent is text");
+    let text = String::from_utf8(bytes.to_vec()).expect("the sent bytes are text");
     text.split_terminator('\0').map(str::to_owned).collect()
 }
 

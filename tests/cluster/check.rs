@@ -1,5 +1,5 @@
-//! `check` on real hosts: faults that real kernels, firewalls and engines make, each found by the check that is meant for it. What GPUs say
-//! comes from the stand-in for nvidia-smi.
+//! `check` on real hosts: faults of real kernels, firewalls and engines, each found by the check that is meant for it. GPU values come from
+//! the nvidia-smi stand-in.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 
-/// What this machine may lack, which is no fault of the hosts.
+/// This machine may lack these; that is no fault of the hosts.
 const SKIP_LOCAL_CAPACITY_CHECKS: &str = "checks: { skip: [disk, docker-disk, inodes, memory, cpus] }\n";
 
-/// By the check's name: how it ended, and its results as JSON.
+/// The outcome and the JSON results of each check, by its name.
 struct JsonCheckResults(BTreeMap<String, (String, Value)>);
 
 impl JsonCheckResults {
@@ -22,9 +22,9 @@ impl JsonCheckResults {
         let text = results.to_string();
         assert_eq!(is, level, "{name}: {text}");
         for words in words {
-            assert!(text.contains(words), "{name} does not say {words:?}: {text}");
+            assert!(text.contains(words), "{name}: {words:?} is missing in {text}");
         }
-        // For the table of docs/checks.md.
+        // Feeds the table of docs/checks.md.
         for output in results.as_array().expect("results").iter().filter(|output| output["level"] == level) {
             println!("{level} | `{name}` | {}: {} | {}", output["hosts"], output["message"], output["hint"]);
         }
@@ -42,7 +42,7 @@ fn run_check(laptop: &Laptop, file: &Path, code: i32, only: &str) -> JsonCheckRe
     JsonCheckResults(list.map(|c| (text(&c["name"]), (text(&c["level"]), c["results"].clone()))).collect())
 }
 
-/// Whether a clock is told to be 5 s ahead, by a measurement with its uncertainty: `+4.99 s ± 0.01 s from gpu01`.
+/// Whether `text` reports a clock 5 s ahead, with an uncertainty: `+4.99 s ± 0.01 s from gpu01`.
 fn is_five_seconds_ahead(text: &str) -> bool {
     let number = |words: &str| words.split(' ').next().and_then(|w| w.parse::<f64>().ok());
     let apart = text.split('"').filter_map(|words| words.split_once(" s ± ")).filter_map(|(a, b)| Some((number(a)?, number(b)?)));
@@ -130,7 +130,7 @@ fn network_faults_are_found() {
         &["gpu01:29500 is refused although it listens (firewall REJECT?)"],
     );
     cluster.inject_fault("gpu01", &["unreject-port", "29500"]);
-    // Only ports of the kernel's choice: the rendezvous works, NCCL would not.
+    // Blocks ephemeral ports only: the rendezvous works, NCCL would not.
     cluster.mark_for_healing("gpu02");
     cluster.exec_on("gpu02", "iptables -w -I INPUT ! -i lo -p tcp --syn --dport 32768:60999 -j DROP");
     run_check(&laptop, &file, 3, network).assert_check("reach-master", "pass", &[]).assert_check(
@@ -139,7 +139,7 @@ fn network_faults_are_found() {
         &["gpu01", "cannot connect to gpu02 on an ephemeral port", "DROP"],
     );
     cluster.heal_faults();
-    // A name that means another machine on one host.
+    // On one host the name resolves to another machine.
     let named = write_modified_inventory(
         &cluster,
         &laptop,
@@ -154,10 +154,10 @@ fn network_faults_are_found() {
     cluster.assert_hosts_unchanged();
 }
 
-/// Puts a `date` on a host whose time is ahead, and which takes its time both ways, as behind a slow link.
-fn install_slow_date(cluster: &Cluster, host: &str, ahead: &str, way: &str) {
+/// Installs a `date` on a host whose clock is ahead; it is slow in both directions, like a slow link.
+fn install_slow_date(cluster: &Cluster, host: &str, ahead: &str, delay: &str) {
     let time = format!("$(/bin/date +%s.%N | awk '{{ printf \"%.9f\", $1 + {ahead} }}')");
-    let script = format!("#!/bin/sh\nsleep {way}\n/bin/date -d \"@{time}\" \"$@\"\nsleep {way}\n");
+    let script = format!("#!/bin/sh\nsleep {delay}\n/bin/date -d \"@{time}\" \"$@\"\nsleep {delay}\n");
     cluster.exec_on(host, &format!("cat >/usr/local/bin/date <<'END'\n{script}END\nchmod 755 /usr/local/bin/date"));
 }
 
@@ -183,7 +183,7 @@ fn clock_image_and_engine_faults_are_found() {
     cluster.exec_on("gpu01", "docker rmi orchestrate-tag:test >/dev/null");
     cluster.exec_on("gpu02", "docker rmi orchestrate-tag:test >/dev/null");
     let file = write_modified_inventory(&cluster, &laptop, &JobSpec::busybox("engines"), |text| text);
-    // What an earlier run left.
+    // Leftovers of an earlier run.
     let labels = "--label orchestrate.name=engines --label orchestrate.host=gpu02 --name orch-engines-gpu02";
     cluster.exec_on("gpu02", &format!("docker run --network host {labels} --entrypoint true orchestrate-busybox:test"));
     run_check(&laptop, &file, 0, "leftovers").assert_check(
@@ -235,7 +235,7 @@ fn file_disk_and_gpu_faults_are_found() {
     found.assert_check("paths", "fail", &["gpu02", "/srv/check/models: 2 files", "has b 5"]);
     found.assert_check("gpu-count", "fail", &["gpu02", "7 of 8 GPUs found"]);
     found.assert_check("gpu-idle", "fail", &["gpu02", "GPU 0: root runs `sleep 600`", "4096 MiB"]);
-    // Nothing can be written to: neither the results nor the logs.
+    // Nothing is writable: neither the results nor the logs.
     cluster.exec_on("gpu02", "mkdir -p /srv/check/only; mount -t tmpfs -o ro,size=1m orch-small /srv/check/out");
     cluster.inject_fault("gpu02", &["small-disk", "/home/dev", "1m"]);
     let found = run_check(&laptop, &file, 3, "disk,mount-write");

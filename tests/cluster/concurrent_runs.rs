@@ -1,4 +1,4 @@
-//! Two runs on the same hosts: what ends one does not touch the other.
+//! Two runs on the same hosts: ending one leaves the other alone.
 
 use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
@@ -22,7 +22,7 @@ fn tearing_down_one_run_keeps_the_other() {
     other.run(&["down", "--yes", path_str(&file)]).assert_exit_code(0);
     let [left, mut right] = ups;
     assert_ne!(left.wait_for_exit().exit_code, Some(0), "a run that another operator ended is no success");
-    assert!(right.is_running(), "the other run goes on");
+    assert!(right.is_running(), "the other run continues");
     for host in ["gpu01", "gpu02"] {
         assert_eq!(cluster.exec_on(host, "docker ps --format '{{.Names}}'").trim(), format!("orch-right-{host}"));
     }

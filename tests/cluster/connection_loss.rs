@@ -1,4 +1,4 @@
-//! Connections that break while a log of 50 MB comes in: not a byte is lost or doubled.
+//! Connections break while a log of 50 MB arrives: no byte is lost or duplicated.
 
 use crate::laptop::{Laptop, path_str, sha256_hex, wait_until};
 use crate::support::{Cluster, JobSpec};
@@ -18,12 +18,12 @@ fn log_survives_five_cuts_and_sshd_restart() {
         let run = laptop.run_dirs().pop()?;
         std::fs::metadata(run.join(format!("logs/rank-{rank}.log"))).ok().map(|m| m.len())
     };
-    // Only the first host writes much; the second one loses its connections as well.
+    // Only the first host writes much; the second host loses its connections as well.
     cluster.write_control_file(&["gpu02"], "flood", "piece.0", "x");
     for piece in 0..LOG_PIECES {
         let before = size(0).unwrap_or(0);
         cluster.write_control_file(&["gpu01"], "flood", &format!("piece.{piece}"), "x");
-        up.wait_until("bytes of the piece come in", || (size(0).unwrap_or(0) > before).then_some(()));
+        up.wait_until("bytes of the piece arrive", || (size(0).unwrap_or(0) > before).then_some(()));
         match piece {
             1 | 2 | 4 | 6 | 8 => cluster.inject_fault("gpu01", &["cut-ssh"]),
             3 => cluster.inject_fault("gpu02", &["cut-ssh"]),
@@ -37,7 +37,7 @@ fn log_survives_five_cuts_and_sshd_restart() {
     let sums: Vec<String> = (["gpu01", "gpu02"].iter().zip(&dirs).enumerate())
         .map(|(rank, (host, dir))| {
             let log = format!("{dir}rank-{rank}.0.log");
-            wait_until("all is written", || cluster.exec_on(host, &format!("tail -n 1 {log}")).contains("wrote all").then_some(()));
+            wait_until("everything is written", || cluster.exec_on(host, &format!("tail -n 1 {log}")).contains("wrote all").then_some(()));
             cluster.remote_sha256(host, &log)
         })
         .collect();
@@ -49,6 +49,6 @@ fn log_survives_five_cuts_and_sshd_restart() {
         assert!(log.len() > 50_000_000, "{} bytes", log.len());
         assert!(sha256_hex(&log) == *sum, "the copy of rank {rank}'s log differs");
     }
-    assert!(ended.stderr.contains("again") || ended.stderr.contains("lost"), "a lost connection is told\n{}", ended.transcript());
+    assert!(ended.stderr.contains("again") || ended.stderr.contains("lost"), "a lost connection is reported\n{}", ended.transcript());
     cluster.assert_hosts_unchanged();
 }

@@ -1,23 +1,23 @@
-//! Runs of torchrun over gloo that fail for real: the first cause is named with its rank, host and kind, in the recap and in
-//! `report.json`, and what the other ranks complain of is folded beneath it.
+//! Torchrun over gloo fails for real: the recap and `report.json` name the first cause with its rank, host and kind, and fold the
+//! complaints of the other ranks beneath it.
 //!
-//! A rank that hangs before init is in `hang.rs`, one that takes more memory than its container may in `trouble.rs`.
+//! `hang.rs` has the rank that hangs before init, `faulty_hosts.rs` the one that exceeds its container's memory.
 
 use serde_json::Value;
 
 use crate::laptop::{CliOutput, Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 
-/// A run that failed, as it was told.
+/// A failed run and its report.
 struct FailedRun {
     up: CliOutput,
     report: Value,
 }
 
-/// The ranks do not end because they are asked to: each has time to complain.
+/// The ranks do not exit on request, so that each has time to complain.
 const PATIENT_ENV: &str = "PATIENT: \"1\"\n";
 
-/// Runs `fail.py KIND` on four ranks, two a host. Rank 2 is the one that fails where not all do.
+/// Runs `fail.py KIND` on four ranks, two per host. Rank 2 fails unless all ranks do.
 #[track_caller]
 fn run_failing_job(cluster: &Cluster, kind: &str, env: &str) -> FailedRun {
     let laptop = Laptop::new();
@@ -32,7 +32,7 @@ fn run_failing_job(cluster: &Cluster, kind: &str, env: &str) -> FailedRun {
 }
 
 impl FailedRun {
-    /// The first finding is this one; the recap says so as `CAUSE`, and who felt it.
+    /// This is the first and only finding, and the recap shows it as `CAUSE`.
     #[track_caller]
     fn assert_cause(&self, rule: &str, ranks: &[u32], hosts: &[&str], cause: &str) -> &FailedRun {
         let first = &self.report["findings"][0];
@@ -43,7 +43,7 @@ impl FailedRun {
         self
     }
 
-    /// These only felt it.
+    /// These ranks are affected, and not the cause.
     #[track_caller]
     fn assert_affected(&self, ranks: &[u32], words: &str) -> &FailedRun {
         assert_eq!(self.report["findings"][0]["affected"], Value::from(ranks));
@@ -51,7 +51,7 @@ impl FailedRun {
         self
     }
 
-    /// It was the first to fail, by the hosts' clocks.
+    /// This rank failed first by the hosts' clocks.
     #[track_caller]
     fn assert_first_exit(&self, words: &str) -> &FailedRun {
         self.up.assert_contains(&format!("  FIRST     {words}"));
@@ -111,11 +111,11 @@ mod whole {
     fn unreachable_master_address_is_reported() {
         let cluster = Cluster::acquire();
         let nowhere = cluster.network_address(250);
-        // The job's own: every rank fails alike.
+        // A fault of the job: every rank fails alike.
         let output = run_failing_job(&cluster, "wrong-address", &format!("{PATIENT_ENV}NOWHERE: {nowhere}\n"));
         let all = "ranks 0-3 on gpu[01-02]: another host is unreachable from this";
         output.assert_cause("no-route", &[0, 1, 2, 3], &["gpu01", "gpu02"], all).up.assert_contains(&format!("one: {nowhere}"));
-        // The inventory's: nothing begins.
+        // A fault of the inventory: nothing starts.
         let laptop = Laptop::new();
         let job = JobSpec::torch("wrong").with_hosts(&[format!("{{ name: gpu01, fabric_address: {nowhere} }}").as_str(), "gpu02"]);
         let up = laptop.run(&["up", path_str(&cluster.write_inventory(&laptop, &job))]);

@@ -1,9 +1,9 @@
-//! Hosts that are not as they should be: each trouble has words of its own and the right exit code, and nothing is left.
+//! Faulty hosts: each fault has its own message and the right exit code, and nothing is left.
 
 use crate::laptop::{CliOutput, Laptop, path_str, wait_until};
 use crate::support::{Cluster, JobSpec};
 
-/// Runs `up` of a job that cannot begin; what it said.
+/// Runs `up` of a job that cannot start; returns its output.
 #[track_caller]
 fn run_refused_up(cluster: &Cluster, job: &JobSpec, code: i32) -> CliOutput {
     let laptop = Laptop::new();
@@ -154,7 +154,7 @@ fn externally_removed_container_fails_the_run() {
     cluster.assert_hosts_unchanged();
 }
 
-/// The ssh user does not see the container's first process, which is root's: that is no end.
+/// The ssh user does not see the container's first process, which belongs to root: the run has not ended.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn hidepid_does_not_end_the_run() {
@@ -163,18 +163,18 @@ fn hidepid_does_not_end_the_run() {
     let file = cluster.write_inventory(&laptop, &JobSpec::busybox("hidden"));
     cluster.inject_fault("gpu01", &["hidepid"]);
     let seen = cluster.exec_on("gpu01", "su dev -c 'ls -d /proc/1 2>/dev/null' || echo hidden");
-    assert_eq!(seen.trim(), "hidden", "the fault is one");
+    assert_eq!(seen.trim(), "hidden", "`hidepid` hides the process");
     let mut up = laptop.start(&["up", path_str(&file)]);
     up.wait_until("both ranks run", || {
         (0..2).all(|rank| laptop.read_log_text(&format!("rank-{rank}.log")).contains(&format!("rank {rank} is up"))).then_some(())
     });
-    // On the other host it begins in the midst of the run.
+    // On the other host the fault begins in the middle of the run.
     cluster.inject_fault("gpu02", &["hidepid"]);
     for host in ["gpu01", "gpu02"] {
         let sign = || cluster.exec_on(host, "cat /home/dev/.orchestrate/hidden/*.in/*/attached");
         for _ in 0..2 {
             let before = sign();
-            up.wait_until("the follower looks", || (sign() != before).then_some(()));
+            up.wait_until("the follower renews its sign of life", || (sign() != before).then_some(()));
         }
     }
     cluster.write_control_file(&["gpu01", "gpu02"], "hidden", "go", "0");
@@ -182,7 +182,7 @@ fn hidepid_does_not_end_the_run() {
     cluster.assert_hosts_unchanged();
 }
 
-/// Waits until both ranks of a detached run have said that they are up.
+/// Waits until both ranks of a detached run report that they are up.
 #[track_caller]
 fn wait_for_both_ranks(laptop: &Laptop, file: &str) {
     wait_until("both ranks are up", || {
@@ -191,7 +191,7 @@ fn wait_for_both_ranks(laptop: &Laptop, file: &str) {
     });
 }
 
-/// A daemon that hangs hides the container, and neither the host nor the logs.
+/// A hung daemon hides the container, but neither the host nor the logs.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn hung_docker_does_not_disturb_the_run() {
@@ -222,7 +222,7 @@ fn paused_container_is_torn_down_gracefully() {
     cluster.exec_on("gpu02", "docker pause orch-paused-gpu02");
     laptop.run(&["ps", path_str(&file)]).assert_exit_code(0).assert_contains("paused");
     laptop.run(&["down", "--yes", path_str(&file)]).assert_exit_code(0);
-    assert!(laptop.read_log_text("rank-1.log").contains("saw TERM"), "it was asked to end, not killed");
+    assert!(laptop.read_log_text("rank-1.log").contains("saw TERM"), "it was terminated, not killed");
     cluster.assert_hosts_unchanged();
 }
 

@@ -1,5 +1,5 @@
-//! `push`, `pull` and `sync` tasks over OpenSSH, with GNU's tools and with busybox's: every kind of name arrives, a rerun sends what differs, and
-//! a sync that died with its laptop is continued.
+//! `push`, `pull` and `sync` tasks over OpenSSH, with GNU tools and with busybox: every kind of name arrives, a rerun sends only
+//! differences, and a sync continues after its laptop died.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::laptop::{Laptop, path_str, wait_until};
 use crate::support::{Cluster, JobSpec};
 
-/// Every kind of name, many small files, one of more than one segment.
+/// Every kind of name, many small files, and one file of more than one segment.
 const MAKE_TREE: &str = r#"
 set -eu
 mkdir -p "$1/d/e" "$1/empty" "$1/many" && cd "$1"
@@ -23,7 +23,7 @@ chmod 750 plain; chmod 600 d/plain
 ln -s d/plain link
 "#;
 
-/// Names, kinds, modes, link texts and contents, as one digest each.
+/// Names, kinds, modes, link targets and contents, one digest each.
 const MANIFEST: &str = r#"
 export LC_ALL=C
 cd "$1" && find . -mindepth 1 ! -name .orchestrate-sync -printf '%y %m %l %P\0' | sort -z | sha256sum && find . -type f ! -name .orchestrate-sync -print0 | sort -z | xargs -0 sha256sum | sha256sum
@@ -71,7 +71,7 @@ fn tree_travels_there_and_back(cluster: &Cluster, name: &'static str, user: &'st
 #[ignore = "needs the test hosts: tests/run says how"]
 fn trees_travel_to_a_busybox_host() {
     let cluster = Cluster::acquire();
-    // bash reads this file for every command that comes over SSH.
+    // bash reads this file for every command over SSH.
     cluster.exec_on(
         "gpu02",
         "set -e; mkdir -p /opt/bb; docker run --rm --network none -v /opt/bb:/bb orchestrate-busybox:test cp /bin/busybox /bb/;
@@ -99,11 +99,11 @@ fn sync_task_is_continued_after_its_laptop_died() {
     let prepare = laptop.start(&["prepare", path_str(&file)]);
     let parts = "cat /home/dev/data/.orchestrate-part.*/* 2>/dev/null | wc -c";
     for host in ["gpu01", "gpu02"] {
-        wait_until("a part of the file is there", || (cluster.exec_on(host, parts).trim() != "0").then_some(()));
+        wait_until("part of the file has arrived", || (cluster.exec_on(host, parts).trim() != "0").then_some(()));
     }
     prepare.kill();
     for host in ["gpu01", "gpu02"] {
-        assert!(cluster.exec_on(host, "ls /home/dev/data").lines().all(|name| name != "big"), "nothing half-written has its name");
+        assert!(cluster.exec_on(host, "ls /home/dev/data").lines().all(|name| name != "big"), "no partial file has the final name");
     }
     let attach = laptop.run(&["attach", path_str(&file)]);
     attach.assert_exit_code(1).assert_contains("`data` did not run");

@@ -1,4 +1,4 @@
-//! A torch job that hangs before init: who is waited for is named, and `stacks` yields something for every rank.
+//! A torch job hangs before init: the program names the missing rank, and `stacks` reports something for every rank.
 
 use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
@@ -17,7 +17,7 @@ fn late_rank_is_named_and_stacks_cover_all_ranks() {
     up.wait_for_output("| rank 3 has not; it wrote last: rank 3 builds the model");
     let stacks = laptop.run(&["stacks", path_str(&file)]);
     println!("{}", stacks.transcript());
-    // The image has no py-spy and no gdb, and a container may not read the kernel's stacks: what is left is said.
+    // The image has neither py-spy nor gdb, and a container may not read kernel stacks: `stacks` reports what remains.
     stacks
         .assert_exit_code(0)
         .assert_contains("---- rank")

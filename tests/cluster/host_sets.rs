@@ -1,34 +1,34 @@
-//! Sets of hosts: `tests/cluster/hosts up --sets N` starts N that are alike. A set belongs to one test at a time, so as many tests run
-//! side by side as there are sets.
+//! Sets of hosts: `tests/cluster/hosts up --sets N` starts N identical ones. One test at a time uses a set, so as many tests run in parallel
+//! as there are sets.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// The sets that no test has; none before the first test asks.
+/// The sets that no test uses; `None` before the first request.
 static FREE_SETS: Mutex<Option<Vec<HostSet>>> = Mutex::new(None);
 static SET_RETURNED: Condvar = Condvar::new();
 
-/// One set. Its hosts have the names of every other set's hosts and addresses of their own.
+/// One set. Host names are the same in every set, addresses differ.
 pub(crate) struct HostSet {
     number: u8,
-    /// Keys, client files and the folders that hosts share with this machine.
+    /// Keys, client files and the directories that hosts share with this machine.
     pub(crate) dir: PathBuf,
-    /// The hosts that have this process's payloads.
+    /// The hosts that already have this process's payloads.
     pub(crate) hosts_with_payloads: BTreeSet<&'static str>,
-    /// Held as long as this process lives: the set belongs to one process.
+    /// Held for the lifetime of the process: a set belongs to one process.
     _lock: File,
 }
 
-/// What `tests/cluster/hosts env` prints.
+/// A variable that `tests/cluster/hosts env` prints.
 fn required_env(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| {
         panic!("{name} is not set. The suite on real hosts needs: tests/cluster/hosts up && eval \"$(tests/cluster/hosts env)\"")
     })
 }
 
-/// The script that starts, breaks and mends hosts.
+/// The script that starts hosts, injects faults and heals them.
 pub(crate) fn hosts_script() -> PathBuf {
     PathBuf::from(required_env("ORCH_CLUSTER_HOSTS"))
 }
@@ -42,7 +42,7 @@ impl HostSet {
         HostSet { number, dir, hosts_with_payloads: BTreeSet::new(), _lock: lock }
     }
 
-    /// Waits for a set that no other test has.
+    /// Waits for a set that no other test uses.
     pub(crate) fn acquire() -> HostSet {
         let mut free = FREE_SETS.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -56,18 +56,18 @@ impl HostSet {
         }
     }
 
-    /// Gives it to the next test.
+    /// Returns the set for the next test.
     pub(crate) fn release(self) {
         FREE_SETS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().push(self);
         SET_RETURNED.notify_one();
     }
 
-    /// What the hosts' script takes for `ORCH_SET`.
+    /// The value of `ORCH_SET` for the hosts' script.
     pub(crate) fn orch_set_value(&self) -> String {
         self.number.to_string()
     }
 
-    /// An address of its network, by the last number.
+    /// An address in the set's network, by its last number.
     pub(crate) fn address(&self, last: u8) -> String {
         format!("172.30.{}.{last}", 76 + self.number)
     }

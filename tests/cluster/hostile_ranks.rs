@@ -1,12 +1,12 @@
-//! Ranks that are root in their container and mean harm, on hosts that are reached as a plain user; one of these hosts has bash as its sh.
+//! Hostile ranks that are root in their container, on hosts that are reached as a plain user; on one of these hosts sh is bash.
 
 use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 
-/// Where it is planted: a host whose sh is dash, and one whose sh is bash.
+/// The hosts with hostile ranks: sh is dash on one and bash on the other.
 const HOSTILE_HOSTS: [&str; 2] = ["gpu02", "gpu03"];
 
-/// What the ranks of those hosts plant where they can write. `touch X` in a name would make `X` in the ssh user's home.
+/// Plants hostile files wherever a rank can write. A name with `touch X` would create `X` in the ssh user's home if a shell ran it.
 const PLANT_SCRIPT: &str = r#"
 exec 2>/dev/null
 out=${ORCH_RUN_DIR%.in/*}.out me=$ORCH_RUN_ID
@@ -30,7 +30,7 @@ chmod 000 "$me.rank-$RANK.0.log"
 echo after
 "#;
 
-/// Digest, mode, owner and name of every file of a host that is not ours: all but the run directory in the home directories, and `/etc`.
+/// Digest, mode, owner and name of every file that is not ours: `/etc`, and the home directories without the run directory.
 pub(crate) fn list_foreign_files(cluster: &Cluster, host: &str) -> String {
     let script = "find /root /etc /home -name .orchestrate -prune -o -printf '%y %m %U %G %l %p\\n' | sort
                   find /root /etc /home -name .orchestrate -prune -o -type f -print0 | sort -z | xargs -0 sha256sum";
@@ -58,11 +58,11 @@ fn planted_files_do_no_harm_and_are_removed() {
         assert_eq!(laptop.read_log_text(&format!("rank-{rank}.log")), "before\nx\nafter\n", "rank {rank}");
     }
     assert_eq!(HOSTILE_HOSTS.map(|host| list_foreign_files(&cluster, host)), before, "no foreign file changed");
-    // Nothing of it is left, the directories of the container's root included.
+    // Nothing of it is left, including the directories of the container's root.
     cluster.assert_hosts_unchanged();
 }
 
-/// What is missing is counted, and the rank runs on.
+/// The lost bytes are counted, and the rank keeps running.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn log_over_limit_is_cut_and_excess_counted() {

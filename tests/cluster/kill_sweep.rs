@@ -1,7 +1,7 @@
 //! `kill -9` of `orchestrate` at every remote command of a plan: a later `down --yes` leaves nothing, a later `up` converges.
 //!
-//! The login shell of user `swept` counts the commands; at command k it holds the answer, or holds before it runs anything, and the client is
-//! killed there. Every fifth time the hosts are not cleaned by `down` but by the next `up`.
+//! The login shell of user `swept` counts commands. At command k it holds the answer, or stops before it runs anything, and the test kills
+//! the client there. Every fifth time the next `up` cleans the hosts instead of `down`.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use crate::laptop::{CliProcess, Laptop, path_str, wait_until};
 use crate::support::{Cluster, JobSpec};
 
-/// A held stream never ends by itself: it counts as held this long after it began.
+/// A held stream never ends by itself: it counts as held after this time.
 const STREAM_HELD_AFTER: Duration = Duration::from_millis(1500);
 
 struct KillSweep {
     cluster: Cluster,
-    /// Removed from the hosts before each strike, so that it is pulled with a login.
+    /// Removes the image from the hosts before each kill, so that it is pulled with a login.
     pulls_image: bool,
     held_host: &'static str,
     job: JobSpec,
-    /// Whose `up` is struck.
+    /// The laptop whose `up` is killed.
     laptop: Laptop,
 }
 
@@ -33,7 +33,7 @@ impl KillSweep {
         Laptop::new().with_env("REG_PASSWORD", "open $esame 'now'")
     }
 
-    /// Takes the pulled image from the hosts again.
+    /// Removes the pulled image from the hosts.
     fn remove_image(&self) {
         if self.pulls_image {
             let image = self.cluster.registry_image();
@@ -47,7 +47,7 @@ impl KillSweep {
         fs::read_to_string(self.cluster.counting_shell_dir(self.held_host).join("state")).unwrap_or_default()
     }
 
-    /// Lets `up` run into call `k` and kills it there; `false`: it ended well without such a call.
+    /// Lets `up` run into call `k` and kills it there; `false`: `up` succeeded before call `k`.
     #[track_caller]
     fn kill_at_call(&self, how: &str, k: u32) -> bool {
         let (up, struck) = self.start_held_at_call(how, k);
@@ -60,7 +60,7 @@ impl KillSweep {
         struck
     }
 
-    /// As `strike`, with Ctrl-C: `up` itself leaves nothing, in memory or on a disk, when it ends.
+    /// Like `kill_at_call`, with Ctrl-C: once `up` has ended, nothing is left in memory or on a disk.
     #[track_caller]
     fn interrupt_at_call(&self, how: &str, k: u32) {
         let what = format!("Ctrl-C, {how} {k} on {}", self.held_host);
@@ -75,7 +75,7 @@ impl KillSweep {
         self.wait_for_clean_hosts(&what);
     }
 
-    /// `up`, which runs into call `k` and is held there; `false`: it ended before.
+    /// Starts `up`, which is held at call `k`; `false`: it ended before.
     #[track_caller]
     fn start_held_at_call(&self, how: &str, k: u32) -> (CliProcess, bool) {
         self.cluster.run_hosts_script(&["count", self.held_host, "reset"]);
@@ -109,7 +109,7 @@ impl KillSweep {
         }
     }
 
-    /// From a laptop that knows nothing of it.
+    /// From a laptop that does not know the run.
     #[track_caller]
     fn recover(&self, what: &str, by_up: bool) {
         self.cluster.run_hosts_script(&["count", self.held_host, "reset"]);
@@ -121,7 +121,7 @@ impl KillSweep {
         self.wait_for_clean_hosts(what);
     }
 
-    /// Strikes at one call; whoever comes next finds nothing of it. `false`: the plan has no such call.
+    /// Kills at one call, then cleans up from another laptop. `false`: the plan has no such call.
     #[track_caller]
     fn kill_and_recover(&self, how: &str, k: u32) -> bool {
         let what = format!("{how} {k} on {}", self.held_host);
@@ -130,7 +130,7 @@ impl KillSweep {
         struck
     }
 
-    /// Every call, killed before it and after it.
+    /// Kills before and after every call.
     #[track_caller]
     fn kill_at_every_call(&self) {
         let began = Instant::now();
@@ -144,7 +144,7 @@ impl KillSweep {
         self.finish();
     }
 
-    /// Of each phase the first call, killed before it, or the last one, killed after it.
+    /// Kills before the first call or after the last call of each phase.
     #[track_caller]
     fn kill_in_each_phase(&self, how: &str) {
         let calls = self.phase_call_ranges();
@@ -155,7 +155,7 @@ impl KillSweep {
         self.finish();
     }
 
-    /// The first and the last call of each phase of a run that nothing disturbs.
+    /// The first and the last call of each phase of an undisturbed run.
     #[track_caller]
     fn phase_call_ranges(&self) -> Vec<(u32, u32)> {
         self.cluster.run_hosts_script(&["count", self.held_host, "reset"]);
@@ -170,7 +170,7 @@ impl KillSweep {
             let mut words = call.split(' ');
             let number: u32 = words.next().and_then(|w| w.parse().ok()).expect("a number");
             let at: f64 = words.next().and_then(|w| w.parse().ok()).expect("a time");
-            // The journal counts in milliseconds.
+            // The journal has millisecond timestamps.
             let Some(phase) = phases.iter().rposition(|began| *began <= at * 1e3) else { continue };
             ends[phase].get_or_insert((number, number)).1 = number;
         }
@@ -209,7 +209,7 @@ mod whole {
         KillSweep::new("sweep-c", "gpu01", false).kill_at_every_call();
     }
 
-    /// The image comes from a registry that wants a login. What is left in memory or on a disk would be in the listing.
+    /// The registry requires a login. Anything left in memory or on a disk would be in the listing.
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
     fn kill_9_at_every_command_with_registry_login_recovers() {
@@ -220,7 +220,7 @@ mod whole {
         sweep.kill_at_every_call();
     }
 
-    /// In the sandbox every command is struck (`tests/it/registry_login.rs`); here docker and sshd are the real ones.
+    /// The sandbox covers every command (`tests/it/registry_login.rs`); docker and sshd are the real ones here.
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
     fn ctrl_c_in_each_phase_with_registry_login_leaves_nothing() {

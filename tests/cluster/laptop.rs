@@ -1,4 +1,4 @@
-//! A person's machine: a home and a state folder of its own, and the commands typed there.
+//! A laptop: a home and a state directory of its own, and the commands typed there.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
-/// The longest that anything may take. Reaching it is a failure; nothing waits for it in the good case.
+/// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Waits until the probe has a value.
+/// Polls until the probe returns a value.
 #[track_caller]
 pub(crate) fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + TEST_TIMEOUT;
@@ -19,55 +19,54 @@ pub(crate) fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
         if let Some(value) = probe() {
             return value;
         }
-        assert!(Instant::now() < end, "never: {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// The digest by which copies are compared.
+/// A digest to compare copies by.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes all");
+        write!(text, "{byte:02x}").expect("writing to a String");
         text
     })
 }
 
-/// A path as a word of a command.
+/// The path as a command-line argument.
 pub(crate) fn path_str(path: &Path) -> &str {
     path.to_str().expect("text")
 }
 
-/// A person's machine.
+/// A user's machine.
 pub(crate) struct Laptop {
     home: tempfile::TempDir,
     env_vars: Vec<(&'static str, String)>,
 }
 
 impl Laptop {
-    /// A new one, with nothing on it.
+    /// A new laptop without any state.
     pub(crate) fn new() -> Laptop {
         Laptop { home: tempfile::Builder::new().prefix("laptop-").tempdir().expect("a folder"), env_vars: Vec::new() }
     }
 
-    /// The same, with a variable in its environment.
+    /// Adds a variable to its environment.
     pub(crate) fn with_env(mut self, name: &'static str, value: &str) -> Laptop {
         self.env_vars.push((name, value.to_owned()));
         self
     }
 
-    /// Its home.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// Writes a file into its home.
+    /// Writes a file into its home directory.
     pub(crate) fn write_file(&self, name: &str, text: &str) -> PathBuf {
         let file = self.home().join(name);
         std::fs::write(&file, text).expect("written");
         file
     }
 
-    /// Starts a command; what it says goes to files.
+    /// Starts a command; its output goes to files.
     pub(crate) fn start(&self, words: &[&str]) -> CliProcess {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +74,7 @@ impl Laptop {
         let file = |path: &Path| std::fs::File::create(path).expect("a file");
         let child = Command::new(env!("CARGO_BIN_EXE_orchestrate"))
             .args(words)
-            // The checks have tests of their own (`check.rs`); what a launch cannot do without is looked at in any case.
+            // `check.rs` tests the checks; the ones that a launch depends on run in any case.
             .args(if words.first() == Some(&"up") && !words.contains(&"--preflight") { &["--preflight", "off"][..] } else { &[] })
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
@@ -98,7 +97,7 @@ impl Laptop {
         self.start(words).wait_for_exit()
     }
 
-    /// The folders of the runs that this laptop knows, oldest first.
+    /// The run directories of this laptop, oldest first.
     pub(crate) fn run_dirs(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.home().join("state/orchestrate/runs"));
         let mut runs: Vec<PathBuf> = entries.into_iter().flatten().flatten().map(|e| e.path()).collect();
@@ -106,7 +105,7 @@ impl Laptop {
         runs
     }
 
-    /// The folder of the only run.
+    /// The directory of the only run.
     #[track_caller]
     pub(crate) fn only_run_dir(&self) -> PathBuf {
         let runs = self.run_dirs();
@@ -114,7 +113,7 @@ impl Laptop {
         runs[0].clone()
     }
 
-    /// The names of the logs of the only run that belong to ranks.
+    /// The names of the rank logs of the only run.
     #[track_caller]
     pub(crate) fn rank_log_names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.only_run_dir().join("logs")).expect("a folder of logs");
@@ -124,20 +123,20 @@ impl Laptop {
         names
     }
 
-    /// A log of the only run; one that nothing was written to has no file.
+    /// A log of the only run; a log without output has no file.
     #[track_caller]
     pub(crate) fn read_log(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.only_run_dir().join("logs").join(name)).unwrap_or_default()
     }
 
-    /// A log of the only run, as text; empty while there is none.
+    /// A log of the only run as text; empty while the file is missing.
     pub(crate) fn read_log_text(&self, name: &str) -> String {
         let Some(run) = self.run_dirs().pop() else { return String::new() };
         String::from_utf8_lossy(&std::fs::read(run.join("logs").join(name)).unwrap_or_default()).into_owned()
     }
 }
 
-/// A command under way.
+/// A running command.
 pub(crate) struct CliProcess {
     args: String,
     child: Child,
@@ -147,18 +146,17 @@ pub(crate) struct CliProcess {
 }
 
 impl CliProcess {
-    /// What it has said so far, both ways.
+    /// Its output so far, from both streams.
     pub(crate) fn output_so_far(&self) -> String {
         let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
         format!("{}{}", read(&self.stdout_path), read(&self.stderr_path))
     }
 
-    /// Whether it still runs.
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// Waits until the probe has a value, while it runs.
+    /// Polls until the probe returns a value; fails if the command ends first.
     #[track_caller]
     pub(crate) fn wait_until<T>(&mut self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         let end = Instant::now() + TEST_TIMEOUT;
@@ -168,20 +166,20 @@ impl CliProcess {
                 return value;
             }
             assert!(!over, "`{}` ended before: {what}\n{}", self.args, self.output_so_far());
-            assert!(Instant::now() < end, "never: {what}\n`{}`:\n{}", self.args, self.output_so_far());
+            assert!(Instant::now() < end, "timed out: {what}\n`{}`:\n{}", self.args, self.output_so_far());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Waits until it says something.
+    /// Waits until its output contains `text`.
     #[track_caller]
     pub(crate) fn wait_for_output(&mut self, text: &str) {
         let (out, err) = (self.stdout_path.clone(), self.stderr_path.clone());
         let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).contains(text);
-        self.wait_until(&format!("it says {text:?}"), || (read(&out) || read(&err)).then_some(()));
+        self.wait_until(&format!("the output contains {text:?}"), || (read(&out) || read(&err)).then_some(()));
     }
 
-    /// Sends it a signal, by name: `INT`.
+    /// Sends a signal by its name: `INT`.
     pub(crate) fn send_signal(&self, name: &str) {
         use rustix::process::{Pid, Signal, kill_process};
         let signal = match name {
@@ -195,13 +193,13 @@ impl CliProcess {
         kill_process(pid, signal).expect("signalled");
     }
 
-    /// Kills it with no chance to say a word, and waits until it is gone.
+    /// Kills it with SIGKILL and waits until it is gone.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("gone");
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     #[track_caller]
     pub(crate) fn wait_for_exit(mut self) -> CliOutput {
         let end = Instant::now() + TEST_TIMEOUT;
@@ -212,7 +210,7 @@ impl CliProcess {
             assert!(Instant::now() < end, "`{}` does not end:\n{}", self.args, self.output_so_far());
             std::thread::sleep(Duration::from_millis(10));
         };
-        let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).expect("its words")).into_owned();
+        let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).expect("its output")).into_owned();
         CliOutput {
             args: self.args.clone(),
             exit_code: status.code(),
@@ -232,7 +230,7 @@ impl Drop for CliProcess {
     }
 }
 
-/// How a command ended.
+/// The result of a command.
 pub(crate) struct CliOutput {
     args: String,
     pub(crate) exit_code: Option<i32>,
@@ -242,26 +240,26 @@ pub(crate) struct CliOutput {
 }
 
 impl CliOutput {
-    /// All that it said.
+    /// Both outputs.
     pub(crate) fn transcript(&self) -> String {
         format!("`{}`\n--- out\n{}--- err\n{}", self.args, self.stdout, self.stderr)
     }
 
-    /// It ended with this code.
+    /// It exited with this code.
     #[track_caller]
     pub(crate) fn assert_exit_code(&self, code: i32) -> &Self {
         assert_eq!(self.exit_code, Some(code), "{}", self.transcript());
         self
     }
 
-    /// It said this, on either way.
+    /// Either output contains this text.
     #[track_caller]
     pub(crate) fn assert_contains(&self, text: &str) -> &Self {
-        assert!(self.stdout.contains(text) || self.stderr.contains(text), "not said: {text:?}\n{}", self.transcript());
+        assert!(self.stdout.contains(text) || self.stderr.contains(text), "missing in the output: {text:?}\n{}", self.transcript());
         self
     }
 
-    /// The recap's first line has this word for how it ended.
+    /// The recap's first line reports this outcome.
     #[track_caller]
     pub(crate) fn assert_recap(&self, word: &str) -> &Self {
         let head = self.stderr.lines().find(|line| line.starts_with("RECAP"));

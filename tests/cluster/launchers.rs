@@ -1,11 +1,11 @@
-//! Every launcher for real on two hosts: each rank says how many they are and where everybody is, and that is read here.
+//! Every launcher for real on two hosts: each rank reports the world size and the location of all ranks.
 
 use std::process::{Child, Command, Stdio};
 
 use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 
-/// Where the four ranks of two hosts with two processes each belong.
+/// The locations of four ranks on two hosts with two processes each.
 const EXPECTED_RANK_MAP: &str = "gpu01/0 gpu01/1 gpu02/0 gpu02/1";
 
 fn launcher_job(name: &'static str, with: &'static str, command: &[&str], launch: &str) -> JobSpec {
@@ -16,11 +16,11 @@ fn launcher_job(name: &'static str, with: &'static str, command: &[&str], launch
     job
 }
 
-/// What each rank said: world size, sum over all ranks, and the hosts and local ranks in the order of ranks.
+/// A rank's report: world size, sum over all ranks, and hosts and local ranks in rank order.
 #[track_caller]
 fn parse_world_line(text: &str, rank: usize) -> (usize, usize, String) {
     let line = text.lines().find_map(|line| line.split_once(&format!("rank {rank}: world ")).map(|(_, rest)| rest));
-    let line = line.unwrap_or_else(|| panic!("rank {rank} said nothing of the world:\n{text}"));
+    let line = line.unwrap_or_else(|| panic!("rank {rank} did not report the world:\n{text}"));
     let (world, rest) = line.split_once(" sum ").expect("a sum");
     let (sum, map) = rest.split_once(" map ").expect("a map");
     (world.parse().expect("a number"), sum.parse().expect("a number"), map.to_owned())
@@ -54,7 +54,7 @@ fn torchrun_static_ranks_follow_host_order() {
     assert_job_succeeds(&launcher_job("static-map", "torchrun", &["/mnt/world.py", "torch"], ""));
 }
 
-/// Under c10d the rendezvous says who is which rank: two of each host all the same, and all agree on it.
+/// Under c10d the rendezvous assigns the ranks: each host still has two, and all ranks agree on the assignment.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn torchrun_c10d_assigns_all_ranks() {
@@ -89,7 +89,7 @@ fn jax_sums_over_four_processes() {
     cluster.assert_hosts_unchanged();
 }
 
-/// The ranks run through the image's ENTRYPOINT, which says so in the launcher's log.
+/// The ranks run through the image's ENTRYPOINT, which leaves a line in the launcher log.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn image_entrypoint_wraps_the_launcher() {
@@ -139,7 +139,7 @@ fn start_script_over_ssh(cluster: &Cluster, host: &str, script: &std::path::Path
         .expect("ssh")
 }
 
-/// The rendered scripts do the same job by ssh and sh alone.
+/// The rendered scripts do the same job with ssh and sh alone.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn rendered_scripts_run_standalone() {
@@ -161,7 +161,7 @@ fn rendered_scripts_run_standalone() {
     cluster.assert_hosts_unchanged();
 }
 
-/// Another socket of the engine, and one that is not there.
+/// An engine on another socket, and a socket that does not exist.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn container_host_selects_the_docker_engine() {
@@ -187,7 +187,7 @@ fn container_host_selects_the_docker_engine() {
 mod whole {
     use super::*;
 
-    /// ZeRO stage 1 on gloo; what DeepSpeed would compile is left out.
+    /// ZeRO stage 1 on gloo, without the operators that DeepSpeed would compile.
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
     fn accelerate_runs_deepspeed_on_two_hosts() {
@@ -196,7 +196,7 @@ mod whole {
         assert_job_succeeds(&job);
     }
 
-    /// A host that an elastic gang can do without: its launcher is killed, the others meet again and end well.
+    /// An elastic gang can do without one host: its launcher is killed, and the others meet again and succeed.
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
     fn elastic_gang_continues_with_remaining_hosts() {
@@ -207,14 +207,14 @@ mod whole {
         job.image = Some("orchestrate-torch:test".to_owned());
         let file = cluster.write_inventory(&laptop, &job);
         let mut up = laptop.start(&["up", path_str(&file)]);
-        up.wait_until("all four have met", || {
+        up.wait_until("all four ranks have joined", || {
             (0..4).all(|rank| laptop.read_log_text(&format!("rank-{rank}.log")).contains("a gang of 4")).then_some(())
         });
         cluster.exec_on("gpu02", "pkill -9 -f '[b]in/torchrun --nnodes=1:2'; pkill -9 -f '[/]mnt/elastic.py'");
         up.wait_for_output("the other hosts are enough and go on");
-        // torch forgets a silent host after its keep-alive and waits for late ones; meanwhile it may call the dead one once more.
+        // torch forgets a silent host after its keep-alive and waits for late ones; meanwhile it may include the dead host once more.
         let logs = |laptop: &Laptop| laptop.rank_log_names().iter().map(|name| laptop.read_log_text(name)).collect::<String>();
-        up.wait_until("two have met", || (logs(&laptop).matches("two are left").count() == 2).then_some(()));
+        up.wait_until("two ranks have joined", || (logs(&laptop).matches("two are left").count() == 2).then_some(()));
         up.wait_for_exit().assert_exit_code(0).assert_recap("OK");
         let logs = logs(&laptop);
         assert_eq!(logs.matches("two are left").count(), 2, "{logs}");
@@ -227,7 +227,7 @@ mod whole {
         assert_job_succeeds(&launcher_job("ds-own", "deepspeed", &["/mnt/world.py", "deepspeed"], "rendezvous: hostfile\n"));
     }
 
-    /// A script has one rank a host, and what it starts says the rest in that rank's log.
+    /// A script has one rank per host; the processes that it starts write to that rank's log.
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
     fn script_around_torchrun_runs_once_per_host() {
@@ -256,7 +256,7 @@ mod whole {
         assert_job_succeeds(&launcher_job("deepspeed", "deepspeed", &["/mnt/world.py", "deepspeed"], ""));
     }
 
-    /// The interpreter of an environment, without activating it.
+    /// The interpreter of a virtual environment that is not activated.
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
     fn launch_python_sets_the_interpreter() {
@@ -278,7 +278,7 @@ mod whole {
         cluster.assert_hosts_unchanged();
     }
 
-    /// A real script in the inventory, after `launch.setup`: once a host, or once a process.
+    /// A real script in the inventory, after `launch.setup`: once per host, or once per process.
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
     fn launch_shell_runs_after_launch_setup() {

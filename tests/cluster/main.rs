@@ -1,13 +1,13 @@
-//! The truth: the product against real hosts, each with OpenSSH, a Docker Engine of its own, and real torchrun (`tests/cluster/hosts`).
+//! End-to-end tests on real hosts: each has OpenSSH, its own Docker Engine and real torchrun (`tests/cluster/hosts`).
 //!
-//! Every test compares what is on the hosts before and after. The suite runs serially: there is one set of hosts.
+//! Every test compares the state of the hosts before and after. One test at a time uses a set of hosts.
 #![expect(
     clippy::disallowed_methods,
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "the proof is a real program with real hosts, driven by helpers of a test"
+    reason = "the tests use the real program and hosts through helpers"
 )]
 
 mod appender;

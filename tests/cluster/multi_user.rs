@@ -1,9 +1,9 @@
-//! Two people on one host, a run directory that all can write, and what a launch leaves in the host's own memory.
+//! Two users on one host, a run directory that is world-writable, and secrets in the host's shared memory.
 
 use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 
-/// /tmp belongs to nobody: it keeps its mode, what is below it is ours alone, and who comes second is told whose it is.
+/// A run in /tmp keeps the directory's mode and makes its own directory private; the second user learns who owns it.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn users_with_one_run_name_stay_isolated() {
@@ -21,26 +21,26 @@ fn users_with_one_run_name_stay_isolated() {
     up.wait_for_output("all ranks are running");
     up.wait_for_exit().assert_exit_code(0);
     assert_eq!(mode().trim(), "1777 root 1700 dev");
-    // The same place: refused, with the owner and the remedy.
+    // The same run directory: refused, with the owner and a remedy.
     let theirs = cluster.write_inventory(&two, &job("run_dir: /tmp\n").with_user("noisy"));
     let up = two.run(&["up", path_str(&theirs)]);
     up.assert_exit_code(3)
         .assert_contains("/tmp/owners is not a directory of yours (it belongs to dev)")
         .assert_contains("set run_dir to a directory that belongs to you");
     two.run(&["down", "--yes", path_str(&theirs)]).assert_exit_code(0).assert_contains("/tmp/owners belongs to dev: it is left alone");
-    // A place of one's own, and the same name of a container.
+    // A run directory of the second user's own, but the same container name.
     let apart = cluster.write_inventory(&two, &job("").with_user("noisy"));
     two.run(&["up", path_str(&apart)])
         .assert_exit_code(3)
         .assert_contains("is taken on gpu01 by a container that orchestrate did not create");
     two.run(&["down", "--yes", path_str(&apart)]).assert_exit_code(0).assert_contains("with its files in /tmp: it is left alone");
-    assert_eq!(runs(), "orch-owners-gpu01", "the first one's run goes on");
+    assert_eq!(runs(), "orch-owners-gpu01", "the first user's run continues");
     one.run(&["down", "--yes", path_str(&mine)]).assert_exit_code(0).assert_contains("nothing is left");
     assert_eq!(cluster.exec_on("gpu01", "stat -c '%a %U' /tmp; ls -d /tmp/owners 2>/dev/null || true").trim(), "1777 root");
     cluster.assert_hosts_unchanged();
 }
 
-/// With `--ipc=host` the file that hands over the secrets is in the host's memory.
+/// With `--ipc=host` the file that passes the secrets is in the host's shared memory.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn leftover_secrets_in_shm_are_removed_or_reported() {

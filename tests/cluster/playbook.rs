@@ -1,5 +1,5 @@
-//! Guide 004's way with tasks: a wheel is built once on the master, with the variables of its compiler, handed to all hosts and installed; a rerun
-//! changes nothing, and a changed source file changes what depends on it. A small C++ extension stands in DeepSpeed's place.
+//! The steps of guide 004 as tasks: the master builds a wheel once with the variables of its compiler, and all hosts install it; a rerun
+//! changes nothing, and a changed source file changes only what depends on it. A small C++ extension replaces DeepSpeed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::laptop::{CliOutput, Laptop, path_str, sha256_hex};
 use crate::support::{Cluster, JobSpec};
 
-/// The extension; the hosts get its files by a `sync` task.
+/// The extension; a `sync` task sends its files to the hosts.
 const SOURCES: [(&str, &str); 3] = [
     ("setup.py", include_str!("payload/tinyops/setup.py")),
     ("kernels.cpp", include_str!("payload/tinyops/kernels.cpp")),
@@ -18,12 +18,12 @@ const SOURCES: [(&str, &str); 3] = [
 struct Place {
     name: &'static str,
     hosts: [&'static str; 2],
-    /// The inventory's block `container`, or nothing.
+    /// The inventory's `container` block, or empty.
     container: &'static str,
-    /// What holds the directories of the tasks: `~`, or where the container has them.
+    /// The parent of the task directories: `~`, or its path in the container.
     root: &'static str,
     python: &'static str,
-    /// Installs the wheel `"$wheel"`.
+    /// The command that installs the wheel `"$wheel"`.
     install: &'static str,
 }
 
@@ -50,7 +50,7 @@ const CONTAINER: Place = Place {
 };
 
 impl Place {
-    /// The inventory. What the master builds reaches the others over the laptop, by `pull`.
+    /// The inventory. `pull` brings the master's wheel to the laptop, and a task sends it from there to all hosts.
     fn inventory(&self, cluster: &Cluster) -> String {
         let Place { name, hosts, container, root, python, install } = self;
         let master = hosts[0];
@@ -110,7 +110,7 @@ fn laptop_with_sources(cluster: &Cluster, place: &Place) -> (Laptop, PathBuf) {
     (laptop, file)
 }
 
-/// The directories of the tasks, which a run does not remove.
+/// The task directories, which `down` does not remove.
 fn clear_directories(cluster: &Cluster, place: &Place) {
     for host in place.hosts {
         cluster.exec_on(host, "cd /home/dev && rm -rf toolchain tinyops wheels tinyops.installed .local");
@@ -132,7 +132,7 @@ fn copy_compiler(to: &Path) {
     std::fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
 }
 
-/// The recap's row of the tasks.
+/// The task row of the recap.
 #[track_caller]
 fn tasks_row(ended: &CliOutput) -> String {
     let row = ended.stderr.lines().find(|line| line.trim_start().starts_with("tasks "));
@@ -153,7 +153,7 @@ impl WheelJob<'_> {
         ended
     }
 
-    /// Builds the wheel where it is not built of these sources, and brings it to the laptop.
+    /// Builds the wheel unless these sources are built already, and fetches it to the laptop.
     #[track_caller]
     fn build_and_fetch(&self) -> CliOutput {
         let built = self.run(&["prepare", "--tags", "wheel"]);
@@ -165,12 +165,12 @@ impl WheelJob<'_> {
     fn assert_ranks_got(&self, value: u32) {
         for rank in 0..2 {
             let text = self.laptop.read_log_text(&format!("rank-{rank}.log"));
-            assert!(text.contains(&format!("rank {rank} got {value}")), "rank {rank} said:\n{text}");
+            assert!(text.contains(&format!("rank {rank} got {value}")), "log of rank {rank}:\n{text}");
         }
     }
 }
 
-/// First, second and third run.
+/// The first, second and third run.
 #[track_caller]
 fn wheel_is_built_handed_out_and_installed(place: &Place) {
     let cluster = Cluster::acquire();
@@ -181,7 +181,7 @@ fn wheel_is_built_handed_out_and_installed(place: &Place) {
     for line in
         ["setup.py sees TORCH_CUDA_ARCH_LIST=9.0 DS_BUILD_CPU_ADAM=1", "the compiler sees CXXFLAGS=-O2 -g0 TORCH_CUDA_ARCH_LIST=9.0"]
     {
-        assert!(log.contains(line), "the build does not say {line:?}:\n{log}");
+        assert!(log.contains(line), "{line:?} is missing in the build log:\n{log}");
     }
     assert_eq!(tasks_row(&job.run(&["prepare"])), "tasks changed 4 ok 2 skipped 1", "handed out and installed");
     assert_eq!(tasks_row(&job.run(&["prepare"])), "tasks changed 0 ok 4 skipped 3");
@@ -208,7 +208,7 @@ fn wheel_is_built_once_and_installed_on_bare_hosts() {
     wheel_is_built_handed_out_and_installed(&BARE);
 }
 
-/// Kills the laptop while a task runs: the task goes on, another laptop follows it to its end, a third one fetches its whole log.
+/// Kills the laptop while a task runs: the task continues, a second laptop follows it to its end, a third one fetches its whole log.
 #[track_caller]
 fn task_outlives_its_laptop(job: JobSpec) {
     let cluster = Cluster::acquire();
@@ -273,12 +273,12 @@ mod whole {
     }
 }
 
-/// What a container may leave for tasks of the host: a link, a log and a status under their names, in the directory that it can write.
+/// A container plants a link, a log and a status under the names of host tasks, in the directory that it can write.
 const PLANTED: &str = "o=${ORCH_RUN_DIR%.in/*}.out/${ORCH_RUN_DIR##*/}; \
                        ln -s /home/ops/victim $o.task-2.log; echo planted >$o.task-3.log; echo 0 1 ran >$o.task-4.rc";
 
-/// Tasks run on the host beside a container, as root too: files that the container plants under their names change nothing, and Ctrl-C ends
-/// what root runs and no TERM ends.
+/// Tasks run on the host beside a container, also as root: files that the container plants under their names have no effect, and Ctrl-C ends
+/// root's process, which ignores TERM.
 #[test]
 #[ignore = "needs the test hosts: tests/run says how"]
 fn host_tasks_run_as_root_beside_a_container() {

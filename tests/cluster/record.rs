@@ -1,26 +1,25 @@
 //! Records how real runs fail: `ORCHESTRATE_RECORD=<name or all> cargo test --test cluster record:: -- --ignored`.
 //!
-//! Each case runs on the test hosts, and its journal and logs go to `tests/data/diagnosis/recorded/<case>/`, with what was done to it in
-//! `truth.txt`. What is recorded once is not recorded again: to record anew, remove the folder.
+//! Each case runs on the test hosts; its journal and logs go to `tests/data/diagnosis/recorded/<case>/`, and the injected fault to
+//! `truth.txt`. A recorded case is skipped: remove its directory to record it again.
 
 use std::path::{Path, PathBuf};
 
 use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 
-/// A way to fail.
+/// A case: one way to fail.
 struct FailureCase {
-    /// The folder.
+    /// The directory's name.
     name: &'static str,
-    /// The launcher.
     launcher: &'static str,
-    /// The command; `fail.py KIND` where it is one word.
+    /// The command; one word means `fail.py KIND`.
     command: &'static [&'static str],
     /// Lines under `container:`.
     container: &'static str,
     /// Lines under `launch:`.
     launch: &'static str,
-    /// Who fails first: `rank 2`, `all`, `host gpu02`, and what was done.
+    /// The first failure and the injected fault: `rank 2`, `all`, `host gpu02`.
     expected_cause: &'static str,
 }
 
@@ -32,7 +31,7 @@ const fn case_with_launcher(name: &'static str, with: &'static str, command: &'s
     FailureCase { name, launcher: with, command, container: "", launch: "", expected_cause: truth }
 }
 
-/// Recorded before any rule was written.
+/// Recorded before the rules were written.
 const CASES_BEFORE_RULES: &[FailureCase] = &[
     torch_case("value-error", &["value-error"], "rank 2: raises ValueError in the midst of training"),
     torch_case("silent-exit", &["silent-exit"], "rank 2: leaves with code 3 and without a word"),
@@ -70,7 +69,7 @@ const CASES_BEFORE_RULES: &[FailureCase] = &[
     case_with_launcher("not-executable", "script", &["/mnt/train.py"], "all: the program may not be executed"),
 ];
 
-/// Recorded once the rules were written.
+/// Recorded after the rules were written.
 const CASES_AFTER_RULES: &[FailureCase] = &[
     torch_case("abort", &["abort"], "rank 2: aborts"),
     torch_case("loader-error", &["loader-error"], "rank 2: a data loader gets an input/output error"),
@@ -101,7 +100,7 @@ const CASES_AFTER_RULES: &[FailureCase] = &[
     case_with_launcher("shell-syntax", "script", &["/bin/sh", "-c", "if true; then echo begun"], "all: a script with a wrong syntax"),
 ];
 
-/// The folder of a case.
+/// The directory of a case.
 fn case_dir(case: &FailureCase) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/diagnosis/recorded").join(case.name)
 }
@@ -122,7 +121,7 @@ fn case_job(case: &FailureCase) -> JobSpec {
     job
 }
 
-/// Runs it and keeps what a laptop keeps.
+/// Runs the case and stores the laptop's journal and logs.
 fn record_case(cluster: &Cluster, case: &FailureCase) {
     let laptop = Laptop::new();
     let file = cluster.write_inventory(&laptop, &case_job(case));
@@ -146,7 +145,7 @@ fn record_case(cluster: &Cluster, case: &FailureCase) {
 }
 
 #[test]
-#[ignore = "records anew what the tests of the diagnosis read; see the head of this file"]
+#[ignore = "records the data of the diagnosis tests again; see the head of this file"]
 fn record_missing_failure_cases() {
     let wanted = std::env::var("ORCHESTRATE_RECORD").unwrap_or_else(|_| "all".to_owned());
     for case in CASES_BEFORE_RULES
@@ -154,7 +153,7 @@ fn record_missing_failure_cases() {
         .chain(CASES_AFTER_RULES)
         .filter(|case| (wanted == "all" || wanted == case.name) && !case_dir(case).exists())
     {
-        // Others may have the hosts in between.
+        // Other tests may use the hosts in between.
         let cluster = Cluster::acquire();
         record_case(&cluster, case);
         cluster.assert_hosts_unchanged();

@@ -1,4 +1,4 @@
-//! A registry that wants a login, a real one: docker's own words for a wrong password, and no trace of the right one on any host.
+//! A real registry that requires a login: docker's own message for a wrong password, and no trace of the right one on any host.
 
 use std::fs;
 
@@ -6,21 +6,21 @@ use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 
 const PASSWORD: &str = "open $esame 'now'";
-/// How docker's client would keep it.
+/// The form in which docker's client would store it.
 const DOCKER_AUTH_BASE64: &str = "bGk6b3BlbiAkZXNhbWUgJ25vdyc=";
 
 fn registry_job(cluster: &Cluster, name: &'static str) -> JobSpec {
     JobSpec::busybox(name).with_command(&["/bin/sh", "-c", "echo ran"]).with_registry_image(cluster)
 }
 
-/// Removes the image, so that it has to be pulled.
+/// Removes the image, so that the next run pulls it.
 fn remove_image(cluster: &Cluster) {
     for host in ["gpu01", "gpu02"] {
         cluster.exec_on(host, &format!("docker rmi -f {} >/dev/null 2>&1; true", cluster.registry_image()));
     }
 }
 
-/// Files on a host that hold the password, in either form: homes, temporary folders, memory, docker's own settings.
+/// Files on a host that contain the password in either form: homes, temporary directories, memory, docker's settings.
 fn password_traces(cluster: &Cluster, host: &str) -> String {
     cluster.exec_on(
         host,
@@ -36,7 +36,7 @@ fn registry_login_leaves_no_password_on_hosts() {
     remove_image(&cluster);
     let laptop = Laptop::new().with_env("REG_PASSWORD", PASSWORD);
     let file = cluster.write_inventory(&laptop, &registry_job(&cluster, "login"));
-    // Every command line of a host, for as long as the run goes; the search keeps a core busy.
+    // Collects every command line of a host during the run; the search keeps one core busy.
     cluster.exec_on(
         "gpu02",
         "mkdir -p /srv/suite/extra; setsid sh -c 'while :; do cat /proc/[0-9]*/cmdline 2>/dev/null | tr \"\\000\" \" \"; done' \
@@ -108,7 +108,7 @@ mod whole {
         cluster.assert_hosts_unchanged();
     }
 
-    /// The hosts know the registry by its address alone; by its name they want TLS of it.
+    /// The hosts know the registry by its address only; under its name they require TLS.
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]
     fn untrusted_registry_names_the_fix() {

@@ -1,9 +1,9 @@
-//! Ways to a host and kinds of image: jump hosts, sudo, noise, host keys that changed, images with a mind of their own.
+//! Routes to a host and kinds of image: jump hosts, sudo, noisy rc files, changed host keys, images with an ENTRYPOINT or a USER.
 
 use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 
-/// Runs a quick job to its end.
+/// Runs a short job until it ends.
 #[track_caller]
 fn assert_run_succeeds(cluster: &Cluster, job: &JobSpec, at: &[&str]) -> Laptop {
     let laptop = Laptop::new();
@@ -28,7 +28,7 @@ fn run_works_behind_a_bastion() {
     let from = laptop.run(&["exec", path_str(&file), "--", "echo from ${SSH_CONNECTION%% *}"]);
     let bastion = format!("from {}", cluster.host_address("bastion"));
     from.assert_exit_code(0).assert_contains(&bastion);
-    // The same by the inventory's own words.
+    // The same jump host from the inventory instead of ssh_config.
     let mut job = JobSpec::busybox("jump-key");
     job.ssh = "jump: [bastion]".to_owned();
     let file = cluster.write_inventory(&laptop, &job);
@@ -72,12 +72,12 @@ fn changed_host_key_is_refused_with_its_line() {
         .collect();
     up.assert_exit_code(4).assert_recap("UNREACHABLE");
     assert!(places.iter().any(|location| up.stderr.contains(location)), "none of {places:?} is named\n{}", up.transcript());
-    assert_eq!(std::fs::read_to_string(&known).expect("known hosts"), lines, "the file is as it was");
-    // Neither is it accepted where new keys are.
+    assert_eq!(std::fs::read_to_string(&known).expect("known hosts"), lines, "the file is unchanged");
+    // With accept-new it is refused as well.
     job.ssh.push_str("\nhost_keys: accept-new");
     let file = cluster.write_inventory(&laptop, &job);
     laptop.run(&["up", path_str(&file)]).assert_exit_code(4);
-    assert!(laptop.run_dirs().is_empty(), "nothing began");
+    assert!(laptop.run_dirs().is_empty(), "nothing started");
     cluster.assert_hosts_unchanged();
 }
 

@@ -1,4 +1,4 @@
-//! Ends of every kind: a rank that fails, Ctrl-C once and twice, a laptop that goes away, and teardown from another one.
+//! All ways for a run to end: a rank that fails, one and two Ctrl-C, a laptop that goes away, and teardown from another laptop.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::support::{Cluster, JobSpec};
 
 const BOTH_HOSTS: [&str; 2] = ["gpu01", "gpu02"];
 
-/// Waits until every rank of a quick job said that it is up.
+/// Waits until every rank of a short job reports that it is up.
 #[track_caller]
 fn wait_for_all_ranks(up: &mut CliProcess, laptop: &Laptop, ranks: u32) {
     up.wait_until("every rank is up", || {
@@ -21,10 +21,10 @@ fn wait_for_all_ranks(up: &mut CliProcess, laptop: &Laptop, ranks: u32) {
 fn rank_log_time(laptop: &Laptop, rank: u32, words: &str) -> f64 {
     let text = laptop.read_log_text(&format!("rank-{rank}.log"));
     let time = text.lines().find_map(|l| l.strip_prefix(&format!("rank {rank} {words} "))).and_then(|t| t.trim().parse().ok());
-    time.unwrap_or_else(|| panic!("rank {rank} did not say {words:?}:\n{text}"))
+    time.unwrap_or_else(|| panic!("rank {rank} did not print {words:?}:\n{text}"))
 }
 
-/// What `runs` lists as the end of a laptop's only run.
+/// The outcome that `runs` lists for a laptop's only run.
 #[track_caller]
 fn assert_last_listed_outcome(laptop: &Laptop, word: &str) {
     let runs = laptop.run(&["runs"]);
@@ -122,7 +122,7 @@ fn ranks_survive_killed_laptop_and_another_attaches() {
         .assert_exit_code(0)
         .assert_contains("rank 0 is up on gpu01")
         .assert_contains("rank 1 is up on gpu02");
-    // Whoever attaches sees all from the beginning, and leaves it running.
+    // An attached laptop sees the whole log, and leaves the run alone.
     let third = Laptop::new();
     let file = cluster.write_inventory(&third, &job);
     let mut attach = third.start(&["attach", path_str(&file)]);
@@ -155,7 +155,7 @@ fn hangup_detaches_and_down_stops_the_run() {
     laptop.run(&["down", path_str(&file)]).assert_exit_code(0);
     assert_last_listed_outcome(&laptop, "STOPPED");
     for rank in 0..2 {
-        assert!(laptop.read_log_text(&format!("rank-{rank}.log")).contains("saw TERM"), "what a rank says at its end is fetched");
+        assert!(laptop.read_log_text(&format!("rank-{rank}.log")).contains("saw TERM"), "the last lines of a rank are fetched");
     }
     cluster.assert_hosts_unchanged();
 }
@@ -176,13 +176,13 @@ mod whole {
         let mut up = laptop.start(&["up", path_str(&file)]);
         wait_for_all_ranks(&mut up, &laptop, 2);
         up.send_signal("INT");
-        up.wait_until("both ranks were asked to end", || {
+        up.wait_until("both ranks received TERM", || {
             (0..2).all(|rank| laptop.read_log_text(&format!("rank-{rank}.log")).contains("is deaf")).then_some(())
         });
         up.send_signal("INT");
         let ended = up.wait_for_exit();
         ended.assert_exit_code(130).assert_recap("STOPPED");
-        assert!(ended.elapsed < Duration::from_secs(90), "nobody waited for the grace: {:?}", ended.elapsed);
+        assert!(ended.elapsed < Duration::from_secs(90), "the second Ctrl-C does not wait for the grace period: {:?}", ended.elapsed);
         cluster.assert_hosts_unchanged();
     }
 }

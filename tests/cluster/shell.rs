@@ -1,4 +1,4 @@
-//! A shell where the run is, on real hosts: OpenSSH's terminal, `docker exec -it` behind it, bash where the image has it and sh where not.
+//! `shell` on real hosts: OpenSSH's terminal with `docker exec -it` behind it, bash if the image has it, else sh.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,14 +24,14 @@ fn container_shell_has_a_terminal_and_leaves_nothing() {
     laptop.run(&["up", "-d", path_str(&file)]).assert_exit_code(0);
     let mut terminal = open_terminal(&laptop, &["shell", "-i", path_str(&file), "3"]);
     terminal.wait_for_text("rank 3 on gpu02, in the container orch-enter-gpu02");
-    // bash, with a terminal of this size, and the variables that torchrun gave.
+    // bash in a terminal of this size, with torchrun's variables.
     terminal.press("echo \"<${BASH_VERSION:+bash} $TERM $RANK/$WORLD_SIZE $LOCAL_RANK ${TORCHELASTIC_RUN_ID:+elastic}>\"; stty size\r");
     terminal.wait_for_text("<bash xterm-256color 3/4 1 elastic>");
     terminal.wait_for_text("30 100");
     terminal.resize(70, 20);
     terminal.press("until [ \"$(stty size)\" = '20 70' ]; do sleep 0.1; done; echo resized-$((40 + 2))\r");
     terminal.wait_for_text("resized-42");
-    // A shell that is about to become another program would lose Ctrl-C: this one waits for it.
+    // A shell that is about to exec another program would lose Ctrl-C: this one waits for it.
     terminal.press("sh -c 'trap \"exit 5\" INT; echo began-$((40 + 2)); while :; do sleep 0.1; done'\r");
     terminal.wait_for_text("began-42");
     terminal.press("\x03");
@@ -40,7 +40,7 @@ fn container_shell_has_a_terminal_and_leaves_nothing() {
     terminal.press("exit 7\r");
     assert_eq!(terminal.wait_for_exit(), 7, "{}", terminal.screen_text());
     terminal.assert_restored();
-    // Docker leaves a program alone whose client hung up; we do not.
+    // Docker leaves a program running when its client disconnects; orchestrate ends it.
     let mut terminal = open_terminal(&laptop, &["shell", "-i", path_str(&file), "gpu01"]);
     terminal.wait_for_text("gpu01, in the container orch-enter-gpu01");
     terminal.press("sleep 4711 & echo put-$((40 + 2))\r");
@@ -49,7 +49,7 @@ fn container_shell_has_a_terminal_and_leaves_nothing() {
     assert_eq!(terminal.wait_for_exit(), 129, "{}", terminal.screen_text());
     terminal.assert_restored();
     let left = || cluster.exec_on("gpu01", "docker top orch-enter-gpu01 -eo args | grep -c -e '^bash' -e 'sleep 4711' || true");
-    wait_until("the shell and what it began are gone", || (left().trim() == "0").then_some(()));
+    wait_until("the shell and its background job are gone", || (left().trim() == "0").then_some(()));
     // Without a terminal.
     laptop
         .run(&["shell", "-i", path_str(&file), "gpu02", "--", "test -t 0 || echo piped on $ORCH_HOST; exit 5"])

@@ -1,4 +1,4 @@
-//! `check --smoke` on real hosts: real torch in a real container, gloo over real links. NCCL needs GPUs, and none is here.
+//! `check --smoke` on real hosts: real torch in a real container, gloo over real links. NCCL needs GPUs, which these hosts lack.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::laptop::{CliOutput, CliProcess, Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 
-/// Keeps what a container's root sends to the smoke's port from leaving the host; what sshd sends as `dev` passes.
+/// Drops packets of a container's root to the smoke test's port; packets of sshd as user `dev` pass.
 const BLOCK_SMOKE_PORT: &str = "iptables -w -I OUTPUT -p tcp --dport 29501 -m owner --uid-owner 0 -j DROP";
 
 fn write_cpu_inventory(cluster: &Cluster, laptop: &Laptop, job: &JobSpec) -> PathBuf {
@@ -17,7 +17,7 @@ fn write_cpu_inventory(cluster: &Cluster, laptop: &Laptop, job: &JobSpec) -> Pat
     file
 }
 
-/// The row of the smoke in `--json`: its level and all its words.
+/// The smoke test's row in `--json`: its level and all its texts.
 #[track_caller]
 fn smoke_row(ended: &CliOutput) -> (String, String) {
     let value: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {}", ended.transcript()));
@@ -26,7 +26,7 @@ fn smoke_row(ended: &CliOutput) -> (String, String) {
     (row["level"].as_str().unwrap_or_default().to_owned(), row["results"].to_string())
 }
 
-/// Waits until the smoke's master waits for others.
+/// Waits until the smoke test's master waits for others.
 #[track_caller]
 fn wait_for_smoke_store(check: &mut CliProcess, laptop: &Laptop) {
     check.wait_until("the store is open", || laptop.read_log_text("rank-0.log").contains("\"smoke\": \"store\"").then_some(()));
@@ -43,7 +43,7 @@ fn smoke_measures_healthy_hosts() {
     let (level, text) = smoke_row(&ended);
     assert_eq!(level, "pass", "{}", ended.transcript());
     for words in ["gloo, 2 ranks, all-reduce ", "pair gpu01-gpu02 ", "B/s", "gpu01\",\"gpu02"] {
-        assert!(text.contains(words), "not said: {words}: {text}");
+        assert!(text.contains(words), "missing in the output: {words}: {text}");
     }
     cluster.assert_hosts_unchanged();
 }
@@ -64,9 +64,9 @@ mod whole {
         ended.assert_exit_code(3);
         let (level, text) = smoke_row(&ended);
         assert_eq!(level, "fail", "{}", ended.transcript());
-        // Whose patience ends first, the master's or its own, is a matter of who began first.
+        // The master and the other rank start at different times, so either may time out first.
         for words in ["did not arrive: ", "waiting for: gpu02", "\"hosts\":[\"gpu02\"]", "arrived; waiting for: gpu02"] {
-            assert!(text.contains(words), "not said: {words}: {text}");
+            assert!(text.contains(words), "missing in the output: {words}: {text}");
         }
         cluster.assert_hosts_unchanged();
     }
@@ -86,7 +86,7 @@ mod whole {
         for host in ["gpu01", "gpu02"] {
             assert_eq!(cluster.exec_on(host, "docker ps -aq; ls -A /home/dev/.orchestrate 2>/dev/null || true").trim(), "", "on {host}");
         }
-        // A laptop that dies in the middle: `down` of the same inventory takes the smoke with it.
+        // The laptop dies during the test: `down` of the same inventory removes the smoke test.
         let other = Laptop::new();
         let file = write_cpu_inventory(&cluster, &other, &JobSpec::torch("smoke"));
         let mut check = other.start(&["check", path_str(&file), "--only", "smoke"]);

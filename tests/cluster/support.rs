@@ -1,4 +1,4 @@
-//! The cluster as a test sees it: the hosts' script, what is on each host, the payloads, the inventories.
+//! Access to the cluster for tests: the hosts' script, the state of each host, the payloads, the inventories.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,20 +25,20 @@ const PAYLOADS: [(&str, &str); 13] = [
     ("fail-jax.py", include_str!("payload/fail-jax.py")),
 ];
 
-/// A set of hosts, as they were before the test.
+/// A set of hosts; the test leaves them unchanged.
 pub(crate) struct Cluster {
-    /// None only while it is given back.
+    /// `None` only while the set is returned.
     host_set: RefCell<Option<HostSet>>,
     hosts_script: PathBuf,
     dir: PathBuf,
-    /// What was on each host that the test touched, before it did.
+    /// The state of each host before the test first used it.
     baseline_listings: RefCell<BTreeMap<&'static str, String>>,
     faulted_hosts: RefCell<Vec<String>>,
     registry_login_required: Cell<bool>,
 }
 
 impl Cluster {
-    /// Takes a set of hosts, waiting for one that no other test has.
+    /// Waits for a set of hosts that no other test uses, and takes it.
     #[track_caller]
     pub(crate) fn acquire() -> Cluster {
         let set = HostSet::acquire();
@@ -58,8 +58,8 @@ impl Cluster {
         of(self.host_set.borrow_mut().as_mut().expect("the test has its set"))
     }
 
-    /// The test uses these hosts from here on: what a failed test left is cleared away, the payloads are brought, and what is there is
-    /// noted once nothing of an earlier test runs any more.
+    /// Prepares hosts before the test first uses them: removes what a failed test left, copies the payloads, waits until nothing of an
+    /// earlier test runs, and records the state.
     #[track_caller]
     fn prepare_hosts(&self, hosts: &[&'static str]) {
         let new: Vec<&'static str> = hosts.iter().filter(|h| !self.baseline_listings.borrow().contains_key(*h)).copied().collect();
@@ -89,7 +89,6 @@ impl Cluster {
         self.baseline_listings.borrow_mut().extend(listings);
     }
 
-    /// Runs the hosts' script.
     #[track_caller]
     pub(crate) fn run_hosts_script(&self, words: &[&str]) -> String {
         for word in words {
@@ -98,21 +97,21 @@ impl Cluster {
         call_hosts_script(&self.hosts_script, &self.with_set(|set| set.orch_set_value()), words)
     }
 
-    /// Touches the hosts whose names stand in a text of an inventory or a command.
+    /// Prepares the hosts that an inventory or a command names.
     #[track_caller]
     fn prepare_named_hosts(&self, text: &str) {
         let named: Vec<&'static str> = CLUSTER_HOSTS.into_iter().filter(|host| text.contains(host)).collect();
         self.prepare_hosts(&named);
     }
 
-    /// Runs a shell script as root on a host, past SSH.
+    /// Runs a shell script as root on a host, without SSH.
     #[track_caller]
     pub(crate) fn exec_on(&self, host: &str, script: &str) -> String {
         self.prepare_named_hosts(host);
         call_hosts_script(&self.hosts_script, &self.with_set(|set| set.orch_set_value()), &["exec", host, "sh", "-c", script])
     }
 
-    /// Breaks a host in one way; it is mended at the end.
+    /// Injects a fault into a host; `heal_faults` undoes it.
     #[track_caller]
     pub(crate) fn inject_fault(&self, host: &str, words: &[&str]) {
         self.mark_for_healing(host);
@@ -121,7 +120,7 @@ impl Cluster {
         self.run_hosts_script(&all);
     }
 
-    /// Notes that a host is to be mended at the end.
+    /// Marks a host to be healed at the end of the test.
     pub(crate) fn mark_for_healing(&self, host: &str) {
         self.faulted_hosts.borrow_mut().push(host.to_owned());
     }
@@ -137,7 +136,7 @@ impl Cluster {
         }
     }
 
-    /// Every host that the test touched is as it was before. What ends by itself gets a moment.
+    /// Asserts that every prepared host has its state from before the test. Processes that end by themselves get some time.
     #[track_caller]
     pub(crate) fn assert_hosts_unchanged(&self) {
         self.heal_faults();
@@ -160,7 +159,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a host looks as it did before the test.
+    /// Whether a host has its state from before the test.
     pub(crate) fn compare_with_baseline(&self, host: &str) -> Result<(), String> {
         let now = self.run_hosts_script(&["listing", host]);
         let before = &self.baseline_listings.borrow()[host];
@@ -172,7 +171,7 @@ impl Cluster {
         Err(format!("{host}: more: {more:?}, less: {less:?}"))
     }
 
-    /// The bastion's registry wants a login from now on (`li`, with a password that is hard to quote), or none any more.
+    /// Makes the bastion's registry require a login (`li`, with a password that is hard to quote), or not.
     #[track_caller]
     pub(crate) fn set_registry_login(&self, wanted: bool) {
         self.registry_login_required.set(wanted);
@@ -201,17 +200,17 @@ impl Cluster {
         format!("{}:5000/orchestrate/pulled:test", self.host_address("bastion"))
     }
 
-    /// A path in the folder of keys and client files.
+    /// A path in the directory of keys and client files.
     pub(crate) fn client_file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// A host's shared folder of the counting shell.
+    /// The directory that a host's counting shell shares with the test.
     pub(crate) fn counting_shell_dir(&self, host: &str) -> PathBuf {
         self.dir.join("hosts").join(host).join("shell")
     }
 
-    /// Orders the ranks of a name on some hosts: writes `text` to the control file.
+    /// Writes `text` to a control file of a run's ranks on some hosts.
     #[track_caller]
     pub(crate) fn write_control_file(&self, hosts: &[&str], name: &str, file: &str, text: &str) {
         for host in hosts {
@@ -233,7 +232,7 @@ impl Cluster {
         laptop.write_file(&format!("{}.yaml", job.name), &job.to_yaml(&self.dir))
     }
 
-    /// How the paths of the files begin that the current run writes on a host.
+    /// The common path prefix of the current run's files on a host.
     #[track_caller]
     pub(crate) fn run_file_prefix(&self, host: &str, user: &str, name: &str) -> String {
         let here = format!("/home/{user}/.orchestrate/{name}/{host}");
@@ -249,7 +248,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let Some(set) = self.host_set.take() else { return };
         if std::thread::panicking() {
-            // What these say is of no use beside the failure that is reported.
+            // Their output would only distract from the failure that is reported.
             let hosts = |words: &[&str]| drop(Command::new(&self.hosts_script).env("ORCH_SET", set.orch_set_value()).args(words).output());
             if !self.faulted_hosts.borrow().is_empty() {
                 hosts(&std::iter::once("heal").chain(self.faulted_hosts.borrow().iter().map(String::as_str)).collect::<Vec<_>>());
@@ -260,12 +259,15 @@ impl Drop for Cluster {
             set.release();
         } else {
             set.release();
-            assert!(self.faulted_hosts.borrow().is_empty() && !self.registry_login_required.get(), "a test ends with `as_before`");
+            assert!(
+                self.faulted_hosts.borrow().is_empty() && !self.registry_login_required.get(),
+                "a test ends with `assert_hosts_unchanged`"
+            );
         }
     }
 }
 
-/// Runs the hosts' script for a set and returns what it printed.
+/// Runs the hosts' script for a set and returns its output.
 #[track_caller]
 fn call_hosts_script(script: &Path, set: &str, words: &[&str]) -> String {
     let out = Command::new(script).env("ORCH_SET", set).args(words).stdin(Stdio::null()).output().expect("the hosts' script runs");
@@ -273,7 +275,7 @@ fn call_hosts_script(script: &Path, set: &str, words: &[&str]) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// Does the same for every host at once.
+/// Does the same for all hosts in parallel.
 fn map_hosts_in_parallel<T: Send>(hosts: &[&'static str], what: impl Fn(&'static str) -> T + Sync) -> Vec<T> {
     let what = &what;
     std::thread::scope(|scope| {
@@ -305,7 +307,7 @@ until nc -z 127.0.0.1 5000; do sleep 0.05; done
 rm -f /etc/registry-login.yml /etc/registry.htpasswd
 "#;
 
-/// Ends what a failed test left on a host. Nothing of it runs after a test that passed.
+/// Ends leftovers of a failed test on a host. A test that passed leaves nothing running.
 const FORCE_CLEANUP: &str = r#"
 for c in $(docker ps -aq 2>/dev/null); do docker rm -f "$c" >/dev/null; done
 for e in $(grep -lsF ORCH_RUN_ID= /proc/[0-9]*/environ); do p=${e#/proc/}; kill -9 "${p%/environ}" 2>/dev/null; done
@@ -315,30 +317,30 @@ rm -rf /srv/suite/extra /srv/suite/cert /srv/suite/ctl /usr/local/bin/date /root
 mkdir -p /srv/suite
 "#;
 
-/// What an inventory says.
+/// The values of an inventory.
 #[derive(Clone)]
 pub(crate) struct JobSpec {
     pub(crate) name: &'static str,
     pub(crate) hosts: Vec<String>,
     pub(crate) user: &'static str,
-    /// Further lines under `ssh:`.
+    /// More lines under `ssh:`.
     pub(crate) ssh: String,
-    /// The image; none: a bare host.
+    /// The image; `None` for a bare host.
     pub(crate) image: Option<String>,
-    /// Further lines under `container:`.
+    /// More lines under `container:`.
     pub(crate) container: String,
     pub(crate) nproc_per_node: u32,
     pub(crate) master_port: u16,
     /// `torchrun` or `script`.
     pub(crate) launcher: &'static str,
-    /// The command's words.
+    /// The arguments of the command.
     pub(crate) command: Vec<String>,
-    /// Further lines under `launch:`.
+    /// More lines under `launch:`.
     pub(crate) launch: String,
-    /// Further lines under `env:`.
+    /// More lines under `env:`.
     pub(crate) env: String,
     pub(crate) stop_grace: &'static str,
-    /// Further lines at the top.
+    /// More lines at the top level.
     pub(crate) top_level: String,
 }
 
@@ -346,7 +348,7 @@ fn to_strings(list: &[&str]) -> Vec<String> {
     list.iter().map(|w| (*w).to_owned()).collect()
 }
 
-/// A scalar that means exactly this text.
+/// A YAML scalar with exactly this text.
 pub(crate) fn yaml_quote(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -365,7 +367,7 @@ fn indent(text: &str) -> String {
 }
 
 impl JobSpec {
-    /// The CPU config's job: two hosts, two processes each, torchrun in the torch image.
+    /// The job of the CPU config: two hosts with two processes each, torchrun in the torch image.
     pub(crate) fn torch(name: &'static str) -> JobSpec {
         let mut job = JobSpec::busybox(name);
         job.image = Some("orchestrate-torch:test".to_owned());
@@ -375,7 +377,7 @@ impl JobSpec {
         job
     }
 
-    /// A job that starts at once: one process a host in the busybox image, doing what files tell it.
+    /// A job that starts at once: one process per host in the busybox image, steered by control files.
     pub(crate) fn busybox(name: &'static str) -> JobSpec {
         JobSpec {
             name,
@@ -395,7 +397,7 @@ impl JobSpec {
         }
     }
 
-    /// The same without a container.
+    /// The same job without a container.
     pub(crate) fn without_container(mut self) -> JobSpec {
         self.image = None;
         for word in &mut self.command {
@@ -404,19 +406,17 @@ impl JobSpec {
         self
     }
 
-    /// With this command.
     pub(crate) fn with_command(mut self, list: &[&str]) -> JobSpec {
         self.command = to_strings(list);
         self
     }
 
-    /// On these hosts.
     pub(crate) fn with_hosts(mut self, hosts: &[&str]) -> JobSpec {
         self.hosts = to_strings(hosts);
         self
     }
 
-    /// With the image of the bastion's registry, which wants a login.
+    /// With the image of the bastion's registry, which requires a login.
     pub(crate) fn with_registry_image(mut self, cluster: &Cluster) -> JobSpec {
         self.image = Some(cluster.registry_image());
         let server = cluster.host_address("bastion");
@@ -424,7 +424,6 @@ impl JobSpec {
         self
     }
 
-    /// As this user.
     pub(crate) fn with_user(mut self, user: &'static str) -> JobSpec {
         self.user = user;
         self

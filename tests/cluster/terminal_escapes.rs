@@ -1,5 +1,5 @@
-//! A host that attacks the terminal: before every answer, on stdout and stderr, its login shell writes OSC 52, control sequences, half of a
-//! UTF-8 character and words that a shell would run (`hostile-shell`). Every command shows cleaned text, and none of it is run.
+//! A host that attacks the terminal: its login shell writes OSC 52, control sequences, half of a UTF-8 character and shell commands to stdout
+//! and stderr before every answer (`hostile-shell`). Every command prints sanitized text, and no shell runs any of it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use crate::laptop::{Laptop, path_str};
 use crate::support::{Cluster, JobSpec};
 use crate::terminal::PtyTerminal;
 
-/// What hostile-shell and the ranks write, and this program does not: none of it may reach the terminal.
+/// Sequences that hostile-shell and the ranks write and this program does not: none may reach the terminal.
 const PLANTED_SEQUENCES: [&str; 6] = ["\x1b]52", "\x1b]0;$(", "\x1b[6n", "\x1b[38;5;201m", "\u{9b}", "\u{9d}"];
 
-/// The ranks write the same, and each says that it is up.
+/// The ranks write the same sequences, and each reports that it is up.
 const RANK_COMMAND: &str =
     "printf '\\033]52;c;cHduZWQ=\\007\\033[6n\\033[38;5;201m\\302\\233201m\\360\\237\\n'; echo rank $RANK is up; exec sleep 600";
 
-/// A person at a terminal.
+/// A user at a terminal.
 struct TerminalUser<'a> {
     laptop: &'a Laptop,
     file: &'a str,
@@ -33,7 +33,7 @@ impl TerminalUser<'_> {
         PtyTerminal::start(Path::new(env!("CARGO_BIN_EXE_orchestrate")), &words, home, &variables, (120, 40))
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it ends.
     #[track_caller]
     fn run_expecting_code(&self, code: u32, words: &[&str]) -> String {
         let mut terminal = self.start(words);
@@ -43,7 +43,7 @@ impl TerminalUser<'_> {
     }
 }
 
-/// Nothing of what was planted came, and every byte is UTF-8.
+/// No planted sequence is in the output, and all of it is UTF-8.
 #[track_caller]
 fn assert_no_escapes(terminal: &PtyTerminal, words: &[&str]) -> String {
     let raw = terminal.raw_bytes();
@@ -54,7 +54,7 @@ fn assert_no_escapes(terminal: &PtyTerminal, words: &[&str]) -> String {
     text
 }
 
-/// While it lives, the shell of `hostile` on one host answers nothing.
+/// While this value lives, the shell of `hostile` on one host does not answer.
 struct BrokenShell(PathBuf);
 
 impl BrokenShell {
@@ -109,7 +109,7 @@ fn commands_filter_escapes_from_hostile_hosts() {
     }
     person.run_expecting_code(0, &["down", "--dry-run"]);
 
-    // A shell that answers nothing: what it wrote last is part of the error.
+    // A shell that does not answer: its last output is part of the error.
     let broken = BrokenShell::new(&cluster, "gpu03");
     for words in [&["ps"][..], &["logs"], &["stacks"], &["check"], &["plan", "--facts"], &["exec", "--", "true"], &["down", "--yes"]] {
         let mut terminal = person.start(words);

@@ -1,16 +1,16 @@
-//! The first guide's job: real torchrun, real DDP over gloo, two hosts with two processes each, in containers and without.
+//! The job of the first guide: real torchrun, real DDP over gloo, two hosts with two processes each, in containers and on bare hosts.
 
 use crate::laptop::{CliOutput, Laptop, path_str, wait_until};
 use crate::support::{Cluster, JobSpec};
 
-/// Four ranks trained together, and each has its log.
+/// Asserts that four ranks trained together and that each has a log.
 #[track_caller]
 fn assert_trained(laptop: &Laptop, up: &CliOutput) {
     up.assert_exit_code(0).assert_recap("OK").assert_contains("0 failed");
     assert_eq!(laptop.rank_log_names(), ["rank-0.log", "rank-1.log", "rank-2.log", "rank-3.log"]);
     for rank in 0..4 {
         let text = laptop.read_log_text(&format!("rank-{rank}.log"));
-        assert!(text.contains(&format!("rank {rank} of 4: sum 4, weights equal")), "rank {rank} said:\n{text}");
+        assert!(text.contains(&format!("rank {rank} of 4: sum 4, weights equal")), "log of rank {rank}:\n{text}");
     }
 }
 
@@ -49,12 +49,12 @@ fn down_removes_orphaned_torchrun_workers() {
     ]);
     let file = cluster.write_inventory(&laptop, &job);
     laptop.run(&["up", "-d", path_str(&file)]).assert_exit_code(0);
-    // The keeper would see a dead launcher and end the rest by itself: it is asked to wait, so that `down` has orphans to find.
+    // The keeper would see the dead launcher and end the workers: stop it, so that `down` finds orphans.
     cluster.exec_on("gpu02", "kill -STOP $(cat /home/dev/.orchestrate/orphans/gpu02.private/keeper.pid | cut -d' ' -f1)");
     let workers = |host: &str| cluster.exec_on(host, "pgrep -fc '^/bin/sh /srv/suite/[r]ank.sh' || true").trim().to_owned();
     wait_until("both workers run", || (workers("gpu02") == "2").then_some(()));
     cluster.exec_on("gpu02", "kill -9 $(pgrep -f '[t]orchrun --nnodes')");
-    wait_until("the agent is gone", || cluster.exec_on("gpu02", "pgrep -f '[t]orchrun --nnodes' || true").is_empty().then_some(()));
+    wait_until("torchrun's agent is gone", || cluster.exec_on("gpu02", "pgrep -f '[t]orchrun --nnodes' || true").is_empty().then_some(()));
     assert_eq!(workers("gpu02"), "2", "the workers outlive their agent");
     cluster.exec_on("gpu02", "kill -CONT $(cat /home/dev/.orchestrate/orphans/gpu02.private/keeper.pid | cut -d' ' -f1)");
     laptop.run(&["down", "--yes", path_str(&file)]).assert_exit_code(0);

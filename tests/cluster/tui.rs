@@ -1,5 +1,5 @@
-//! The dashboard at a real torchrun job: its ranks, hosts, GPUs (of a stand-in for nvidia-smi) and loss, and a rank that is killed stands first
-//! among the problems with its last lines.
+//! The dashboard with a real torchrun job: ranks, hosts, GPUs (of the nvidia-smi stand-in) and loss; a killed rank is first in the list
+//! of problems, with its last lines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn dashboard_lists_killed_rank_first() {
     terminal.press("\r");
     terminal.wait_for_text("RUNNING");
     terminal.wait_for_text("2 hosts  4 ranks");
-    // Every rank trains, and stands beside its host.
+    // Every rank trains and is listed with its host.
     terminal.press("3");
     let ranks = |screen: &str| {
         (0..4).all(|rank| {
@@ -55,7 +55,7 @@ fn dashboard_lists_killed_rank_first() {
     terminal.wait_until("the GPUs", gpus);
     cluster.exec_on("gpu02", KILL_RANK_3);
     terminal.press("7");
-    // The first problem, and beneath it what the rank said last.
+    // The first problem is the killed rank, followed by its last lines.
     let screen = terminal.wait_until("the killed rank first", |screen| {
         let first = screen.lines().nth(2).unwrap_or("");
         first.contains("rank 3 on gpu02") && first.contains("signal 9") && screen.contains("killed")

@@ -1,4 +1,4 @@
-//! Tier 2: what `tests/run --whole` proves beside everything else.
+//! Tier 2: the additional tests of `tests/run --whole`.
 
 mod host_keys;
 mod many_hosts;

@@ -1,4 +1,4 @@
-//! The lock of a name, as several laptops take it.
+//! The lock of a run name, taken by several laptops.
 
 use std::os::unix::fs::symlink;
 
@@ -7,7 +7,7 @@ use orchestrate::plan::protocol::lock_record::LockRecord;
 
 use crate::{ChildGuard, TestHost, wait_until, write_executable};
 
-/// Two find the same lock of a holder who is gone. The second has looked at it when the first takes it over.
+/// Two laptops find the same stale lock. The first takes it over after the second has read it.
 #[test]
 fn only_one_of_two_takers_gets_a_stale_lock() {
     let host = TestHost::new();
@@ -16,15 +16,15 @@ fn only_one_of_two_takers_gets_a_stale_lock() {
     let stale =
         LockRecord { token: "old".to_owned(), owner: "wu".to_owned(), laptop_id: "elsewhere".to_owned(), pid: 2, heartbeat_age: 100 };
     let start = |script: &str| ChildGuard(host.shell_command().args(["-c", script]).spawn().expect("a shell"));
-    let ended = |mut child: ChildGuard| wait_until("it ends", || child.0.try_wait().expect("a child")).code();
-    // The second's look takes its time.
+    let ended = |mut child: ChildGuard| wait_until("the script ends", || child.0.try_wait().expect("a child")).code();
+    // The second laptop's read of the lock takes long.
     let pause = format!(
         "#!/bin/sh\nl=$(command -p readlink \"$1\") && echo \"$l\"\ncase $l in old:*) : >'{0}/looked'; until [ -e '{0}/go' ] || [ ! -d '{0}' ]; do /bin/sleep 0.01; done ;; esac\n",
         host.dir.path().display()
     );
     write_executable(&host.path("bin/readlink"), &pause);
     let second = start(&break_lock_command(&site, &stale).script);
-    wait_until("the second has looked", || host.path("looked").exists().then_some(()));
+    wait_until("the second laptop has read the lock", || host.path("looked").exists().then_some(()));
     std::fs::remove_file(host.path("bin/readlink")).expect("removed");
     assert_eq!(ended(start(&break_lock_command(&site, &stale).script)), Some(0));
     assert_eq!(ended(start(&acquire_lock_command(&site, "one:1:2:desk:li").script)), Some(0));
@@ -33,7 +33,7 @@ fn only_one_of_two_takers_gets_a_stale_lock() {
     assert_eq!(ended(start(&acquire_lock_command(&site, "two:1:2:laptop:zhao").script)), Some(EXIT_LOCK_HELD));
     let holder = || std::fs::read_link(host.path("h.private/lock")).expect("the lock").display().to_string();
     assert_eq!(holder(), "one:1:2:desk:li");
-    assert!(host.path("h.private/lock.beat").exists(), "the first's sign of life stays");
+    assert!(host.path("h.private/lock.beat").exists(), "the first laptop's heartbeat stays");
     let left: Vec<_> = std::fs::read_dir(host.path("h.private")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
     assert!(!left.iter().any(|name| name.display().to_string().contains("lock.old")), "{left:?}");
 }

@@ -1,5 +1,5 @@
-//! What a log-out ends, as logind tells it, and the scope that a launch gets: systemd's programs are stand-ins, for systemd is not in a
-//! test's machine.
+//! What logind kills at logout, and the scope of a launch. The systemd programs are stand-ins, since a test machine may have no
+//! systemd.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use orchestrate::plan::logind::{LogindSettings, SystemdScope, SystemdUnitKind};
 
 use crate::{TestHost, read_asset, wait_until, write_executable};
 
-/// What the facts script tells of log-out where its shell and a rootless dockerd are in these cgroups.
+/// The logind part of the facts if the shell and a rootless dockerd are in these cgroups.
 fn read_logind_facts(host: &TestHost, own: &str, engine: Option<&str>) -> LogindSettings {
     host.write_file("cgroup", own);
     let mut script = facts_command(&host.host_context(), &FactsRequest::default())
@@ -47,12 +47,12 @@ fn facts_report_what_logind_kills_at_logout() {
         linger: Some(false),
         ..LogindSettings::default()
     };
-    // A container, a session of sshd without PAM.
+    // In a container, or in an sshd session without PAM.
     for own in ["0::/\n", "12:pids:/docker/ab\n1:name=systemd:/docker/ab\n", "0::/system.slice/ssh.service\n", ""] {
         assert_eq!(
             (read_logind_facts(&host, own, None), reported.exists()),
             (LogindSettings::default(), false),
-            "{own:?}: nobody is asked"
+            "{own:?}: loginctl is not called"
         );
     }
     for own in [
@@ -70,7 +70,7 @@ fn facts_report_what_logind_kills_at_logout() {
         let found = read_logind_facts(&host, "0::/\n", Some(engine));
         assert_eq!(found, LogindSettings { in_session: false, dockerd_unit: Some(unit), ..output.clone() }, "{engine:?}");
     }
-    // Who cannot be asked has said nothing.
+    // If loginctl fails, its values stay unknown.
     write_executable(&host.path("bin/loginctl"), "#!/bin/sh\necho 'Failed to connect to bus: Host is down' >&2\nexit 1\n");
     assert_eq!(
         read_logind_facts(&host, "0::/user.slice/user-0.slice/session-4.scope\n", None),
@@ -78,7 +78,7 @@ fn facts_report_what_logind_kills_at_logout() {
     );
 }
 
-/// A bare host's run whose launcher tells where it runs.
+/// A bare host's run whose launcher prints its scope.
 fn prepare_bare_host() -> TestHost {
     let host = TestHost::new();
     host.prepare_run("run1", "start_timeout=300\n");
@@ -99,8 +99,8 @@ fn prepare_bare_host() -> TestHost {
     host
 }
 
-/// Carries an action out in a real shell.
-#[expect(clippy::panic, reason = "a fixture fails loudly")]
+/// Runs an action in a real shell.
+#[expect(clippy::panic, reason = "a failed fixture fails the test")]
 fn run_action(host: &TestHost, action: &Action) -> CommandOutput {
     let Execution::Script(command) = action.execution() else { panic!("a script") };
     let mut shell = host.shell_command();
@@ -137,10 +137,10 @@ fn bare_host_launch_runs_in_its_scope() {
         let output = run_action(&host, &launch);
         assert_eq!((output.exit_code, output.error_line()), (0, "exit status 0".to_owned()));
         let log = || std::fs::read_to_string(host.path("h.out/run1.node.log")).unwrap_or_default();
-        wait_until("the launcher tells where it runs", || log().contains(&format!("in {expected}")).then_some(()));
-        // What is noted as the keeper is the keeper, and not what started it.
+        wait_until("the launcher prints its scope", || log().contains(&format!("in {expected}")).then_some(()));
+        // The recorded keeper pid is that of the keeper, not of systemd-run.
         let output = run_action(&host, &keeper_action(&host, scope));
-        let kept = wait_until("the keeper tells where it runs", || std::fs::read_to_string(host.path("h.in/kept")).ok());
+        let kept = wait_until("the keeper writes its scope", || std::fs::read_to_string(host.path("h.in/kept")).ok());
         let (pid, location) = kept.trim().split_once(' ').expect("two words");
         assert_eq!((location.trim(), output.stdout_text().split(' ').next()), (expected, Some(pid)));
         let pid = rustix::process::Pid::from_raw(pid.parse().expect("a pid")).expect("a pid");

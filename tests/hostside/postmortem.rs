@@ -1,4 +1,4 @@
-//! What a host knows of a run that failed there.
+//! The host's evidence about a run that failed there.
 
 use std::process::Stdio;
 
@@ -19,7 +19,7 @@ fn oom_kill_of_another_container_is_not_reported() {
     let docker = format!("D() {{ echo 'id={ours} status=exited exit=137 oom-killed=true error='; }}");
     let known = |container: &str| {
         let set = format!("F='{}/h.out/run1.' container={container} init=; {docker}; {}", host.path("").display(), read_asset("read.sh"));
-        // The host has run for as long as it takes that these lines are of the run.
+        // With this uptime, the log lines date from the run.
         let script = format!("{set}\n{}", read_asset("postmortem.sh").replace("</proc/uptime", "<uptime"));
         host.write_file("uptime", "1000.00 1.00\n");
         let output = host.shell_command().arg("-c").arg(script).stdout(Stdio::piped()).output().expect("a shell");
@@ -29,6 +29,6 @@ fn oom_kill_of_another_container_is_not_reported() {
     assert!(output.contains("docker: status=exited exit=137 oom-killed=true error=\n"), "{output}");
     assert!(output.contains("Killed process 41") && output.contains("Xid"), "{output}");
     assert!(!output.contains("pid=42") && !output.contains("process 42") && !output.contains("\nid="), "{output}");
-    // On a bare host the kernel does not say whose it was.
+    // On a bare host the kernel log does not tell whose process was killed.
     assert!(known("").contains("Killed process 42"));
 }

@@ -1,4 +1,4 @@
-//! Ends of a run, and what only looks like one: containers and processes that cannot be seen, dead keepers, restarted hosts, daemons that hang.
+//! Detection of a run's end, and states that only look like one: hidden containers and processes, dead keepers, rebooted hosts, hung daemons.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use orchestrate::plan::protocol::log_frames::LogStreamPurpose;
 
 use crate::{ChildGuard, TEST_TIMEOUT, TestHost, read_asset, wait_until, write_executable};
 
-/// A number that no process has: above the kernel's limit.
+/// A pid above the kernel's limit, which no process has.
 const UNUSED_PID: u32 = 99_999_999;
 
 fn host_context_for(host: &TestHost, contained: bool) -> HostContext {
@@ -28,7 +28,7 @@ fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot id").trim_end().to_owned()
 }
 
-/// When a process started, in ticks since the boot.
+/// The start time of a process in ticks since boot.
 fn process_start_ticks(pid: u32) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let (_, rest) = stat.rsplit_once(") ").expect("a stat");
@@ -40,14 +40,14 @@ fn spawn_sleeper() -> ChildGuard {
     ChildGuard(Command::new("/bin/sleep").arg("1000").spawn().expect("a process"))
 }
 
-/// A follower of `run1`, by the text of the plan.
+/// A follower of `run1` with the script of the plan.
 struct FollowerProcess<'a> {
     host: &'a TestHost,
     child: ChildGuard,
 }
 
 impl TestHost {
-    /// Docker as it stands in the file `says`: the first line its exit status or `hangs`, the rest its answer. Its calls are noted.
+    /// Fakes docker with the file `says`: the first line is its exit status or `hangs`, the rest its output. It records its calls.
     fn set_docker_answer(&self, expected: &str) {
         self.write_file("says", expected);
         let dir = self.path("").display().to_string();
@@ -55,7 +55,7 @@ impl TestHost {
             "#!/bin/sh\necho \"$*\" >>'{dir}/asked'\n{{ read -r code; [ \"$code\" != hangs ] || exec /bin/sleep 1000; cat; }} <'{dir}/says'\nexit \"$code\"\n"
         );
         write_executable(&self.path("bin/docker"), &script);
-        // What is given seconds gets one.
+        // Shortens every timeout to one second.
         write_executable(&self.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 1 \"$@\"\n");
     }
 
@@ -63,7 +63,7 @@ impl TestHost {
         std::fs::read_to_string(self.path("asked")).unwrap_or_default()
     }
 
-    /// The launcher and one rank, noted as wrappers do.
+    /// Records the launcher and one rank as the wrappers do.
     fn record_launcher_and_rank(&self, launcher: u32, start: &str) {
         for name in ["node", "rank-0.0"] {
             self.write_file(&format!("h.out/run1.{name}.pid"), &format!("{launcher} {start} 1000.5 {}\n", boot_id()));
@@ -76,7 +76,7 @@ impl TestHost {
         let output = std::fs::File::create(self.path("said")).expect("a file");
         let mut child =
             ChildGuard(self.shell_command().args(["-c", &script]).stdin(Stdio::piped()).stdout(output).spawn().expect("a shell"));
-        // A laptop that has taken everything that will ever come.
+        // Acknowledges more bytes than the follower will ever send.
         child.0.stdin.as_mut().expect("its input").write_all(b"100000000 100000000\n").expect("acknowledged");
         FollowerProcess { host: self, child }
     }
@@ -84,25 +84,25 @@ impl TestHost {
 
 impl FollowerProcess<'_> {
     fn output_so_far(&self) -> String {
-        std::fs::read_to_string(self.host.path("said")).expect("its words")
+        std::fs::read_to_string(self.host.path("said")).expect("its output")
     }
 
     fn wait_for_output(&self, words: &str) {
         wait_until(words, || self.output_so_far().contains(words).then_some(()));
     }
 
-    /// It looks often enough for what was true when this was called, sends what is written, and has not called the run ended.
+    /// Waits until the follower has sent enough heartbeats to see the current state; asserts that it runs and reports no end of the run.
     fn assert_still_following(&mut self) {
         for _ in 0..3 {
             let beats = self.output_so_far().matches("\nH ").count();
-            wait_until("a sign of life", || (self.output_so_far().matches("\nH ").count() > beats).then_some(()));
+            wait_until("a heartbeat", || (self.output_so_far().matches("\nH ").count() > beats).then_some(()));
         }
-        assert_eq!(self.child.0.try_wait().expect("a child"), None, "it follows");
+        assert_eq!(self.child.0.try_wait().expect("a child"), None, "the follower still runs");
         assert!(!self.output_so_far().contains("\nX "), "{}", self.output_so_far());
     }
 }
 
-/// `/proc` with hidepid, and an engine on another machine: docker is asked, and only its word is an end.
+/// With hidepid, or with an engine on another machine, only docker's answer proves the container's end.
 #[test]
 fn hidden_container_lives_until_docker_denies_it() {
     let host = TestHost::new();
@@ -113,7 +113,7 @@ fn hidden_container_lives_until_docker_denies_it() {
     let mut follower = host.start_run_follower(true);
     follower.assert_still_following();
     assert!(host.docker_calls().lines().next().is_some_and(|l| l.contains("inspect") && l.ends_with("abc123")), "{}", host.docker_calls());
-    // Errors that sound like an end are none.
+    // An error that resembles the container's end is not one.
     host.set_docker_answer("1\nerror during connect: lookup engine.example: no such host\n");
     follower.wait_for_output("\nW docker silent\n");
     host.write_file("h.out/run1.node.log", "here and there\n");
@@ -126,7 +126,7 @@ fn hidden_container_lives_until_docker_denies_it() {
     assert_eq!(text.matches("docker silent").count(), 1, "{text}");
 }
 
-/// A pid that is a process of ours here, and is not the container's: the engine is elsewhere.
+/// A process has the recorded pid, but docker denies the container: the engine runs elsewhere.
 #[test]
 fn unproven_container_pid_keeps_no_run_alive() {
     let host = TestHost::new();
@@ -139,7 +139,7 @@ fn unproven_container_pid_keeps_no_run_alive() {
     follower.wait_for_output("\nX node gone ");
 }
 
-/// With docker hanging: what was proven to be the container's first process says all that is needed.
+/// While docker hangs, the proven pid of the container's first process is enough.
 #[test]
 fn visible_container_pid_needs_no_docker_unless_reused() {
     let host = TestHost::new();
@@ -155,7 +155,7 @@ fn visible_container_pid_needs_no_docker_unless_reused() {
     drop(first);
     follower.wait_for_output("\nX node gone ");
     drop(follower);
-    // The same number, another process.
+    // Another process has the same pid.
     let other = spawn_sleeper();
     host.write_file("h.private/container.pid", &format!("{} abc123 1 {} proven\n", other.0.id(), boot_id()));
     host.start_run_follower(true).wait_for_output("\nX node gone ");
@@ -166,7 +166,7 @@ fn ranks_of_an_earlier_boot_have_ended() {
     for contained in [true, false] {
         let host = TestHost::new();
         host.prepare_run("run1", "");
-        // Their numbers live again, and so does the container.
+        // Other processes have the pids of the ranks and the container.
         let other = spawn_sleeper();
         let (pid, start) = (other.0.id(), process_start_ticks(other.0.id()));
         host.record_launcher_and_rank(pid, &start);
@@ -187,7 +187,7 @@ fn ranks_of_an_earlier_boot_have_ended() {
     }
 }
 
-/// The keeper of a bare host is killed: the launcher goes on, another keeper looks after it, and its end is seen.
+/// The keeper of a bare host is killed: the launcher continues, the follower starts another keeper, and the run's end is detected.
 #[test]
 fn dead_keeper_is_restarted_and_run_continues() {
     let host = TestHost::new();
@@ -203,12 +203,12 @@ fn dead_keeper_is_restarted_and_run_continues() {
     let pid: u32 = words.first().and_then(|p| p.parse().ok()).expect("a pid");
     assert_eq!(words, [pid.to_string(), process_start_ticks(pid), boot_id()]);
     follower.assert_still_following();
-    // Nobody writes the launcher's status but the keeper.
+    // Only the keeper writes the launcher's status.
     drop(launcher);
     follower.wait_for_output("\nX node killed ");
     std::fs::remove_file(host.path("h.in/run1/attached")).expect("removed");
     drop(follower);
-    wait_until("the keeper leaves", || (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
+    wait_until("the keeper exits", || (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn launcher_that_died_with_its_keeper_has_ended() {
     assert!(!follower.output_so_far().contains("W keeper"), "{}", follower.output_so_far());
 }
 
-/// Docker answers what its version is, and hangs at the next question: the host is reached, and all else is known.
+/// Docker reports its version and hangs at the next call: the host counts as reachable, and all other facts are known.
 #[test]
 fn hung_docker_does_not_hide_the_host() {
     let host = TestHost::new();
@@ -243,10 +243,10 @@ fn hung_docker_does_not_hide_the_host() {
         assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
     }
     assert!(text.contains("\nnow_end "), "{text}");
-    assert_eq!(host.docker_calls(), "version\nps\n", "it is not asked again");
+    assert_eq!(host.docker_calls(), "version\nps\n", "docker is not called again");
 }
 
-/// A process that no signal reaches, as one in state D: the order to end has an end, and says what is left.
+/// No signal reaches the process, as in state D: `stop` still ends, and reports the process.
 #[test]
 fn stop_does_not_wait_for_unkillable_process() {
     let host = TestHost::new();
@@ -254,9 +254,9 @@ fn stop_does_not_wait_for_unkillable_process() {
     let stuck = spawn_sleeper();
     host.record_launcher_and_rank(stuck.0.id(), &process_start_ticks(stuck.0.id()));
     let reap = read_asset("reap.sh");
-    // The other signal is root's, for tasks alone.
+    // The other `kill` sends root's signals, for tasks only.
     let deaf = reap.replace("kill -\"$1\" \"$2\" 2>/dev/null", ":");
-    assert_eq!(deaf.matches("kill -").count(), reap.matches("kill -").count() - 1, "it sends no signal");
+    assert_eq!(deaf.matches("kill -").count(), reap.matches("kill -").count() - 1, "one `kill` is removed");
     host.write_file("h.in/run1/reap", &deaf);
     let Execution::Script(stop) = Action::StopRanks(StopRanks {
         context: host_context_for(&host, false),
@@ -275,7 +275,7 @@ fn stop_does_not_wait_for_unkillable_process() {
     assert!(text.contains("signalled KILL\n") && text.contains(&format!("left {} ", stuck.0.id())), "{text}");
 }
 
-/// A container that a person paused is woken before its ranks are asked to end; an engine that is away is no end.
+/// A paused container is unpaused before its ranks are stopped; an unreachable engine does not prove the container's end.
 #[test]
 fn paused_container_is_unpaused_to_be_stopped() {
     let host = TestHost::new();
@@ -293,19 +293,19 @@ fn paused_container_is_unpaused_to_be_stopped() {
     let verbs: Vec<&str> = query.lines().filter_map(|l| l.split(' ').next()).collect();
     assert_eq!(verbs, ["inspect", "unpause", "exec"]);
     host.set_docker_answer("1\nfailed to connect: dial unix /var/run/docker.sock: connect: no such file or directory\n");
-    assert_eq!(run(), Some(78), "whether it runs is not known");
+    assert_eq!(run(), Some(78), "it is unknown whether the container runs");
     host.set_docker_answer("1\nError: No such container: x\n");
     assert_eq!(run(), Some(0));
 }
 
-/// A log that was cut: it is said, and sent again from its first byte.
+/// A truncated log is reported and sent again from its first byte.
 #[test]
 fn truncated_log_is_sent_again() {
     let host = TestHost::new();
     host.prepare_run("run1", "");
     host.set_docker_answer("0\ntrue\n");
     let follower = host.start_run_follower(true);
-    wait_until("the log", || follower.output_so_far().starts_with("F node 0 5\nhere\n").then_some(()));
+    wait_until("the follower sends the log", || follower.output_so_far().starts_with("F node 0 5\nhere\n").then_some(()));
     host.write_file("h.out/run1.node.log", "ab\n");
     follower.wait_for_output("S node 3\nF node 0 3\nab\n");
 }

@@ -1,22 +1,21 @@
-//! What the host side of a transfer removes, and the marker that it needs for it, in every shell that a host may have.
+//! What the host side of a transfer removes, and the marker file that this requires, in every shell that a host may have.
 
 use std::os::unix::fs::symlink;
 
 use super::transfer::{part_dir, session, session_of_home, shells};
 
-/// The command that removes these names.
 fn remove(names: &[&str]) -> Vec<u8> {
     let list: Vec<u8> = names.iter().flat_map(|name| format!("./{name}\0").into_bytes()).collect();
     [format!("D {}\n", list.len()).as_bytes(), &list, b"Z\n"].concat()
 }
 
-/// A directory is a sync's own by its path, and a home never is.
+/// A marker is valid for one path only, and a home is never marked.
 #[test]
 fn another_syncs_directory_and_a_home_lose_nothing_in_every_shell() {
     let dir = tempfile::tempdir().expect("a folder");
     for (name, shell) in shells(dir.path()) {
         std::fs::create_dir_all(dir.path().join(name)).expect("made");
-        // The directory of another sync in its place, by a link to it or to the directory above.
+        // Replaces the target by a link to another sync's directory, or to its parent.
         let other = dir.path().join(name).join("other");
         std::fs::create_dir_all(other.join("to")).expect("made");
         let made = session(&shell, &other.join("to"), b"W\nZ\n");
@@ -30,7 +29,7 @@ fn another_syncs_directory_and_a_home_lose_nothing_in_every_shell() {
             assert!(refused.contains(" 0 2 /"), "{name}, {link}: {refused}");
         }
         assert!(other.join("to/precious").exists(), "{name}");
-        // A home, however its path is written.
+        // A home in different spellings of its path.
         let home = dir.path().join(name).join("home");
         std::fs::create_dir(&home).expect("made");
         assert!(session_of_home(&shell, &home, &home.join("."), b"W\nZ\n").ends_with(b"W\n"), "{name}");
@@ -43,7 +42,7 @@ fn another_syncs_directory_and_a_home_lose_nothing_in_every_shell() {
     }
 }
 
-/// Only an empty directory is marked, and only in a marked one is anything removed: by name, and through no link.
+/// Only an empty directory is marked, and only a marked one loses files: by name, and never through a link.
 #[test]
 fn nothing_is_removed_without_the_marker_in_every_shell() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -56,7 +55,7 @@ fn nothing_is_removed_without_the_marker_in_every_shell() {
         let marker = root.join(".orchestrate-sync");
         std::fs::write(root.join("precious"), "mine").expect("written");
         assert!(answer(b"W\nZ\n").ends_with("W\n"), "{name}");
-        assert!(!marker.exists(), "{name}: it was not empty");
+        assert!(!marker.exists(), "{name}: a directory with files is not marked");
         let refused = answer(&remove(&["precious"]));
         assert!(refused.contains("F ") && refused.contains("no sync has made it"), "{name}: {refused}");
         symlink(&outside, &marker).expect("a link");
@@ -68,7 +67,7 @@ fn nothing_is_removed_without_the_marker_in_every_shell() {
         assert!(answer(b"Z\n").contains("H 1 ") && answer(b"Z\n").contains(" 0 1 /"), "{name}");
         let listed = answer(b"T\n1\nZ\n");
         assert!(!listed.contains("orchestrate-sync"), "{name}: {listed}");
-        // Odd names, a directory with its file, a link to another directory, something that is gone.
+        // Odd names, a directory with its file, a link to another directory, and a missing file.
         std::fs::create_dir_all(root.join("-d/new\nline")).expect("made");
         for file in ["-rf", "-d/new\nline/f", "kept"] {
             std::fs::write(root.join(file), "x").expect("written");
@@ -81,7 +80,7 @@ fn nothing_is_removed_without_the_marker_in_every_shell() {
             root.join("kept").exists() && outside.join("f").exists() && !root.join("-d").exists() && !root.join("link").exists(),
             "{name}"
         );
-        // Nothing below a link, and no directory that has something in it.
+        // Removes nothing below a link, and no directory with content.
         symlink(&outside, root.join("d")).expect("a link");
         assert!(answer(&remove(&["d/f"])).contains("a link leads to another directory"), "{name}");
         assert!(outside.join("f").exists(), "{name}");

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 
-/// A shell with its userland: GNU, or busybox alone.
+/// A shell with its tools: GNU or busybox.
 pub(super) fn shells(dir: &Path) -> Vec<(&'static str, Command)> {
     let bin = dir.join("busybox-bin");
     std::fs::create_dir_all(&bin).expect("made");
@@ -45,7 +45,7 @@ fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Runs a session: the script's text and these commands; returns what it answers.
+/// Runs a session of the script with these commands; returns its output.
 pub(super) fn session(shell: &Command, root: &Path, commands: &[u8]) -> Vec<u8> {
     session_of_home(shell, Path::new("/root"), root, commands)
 }
@@ -60,7 +60,7 @@ pub(super) fn session_of_home(shell: &Command, home: &Path, root: &Path, command
     let commands = commands.to_vec();
     let feed = std::thread::spawn(move || stdin.write_all(&commands));
     let output = child.wait_with_output().expect("ended");
-    feed.join().expect("joined").expect("all commands were taken");
+    feed.join().expect("joined").expect("all commands were read");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     output.stdout
 }
@@ -71,7 +71,7 @@ fn tar_of(dir: &Path, names: &[&str]) -> Vec<u8> {
     tar.stdout
 }
 
-/// The command that sends an archive of these names, of which `files` are regular.
+/// The command for an archive of these names, of which `files` are regular files.
 fn archive_command(dir: &Path, names: &[&str], files: &[&str]) -> Vec<u8> {
     let archive = tar_of(dir, names);
     let list: Vec<u8> = files.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
@@ -121,7 +121,7 @@ fn archives_and_big_files_arrive_in_every_shell() {
 }
 
 #[test]
-fn what_does_not_fit_its_checksum_or_leads_out_is_refused_in_every_shell() {
+fn wrong_checksum_or_escaping_path_is_refused_in_every_shell() {
     let dir = tempfile::tempdir().expect("a folder");
     let from = dir.path().join("from");
     std::fs::create_dir_all(from.join("d")).expect("made");
@@ -167,13 +167,13 @@ fn bulk_data_waits_for_acknowledgements() {
         let stat = dir.path().join("big").metadata().expect("a file");
         let end = format!("R {} 0 {} {}\n", hex(expected), stat.len(), stat.mtime());
         assert_eq!(String::from_utf8_lossy(&answer[at + expected.len()..]), end, "{name}");
-        // Without acknowledgements it stops after three frames.
+        // Without acknowledgements the script stops after three frames.
         let stopped = session(&shell, dir.path(), format!("R 0 {} 5\n./big", content.len()).as_bytes());
         assert!(stopped.len() < (3 << 21) + 1000, "{name}: {}", stopped.len());
     }
 }
 
-/// The zeros that stand for what could not be read are announced as such.
+/// Zeros that replace unreadable bytes are reported.
 #[test]
 fn a_big_file_that_cannot_be_read_whole_is_reported() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -194,7 +194,7 @@ fn a_big_file_that_cannot_be_read_whole_is_reported() {
     }
 }
 
-/// A part directory that others can write or own is refused; theirs blocks nobody; ended sessions leave nothing.
+/// A part directory that others can write or own is refused, an ended session's directory is removed, a running one's stays.
 #[test]
 fn the_part_directory_is_the_users_own() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -213,7 +213,7 @@ fn the_part_directory_is_the_users_own() {
         assert!(refused.contains("\nF ") && refused.contains("this is no directory of orchestrate"), "{name}: {refused}");
         assert!(!root.join("f").exists(), "{name}");
         std::fs::remove_dir(root.join(part_dir())).expect("removed");
-        // A link in its place: what it leads to keeps its old files.
+        // A link instead of the part directory: its target keeps its old files.
         let old = dir.path().join(name).join("old");
         std::fs::create_dir_all(&old).expect("made");
         let touched = Command::new("touch").args(["-d", "@1"]).arg(old.join("mine")).status().expect("touch");
@@ -222,7 +222,7 @@ fn the_part_directory_is_the_users_own() {
         assert!(push().contains("this is no directory of orchestrate"), "{name}");
         assert!(old.join("mine").exists(), "{name}");
         std::fs::remove_file(root.join(part_dir())).expect("removed");
-        // What an ended session unpacked is removed, that of a running one is not.
+        // Unpacked files of an ended session are removed, those of a running one are not.
         make_part_dir(&root, 0o700);
         let place = |path: &str| std::fs::read_to_string(path).expect("read");
         let space = std::fs::read_link("/proc/self/ns/pid").expect("a link").display().to_string();
@@ -237,7 +237,7 @@ fn the_part_directory_is_the_users_own() {
     }
 }
 
-/// What find cannot enter is in the listing as a complaint.
+/// The listing reports directories that find cannot enter.
 #[test]
 fn a_directory_that_cannot_be_listed_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -254,13 +254,13 @@ fn a_directory_that_cannot_be_listed_is_named() {
         let mut faulty = Command::new(shell.get_program());
         faulty.args(shell.get_args()).env("PATH", format!("{}:{path}", bin.display()));
         let answer = String::from_utf8_lossy(&session(&faulty, &root, b"T\nZ\n")).into_owned();
-        // A busybox shell may run its own find.
+        // busybox's shell may use its built-in find.
         let complained = answer.contains("\n00ff00ff ! find: './d': Permission denied\n");
         assert!(answer.contains("./f\n") && (complained || name == "busybox"), "{name}: {answer}");
     }
 }
 
-/// As a user whom modes keep out: another one, where root runs the tests.
+/// Runs as a user whom file modes restrict: another one if root runs the tests.
 fn unprivileged(shell: Command) -> Command {
     if !rustix::process::geteuid().is_root() {
         return shell;
@@ -271,7 +271,7 @@ fn unprivileged(shell: Command) -> Command {
     command
 }
 
-/// What is below a directory that may not be entered is not missing, and a directory that may not be read is not empty.
+/// A directory without permission to enter is not reported as missing, and one without permission to read not as empty.
 #[test]
 fn a_directory_without_permission_is_not_missing() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -298,7 +298,7 @@ fn a_directory_without_permission_is_not_missing() {
     set_mode(&closed, 0o700);
 }
 
-/// The shell with programs of our own before the others.
+/// The shell with our own programs first on PATH.
 fn with_programs(shell: &Command, bin: &Path, programs: &[(&str, String)]) -> Command {
     std::fs::create_dir_all(bin).expect("made");
     for (name, script) in programs {
@@ -311,7 +311,7 @@ fn with_programs(shell: &Command, bin: &Path, programs: &[(&str, String)]) -> Co
     faulty
 }
 
-/// Renames into another file system would be copies: refused, with the name of the mount, before anything changes.
+/// Renaming across file systems would copy: refused before any change, with the name of the mount.
 #[test]
 fn a_file_system_mounted_below_the_target_is_named() {
     let allowed = Command::new("unshare").args(["-rm", "true"]).output().is_ok_and(|output| output.status.success());
@@ -331,12 +331,12 @@ fn a_file_system_mounted_below_the_target_is_named() {
         std::fs::create_dir_all(root.join("d/m p/sub")).expect("made");
         let outside = dir.path().join(name).join("outside");
         std::fs::create_dir_all(outside.join("sub")).expect("made");
-        // A bind mount has the device of what is around it, a tmpfs has not.
+        // A bind mount has the device of its parent, a tmpfs has not.
         for mount in [format!("--bind '{}'", outside.display()), "-t tmpfs none".to_owned()] {
             let mut mounted = Command::new("unshare");
             let inner = format!("mount {mount} '{}/d/m p' && exec \"$@\"", root.display());
             mounted.args(["-rm", "sh", "-c", &inner, "sh"]).arg(shell.get_program()).args(shell.get_args());
-            // `mount` itself is found before the shell's own programs.
+            // `mount` is looked up before our own programs are on PATH.
             for (key, value) in shell.get_envs() {
                 mounted.env(key, value.expect("a value"));
             }
@@ -359,17 +359,17 @@ fn a_file_system_mounted_below_the_target_is_named() {
     }
 }
 
-/// Nothing is silent for long: the laptop hears of a step that takes its time.
+/// During a long step the script sends heartbeats to the laptop.
 #[test]
-fn a_long_checksum_keeps_the_laptop_waiting() {
+fn long_checksum_sends_heartbeats() {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join("big"), vec![7; 2 << 20]).expect("written");
-    // busybox's shell may run its own programs.
+    // busybox's shell may use its built-in programs.
     for (name, shell) in shells(dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
         let (bin, calls) = (dir.path().join(name), dir.path().join(format!("{name}-calls")));
         std::fs::write(&calls, "").expect("written");
         let sleep = format!("echo >>'{}'; exec /usr/bin/sleep 0.02", calls.display());
-        // It ends once the shell has slept twice, so that at least one report has been written.
+        // It ends after two sleeps of the shell, so that at least one heartbeat was sent.
         let sum = format!(
             "n=0; while [ $n -lt 200 ] && [ \"$(wc -l <'{0}' 2>/dev/null || echo 0)\" -lt 2 ]; do n=$((n + 1)); /usr/bin/sleep 0.05; done; exec /usr/bin/sha256sum",
             calls.display()
@@ -383,9 +383,9 @@ fn a_long_checksum_keeps_the_laptop_waiting() {
     }
 }
 
-/// The end of an archive says that tar failed, and why.
+/// The end of an archive reports that tar failed, and why.
 #[test]
-fn a_tar_that_fails_is_reported_with_its_complaint() {
+fn failing_tar_is_reported_with_its_message() {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join("f"), "content").expect("written");
     for (name, shell) in shells(dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
@@ -404,9 +404,9 @@ fn a_tar_that_fails_is_reported_with_its_complaint() {
     }
 }
 
-/// A big file whose proof fails is not kept: the next transfer starts at its first byte.
+/// A big file with a wrong checksum is discarded: the next transfer starts at its first byte.
 #[test]
-fn a_big_file_that_does_not_fit_its_checksum_is_discarded() {
+fn big_file_with_wrong_checksum_is_discarded() {
     let dir = tempfile::tempdir().expect("a folder");
     for (name, shell) in shells(dir.path()) {
         let root = dir.path().join(name).join("to");
@@ -421,7 +421,7 @@ fn a_big_file_that_does_not_fit_its_checksum_is_discarded() {
     }
 }
 
-/// A file is opened first and then proven to have its name: what a link leads to is neither sent nor hashed, and a fifo is not waited for.
+/// The script opens a file first and then verifies its name: it neither sends nor hashes a link's target, and does not wait for a fifo.
 #[test]
 fn links_of_the_source_are_not_followed_in_every_shell() {
     let dir = tempfile::tempdir().expect("a folder");

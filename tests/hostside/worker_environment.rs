@@ -1,16 +1,16 @@
-//! The wrappers of workers hand every variable on as they got it, whatever names their own scripts use.
+//! The worker wrappers pass every variable on unchanged, including those with the names of their own variables.
 
 use std::process::Stdio;
 
 use crate::{TestHost, read_asset, wait_until};
 
-/// Names that the scripts use for themselves.
+/// Variables that the wrappers use themselves.
 const NAMES: [&str; 22] = [
     "R", "F", "n", "b", "i", "pid", "pids", "rc", "r", "first", "count", "life", "base", "mask", "told", "waited", "child", "status",
     "log_at", "log_mask", "log_max", "log_why",
 ];
 
-/// A run's directory with the scripts and a worker that prints the variables.
+/// A run directory with the wrappers and a worker that prints the variables.
 fn host_with_worker() -> TestHost {
     let host = TestHost::new();
     std::fs::create_dir_all(host.path("h.in/run1")).expect("made");
@@ -36,7 +36,7 @@ fn assert_worker_has_its_environment(script: &str, arguments: &[&str]) {
     let status = shell.stdin(Stdio::null()).status().expect("a shell");
     assert_eq!(status.code(), Some(3), "{script}: the worker's own status");
     let expected: String = NAMES.iter().map(|name| format!("{name}=of {name} ")).collect();
-    wait_until("its log is whole", || host.path("h.out/run1.rank-0.0.end").exists().then_some(()));
+    wait_until("the log is complete", || host.path("h.out/run1.rank-0.0.end").exists().then_some(()));
     let log = std::fs::read_to_string(host.path("h.out/run1.rank-0.0.log")).expect("its log");
     assert_eq!(log, format!("{expected}\n{HARD_VALUE}\n"), "{script}");
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{CliOutput, JobSpec, Laptop, SandboxFixture, path_str};
 
-/// Hosts whose size this machine can imitate.
+/// Hosts of a size that this machine can fake.
 async fn one_gpu_fixture(hosts: usize) -> SandboxFixture {
     SandboxFixture::start(&format!("{{hosts: {hosts}, gpus: 1}}")).await
 }

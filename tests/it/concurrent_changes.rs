@@ -18,7 +18,7 @@ async fn waiting_teardown_stops_the_new_launch() {
     let down = second.start(&["down", path_str(&file), "--lock-wait", "50s"]);
     fixture.wait_for_ranks(2).await;
     down.wait_for_exit().await.assert_exit_code(0).assert_contains("nothing is left");
-    assert!((0..2).all(|rank| fixture.term_received_at(rank).is_some()), "the ranks were told to end");
+    assert!((0..2).all(|rank| fixture.term_received_at(rank).is_some()), "the ranks received TERM");
     up.wait_for_exit().await.assert_exit_code(1);
     assert!(second.read_log("rank-1.log").starts_with(b"rank 1 of 2"), "its logs were fetched");
     fixture.assert_clean_and_stop().await;
@@ -39,7 +39,7 @@ async fn ending_run_leaves_the_next_run_alone() {
     let run = fixture.run_dir("next", 0);
     let name = run.file_name().and_then(|name| name.to_str()).expect("a run");
     up.wait_for_exit().await.assert_exit_code(1).assert_contains(&format!("{name} was launched in the meantime: it is left alone"));
-    assert!(run.exists() && fixture.containers(1).iter().all(|(_, _, status)| status == "running"), "the next run goes on");
+    assert!(run.exists() && fixture.containers(1).iter().all(|(_, _, status)| status == "running"), "the next run continues");
     fixture.end_ranks(None, 0);
     next.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("2 ok  0 failed");
     fixture.assert_clean_and_stop().await;

@@ -1,4 +1,4 @@
-//! `copy` tasks of `prepare`: files of the laptop and of a host, for hosts.
+//! `copy` tasks of `prepare`: files from the laptop or from a host, to hosts.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn write(path: &Path, content: &[u8]) {
     std::fs::write(path, content).expect("written");
 }
 
-/// Files of the laptop and of the master arrive everywhere, with their times and the mode of the task; a second run changes nothing.
+/// Files of the laptop and of the master arrive on all hosts, with their times and the mode of the task; a second run changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_arrive_once() {
     let tasks = r#"
@@ -109,7 +109,7 @@ async fn copies_arrive_once() {
     fixture.end().await;
 }
 
-/// Each problem is named with its host and the next step, and leaves nothing under a final name.
+/// Each problem is reported with its host and the next step, and no file gets its final name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn problems_of_copies_are_named() {
     let tasks = r#"
@@ -147,7 +147,7 @@ async fn problems_of_copies_are_named() {
     let refused = fixture.prepare(&[]).await;
     refused.assert_exit_code(1).assert_contains("Permission denied").assert_contains("choose a directory that the ssh user can write");
     fixture.fixture.set_faults("gpu02", &Faults::default());
-    // A source that lies: names that lead out are not taken.
+    // A hostile source: names that lead out of the directory are rejected.
     let evil = "case \"$*\" in *stat*) printf '%s 81a4 4 1 %s\\n' \"$nonce\" './../../x-evil.whl' ;; esac; exec /usr/bin/find \"$@\"";
     fixture.fixture.set_faults("gpu01", &programs("find", evil.to_owned()));
     fixture.prepare(&[]).await.assert_exit_code(0);
@@ -159,7 +159,7 @@ async fn problems_of_copies_are_named() {
     fixture.end().await;
 }
 
-/// A file of the source that becomes a link after it was listed is not read, and reaches no host.
+/// A source file that becomes a link after the listing is not read, and reaches no host.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn source_that_becomes_a_link_is_not_followed() {
     let tasks = r#"
@@ -173,7 +173,7 @@ async fn source_that_becomes_a_link_is_not_followed() {
     for name in ["dist/file", "dist/kept"] {
         std::fs::File::options().write(true).open(fixture.remote(0, name)).and_then(|file| file.set_modified(time)).expect("a time");
     }
-    // A link to the secret right after the listing, and the file again when it was read.
+    // Replaces the file by a link to the secret right after the listing, and restores it after it was read.
     let stat = "case \"$*\" in '-c %s %Y ./file') cp -p kept file.new; mv -f file.new file ;; esac; /usr/bin/stat \"$@\"; status=$?; \
                 case \"$*\" in *%n*./file) ln -s ../secret file.new; mv -f file.new file ;; esac; exit $status";
     fixture.fixture.set_faults("gpu01", &Faults { programs: [("stat".to_owned(), stat.to_owned())].into(), ..Faults::default() });
@@ -186,9 +186,9 @@ async fn source_that_becomes_a_link_is_not_followed() {
     fixture.end().await;
 }
 
-/// A big file goes on where a lost host was cut, from the other host's file; the source is lost: each host is told.
+/// After a lost connection a big file resumes where it was cut, with the other host's file; a lost source is reported for each host.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copy_goes_on_where_it_was_cut() {
+async fn copy_resumes_where_it_was_cut() {
     let tasks = r#"
   - { name: image, hosts: workers, copy: { from: "master:~/image.bin", to: ~/data/ } }
 "#;
@@ -215,7 +215,7 @@ async fn copy_goes_on_where_it_was_cut() {
     let copied = fixture.remote(1, "data/image.bin");
     assert_eq!(copied.metadata().expect("the file").ino(), inode, "its beginning was not sent again");
     assert_eq!(sha256_hex(&std::fs::read(&copied).expect("read")), sha256_hex(&content));
-    // The source is lost.
+    // The connection to the source is lost.
     for host in [1, 2] {
         std::fs::remove_dir_all(fixture.remote(host, "data")).expect("removed");
     }
@@ -229,7 +229,7 @@ async fn copy_goes_on_where_it_was_cut() {
     fixture.end().await;
 }
 
-/// Files for the container go through its engine, and a second run changes nothing.
+/// Files for the container pass through its engine, and a second run changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_and_syncs_go_into_the_container() {
     let tasks = r#"
@@ -249,15 +249,15 @@ async fn copies_and_syncs_go_into_the_container() {
     fixture.end().await;
 }
 
-/// Docker of a host that says this to whoever sends files into a container.
+/// A docker that fails with this message when a file is sent into a container.
 fn docker_that_fails(text: &str) -> Faults {
     let script = format!("case \"$1 $2\" in 'exec -i') echo '{text}' >&2; exit 1 ;; esac; exec \"$SANDBOX_HOST/bin/docker\" \"$@\"");
     Faults { programs: [("docker".to_owned(), script)].into(), ..Faults::default() }
 }
 
-/// A container that vanishes is a failure of the task on a host that was reached; a dry run says what went wrong.
+/// A vanished container fails the task, while its host stays reachable; a dry run reports the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn container_that_is_gone_fails_the_task() {
+async fn vanished_container_fails_the_task() {
     let tasks = r#"
   - { name: code, in: container, sync: { from: ./src, to: "$BENCH/src.{{ host.name }}" } }
 "#;
@@ -286,7 +286,7 @@ async fn container_that_is_gone_fails_the_task() {
     fixture.end().await;
 }
 
-/// While its hosts were compared another operator took the lock of one: no file is written anywhere.
+/// During the comparison another operator takes the lock of one host: no file is written anywhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_sent_after_the_lock_was_lost() {
     let tasks = r#"
@@ -294,7 +294,7 @@ async fn nothing_is_sent_after_the_lock_was_lost() {
 "#;
     let fixture = CopyFixture::new(2, false, tasks).await;
     write(&fixture.beside("src/a.py"), b"code");
-    // What a session asks for first, before anything is compared.
+    // The session runs `df` first, before any comparison.
     let lock = fixture.fixture.private_dir("copied", 1).join("lock");
     let df = format!(
         "if [ -n \"$nonce\" ] && [ -L '{lock}' ]; then rm -f '{lock}'; ln -s 'other:1 1 lap li@lap' '{lock}'; fi; exec /usr/bin/df \"$@\"",
@@ -312,7 +312,7 @@ async fn nothing_is_sent_after_the_lock_was_lost() {
     fixture.end().await;
 }
 
-/// While a host takes its files, the bytes are reported.
+/// The program reports the bytes while a host receives files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_of_a_task_are_reported_while_it_sends() {
     let tasks = r#"
@@ -320,7 +320,7 @@ async fn bytes_of_a_task_are_reported_while_it_sends() {
 "#;
     let fixture = CopyFixture::new(2, false, tasks).await;
     write(&fixture.beside("src/a.py"), b"code");
-    // All of it has arrived and is held back from the disk until the test says so.
+    // All bytes have arrived; the test delays their writing to the disk.
     let go = fixture.fixture.control_dir().join("go");
     let sync = format!("while [ ! -e '{}' ]; do sleep 0.1; done; exec /usr/bin/sync \"$@\"", go.display());
     fixture.fixture.set_faults("gpu02", &Faults { programs: [("sync".to_owned(), sync)].into(), ..Faults::default() });

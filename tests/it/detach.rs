@@ -68,7 +68,7 @@ async fn logs_survive_lost_connections() {
     fixture.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("2 ok");
     for rank in 0..2 {
-        let output = std::fs::read(fixture.control_dir().join(format!("said.{rank}"))).expect("what the rank said");
+        let output = std::fs::read(fixture.control_dir().join(format!("said.{rank}"))).expect("the output of the rank");
         let (first, last) = (format!("rank {rank} of 2 on gpu0{}\n", rank + 1), format!("\nrank {rank} ends with 0\n"));
         let there = [first.as_bytes(), &output, last.as_bytes()].concat();
         let here = laptop.read_log(&format!("rank-{rank}.log"));
@@ -134,7 +134,7 @@ async fn second_operator_waits_for_the_lock() {
     patient.wait_for_output("attaching").await;
     fixture.end_ranks(None, 0);
     up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("2 ok  0 failed");
-    // Whoever tears down first, both see the same end; nothing is removed twice or left over.
+    // Whichever tears down first, both see the same end; nothing is removed twice or left over.
     patient.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("2 ok  0 failed");
     fixture.assert_clean_and_stop().await;
 }
@@ -155,11 +155,11 @@ async fn stale_lock_is_taken_over() {
         }
     };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
-    // A fresh lock: another operator is at work.
+    // A fresh lock: another operator holds it.
     lock("li@desk", now);
     let up = laptop.run(&["up", path_str(&file), "--lock-wait", "0s"]).await;
     up.assert_exit_code(6).assert_recap("LOCKED").assert_contains("li@desk holds the lock on gpu01");
-    // A stale lock: nobody is.
+    // A stale lock: its holder is gone.
     lock("li@desk", now - 100);
     let up = laptop.start(&["up", path_str(&file), "--lock-wait", "0s"]);
     fixture.wait_for_ranks(2).await;

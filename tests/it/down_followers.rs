@@ -1,11 +1,11 @@
-//! `down` of a live run that somebody follows: it asks on a terminal, and refuses without one.
+//! `down` of a live run that another laptop follows: it asks on a terminal, and refuses without one.
 
 use crate::signals::is_alive;
 use crate::support::{JobSpec, SandboxFixture, path_str};
 use crate::tui::open_terminal;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn down_asks_while_somebody_follows() {
+async fn down_asks_while_run_is_followed() {
     let fixture = SandboxFixture::with_hosts(2).await;
     let (first, second, file) =
         (fixture.new_laptop("first"), fixture.new_laptop("second"), fixture.write_inventory("watched", &JobSpec::default()));
@@ -14,13 +14,13 @@ async fn down_asks_while_somebody_follows() {
     let pids = fixture.wait_for_ranks(2).await;
     up.wait_for_output("ready").await;
 
-    // Without a terminal it says who follows, and changes nothing. A dry run asks nothing.
+    // Without a terminal it names the follower and changes nothing. A dry run asks nothing.
     let refused = second.run(&["down", file]).await;
     refused.assert_exit_code(3).assert_contains("tester@").assert_contains("follows the live run of watched: nothing was changed");
     refused.assert_contains(&format!("`orchestrate down {file} --yes` tears it down all the same"));
     second.run(&["down", file, "--dry-run"]).await.assert_exit_code(0);
 
-    // No is the answer to Enter, and Ctrl-C leaves the question.
+    // Enter means no, and Ctrl-C cancels.
     for (keys, code) in [("\r", 3), ("n\r", 3), ("\x03", 130)] {
         let mut terminal = open_terminal(&second, &["down", file]);
         terminal.wait_for_text("Stop and remove it?");
@@ -37,7 +37,7 @@ async fn down_asks_while_somebody_follows() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// Who was killed on this laptop follows no more, whatever the host has noticed.
+/// A killed follower of this laptop does not count, even if the host still lists it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_followers_do_not_count() {
     let fixture = SandboxFixture::with_hosts(1).await;

@@ -88,7 +88,7 @@ async fn container_of_killed_check_is_removed() {
     let job = JobSpec { top_level: "checks: { same: [\"sleep 3000\"] }\n".to_owned(), ..JobSpec::default() };
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("checked", &job));
     let check = laptop.start(&["check", path_str(&file)]);
-    wait_until("it looks into the image", async || fixture.containers(0).iter().any(|c| c.0.starts_with("orch-check-")).then_some(()))
+    wait_until("the check container exists", async || fixture.containers(0).iter().any(|c| c.0.starts_with("orch-check-")).then_some(()))
         .await;
     check.send_signal("KILL");
     drop(check.wait_for_exit().await);

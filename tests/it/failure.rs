@@ -29,7 +29,7 @@ async fn failed_rank_is_named_and_others_stopped() {
     let events = laptop.read_journal();
     let output = |k: &EventKind| matches!(k, EventKind::RankExited { rank: 3, exit: Exit::Code(7), .. });
     assert!(events.iter().any(|e| output(&e.kind)), "its end is in the journal");
-    // By the rank's own note, not by our event.
+    // The order comes from the ranks' own records, not from our events.
     let (died, soon) = (fixture.rank_ended_at_ms(3), two_seconds_under_load());
     for host in 0..2 {
         let signalled = events.iter().find_map(|e| match &e.kind {
@@ -58,7 +58,7 @@ async fn rank_ignoring_term_is_killed_after_grace() {
         up.wait_for_output("ready").await;
         fixture.end_ranks(Some(1), 9);
         up.wait_for_exit().await.assert_exit_code(1).assert_recap("FAILED").assert_contains("FIRST     rank 1 on gpu02: exit 9");
-        assert!(fixture.term_received_at(0).is_some(), "it was asked first");
+        assert!(fixture.term_received_at(0).is_some(), "it received TERM first");
         let log = String::from_utf8(laptop.read_log("rank-0.log")).expect("text");
         assert!(log.contains("rank 0 is deaf"), "{log}");
         fixture.assert_no_leftovers().await;
@@ -155,7 +155,7 @@ fn find_child_pid(parent: i32, among: &[i32]) -> i32 {
     among.iter().copied().find(|pid| ppid(*pid) == Some(parent)).expect("a child")
 }
 
-/// The demo of a failure tells the cause and what to do, and ends like a failed `up`.
+/// The demo of a failure reports the cause and the remedy, and ends like a failed `up`.
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_demo_reports_cause_and_advice() {
     let fixture = SandboxFixture::with_hosts(1).await;

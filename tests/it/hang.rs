@@ -79,9 +79,9 @@ async fn stacks_show_every_rank_and_disturb_none() {
     let output = laptop.run(&["stacks", path_str(&file), "--json"]).await;
     let lines: Vec<serde_json::Value> =
         output.assert_exit_code(0).stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let who: Vec<(u64, &str)> =
+    let ranks: Vec<(u64, &str)> =
         lines.iter().map(|line| (line["rank"].as_u64().expect("a number"), line["host"].as_str().expect("a name"))).collect();
-    assert_eq!(who, [(0, "gpu01"), (1, "gpu01"), (2, "gpu02"), (3, "gpu02")]);
+    assert_eq!(ranks, [(0, "gpu01"), (1, "gpu01"), (2, "gpu02"), (3, "gpu02")]);
     assert!(lines.iter().all(|line| line["format"] == "stacks 1"));
     let two = laptop.run(&["stacks", path_str(&file), "--json", "--rank", "r0,host:gpu02"]).await;
     assert_eq!(two.assert_exit_code(0).stdout.lines().count(), 3);

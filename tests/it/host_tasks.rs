@@ -5,8 +5,8 @@ use orchestrate::sandbox::Faults;
 use crate::prepare::{job_with_tasks, task_log};
 use crate::support::{SandboxFixture, path_str};
 
-/// They run outside of the container, in the order of the list, and hand their value on; a second run changes nothing. Nothing of them lies
-/// where the container can write, and nothing of it is left after `down`.
+/// They run outside of the container, in list order, and pass their values on; a second run changes nothing. No file of theirs is where the
+/// container can write, and nothing is left after `down`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn host_tasks_run_beside_the_container() {
     let tasks = r#"
@@ -42,7 +42,7 @@ async fn host_tasks_run_beside_the_container() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// Scripts and conditions run through sudo, with the variables of the task and the secrets; a refusal is named.
+/// Scripts and conditions run through sudo with the task's variables and the secrets; a refusal by sudo is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sudo_runs_tasks_as_root() {
     let tasks = r#"

@@ -44,7 +44,7 @@ async fn failed_process_stops_siblings_and_is_named() {
     fixture.end_ranks(Some(3), 7);
     up.wait_for_exit().await.assert_exit_code(1).assert_contains("rank 3");
     for rank in 0..3 {
-        assert!(fixture.control_dir().join(format!("term.{rank}")).exists(), "rank {rank} heard TERM");
+        assert!(fixture.control_dir().join(format!("term.{rank}")).exists(), "rank {rank} received TERM");
     }
     fixture.assert_no_leftovers().await;
     fixture.assert_clean_and_stop().await;
@@ -179,7 +179,7 @@ async fn accelerate_and_deepspeed_assign_all_ranks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unequal_gpu_counts_start_matching_ranks() {
     let fixture = SandboxFixture::start("{hosts: [{name: gpu01, gpus: 3}, {name: gpu02, gpus: 1}, {name: gpu03, gpus: 2}]}").await;
-    let who = "echo \"$RANK/$ORCH_WORLD_SIZE ${LOCAL_RANK:-0} on $ORCH_HOST of $ORCH_GPUS_PER_NODE\"";
+    let print_rank = "echo \"$RANK/$ORCH_WORLD_SIZE ${LOCAL_RANK:-0} on $ORCH_HOST of $ORCH_GPUS_PER_NODE\"";
     let unequal = |name: &str, launch: String| {
         let file = fixture.write_inventory(name, &JobSpec { launch, ..JobSpec::default() });
         let text = std::fs::read_to_string(&file).expect("an inventory").replace("  nproc_per_node: 1\n", "");
@@ -193,12 +193,12 @@ async fn unequal_gpu_counts_start_matching_ranks() {
         "4/6 0 on gpu03 of 2",
         "5/6 1 on gpu03 of 2",
     ];
-    std::fs::write(fixture.control_dir().join("who"), who).expect("written");
+    std::fs::write(fixture.control_dir().join("who"), print_rank).expect("written");
     let own = format!(
         "with: deepspeed\nrendezvous: hostfile\ngate: started\ncommand: [--no_python, /bin/sh, \"{}/who\"]\n",
         fixture.control_dir().display()
     );
-    for (name, launch) in [("each", format!("with: processes\ngate: started\nshell: '{who}'\n")), ("own", own)] {
+    for (name, launch) in [("each", format!("with: processes\ngate: started\nshell: '{print_rank}'\n")), ("own", own)] {
         let (laptop, file) = (fixture.new_laptop(name), unequal(name, launch));
         laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0).assert_recap("OK").assert_contains("6 ok  0 failed of 6");
         assert_eq!(rank_log_texts(&laptop, 6), places, "{name}");
@@ -206,7 +206,7 @@ async fn unequal_gpu_counts_start_matching_ranks() {
     }
     let laptop = fixture.new_laptop("script");
     laptop
-        .run(&["up", path_str(&unequal("script", format!("with: script\nshell: '{who}'\n")))])
+        .run(&["up", path_str(&unequal("script", format!("with: script\nshell: '{print_rank}'\n")))])
         .await
         .assert_exit_code(0)
         .assert_recap("OK");

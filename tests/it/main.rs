@@ -3,7 +3,7 @@
     clippy::disallowed_methods,
     clippy::expect_used,
     clippy::panic,
-    reason = "the proof is a real program with real files, driven by helpers of a test"
+    reason = "the tests use the real program and files through helpers"
 )]
 
 mod check;

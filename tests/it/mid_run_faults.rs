@@ -8,7 +8,7 @@ use crate::support::{JobSpec, Laptop, SandboxFixture, path_str, sha256_hex, wait
 /// How many bytes a rank writes at once: more than the small disk holds.
 const FLOOD_BYTES: usize = 3_000_000;
 
-/// A laptop whose state is on a small disk.
+/// A laptop with its state on a small disk.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -38,7 +38,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// The second of the follower's last sign of life.
+/// The second of the follower's last heartbeat.
 fn last_attached_second(fixture: &SandboxFixture, name: &str) -> u64 {
     let text = std::fs::read_to_string(fixture.run_dir(name, 0).join("attached")).unwrap_or_default();
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
@@ -63,8 +63,9 @@ async fn full_local_disk_pauses_only_log_copies() {
     fixture.wait_for_ranks(2).await;
     // Longer than a host waits for a silent follower.
     let first = last_attached_second(&fixture, "full");
-    wait_until("the host hears of the follower", async || (last_attached_second(&fixture, "full") > first + 31).then_some(())).await;
-    assert!(fixture.term_received_at(0).is_none(), "the run goes on");
+    wait_until("the follower's heartbeat reaches the host", async || (last_attached_second(&fixture, "full") > first + 31).then_some(()))
+        .await;
+    assert!(fixture.term_received_at(0).is_none(), "the run continues");
     fixture.end_ranks(Some(1), 7);
     let ended = up.wait_for_exit().await;
     ended.assert_contains("rank 1 on gpu02 failed: exit 7");

@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt as _;
 use crate::support::{JobSpec, SandboxFixture, path_str, wait_until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rank_lines_go_to_stdout_and_talk_to_stderr() {
+async fn rank_lines_go_to_stdout_messages_to_stderr() {
     let fixture = SandboxFixture::with_hosts(2).await;
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("streams", &JobSpec::default()));
     let up = laptop.start(&["up", path_str(&file)]);
@@ -48,7 +48,7 @@ async fn followers_begin_with_the_last_lines() {
         let ended = follower.wait_for_exit().await;
         let shown = steps(&ended.stdout);
         assert!(shown > 0 && shown <= most, "{args:?}: {shown} lines");
-        // Who names a number for `logs` knows that there is more.
+        // With an explicit number, `logs` does not report that earlier lines are missing.
         assert_eq!(ended.stderr.contains("earlier log lines are not shown"), name != "logs-tail", "{args:?}: {}", ended.stderr);
     }
     let all = fixture.new_laptop("all").run(&["logs", file]).await;
@@ -58,7 +58,7 @@ async fn followers_begin_with_the_last_lines() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// The copy of a log may end in the middle of a line: its rest comes from the host.
+/// The local copy of a log may end in the middle of a line: the rest comes from the host.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn following_logs_prints_an_unfinished_line_once_and_whole() {
     let fixture = SandboxFixture::with_hosts(1).await;
@@ -85,9 +85,9 @@ async fn following_logs_prints_an_unfinished_line_once_and_whole() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// `logs -f | head`: it ends by itself, and the ranks go on.
+/// `logs -f | head`: the command ends by itself, and the ranks continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn following_logs_ends_when_their_reader_has_gone() {
+async fn following_logs_ends_with_its_reader() {
     let fixture = SandboxFixture::with_hosts(1).await;
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("reader", &JobSpec::default()));
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);

@@ -1,4 +1,4 @@
-//! Tasks of `prepare`: their results, what they hand on, and what becomes of them when a laptop stops or dies.
+//! Tasks of `prepare`: their results, their values, and their state after a laptop stops or dies.
 
 use std::path::PathBuf;
 
@@ -145,10 +145,10 @@ async fn selected_tasks_run() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// Where a task runs, and what its entry says for that: in the container, on a host without one, on the host beside a container.
+/// The places where a task can run, with its YAML: in the container, on a bare host, on the host beside a container.
 const PLACES: [(bool, &str); 3] = [(true, ""), (false, ""), (true, "    in: host\n")];
 
-/// A task that says that it runs, then waits for a file.
+/// A task that prints a line, then waits for a file.
 const WAITING: &str = r#"
   - name: wait
     run: |
@@ -208,8 +208,8 @@ async fn task_outlives_a_killed_laptop() {
         let attached = attach.wait_for_exit().await;
         attached.assert_exit_code(0).assert_contains("rank 0 got <>");
         again.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_contains("wait: changed gpu[01-02]");
-        assert_eq!(count_lines(&fixture, "starts"), 4, "once a run");
-        // Whoever removes a run fetches its logs first; who only looked on may miss the last lines.
+        assert_eq!(count_lines(&fixture, "starts"), 4, "once per run");
+        // The laptop that removes a run fetches its logs first; a laptop that only follows may miss the last lines.
         let first_run = laptop.run_dirs().first().expect("the run that was cleared").join("logs");
         assert_eq!(std::fs::read(first_run.join(task_log("gpu02", 1))).expect("its log"), b"waiting on gpu02\nfinished\n");
         laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
@@ -218,7 +218,7 @@ async fn task_outlives_a_killed_laptop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn down_ends_a_task_that_nobody_follows() {
+async fn down_ends_an_unfollowed_task() {
     for (in_container, place) in PLACES {
         let fixture = SandboxFixture::with_hosts(2).await;
         let (laptop, other) = (fixture.new_laptop("laptop"), fixture.new_laptop("other"));

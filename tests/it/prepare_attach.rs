@@ -1,11 +1,11 @@
-//! Several tasks in a row, followed from a second laptop: to the last one, or to the one at which their command was killed.
+//! Several tasks in a row, followed from a second laptop: to the last one, or to the one during which their command was killed.
 
 use orchestrate::sandbox::Faults;
 
 use crate::prepare::{count_lines, job_with_tasks, task_log};
 use crate::support::{CliProcess, Laptop, SandboxFixture, path_str, wait_until};
 
-/// Tasks that each say that they run, then wait for a file.
+/// Tasks that each print a line, then wait for a file.
 const TWO_STEPS: &str = r#"
   - { name: first, run: "echo first >>$BENCH/starts; echo first on $ORCH_HOST; until [ -e $BENCH/go1 ]; do sleep 0.1; done" }
   - { name: between, run: "echo quick on $ORCH_HOST" }
@@ -35,13 +35,16 @@ async fn attach_follows_every_task_and_the_launch() {
         allow(&fixture, "go1");
         attach.wait_for_output("last on gpu02").await;
         second.wait_for_output("last on gpu02").await;
-        // It only waits: it leaves the tasks running.
+        // The second `up` only waits: it leaves the tasks running.
         second.send_signal("INT");
         second.wait_for_exit().await.assert_exit_code(130);
         allow(&fixture, "go2");
         attach.wait_for_exit().await.assert_exit_code(0).assert_contains("quick on gpu01").assert_contains("rank 0 got <>");
         up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK");
-        assert!(other.read_log(&task_log("gpu02", 2)).starts_with(b"quick on gpu02\n"), "a task that nobody saw running was fetched too");
+        assert!(
+            other.read_log(&task_log("gpu02", 2)).starts_with(b"quick on gpu02\n"),
+            "the log of a task that ended unobserved was fetched too"
+        );
         laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
         fixture.assert_clean_and_stop().await;
     }
@@ -63,20 +66,20 @@ async fn attach_names_the_tasks_that_a_killed_command_left() {
                     `orchestrate prepare";
     attach.wait_for_exit().await.assert_exit_code(1).assert_contains(sentence);
     laptop.run(&["attach", path_str(&file)]).await.assert_exit_code(1).assert_contains(sentence);
-    // The command that goes on runs them all.
+    // A new `prepare` runs all of them.
     allow(&fixture, "go2");
     laptop.run(&["prepare", path_str(&file)]).await.assert_exit_code(0).assert_contains("tasks     changed 6");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     fixture.assert_clean_and_stop().await;
 }
 
-/// A task that ends by a file of its host.
+/// A task that ends when a file exists on its host.
 const OWN_STEPS: &str = r#"
   - { name: alone, run: "echo alone on $ORCH_HOST; until [ -e $BENCH/go.$ORCH_HOST ]; do sleep 0.1; done; echo $ORCH_HOST has ended" }
   - { name: never, run: "echo never" }
 "#;
 
-/// `prepare`, once its first task runs on both hosts.
+/// Starts `prepare` and waits until its first task runs on both hosts.
 async fn start_prepare(laptop: &Laptop, file: &str) -> CliProcess {
     let mut prepare = laptop.start(&["prepare", file, "--progress", "plain"]);
     prepare.wait_for_output("alone on gpu01").await;
@@ -110,9 +113,9 @@ async fn attach_gives_up_a_host_that_is_gone() {
         .assert_contains("gpu02 is given up after 3 s")
         .assert_contains(lost)
         .assert_not_contains("a task failed");
-    // A host that did not answer from the start is not said to have ended.
+    // A host that is unreachable from the start is not reported as ended.
     laptop.run(&["attach", path_str(&file)]).await.assert_exit_code(4).assert_contains(lost);
-    // It answers again in time: its task is followed to the end.
+    // It is reachable again in time: its task is followed to the end.
     fixture.set_faults("gpu02", &Faults::default());
     let mut attach = laptop.start(&["attach", path_str(&file), "--progress", "plain"]);
     attach.wait_for_output("are running: following them").await;
@@ -148,7 +151,7 @@ async fn attach_says_that_tasks_were_stopped_or_removed() {
             .assert_exit_code(1)
             .assert_contains("the tasks were stopped by another command")
             .assert_recap("STOPPED");
-        // `down` from elsewhere, which also removes the run.
+        // `down` from another laptop also removes the run.
         let prepare = start_prepare(&laptop, path_str(&file)).await;
         let mut attach = other.start(&["attach", path_str(&file), "--progress", "plain"]);
         attach.wait_for_output("alone on gpu02").await;

@@ -1,4 +1,4 @@
-//! What is said of tasks before they run: forecasts and differences of a dry run, and inventories of tasks alone.
+//! What the program reports about tasks before they run: forecasts and differences of a dry run, and inventories of tasks alone.
 
 use crate::prepare::{count_lines, job_with_tasks};
 use crate::support::{SandboxFixture, path_str};

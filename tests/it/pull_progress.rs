@@ -1,4 +1,4 @@
-//! What is told of a pull while it runs: layers, and nothing else of what docker prints.
+//! Progress of a pull: the program reports layers, and no other output of docker.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::support::{JobSpec, SandboxFixture, path_str, sha256_hex};
 const IMAGE: &str = "slow/image:1";
 const SCENARIO: &str = "{hosts: 2, gpus: 2, registry: ['slow/image:1'], image_details: {'slow/image:1': {layers: 5}}}";
 
-/// The reports of each host in their order, and the notes of the steps that they belong to.
+/// The reports of each host in order, and the notes of their steps.
 fn pull_reports(kinds: &[EventKind]) -> (BTreeMap<u32, Vec<LayerCounts>>, BTreeMap<u32, String>) {
     let plan = kinds.iter().filter_map(|kind| match kind {
         EventKind::RunStarted(info) => Some(info.steps.iter().filter(|step| step.phase == Phase::Pull)),
@@ -61,7 +61,7 @@ async fn pull_reports_its_layers_to_the_last() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// A docker that prints what it likes, and one that prints no layers.
+/// A docker that prints hostile text, and one that prints no layers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_and_unknown_output_of_a_pull_does_no_harm() {
     let fixture = SandboxFixture::start(SCENARIO).await;
@@ -83,7 +83,7 @@ async fn hostile_and_unknown_output_of_a_pull_does_no_harm() {
     let (reports, notes) = pull_reports(&laptop.journal_kinds());
     let id = sha256_hex(IMAGE.as_bytes())[..12].to_owned();
     assert_eq!(notes, BTreeMap::from([(0, id.clone()), (1, id)]), "the id comes from docker image inspect");
-    assert_eq!(reports.keys().copied().collect::<Vec<_>>(), [0], "one without layers says nothing: {reports:?}");
+    assert_eq!(reports.keys().copied().collect::<Vec<_>>(), [0], "a pull without layers is not reported: {reports:?}");
     assert_grows(&reports[&0]);
     assert!(reports[&0].len() < 20 && reports[&0].iter().all(|counts| counts.layers <= 256), "{reports:?}");
     let journal = std::fs::read_to_string(laptop.only_run_dir().join("journal.jsonl")).expect("a journal");

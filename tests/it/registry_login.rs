@@ -139,7 +139,7 @@ async fn leftovers_of_killed_login_are_removed() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// The files in memory of this run name, whoever may read them.
+/// The files of this run name in memory, regardless of their permissions.
 fn shm_files(name: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev/shm").expect("a folder in memory").flatten().map(|entry| entry.path());
     entries.filter(|path| path.to_string_lossy().contains(&format!("orch-{name}-"))).collect()

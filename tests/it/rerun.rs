@@ -28,7 +28,7 @@ async fn equal_live_run_is_attached() {
     second.send_signal("INT");
     second.wait_for_exit().await.assert_exit_code(130).assert_contains("detached: the run keeps running");
     assert_eq!(fixture.run_dir("live", 0), before);
-    assert!((0..4).all(|rank| fixture.term_received_at(rank).is_none()), "nobody was told to end");
+    assert!((0..4).all(|rank| fixture.term_received_at(rank).is_none()), "no rank received TERM");
     // Attached again until the end: teardown follows the settings of the launch.
     let mut third = other.start(&["up", path_str(&file)]);
     third.wait_for_output("attaching").await;
@@ -85,7 +85,7 @@ async fn different_live_run_is_refused_or_replaced() {
     let up = laptop.start(&["up", path_str(&file), "--set", "launch.nproc_per_node=1", "--recreate", "--progress", "plain"]);
     fixture.wait_for_ranks(2).await;
     let now = (fixture.containers(0), fixture.containers(1));
-    assert!(now.0.len() == 1 && now.0[0].1 != boxes.0[0].1 && now.1[0].1 != boxes.1[0].1, "made anew: {now:?}");
+    assert!(now.0.len() == 1 && now.0[0].1 != boxes.0[0].1 && now.1[0].1 != boxes.1[0].1, "recreated: {now:?}");
     assert!(pids.iter().all(|pid| !crate::signals::is_alive(*pid)), "the old ranks have ended");
     fixture.end_ranks(None, 0);
     let ended = up.wait_for_exit().await;
@@ -107,7 +107,7 @@ async fn kept_container_serves_the_next_run() {
     let ended = || fixture.run_file("ended", 0, "node.rc").exists() && fixture.run_file("ended", 1, "node.rc").exists();
     wait_until("both launchers have ended", async || ended().then_some(())).await;
     let (first, boxes) = (fixture.run_dir("ended", 0), (fixture.containers(0), fixture.containers(1)));
-    // A kept container's keeper writes something once a second; here without a pause, while the run exists.
+    // The keeper of a kept container writes a file once a second; here it writes without a pause while the run exists.
     let (times, there) = (fixture.run_file("ended", 0, "times"), first.clone());
     let writer = std::thread::spawn(move || {
         let began = std::time::Instant::now();
@@ -148,7 +148,7 @@ async fn partial_gang_is_stopped_and_relaunched() {
         // One host's launcher dies while no follower is attached.
         let node = std::fs::read_to_string(fixture.run_file("partial", 1, "node.pid")).expect("a pid");
         send_sigkill(node.split_whitespace().next().expect("a pid").parse().expect("a number"));
-        wait_until("its keeper has noted it", async || fixture.run_file("partial", 1, "node.rc").exists().then_some(())).await;
+        wait_until("the keeper has recorded it", async || fixture.run_file("partial", 1, "node.rc").exists().then_some(())).await;
         let dry = laptop.run(&["up", path_str(&file), "--dry-run"]).await;
         dry.assert_exit_code(0).assert_contains("a partial gang");
         fixture.clear_control_files();
@@ -186,7 +186,7 @@ async fn unreachable_host_prevents_any_change() {
     let run = fixture.run_dir("away", 0);
     fixture.set_faults("gpu03", &Faults { refuse_key: true, ..Faults::default() });
     laptop.run(&["up", path_str(&file), "--recreate"]).await.assert_exit_code(4).assert_contains("gpu03");
-    assert!(run.exists() && (0..6).all(|rank| fixture.term_received_at(rank).is_none()), "what runs goes on");
+    assert!(run.exists() && (0..6).all(|rank| fixture.term_received_at(rank).is_none()), "the running ranks continue");
     // On an unreachable host, something may be left: `down` does what it can and reports the rest.
     let down = laptop.run(&["down", path_str(&file)]).await;
     down.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("gpu03: unreachable: it may hold leftovers");

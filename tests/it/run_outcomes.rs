@@ -33,7 +33,7 @@ async fn start_fixture(hosts: usize, name: &str, job: &JobSpec) -> (SandboxFixtu
     (fixture, laptop, file)
 }
 
-/// A launched run that nobody follows.
+/// A launched run without a follower.
 async fn start_detached_run(name: &str, job: &JobSpec) -> (SandboxFixture, Laptop, std::path::PathBuf) {
     let (fixture, laptop, file) = start_fixture(1, name, job).await;
     assert_exit_and_recap(name, &laptop.run(&["up", "-d", path_str(&file)]).await, 0, "DETACHED");
@@ -67,7 +67,7 @@ async fn followed_run_ends_or_is_stopped() {
         fixture.wait_for_ranks(1).await;
         for signal in signals {
             up.send_signal(signal);
-            wait_until("it was told", async || fixture.term_received_at(0)).await;
+            wait_until("rank 0 received TERM", async || fixture.term_received_at(0)).await;
         }
         if let Some(code) = end {
             fixture.end_ranks(None, code);

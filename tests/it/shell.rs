@@ -218,7 +218,7 @@ async fn dashboard_opens_shell_and_returns() {
     terminal.press("exit 3\r");
     terminal.wait_for_text(&format!("back from {host}: the shell exited with 3"));
     let text = terminal.wait_for_text("3-[Ranks]");
-    assert!(text.contains("rank 0 of 2 on gpu01") && !text.contains("> 42"), "drawn anew:\n{text}");
+    assert!(text.contains("rank 0 of 2 on gpu01") && !text.contains("> 42"), "redrawn:\n{text}");
     // Again, from a host; the end of the run does not close the dashboard.
     terminal.press("2");
     terminal.wait_for_text("2-[Host]");

@@ -193,7 +193,7 @@ async fn interrupted_launch_is_rolled_back() {
     up.send_signal("INT");
     let begun = std::time::Instant::now();
     up.wait_for_exit().await.assert_exit_code(130).assert_recap("STOPPED").assert_contains("stopped during the launch");
-    assert!(begun.elapsed() < Duration::from_secs(30), "it does not wait for a gate that nobody wants any more: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(30), "it does not wait for an obsolete gate: {:?}", begun.elapsed());
     fixture.assert_clean_and_stop().await;
 }
 
@@ -230,7 +230,7 @@ async fn ignored_hangup_stays_ignored() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// A pipe that nobody reads holds the output up; the handler that gathering the facts has installed must not swallow Ctrl-C.
+/// A pipe without a reader blocks the output; the handler that gathering the facts installed must not swallow Ctrl-C.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plan_with_facts_can_be_interrupted_while_it_prints() {
     let fixture = SandboxFixture::with_hosts(2).await;
@@ -249,7 +249,7 @@ async fn plan_with_facts_can_be_interrupted_while_it_prints() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// A host that answers late holds both up before anything is printed or opened.
+/// A slow host delays both before anything is printed or opened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_and_shell_are_cancelled_while_they_ask_the_hosts() {
     let fixture = SandboxFixture::with_hosts(1).await;

@@ -29,7 +29,7 @@ pub(crate) async fn wait_until<T>(what: &str, mut probe: impl AsyncFnMut() -> Op
 
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes all");
+        write!(text, "{byte:02x}").expect("writing to a String");
         text
     })
 }

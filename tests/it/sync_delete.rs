@@ -1,4 +1,4 @@
-//! What `delete` removes on hosts, and what it never does: `sync` tasks and `push --delete`.
+//! What `delete` removes on hosts, and what it never removes: `sync` tasks and `push --delete`.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn write(path: &Path, content: &str) {
     std::fs::write(path, content).expect("written");
 }
 
-/// The names in a directory, but the marker's.
+/// The names in a directory without the marker.
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
@@ -32,7 +32,7 @@ async fn sync_deletes_only_in_a_directory_that_a_sync_made() {
         write(&source.join(name), text);
     }
     let home = |host: usize| fixture.host_home(host);
-    // A directory that was there before: nothing is changed in it.
+    // An existing directory: nothing in it changes.
     write(&home(1).join("code/precious"), "mine");
     let prepare = async |more: &[&str]| laptop.run(&[&["prepare", path_str(&file), "--progress", "plain"], more].concat()).await;
     let refused = prepare(&[]).await;
@@ -43,7 +43,7 @@ async fn sync_deletes_only_in_a_directory_that_a_sync_made() {
     assert_eq!(names(&home(1).join("code")), ["precious"]);
     std::fs::remove_dir_all(home(1).join("code")).expect("removed");
     prepare(&[]).await.assert_exit_code(0);
-    // What ranks and people have added goes, but not what the filters leave out.
+    // Files that ranks and users have added are removed, except those that the filters exclude.
     for host in 0..2 {
         for name in ["extra.py", "d/extra/deep/x", "model.ckpt", "d/__pycache__/b.pyc", "runs/last.ckpt"] {
             write(&home(host).join("code").join(name), "x");

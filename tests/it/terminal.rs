@@ -194,7 +194,7 @@ impl PtyTerminal {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 // Its last output may still be in the terminal's buffer.
                 while self.pty.is_some() && !lock_output(&self.output).is_eof {
-                    assert!(Instant::now() < end, "its last words never came");
+                    assert!(Instant::now() < end, "the last output is missing");
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 return status.exit_code();
@@ -217,7 +217,7 @@ impl PtyTerminal {
         assert_eq!(screen.mouse_protocol_mode(), vt100::MouseProtocolMode::None, "the mouse is the terminal's");
         let raw = String::from_utf8_lossy(&shown.raw);
         let last = |on: &str, off: &str| raw.rfind(on) <= raw.rfind(off);
-        assert!(last("\x1b[?1004h", "\x1b[?1004l"), "focus is not told");
+        assert!(last("\x1b[?1004h", "\x1b[?1004l"), "focus reports are off");
         assert!(last("\x1b[?2026h", "\x1b[?2026l"), "no frame is left open");
     }
 }

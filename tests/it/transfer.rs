@@ -1,4 +1,4 @@
-//! `push` and `pull` against the sandbox: what arrives, what a rerun sends, how a cut goes on, and what hostile trees cannot do.
+//! `push` and `pull` against the sandbox: complete copies, reruns, resumed transfers, and hostile trees.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -40,7 +40,7 @@ impl TransferFixture {
     }
 }
 
-/// Where a host keeps what is not whole yet.
+/// The directory where a host keeps incomplete files.
 fn part_dir() -> String {
     format!(".orchestrate-part.{}", rustix::process::geteuid().as_raw())
 }
@@ -50,7 +50,7 @@ fn write(path: &Path, content: &[u8]) {
     std::fs::write(path, content).expect("written");
 }
 
-/// Bytes that compress and repeat badly.
+/// Bytes that are hard to compress and rarely repeat.
 fn noise(size: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     (0..size)
@@ -61,7 +61,7 @@ fn noise(size: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A directory with everything that a name can be.
+/// A directory with every kind of name.
 fn make_odd_tree(root: &Path) {
     let long = "l".repeat(255);
     let names: [&[u8]; 7] =
@@ -81,7 +81,7 @@ fn make_odd_tree(root: &Path) {
     write(&deep.join("file"), b"deep");
 }
 
-/// Everything in a tree by name: mode, time, and content, link text or `dir`.
+/// The entries of a tree by name: mode, time, and content, link target or `dir`.
 fn tree_state(root: &Path) -> BTreeMap<PathBuf, (u32, i64, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_owned()];
@@ -118,7 +118,7 @@ async fn tree_arrives_everywhere_and_a_rerun_sends_only_what_differs() {
     }
     let second = fixture.run(&["push", path_str(&tree), "~/in/tree"]).await;
     second.assert_exit_code(0).assert_contains("ok 3  changed 0");
-    // One file, one mode, one link, and a file that one host lost.
+    // Changes one file, one mode and one link, and removes a file on one host.
     write(&tree.join("d/plain"), b"another length");
     std::fs::set_permissions(tree.join("d/-rf"), std::fs::Permissions::from_mode(0o711)).expect("a mode");
     std::fs::remove_file(tree.join("link")).expect("removed");
@@ -165,7 +165,7 @@ async fn pulled_trees_are_equal_and_kept_apart_by_host() {
     fixture.fixture.assert_clean_and_stop().await;
 }
 
-/// Whatever a file is pushed to, the next step is named, and nothing has changed.
+/// For every unsuitable target of a push the next step is named, and nothing has changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_input_is_named_with_the_next_step() {
     let fixture = TransferFixture::new(2).await;
@@ -193,7 +193,7 @@ async fn bad_input_is_named_with_the_next_step() {
     assert!(!fixture.remote(0, "t").exists());
     let without = fixture.run(&["push", "--exclude", "out", path_str(&tree), "~/t"]).await;
     without.assert_exit_code(0);
-    // A host without tar, and one that is gone.
+    // A host without tar, and an unreachable one.
     let no_tar = BTreeMap::from([("tar".to_owned(), "echo 'tar: broken' >&2; exit 3".to_owned())]);
     fixture.fixture.set_faults("gpu01", &Faults { programs: no_tar, ..Faults::default() });
     fixture.fixture.set_faults("gpu02", &Faults { refuse_key: true, ..Faults::default() });
@@ -209,12 +209,12 @@ async fn bad_input_is_named_with_the_next_step() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_big_file_goes_on_where_it_was_cut() {
+async fn a_big_file_resumes_where_it_was_cut() {
     let fixture = TransferFixture::new(2).await;
     let file = fixture.local("big.bin");
     let content = noise(96 << 20);
     write(&file, &content);
-    // One host is cut in the middle; the other one has the whole file.
+    // The connection to one host is cut in the middle; the other one has the whole file.
     let dir = fixture.remote(1, "data");
     let push = fixture.laptop.start(&["push", "-i", path_str(&fixture.inventory), path_str(&file), "~/data/big.bin"]);
     let part = wait_until("a part of the file", async || {
@@ -234,22 +234,22 @@ async fn a_big_file_goes_on_where_it_was_cut() {
     })
     .await;
     assert!(kept < 96 << 20);
-    // What it has is proven and not sent again: the same beginning is still in the same file.
+    // The existing beginning is verified and not sent again: it is still in the same file.
     let inode = part.metadata().expect("a part").ino();
     fixture.run(&["push", path_str(&file), "~/data/big.bin"]).await.assert_exit_code(0).assert_contains("ok 1  changed 1");
     let stat = dir.join("big.bin").metadata().expect("the file");
     assert_eq!((stat.ino(), stat.len()), (inode, 96 << 20));
     assert_eq!(sha256_hex(&std::fs::read(dir.join("big.bin")).expect("read")), sha256_hex(&content));
-    // A beginning that is not the file's is sent again.
+    // A beginning with other content is sent again.
     write(&file, &noise(10 << 20));
     let push = fixture.run(&["push", "--limit", "gpu01", path_str(&file), "~/other/big.bin"]).await;
     push.assert_exit_code(0);
     fixture.fixture.assert_clean_and_stop().await;
 }
 
-/// A rank may write where files are pushed to: links that it plants are not followed, its directories are not entered.
+/// A rank may write to the target of a push: links that it plants are not followed, and nothing is written below them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn links_in_the_target_lead_nowhere() {
+async fn links_in_the_target_are_not_followed() {
     let fixture = TransferFixture::new(1).await;
     let (tree, home) = (fixture.local("tree"), fixture.remote(0, ""));
     write(&tree.join("d/file"), b"pushed");
@@ -274,7 +274,7 @@ async fn links_in_the_target_lead_nowhere() {
     fixture.fixture.assert_clean_and_stop().await;
 }
 
-/// A host whose tools lie: names that lead out, files that were not asked for, links, endless output.
+/// A host with hostile tools: names that lead out of the directory, files that were not requested, links, endless output.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hostile_host_changes_nothing_outside_its_directory() {
     let fixture = TransferFixture::new(1).await;
@@ -316,13 +316,13 @@ async fn a_hostile_host_changes_nothing_outside_its_directory() {
     fixture.fixture.assert_clean_and_stop().await;
 }
 
-/// Faults with programs of our own.
+/// Faults that replace programs of the host.
 fn programs(list: &[(&str, String)]) -> Faults {
     let programs = list.iter().map(|(name, script)| ((*name).to_owned(), script.clone())).collect();
     Faults { programs, ..Faults::default() }
 }
 
-/// What was read of a file is not what was announced: it reaches no host under its name, small or big.
+/// A file changes after it was announced: it gets its final name on no host, whether small or big.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_changes_while_it_is_read_reaches_no_host() {
     let fixture = TransferFixture::new(1).await;
@@ -333,7 +333,7 @@ async fn a_file_that_changes_while_it_is_read_reaches_no_host() {
             write(&tree.join(name), &noise(size << 20));
         }
         let (started, go) = (fixture.local(&format!("started{round}")), fixture.local(&format!("go{round}")));
-        // The session asks for tar's version first: the directory is listed then, and no content is read.
+        // The session asks for tar's version first: at that time the directory is listed, and no content is read.
         let wait = format!("touch '{}'; while [ ! -e '{}' ]; do sleep 0.05; done", started.display(), go.display());
         fixture.fixture.set_faults("gpu01", &programs(&[("tar", format!("{wait}; exec /usr/bin/tar \"$@\""))]));
         let push = fixture.laptop.start(&["push", "-i", path_str(&fixture.inventory), path_str(&tree), &dest]);
@@ -357,7 +357,7 @@ async fn a_file_that_changes_while_it_is_read_reaches_no_host() {
     fixture.fixture.assert_clean_and_stop().await;
 }
 
-/// What a host says about its files while they change is reported, and such a file is not kept.
+/// tar's message about a file that changes is reported, and such a file is not kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_of_a_host_that_changes_while_it_is_read_is_named() {
     let fixture = TransferFixture::new(1).await;
@@ -366,7 +366,7 @@ async fn a_file_of_a_host_that_changes_while_it_is_read_is_named() {
     let complaint = "echo 'tar: ./b: file changed as we read it' >&2; exit 1";
     let after = format!("{version}; /usr/bin/tar \"$@\"; touch -d @1000 '{}'; {complaint}", out.join("b").display());
     let before = format!("{version}; echo more >>'{}'; exec /usr/bin/tar \"$@\"", out.join("b").display());
-    // The time has changed, the size has grown, and nothing but the complaint tells.
+    // In turn: the time changes, the size grows, only tar's message shows it.
     let rounds = [
         (after, "b: it changed while it was read", false),
         (before, "b: it changed while it was read", false),
@@ -383,7 +383,7 @@ async fn a_file_of_a_host_that_changes_while_it_is_read_is_named() {
         fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(0);
         assert_eq!(tree_state(&out), tree_state(&dest.join("gpu01")));
     }
-    // A hard link to a larger file than was announced is not copied.
+    // A hard link to a file that is larger than announced is not copied.
     let (evil, dest) = (fixture.local("evil"), fixture.local("linked"));
     write(&evil.join("a"), b"first");
     std::fs::hard_link(evil.join("a"), evil.join("b")).expect("a link");

@@ -32,7 +32,7 @@ pub(crate) async fn start_attached_dashboard(name: &str) -> (SandboxFixture, Lap
 /// The ranks still run, and `down` ends them.
 pub(crate) async fn assert_ranks_alive_then_down(fixture: SandboxFixture, laptop: &Laptop, file: &Path, pids: &[i32]) {
     for pid in pids {
-        assert!(alive(*pid), "rank with pid {pid} goes on");
+        assert!(alive(*pid), "rank with pid {pid} continues");
     }
     laptop.run(&["down", path_str(file)]).await.assert_exit_code(0).assert_contains("nothing is left");
     fixture.assert_clean_and_stop().await;
@@ -222,7 +222,7 @@ async fn dashboard_restarts_stops_and_relaunches() {
     fixture.assert_clean_and_stop().await;
 }
 
-/// `up` with the dashboard stays open after a failure: the cause has the screen, and leaving gives the run's exit code.
+/// `up` with the dashboard stays open after a failure: the dashboard shows the cause, and leaving gives the run's exit code.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failure_of_up_stays_on_the_dashboard() {
     let fixture = SandboxFixture::with_hosts(2).await;
@@ -408,7 +408,7 @@ async fn late_terminal_reply_is_no_key() {
     std::fs::write(&settings, "theme = \"light\"\n[keys]\nhelp = \"f1\"\nranks = \"?\"\n").expect("written");
     let mut terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
     terminal.wait_for_text("RUNNING");
-    assert!(!terminal.raw_text().contains("\x1b]11;?"), "who has chosen is not asked");
+    assert!(!terminal.raw_text().contains("\x1b]11;?"), "the terminal is not queried if a theme is set");
     terminal.press("?");
     terminal.wait_for_text("3-[Ranks]");
     terminal.press("Q");

@@ -74,7 +74,7 @@ async fn logs_match_to_the_last_byte() {
     ended.assert_exit_code(0);
     assert!(!ended.stderr.contains('\u{1b}'), "no escape of a rank reaches a terminal");
     for rank in 0..2 {
-        let output = std::fs::read(fixture.control_dir().join(format!("bytes.{rank}"))).expect("what the rank said");
+        let output = std::fs::read(fixture.control_dir().join(format!("bytes.{rank}"))).expect("the output of the rank");
         let (first, last) = (format!("rank {rank} of 2 on gpu01\n"), format!("more\nno end of linerank {rank} ends with 0\n"));
         let log = [first.as_bytes(), &output, last.as_bytes()].concat();
         assert!(log.len() > 3_000_000);
@@ -94,7 +94,7 @@ async fn gpu_metrics_and_processes_are_sampled() {
         let text = std::fs::read_to_string(laptop.only_run_dir().join("gpus.jsonl")).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok()).map(|event| event.kind).collect()
     };
-    wait_until("both hosts tell of their GPUs, the ranks on them and themselves", async || {
+    wait_until("both hosts report GPUs, GPU processes and host metrics", async || {
         let seen = samples();
         let of = |wanted: u32| {
             let gpus = seen.iter().any(|k| matches!(k, EventKind::Gpus { host, gpus } if *host == wanted && gpus.len() == 2 && gpus.iter().all(|g| g.memory_total.is_some() && g.throttle_reasons == Some(0))));
@@ -263,7 +263,7 @@ async fn printed_secret_is_masked_on_terminal() {
         .assert_exit_code(2)
         .assert_contains("TOKEN not set in this environment")
         .assert_contains("export TOKEN");
-    assert!(laptop.run_dirs().is_empty(), "nothing was begun");
+    assert!(laptop.run_dirs().is_empty(), "nothing was started");
     laptop.env_vars.insert("TOKEN".to_owned(), "open-sesame-42".to_owned());
     laptop.run(&["up", path_str(&file)]).await.assert_exit_code(1).assert_not_contains("open-sesame-42").assert_contains("the token is ");
     assert!(String::from_utf8_lossy(&laptop.read_log("rank-0.log")).contains("open-sesame-42"), "the file keeps what was written");

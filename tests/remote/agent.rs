@@ -1,5 +1,5 @@
-//! The agent: certificates and tokens that it holds, one that hangs, one that talks nonsense.
-#![expect(clippy::expect_used, reason = "a test says what it believes")]
+//! The ssh-agent: certificates and tokens, an agent that hangs, one that sends malformed replies.
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,7 +14,6 @@ use crate::many_hosts::MACHINE_LOCK;
 use crate::sshd::{ScriptedPrompt, Sshd, expect_refusal, generate_key, run_command};
 use crate::user_keys::authorize_key;
 
-/// OpenSSH's agent, for one test.
 pub(crate) struct SshAgent {
     pid: String,
     pub(crate) socket: String,
@@ -22,7 +21,7 @@ pub(crate) struct SshAgent {
 
 impl SshAgent {
     pub(crate) fn start(sshd: &Sshd) -> Self {
-        // An agent that is told to end removes its socket in its own time: the next one has another.
+        // An agent removes its socket some time after it is killed, so the next agent gets another name.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let socket = sshd.path_string(&format!("agent-{}", NEXT.fetch_add(1, Ordering::SeqCst)));
         let text = run_command("ssh-agent", &["-s", "-a", &socket]);
@@ -48,7 +47,7 @@ fn settings_with_agent(sshd: &Sshd, socket: impl Into<std::path::PathBuf>) -> Ss
     settings
 }
 
-/// A host whose keys are in no file.
+/// A host without identity files.
 fn host_without_keys(sshd: &Sshd) -> InventoryHost {
     let mut host = sshd.host("gpu01");
     host.ssh.identity_files = Vec::new();
@@ -115,10 +114,10 @@ async fn hung_agent_times_out_once_then_fallbacks_run() {
     let hosts = futures_util::future::join_all((0..24).map(|n| fleet.connect(n))).await;
     let failed: Vec<String> = hosts.into_iter().filter_map(|h| h.err().map(|e| e.to_string())).collect();
     assert_eq!(failed, Vec::<String>::new(), "the key file opens all of them");
-    assert!(started.elapsed() < Duration::from_secs(20), "two seconds for the agent, and not for each host: {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "two seconds for the agent in total, not per host: {:?}", started.elapsed());
 
     let mut host = host_without_keys(&sshd);
-    // Shorter than the wait for the agent, which does not count.
+    // Shorter than the wait for the agent, which does not count as connect time.
     host.ssh.connect_timeout = Some(Duration::from_millis(1900));
     let (what, _) = expect_refusal(SshFleet::new(vec![host], settings).connect(0).await);
     assert_eq!(
@@ -180,7 +179,7 @@ async fn agent_certificates_and_file_certificates_both_work() {
     }
     for kind in ["ed25519", "ecdsa", "rsa"] {
         let key = format!("held_{kind}");
-        // ssh-add takes the certificate that lies beside a key along.
+        // ssh-add also loads the certificate beside a key.
         let agent = SshAgent::start(&sshd);
         agent.add_key(&sshd.path_string(&key));
         let settings = settings_with_agent(&sshd, &agent.socket);
@@ -229,7 +228,7 @@ async fn untouched_security_key_is_reported() {
     host.ssh.connect_timeout = Some(Duration::from_secs(2));
     let fleet = SshFleet::new(vec![host], settings);
     let output = async {
-        crate::sshd::wait_until("the person is told", || !person.notices().is_empty()).await;
+        crate::sshd::wait_until("a notice is shown", || !person.notices().is_empty()).await;
         person.notices()
     };
     tokio::select! {

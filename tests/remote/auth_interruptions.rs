@@ -1,5 +1,5 @@
-//! Servers that end, or stop, in the midst of a login.
-#![expect(clippy::expect_used, reason = "a test says what it believes")]
+//! Servers that close the connection or stop answering during a login.
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,18 +14,18 @@ use russh::{Disconnect, MethodKind, MethodSet};
 use crate::many_hosts::MACHINE_LOCK;
 use crate::sshd::{Sshd, expect_refusal};
 
-/// What the server does when the second key is offered.
+/// The server's reaction to the offered keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AuthFault {
-    /// It closes at the first key.
+    /// Closes at the first key.
     Close,
-    /// It refuses one key and closes at the next.
+    /// Refuses one key and closes at the next.
     RefuseThenClose,
-    /// It says why and closes.
+    /// Sends a disconnect message and closes.
     CloseWithReason,
-    /// It never answers.
+    /// Never answers.
     Silent,
-    /// It refuses, and names no way to go on.
+    /// Refuses and offers no further method.
     RefuseWithoutMethods,
 }
 

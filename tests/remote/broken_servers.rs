@@ -1,5 +1,5 @@
-//! Servers that misbehave at every stage: each is named with its host and hop within its deadline, and nothing is left of it.
-#![expect(clippy::expect_used, reason = "a test says what it believes")]
+//! Servers that misbehave at every stage: the error names the host and the hop within the deadline, and nothing is left.
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,13 @@ use crate::many_hosts::MACHINE_LOCK;
 use crate::shell_command_within;
 use crate::sshd::{Sshd, wait_until};
 
-/// The connect timeout of these tests.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
 
 fn host_at_port(sshd: &Sshd, port: u16) -> InventoryHost {
     let mut host = sshd.host("gpu07");
     host.ssh.port = Some(port);
     host.ssh.connect_timeout = Some(CONNECT_TIMEOUT);
-    // The key is known under the real port, and that is the name it is asked for.
+    // The key is known under the real port, so the alias has that port.
     sshd.write("ssh_config", &format!("Host gpu07\n HostKeyAlias [127.0.0.1]:{}\n{}", sshd.port, crate::routes::jump_host_config(sshd)));
     host
 }
@@ -28,10 +27,10 @@ fn host_at_port(sshd: &Sshd, port: u16) -> InventoryHost {
 async fn connect_error_text(sshd: &Sshd, host: InventoryHost) -> String {
     let port = host.ssh.port.expect("a port");
     let began = Instant::now();
-    let error = sshd.fleet(vec![host]).connect(0).await.err().expect("it does not come about");
+    let error = sshd.fleet(vec![host]).connect(0).await.err().expect("the connection fails");
     let (text, took) = (error.to_string(), began.elapsed());
     assert!(text.contains(&format!("port {port}: ")), "{text}");
-    // At most: a try, the waits before the others, and a last one.
+    // One attempt, the waits between the attempts, and a last attempt.
     assert!(took < 2 * CONNECT_TIMEOUT + Duration::from_secs(4), "{text}: {took:?}");
     assert!(!matches!(error, RemoteError::Timeout { .. }), "{text}");
     text
@@ -68,7 +67,7 @@ async fn non_ssh_server_is_quoted_and_leaves_nothing() {
     }
 }
 
-/// SSH_MSG_DISCONNECT in the clear, behind a greeting.
+/// An unencrypted SSH_MSG_DISCONNECT after a greeting.
 fn disconnect_packet(message: &str) -> Vec<u8> {
     let string = |text: &str| [&u32::try_from(text.len()).expect("short").to_be_bytes()[..], text.as_bytes()].concat();
     let payload = [&[1_u8][..], &2_u32.to_be_bytes(), &string(message), &string("")].concat();
@@ -78,7 +77,7 @@ fn disconnect_packet(message: &str) -> Vec<u8> {
     [b"SSH-2.0-OpenSSH_9.2\r\n".as_slice(), &head, &payload, &vec![0; padding]].concat()
 }
 
-/// A real server whose bytes stop at every place of the greeting, the key exchange and the authentication.
+/// The connection to a real server stops at many points of the greeting, the key exchange and the authentication.
 async fn test_fault_at_every_offset(cut: impl Fn(usize) -> ProxyFault, expected: &[&str]) {
     let sshd = Sshd::start();
     sshd.connect().await.close().await;
@@ -102,7 +101,7 @@ async fn test_fault_at_every_offset(cut: impl Fn(usize) -> ProxyFault, expected:
     }
     assert!(stopped >= 9, "{stopped} of {places:?}: {texts:?}");
     assert!(texts.iter().any(|t| t.contains("authentication")) && texts.iter().any(|t| t.contains("key exchange")), "{texts:?}");
-    wait_until("the server serves nobody", || sshd.session_pids().is_empty()).await;
+    wait_until("the server has no connections", || sshd.session_pids().is_empty()).await;
 }
 
 #[tokio::test]
@@ -164,7 +163,7 @@ async fn dying_jump_host_is_named_in_error() {
                 assert!(error.to_string().contains("outer") && error.is_retryable(), "{location}: {error}");
                 texts.push(error.to_string());
             }
-            // It got through before the jump host died: then the call dies with it.
+            // The connection succeeded before the jump host died, so the call fails.
             Ok(host) => {
                 let error = host.exec(&shell_command_within("head -c 100000 /dev/zero", CONNECT_TIMEOUT)).await.expect_err("cut");
                 assert!(matches!(error, RemoteError::Lost { .. }), "{location}: {error:?}");
@@ -173,5 +172,5 @@ async fn dying_jump_host_is_named_in_error() {
         assert_nothing_left("a jump host that died", &[listener.port]).await;
     }
     assert!(texts.len() >= 4 && texts.iter().any(|t| t.contains("through outer")), "{texts:?}");
-    wait_until("nobody is served", || sshd.session_pids().is_empty() && bastion.session_pids().is_empty()).await;
+    wait_until("both servers have no connections", || sshd.session_pids().is_empty() && bastion.session_pids().is_empty()).await;
 }

@@ -1,5 +1,5 @@
-//! Death and what it leaves: nothing.
-#![expect(clippy::expect_used, clippy::panic, reason = "a test says what it believes")]
+//! Lost connections end every call and leave nothing.
+#![expect(clippy::expect_used, clippy::panic, reason = "a failed expectation fails the test")]
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ async fn unopened_session_closes_the_connection() {
     }
     let error = host.exec(&shell_command_within("true", Duration::from_millis(500))).await.expect_err("frozen");
     assert!(matches!(error, RemoteError::Timeout { .. }), "{error}");
-    wait_until("it is closed", || host.is_closed()).await;
+    wait_until("the connection is closed", || host.is_closed()).await;
     let started = Instant::now();
     host.close().await;
     assert!(started.elapsed() < Duration::from_secs(3));
@@ -91,12 +91,12 @@ async fn ended_connections_leave_no_resources() {
         }
     }
     sshd.kill_connections();
-    wait_until("the lost ones are known", || kept.iter().all(|(host, _)| host.is_closed())).await;
+    wait_until("the losses are noticed", || kept.iter().all(|(host, _)| host.is_closed())).await;
     drop(kept);
 
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = silent.local_addr().expect("bound").port();
-    let talker = std::thread::spawn(move || {
+    let server = std::thread::spawn(move || {
         let mut held = Vec::new();
         for stream in silent.incoming().take(5).flatten() {
             let mut stream = stream;
@@ -115,8 +115,8 @@ async fn ended_connections_leave_no_resources() {
         assert!(error.to_string().contains("did not finish the key exchange") && error.is_retryable(), "{error}");
     }
     assert_nothing_left("all of them", &[sshd.port, port]).await;
-    drop(talker.join().expect("ended"));
-    wait_until("the server serves nobody", || sshd.session_pids().is_empty()).await;
+    drop(server.join().expect("ended"));
+    wait_until("the server has no connections", || sshd.session_pids().is_empty()).await;
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn immediately_closing_server_gets_four_attempts() {
     assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 4);
 }
 
-/// How one of many connections ends.
+/// How a connection ends.
 #[derive(Clone, Copy)]
 enum ConnectionEnding {
     Closed,
@@ -157,7 +157,7 @@ const ENDINGS: [ConnectionEnding; 10] = {
     [Closed, ServerKilled, Dropped, Refused, Closed, DroppedWhileBusy, ServerKilled, Closed, ServerStopped, Refused]
 };
 
-/// Connects and ends it so.
+/// Connects and ends the connection in this way.
 async fn connect_and_end(fleet: &orchestrate::remote::SshFleet, at: usize, ending: ConnectionEnding) {
     let host = match (fleet.connect(at).await, ending) {
         (Err(RemoteError::Refused { .. }), ConnectionEnding::Refused) => return,
@@ -182,11 +182,11 @@ async fn connect_and_end(fleet: &orchestrate::remote::SshFleet, at: usize, endin
             assert!(matches!(host.exec(&late).await, Err(RemoteError::Lost { .. })));
             signal("-CONT");
         }
-        ConnectionEnding::Refused => panic!("a stranger was let in"),
+        ConnectionEnding::Refused => panic!("an unknown key was accepted"),
     }
 }
 
-/// `ORCH_CONNECTS=1000` for as many; alone in its process it says what else is open.
+/// `ORCH_CONNECTS=1000` sets the number of connections. If it is the only test of its process, the printed file counts are its own.
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn repeated_connections_leak_nothing() {
@@ -203,7 +203,7 @@ async fn repeated_connections_leak_nothing() {
         host
     };
     let fleet = sshd.fleet(ENDINGS.map(host).to_vec());
-    // The first of each opens what stays open: the runtime's own, the agent's absence, libraries.
+    // The first connection of each kind opens files that stay open: those of the runtime and of libraries.
     futures_util::future::join_all((0..ENDINGS.len()).map(|at| connect_and_end(&fleet, at, ENDINGS[at]))).await;
     assert_nothing_left("the first", &[sshd.port]).await;
     let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count();
@@ -214,6 +214,6 @@ async fn repeated_connections_leak_nothing() {
     }
     let took = began.elapsed();
     assert_nothing_left("all of them", &[sshd.port]).await;
-    wait_until("the server serves nobody", || sshd.session_pids().is_empty()).await;
+    wait_until("the server has no connections", || sshd.session_pids().is_empty()).await;
     println!("{count} connects and losses in {took:?}: 0 tasks, {before} open files before and {} after, no process of sshd", open());
 }

@@ -1,5 +1,5 @@
-//! ssh-agents made for a test; one has its key on a FIDO token that is made of software.
-#![expect(clippy::expect_used, reason = "a fixture fails loudly")]
+//! ssh-agents for tests; one holds a key on a FIDO token simulated in software.
+#![expect(clippy::expect_used, reason = "a failed fixture fails the test")]
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,14 +14,14 @@ use sha2::{Digest as _, Sha256};
 
 const KEY_TYPE: &[u8] = b"sk-ssh-ed25519@openssh.com";
 const APPLICATION: &[u8] = b"ssh:";
-/// The person has touched the token (CTAP2, user present).
+/// The user has touched the token (CTAP2, user present).
 const USER_PRESENT: u8 = 1;
 const REQUEST_IDENTITIES: u8 = 11;
 const SIGN_REQUEST: u8 = 13;
-/// What an agent says that does not do what it was asked.
+/// An agent's failure reply.
 const FAILURE_REPLY: [u8; 5] = [0, 0, 0, 1, 5];
 
-/// Serves at a socket until the test's process ends; `answer` makes bytes of a request, or nothing.
+/// Serves a socket until the test process ends; `answer` returns the reply to a request, or `None` for no reply.
 pub(crate) fn serve_agent(socket: &Path, answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static) {
     let listener = UnixListener::bind(socket).expect("a socket");
     let answer = Arc::new(answer);
@@ -48,17 +48,17 @@ fn answer_requests(mut stream: UnixStream, answer: &dyn Fn(&[u8]) -> Option<Vec<
     }
 }
 
-/// An agent with a key on a token.
+/// An agent with a key on a security token.
 pub(crate) struct SecurityKeyAgent {
     pub(crate) socket: PathBuf,
-    /// The line for authorized_keys.
+    /// The key's line for authorized_keys.
     pub(crate) public_key_line: String,
-    /// How often it was asked to sign.
+    /// The number of signature requests.
     pub(crate) sign_requests: Arc<AtomicU32>,
 }
 
 impl SecurityKeyAgent {
-    /// Starts it; it is `touched` at once, or never.
+    /// Starts the agent; the token is `touched` at once, or never.
     pub(crate) fn start(folder: &Path, touched: bool) -> Self {
         let socket = folder.join("token");
         let pair = Ed25519Keypair::from_seed(&Sha256::digest(socket.as_os_str().as_encoded_bytes()).into());
@@ -72,7 +72,7 @@ impl SecurityKeyAgent {
                 Some(encode_string(&[&[12, 0, 0, 0, 1][..], &encode_string(&blob), &encode_string(b"a token")].concat()))
             }
             Some((&SIGN_REQUEST, mut rest)) => {
-                assert_eq!(take_string(&mut rest), blob, "it is asked for its own key");
+                assert_eq!(take_string(&mut rest), blob, "the request names the agent's key");
                 let counter = count.fetch_add(1, Ordering::SeqCst) + 1;
                 touched.then(|| {
                     encode_string(&[&[14][..], &encode_string(&sign_as_security_key(&key, take_string(&mut rest), counter))].concat())
@@ -84,7 +84,7 @@ impl SecurityKeyAgent {
     }
 }
 
-/// As a token signs: the application's hash, that it was touched, its counter, and the hash of the data (PROTOCOL.u2f of OpenSSH).
+/// Signs like a token: the application's hash, the user-present flag, the counter, and the hash of the data (OpenSSH's PROTOCOL.u2f).
 fn sign_as_security_key(key: &PrivateKey, data: &[u8], counter: u32) -> Vec<u8> {
     let tail = [&[USER_PRESENT][..], &counter.to_be_bytes()].concat();
     let signed = [&Sha256::digest(APPLICATION)[..], &tail, &Sha256::digest(data)].concat();
@@ -97,7 +97,7 @@ fn encode_string(bytes: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], bytes].concat()
 }
 
-/// Cuts a string off the front.
+/// Removes and returns the first string.
 fn take_string<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     let (length, tail) = rest.split_first_chunk::<4>().expect("a length");
     let (head, tail) = tail.split_at(u32::from_be_bytes(*length) as usize);

@@ -1,5 +1,5 @@
-//! Servers that misbehave: what is no SSH server at all, and what stands between a real one and us.
-#![expect(clippy::expect_used, reason = "a fixture fails loudly")]
+//! Servers that misbehave: listeners that are no SSH servers, and proxies in front of a real one.
+#![expect(clippy::expect_used, reason = "a failed fixture fails the test")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,20 +9,20 @@ use std::thread::JoinHandle;
 
 use crate::sshd::wait_until;
 
-/// What it does with everyone who comes.
+/// What a listener does with each connection.
 #[derive(Clone)]
 pub(crate) enum ServerFault {
-    /// Takes the connection.
+    /// Accepts the connection and sends nothing.
     Silent,
-    /// Says this, and stays.
+    /// Sends this and keeps the connection open.
     Banner(Vec<u8>),
-    /// Says this, hears one thing, and closes.
+    /// Sends this and closes its side.
     BannerThenClose(Vec<u8>),
-    /// Says this for ever.
+    /// Sends this repeatedly without end.
     EndlessBanner(Vec<u8>),
 }
 
-/// A listener with a thread for each connection; all of them end when it is dropped.
+/// A listener with one thread per connection; all threads end on `drop`.
 pub(crate) struct FaultyServer {
     pub(crate) port: u16,
     open: Arc<AtomicBool>,
@@ -94,25 +94,25 @@ impl ServerFault {
     }
 }
 
-/// Hears without listening until the other end closes.
+/// Reads and discards until the other side closes.
 fn drain(stream: &mut TcpStream) {
     let mut bytes = [0; 1024];
     while stream.read(&mut bytes).is_ok_and(|n| n > 0) {}
 }
 
-/// What stands before a real server goes wrong so, after that many bytes.
+/// A fault of a proxy in front of a real server, after that many bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum ProxyFault {
-    /// Both ways are closed after so much from the server.
+    /// Closes both directions after this many bytes from the server.
     Close(usize),
-    /// Nothing is passed on any more after so much from the server.
+    /// Forwards nothing more after this many bytes from the server.
     Stall(usize),
-    /// Nothing is taken from the client any more after so much of it.
+    /// Reads nothing more from the client after this many bytes.
     StopReading(usize),
 }
 
 impl ProxyFault {
-    /// Stands before the real server at `port`.
+    /// Starts a proxy in front of the real server at `port`.
     pub(crate) fn start_proxy(self, port: u16) -> FaultyServer {
         FaultyServer::new(move |client, held| {
             let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
@@ -131,7 +131,7 @@ impl ProxyFault {
     }
 }
 
-/// Passes at most `room` bytes on, then closes both ends or stands still until the other side is gone.
+/// Forwards at most `room` bytes, then closes both sides, or stalls until the other side is gone.
 fn forward_bytes(mut from: TcpStream, mut to: TcpStream, mut room: usize, close: bool) {
     let mut bytes = [0; 4096];
     while room > 0 {
@@ -147,14 +147,14 @@ fn forward_bytes(mut from: TcpStream, mut to: TcpStream, mut room: usize, close:
     }
 }
 
-/// Waits until this test has no task left, and this process no socket to any of these ports.
+/// Waits until this test has no tasks, and this process no sockets to any of these ports.
 pub(crate) async fn assert_nothing_left(of: &str, ports: &[u16]) {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     wait_until(&format!("no task is left of {of}"), || tasks() == 0).await;
     wait_until(&format!("no socket is left of {of}"), || count_sockets(ports) == 0).await;
 }
 
-/// Sockets of this process that lead to these ports on 127.0.0.1. Other tests of this process have ports of their own.
+/// Counts sockets of this process to these ports on 127.0.0.1. Other tests of the process use other ports.
 fn count_sockets(ports: &[u16]) -> usize {
     let table = std::fs::read_to_string("/proc/self/net/tcp").expect("proc");
     let ours: Vec<String> = std::fs::read_dir("/proc/self/fd")

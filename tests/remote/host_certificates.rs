@@ -1,5 +1,5 @@
-//! Host certificates, revoked keys, and commands that know host keys.
-#![expect(clippy::expect_used, clippy::panic, reason = "a test says what it believes")]
+//! Host certificates, revoked keys, and KnownHostsCommand.
+#![expect(clippy::expect_used, clippy::panic, reason = "a failed expectation fails the test")]
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -8,7 +8,7 @@ use orchestrate::remote::{HostConnector, RemoteError};
 
 use crate::sshd::{Sshd, expect_refusal, generate_key, run_command};
 
-/// A server whose ed25519 key has a certificate, and further keys.
+/// A server whose ed25519 key has a certificate, and keys of other types.
 struct CertifiedServer {
     sshd: Sshd,
     ca_public_key: String,
@@ -29,7 +29,7 @@ impl CertifiedServer {
         CertifiedServer { sshd, ca_public_key: ca }
     }
 
-    /// The host, with this for its known_hosts.
+    /// The host, with this text as its known_hosts.
     fn host(&self, known: &str) -> InventoryHost {
         let mut host = self.sshd.host("gpu01");
         host.ssh.known_hosts_file = Some(self.sshd.write("kh", known));
@@ -76,7 +76,7 @@ async fn cert_authority_covers_only_its_hosts() {
         let (what, _) = signed.refusal(&known).await;
         assert!(what.contains("is not known") && what.contains("certificate “box” (number 42, signed by SHA256:"), "{what}");
         assert!(what.contains(expected), "{what}");
-        // As with OpenSSH, its plain key is good enough where it is known.
+        // As with OpenSSH, a known plain key is enough.
         signed.assert_connects(&format!("{known}{}", signed.sshd.known_hosts_line("ed25519"))).await;
     }
     sign_host_key(&signed.sshd, "rsa_ca", "127.0.0.1", &["-t", "rsa-sha2-256"]);
@@ -144,7 +144,7 @@ async fn revoked_key_is_refused_despite_certificate() {
 async fn certificate_is_requested_only_with_known_authority() {
     let signed = CertifiedServer::start();
     let sshd = &signed.sshd;
-    // The rsa key has no certificate: it is shown where it is what is known.
+    // The rsa key has no certificate: the server shows it if it is the known one.
     signed.assert_connects(&sshd.known_hosts_line("rsa")).await;
     signed.assert_connects(&format!("{}{}", sshd.known_hosts_line("rsa"), signed.cert_authority_line())).await;
     sshd.write("ssh_config", "Host *\n HostKeyAlgorithms rsa-sha2-512\n");
@@ -220,7 +220,7 @@ async fn concurrent_new_keys_are_recorded_or_write_error_shown() {
     fleet.connect(0).await.expect("accepted").close().await;
     let output = person.notices();
     assert!(output.len() == 1 && output[0].contains("cannot write") && output[0].contains("file/known_hosts"), "{output:?}");
-    // While the program runs, the host has to show the same key again.
+    // In one run of the program, the host must show the same key again.
     fleet.connect(0).await.expect("the same key").close().await;
     std::fs::remove_file(sshd.path("host_ed25519")).expect("removed");
     crate::sshd::run_command("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &sshd.path_string("host_ed25519")]);

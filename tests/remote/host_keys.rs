@@ -1,4 +1,4 @@
-//! Host keys: known, unknown, changed, revoked, hashed, several, signed.
+//! Host keys: known, unknown, changed, revoked, hashed, several, certified.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ async fn unknown_host_key_is_refused_with_fix_command() {
     assert!(what.contains(fingerprint) && what.contains(&sshd.path_string("empty")), "{what}");
     let command = hint.split("the same: ").nth(1).and_then(|h| h.split("   (or").next()).expect("a command");
     run_command("sh", &["-c", command]);
-    sshd.fleet(vec![host]).connect(0).await.expect("the command mends it").close().await;
+    sshd.fleet(vec![host]).connect(0).await.expect("the command fixes it").close().await;
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn changed_key_is_refused_even_with_accept_new() {
     assert!(what.contains("has changed") && what.contains("changed:2"), "{what}");
     let command = hint.split("reinstalled: ").nth(1).expect("a command");
     run_command("sh", &["-c", command]);
-    sshd.fleet(vec![host]).connect(0).await.expect("the command mends it");
+    sshd.fleet(vec![host]).connect(0).await.expect("the command fixes it");
 }
 
 #[tokio::test]

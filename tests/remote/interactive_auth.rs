@@ -1,5 +1,5 @@
-//! Servers that want a password, a code, or one thing after another: things that a test cannot ask of the machine's own sshd.
-#![expect(clippy::expect_used, reason = "a test says what it believes")]
+//! Servers that require a password, a code, or several factors; the machine's own sshd cannot be configured this way.
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::sync::{Arc, Mutex};
 
@@ -16,12 +16,12 @@ pub(crate) const CODES: [&str; 4] = ["111111", "222222", "333333", "444444"];
 pub(crate) const PASSWORD: (&str, bool) = ("Password: ", false);
 pub(crate) const CODE: (&str, bool) = ("\u{1b}[2JVerification code: ", false);
 
-/// What the server wants, one after the other.
+/// A required factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthFactor {
     Key,
     Password,
-    /// Any key or password, and none is right.
+    /// Accepts keys and passwords as methods, but no value is right.
     Either,
     Prompts(&'static [(&'static str, bool)]),
 }
@@ -29,11 +29,11 @@ pub(crate) enum AuthFactor {
 #[derive(Debug, Clone, Copy)]
 struct AuthRules {
     factors: &'static [AuthFactor],
-    /// A code opens one door only, as with a server that all hosts ask.
+    /// A code is accepted only once, as if all hosts used one authentication server.
     single_use_codes: bool,
 }
 
-/// What the doors of one test have seen.
+/// What the server of one test has received.
 #[derive(Default)]
 pub(crate) struct ServerLog {
     attempts: Vec<String>,
@@ -114,7 +114,7 @@ impl Handler for AuthServer {
     }
 }
 
-/// Serves on loopback until the test ends; gives the host that leads there and what its doors see.
+/// Serves on loopback until the test ends; returns the host and the server's log.
 pub(crate) async fn start_auth_server(files: &Sshd, factors: &'static [AuthFactor], once: bool) -> (InventoryHost, Arc<Mutex<ServerLog>>) {
     let text = std::fs::read_to_string(files.path("host_ed25519")).expect("a key");
     let key: PrivateKey = russh::keys::decode_secret_key(&text, None).expect("a key");
@@ -147,7 +147,7 @@ pub(crate) fn attempted_answers(seen: &Mutex<ServerLog>) -> Vec<String> {
     tried
 }
 
-/// Connects `count` hosts at once; those that failed.
+/// Connects `count` hosts at once; returns the errors.
 async fn connect_all_failures(fleet: &SshFleet, count: usize) -> Vec<String> {
     let hosts = futures_util::future::join_all((0..count).map(|n| fleet.connect(n))).await;
     hosts.into_iter().filter_map(|h| h.err().map(|e| e.to_string())).collect()
@@ -177,7 +177,7 @@ async fn one_password_serves_all_hosts() {
     }
 }
 
-/// Keys and answers together: the last try is for an answer where somebody gives one, else for a key.
+/// Keys and answers count together: the last attempt is reserved for an answer if the prompt gives one, else a key uses it.
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn login_makes_at_most_five_attempts() {
@@ -235,7 +235,7 @@ async fn wrong_password_is_reprompted_once_for_all_hosts() {
         assert_eq!(attempted_answers(&seen), ["falsch"]);
         files.write("ssh_config", "Host *\n BatchMode yes\n");
         expect_refusal(SshFleet::new(vec![host], files.settings(&person)).connect(0).await);
-        assert_eq!((attempted_answers(&seen).len(), person.questions().len()), (1, 1), "BatchMode asks nobody");
+        assert_eq!((attempted_answers(&seen).len(), person.questions().len()), (1, 1), "BatchMode suppresses prompts");
         files.write("ssh_config", "");
     }
 }
@@ -287,7 +287,7 @@ async fn single_use_code_is_prompted_per_host() {
     let query = person.questions();
     assert_eq!(query.len(), 5, "one password, four codes: {query:?}");
     let codes: Vec<String> = attempted_answers(&seen).into_iter().filter(|t| t != SECRET).collect();
-    assert_eq!(codes, [CODES[0], CODES[0], CODES[1], CODES[2], CODES[3]], "one is refused, and no more");
+    assert_eq!(codes, [CODES[0], CODES[0], CODES[1], CODES[2], CODES[3]], "only one code is refused");
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
-//! Hosts that have IPv6 alone: sshd, the fabric and the master's port on `::1`.
+//! Hosts with IPv6 only: sshd, the fabric and the master's port on `::1`.
 
 use crate::login_shells::run_orchestrate;
 use crate::sshd::{Sshd, current_user};
 
-/// Rank 0 waits for rank 1 at the master's address, which has to be one that both can use.
+/// Rank 0 waits for rank 1 at the master's address, which both ranks must be able to use.
 const RENDEZVOUS_SCRIPT: &str = r#"import os, socket
 at = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 if os.environ["NODE_RANK"] == "0":
@@ -23,7 +23,7 @@ async fn gang_runs_on_ipv6_only_hosts() {
     let key = key.split_once(' ').expect("a key").1;
     sshd.write("known", &["::1", "0:0::0:1"].map(|address| format!("[{address}]:{} {key}", sshd.port)).concat());
     let meet = sshd.write("meet.py", RENDEZVOUS_SCRIPT);
-    // However the address is written, it is the host's.
+    // Every spelling of the address works.
     let text = format!(
         "name: six\nrun_dir: {dir}/run\nhosts:\n- {{name: a, address: '::1'}}\n- {{name: b, address: '0:0::0:1'}}\n\
          ssh: {{user: {user}, port: {port}, identity: {dir}/id, known_hosts: {dir}/known, config: {dir}/ssh_config}}\n\
@@ -38,5 +38,5 @@ async fn gang_runs_on_ipv6_only_hosts() {
         let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success() && text.contains(expected), "{command}: {:?}\n{text}", out.status);
     }
-    assert!(!sshd.path("run/six").exists(), "nothing is left");
+    assert!(!sshd.path("run/six").exists(), "the run directory is removed");
 }

@@ -1,5 +1,5 @@
-//! Login shells that are no POSIX shells: sshd hands them every command as `$SHELL -c '<command>'`.
-#![expect(clippy::expect_used, reason = "a test says what it believes")]
+//! Login shells that are not POSIX shells: sshd passes them every command as `$SHELL -c '<command>'`.
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::process::{Command, Output, Stdio};
 
@@ -8,15 +8,15 @@ use orchestrate::remote::{ChannelInput, OutputChunk, PtySpec, RemoteError};
 use crate::shell_command;
 use crate::sshd::{Sshd, current_user};
 
-/// A server whose user has this login shell. A test's user cannot be given another one: the command that sshd was asked for goes to the shell
-/// in the way in which sshd itself would hand it over.
+/// A server whose user has this login shell. A test cannot change its user's shell, so ForceCommand passes the requested command to the shell
+/// in the same form as sshd.
 fn sshd_with_shell(shell: &str) -> Sshd {
     Sshd::start_with(&format!("ForceCommand exec {shell} -c \"$SSH_ORIGINAL_COMMAND\""), &["ed25519"])
 }
 
 const SHELLS: [&str; 3] = ["fish", "tcsh", "busybox ash"];
 
-/// Much of what some shell takes for its own.
+/// A long script of text that some shell would interpret.
 fn awkward_script() -> String {
     let line = "printf '%s|' 'it'\\''s 100% \\ \"$5\" !x !! ~ {a,b} (c) `d` &|' 'é\nnext'; set -- $((1 + 1)); printf '%s\\n' \"$1\" >&2\n";
     line.repeat(2000)
@@ -43,19 +43,19 @@ async fn exec_stream_pty_work_with_any_login_shell() {
         }
         assert_eq!(output, "<it's !x>\nover\n", "{shell}");
 
-        // A person's program, with a terminal and without one.
+        // An interactive command, with and without a terminal.
         for terminal in [None, Some(PtySpec { term: "xterm".to_owned(), columns: 80, rows: 24 })] {
             let script = "printf '%s|' 'it'\\''s !x' '{a,b}'; read -r word; echo \"<$word>\"; exit 5";
-            let mut talk = host.open_interactive(&shell_command(script), terminal.clone()).await.expect("it starts");
-            talk.input.send(ChannelInput::Bytes("typed\n".into())).await.expect("it reads");
+            let mut channel = host.open_interactive(&shell_command(script), terminal.clone()).await.expect("a channel");
+            channel.input.send(ChannelInput::Bytes("typed\n".into())).await.expect("it reads");
             let mut output = String::new();
-            while let Some(piece) = talk.output.recv().await {
+            while let Some(piece) = channel.output.recv().await {
                 if let OutputChunk::Stdout(bytes) = piece {
                     output.push_str(&String::from_utf8_lossy(&bytes));
                 }
             }
             assert!(output.contains("it's !x|{a,b}|") && output.contains("<typed>"), "{shell} {terminal:?}: {output:?}");
-            assert_eq!(talk.exit.await.expect("its end").expect("a status"), 5, "{shell} {terminal:?}");
+            assert_eq!(channel.exit.await.expect("its end").expect("a status"), 5, "{shell} {terminal:?}");
         }
         host.close().await;
     }
@@ -68,7 +68,7 @@ pub(crate) fn run_orchestrate(sshd: &Sshd, words: &[&str]) -> Output {
     program.output().expect("it runs")
 }
 
-/// An inventory of one bare host, whose rank says a word.
+/// An inventory of one bare host whose rank prints a line.
 fn write_inventory(sshd: &Sshd) -> String {
     sshd.host("gpu01");
     let text = format!(
@@ -98,7 +98,7 @@ async fn run_works_with_any_login_shell() {
     }
 }
 
-/// Rc files can take seconds on a busy host. What kills a stream needs a login shell too, and its connection must outlive that.
+/// Rc files can take seconds on a busy host. Killing a stream also starts a login shell, and the connection must survive that.
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn slow_login_shell_does_not_cost_the_connection() {

@@ -1,4 +1,4 @@
-//! Many hosts behind one bastion whose sshd, and theirs, have their usual limits.
+//! Many hosts behind one bastion; all their sshds have default limits.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::sshd::{Sshd, full_backlog_port, run_command, wait_until};
 use crate::{CLOSED_PORT, shell_command, shell_command_within};
 
 const HOST_COUNT: u8 = 64;
-/// These tests want the machine, one at a time: each host is processes of a real sshd and its shells. They write; who has a short time in
-/// which something must come about reads.
+/// Held for writing by tests that need the whole machine: each host is a set of processes of a real sshd and its shells. Tests with short
+/// deadlines hold it for reading.
 pub(crate) static MACHINE_LOCK: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
-/// Longer than these tests take.
+/// Longer than any of these tests takes.
 const LONG_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// One sshd at as many addresses as there are hosts, and a bastion before it; both with OpenSSH's limits.
+/// One sshd at one address per host, and a bastion in front of it; both with OpenSSH's limits.
 struct HostsBehindBastion {
     bastion: Sshd,
     target: Sshd,
@@ -77,7 +77,8 @@ async fn sixty_four_hosts_connect_through_one_bastion() {
     drop(hosts);
     drop(fleet);
     assert_nothing_left("64 hosts", &[many.bastion.port, many.target.port]).await;
-    wait_until("nobody is served", || many.bastion.session_pids().is_empty() && many.target.session_pids().is_empty()).await;
+    wait_until("both servers have no connections", || many.bastion.session_pids().is_empty() && many.target.session_pids().is_empty())
+        .await;
 }
 
 #[tokio::test]
@@ -98,9 +99,9 @@ async fn stuck_host_behind_bastion_stalls_no_other() {
     }
     frozen.signal("STOP");
     let fleet = many.fleet(hosts);
-    // One does not answer and one takes the connection and says nothing: both are still waited for when all others work.
+    // One host does not answer, another accepts the connection and sends nothing: both are still pending when all others are connected.
     let good = async {
-        let refused = fleet.connect(2).await.err().expect("nobody listens").to_string();
+        let refused = fleet.connect(2).await.err().expect("a closed port").to_string();
         assert!(refused.contains("refused") && refused.contains("outer"), "{refused}");
         let hosts = join_all((3..usize::from(HOST_COUNT)).map(|n| fleet.connect(n))).await;
         hosts.into_iter().map(|h| h.expect("connected")).collect::<Vec<_>>()
@@ -108,10 +109,10 @@ async fn stuck_host_behind_bastion_stalls_no_other() {
     let bad = futures_util::future::select(fleet.connect(0), fleet.connect(1));
     let hosts = tokio::select! {
         hosts = good => hosts,
-        _ = bad => panic!("the others are not connected yet"),
+        _ = bad => panic!("the other hosts are not connected yet"),
     };
 
-    // One is stopped in the middle: something flows to it, something from it that nobody reads.
+    // One host is stopped during a transfer to it, while its unread output is pending.
     let (one, others) = hosts.split_first().expect("hosts");
     let flood = one.open_stream(&shell_command("yes")).await.expect("a stream");
     for pid in stopped.session_pids() {
@@ -126,7 +127,7 @@ async fn stuck_host_behind_bastion_stalls_no_other() {
     };
     tokio::select! {
         () = working => {}
-        answer = one.exec(&long) => panic!("the others are not done yet: {answer:?}"),
+        answer = one.exec(&long) => panic!("the other hosts have not finished yet: {answer:?}"),
     }
     drop((flood, hosts, fleet));
     assert_nothing_left("all of them", &[many.bastion.port]).await;

@@ -1,4 +1,4 @@
-//! ProxyCommand: a program of the laptop carries the connection, and is gone when it is.
+//! ProxyCommand: a program on the laptop carries the connection and ends with it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::many_hosts::MACHINE_LOCK;
 use crate::shell_command;
 use crate::sshd::{ScriptedPrompt, Sshd, wait_until};
 
-/// A host that is reached by a command, which notes its process number first.
+/// A host that is reached through a command, which first writes its pid to a file.
 fn host_via_command(sshd: &Sshd, command: &str) -> InventoryHost {
     let noted = format!("sh -c 'echo $$ >>{}; {command}' %h %p %r %n %%", sshd.path_string("pids"));
     sshd.write("ssh_config", &format!("# of this test\nHost *\n ProxyCommand {noted}\n"));
@@ -19,7 +19,7 @@ fn host_via_command(sshd: &Sshd, command: &str) -> InventoryHost {
     host
 }
 
-/// What nc does, with what every machine has: two processes, both noted.
+/// Does what nc does, with tools of every machine: two processes, both pids in the file.
 fn relay_command(sshd: &Sshd) -> String {
     let script = format!("exec 3<>/dev/tcp/$1/$2 || exit 1\ncat <&3 &\necho $! >>{}\nexec cat >&3\n", sshd.path_string("pids"));
     format!("bash {}", sshd.write("relay", &script))
@@ -30,7 +30,7 @@ fn proxy_pids(sshd: &Sshd) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Waits until none of the programs is left. One that nobody waited for would keep its name, but no files.
+/// Waits until all of the programs are gone, including zombies.
 async fn wait_until_proxies_end(sshd: &Sshd) {
     assert!(!proxy_pids(sshd).is_empty(), "none was started");
     let there = |pid: &String| std::path::Path::new(&format!("/proc/{pid}")).exists();
@@ -58,11 +58,11 @@ async fn proxy_command_ends_with_its_connection() {
         assert_eq!((out.exit_code, out.stdout.len()), (5, 3_000_000));
     }
     assert_eq!(proxy_pids(&sshd).len(), 6);
-    // One says goodbye, the others are dropped.
+    // One connection is closed, the others are dropped.
     hosts[0].as_ref().expect("connected").close().await;
     drop(hosts);
     wait_until_proxies_end(&sshd).await;
-    wait_until("sshd is left", || sshd.session_pids().is_empty()).await;
+    wait_until("sshd has no connections", || sshd.session_pids().is_empty()).await;
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn ssh_proxy_command_works_also_for_jump_hosts() {
     assert!(host.exec(&shell_command("true")).await.expect("an answer").is_success());
     bastion.wait_for_log("Accepted publickey", 1).await;
     host.close().await;
-    wait_until("the bastion is left", || bastion.session_pids().is_empty()).await;
+    wait_until("the bastion has no connections", || bastion.session_pids().is_empty()).await;
 
     let outer = format!(
         "Host outer\n HostName 127.0.0.1\n Port {}\n User {}\n IdentityFile {}\n UserKnownHostsFile {}\n ProxyCommand {} %h %p\n",
@@ -121,7 +121,7 @@ async fn proxy_command_failure_reports_origin_status_stderr() {
             host.ssh.connect_timeout = Some(Duration::from_secs(4));
         }
         let started = Instant::now();
-        let error = sshd.fleet(vec![host]).connect(0).await.err().expect("no way");
+        let error = sshd.fleet(vec![host]).connect(0).await.err().expect("the connection fails");
         let what = error.to_string();
         assert!(matches!(error, RemoteError::Lost { .. }), "{command}: {error:?}");
         let location = "~/ssh_config:3";
@@ -160,11 +160,11 @@ async fn dying_proxy_command_loses_connection() {
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn first_of_proxy_jump_and_command_wins() {
     let sshd = Sshd::start();
-    let way = format!("ProxyCommand {} %h %p", relay_command(&sshd));
+    let proxy = format!("ProxyCommand {} %h %p", relay_command(&sshd));
     for (config, fails) in [
-        (format!("Host *\n {way}\n ProxyJump nowhere.invalid\n"), false),
-        (format!("Host *\n ProxyJump nowhere.invalid\n {way}\n"), true),
-        (format!("Host *\n ProxyJump none\n {way}\n"), false),
+        (format!("Host *\n {proxy}\n ProxyJump nowhere.invalid\n"), false),
+        (format!("Host *\n ProxyJump nowhere.invalid\n {proxy}\n"), true),
+        (format!("Host *\n ProxyJump none\n {proxy}\n"), false),
         ("Host *\n ProxyCommand none\n ProxyJump nowhere.invalid\n".to_owned(), false),
     ] {
         sshd.write("ssh_config", &config);
@@ -174,7 +174,7 @@ async fn first_of_proxy_jump_and_command_wins() {
     sshd.write("ssh_config", "Host *\n ProxyCommand exit 1\n");
     let mut direct = sshd.host("gpu01");
     direct.ssh.jump_hosts = Some(Vec::new());
-    sshd.fleet(vec![direct]).connect(0).await.expect("the inventory stands over both");
+    sshd.fleet(vec![direct]).connect(0).await.expect("the inventory overrides ssh_config");
     sshd.write("ssh_config", "Host *\n User x\n ProxyCommand nc %h %p\n ProxyUseFdpass yes\n");
     let error = sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await.err().expect("not supported");
     let what = error.to_string();

@@ -1,4 +1,4 @@
-//! The way to a host: ssh_config, jump hosts, many at once.
+//! Routes to a host: ssh_config, jump hosts, many connections at once.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ async fn ssh_config_can_supply_every_setting() {
         )
         .replace("~/id", &sshd.path_string("id")),
     );
-    let host = sshd.fleet(vec![host]).connect(0).await.expect("it is all there");
+    let host = sshd.fleet(vec![host]).connect(0).await.expect("all settings apply");
     assert!(host.exec(&shell_command("true")).await.expect("an answer").is_success());
 }
 
@@ -69,7 +69,7 @@ async fn invalid_ssh_config_is_reported_with_line() {
     let mut settings = sshd.settings(&Arc::new(ScriptedPrompt::without_answers()));
     settings.search_path = Some("/nowhere".into());
     sshd.write("ssh_config", "Host *\nMatch exec true user x\n Port 1\n");
-    SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.expect("whatever the command says, the user is another");
+    SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.expect("the user does not match, so the command need not run");
     sshd.write("ssh_config", "Host *\nMatch exec true\n Port 1\n");
     let error = SshFleet::new(vec![host.clone()], settings.clone()).connect(0).await.err().expect("no ssh");
     let expected = "ssh_config:2: `Match exec` needs `ssh` to evaluate it, and there is no `ssh` on PATH";
@@ -114,9 +114,9 @@ async fn ssh_g_runs_only_when_needed() {
     let key = format!("IdentityFile {}\n", sshd.path_string("id"));
     let only = [true, true, true, false];
     let none = tries(format!("Host gpu*\n {key}Match final\n IdentitiesOnly yes\n")).await;
-    assert_eq!(none, (only.to_vec(), 0), "nothing in it is ssh's alone to tell");
+    assert_eq!(none, (only.to_vec(), 0), "nothing in it needs `ssh -G`");
     let some = tries(format!("Match originalhost gpu* exec \"test %n != gpu02\"\n {key}")).await;
-    assert_eq!(some, (vec![true, false, true, false], 3), "asked for gpu*, and obeyed");
+    assert_eq!(some, (vec![true, false, true, false], 3), "`ssh -G` runs for gpu* only, and its result is used");
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn hanging_match_exec_is_killed() {
     let error = sshd.fleet(vec![sshd.host("gpu01")]).connect(0).await.err().expect("given up");
     assert!(matches!(error, RemoteError::InvalidConfig { .. }) && error.to_string().contains("did not exit within 5s"), "{error}");
     let pid = std::fs::read_to_string(pid).expect("a pid");
-    crate::sshd::wait_until("it is gone", || !std::path::Path::new(&format!("/proc/{}/fd", pid.trim())).exists()).await;
+    crate::sshd::wait_until("the command is killed", || !std::path::Path::new(&format!("/proc/{}/fd", pid.trim())).exists()).await;
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn sixty_four_hosts_share_one_jump_connection() {
     println!("200 kB from each of them in {:?}", started.elapsed());
     assert_eq!(bastion.log().matches("Accepted publickey").count(), 1);
     drop(hosts);
-    crate::sshd::wait_until("the bastion is left", || bastion.session_pids().is_empty()).await;
+    crate::sshd::wait_until("the bastion has no connections", || bastion.session_pids().is_empty()).await;
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ async fn slow_host_behind_bastion_delays_no_other() {
         assert_eq!(error.to_string(), format!("could not connect through outer: port {port} did not answer"));
     };
     let refused = async {
-        let error = fleet.connect(1).await.err().expect("nobody listens");
+        let error = fleet.connect(1).await.err().expect("a closed port");
         assert!(error.to_string().contains("connection refused"), "{error}");
     };
     let quick = async {
@@ -284,10 +284,10 @@ async fn slow_host_behind_bastion_delays_no_other() {
     };
     let others = async { tokio::join!(refused, quick) };
     tokio::pin!(slow);
-    // All the others are done while it is still waited for.
+    // All other hosts are done while this one is still pending.
     tokio::select! {
         ((), ()) = others => {}
-        () = &mut slow => panic!("the others are not connected yet"),
+        () = &mut slow => panic!("the other hosts are not connected yet"),
     }
     slow.await;
 }

@@ -1,11 +1,11 @@
-//! Who sits at the terminal in a test: answers in order, and what was asked and told.
-#![expect(clippy::expect_used, reason = "a fixture fails loudly")]
+//! A prompt with scripted answers that records questions and notices.
+#![expect(clippy::expect_used, reason = "a failed fixture fails the test")]
 
 use std::sync::Mutex;
 
 use orchestrate::remote::UserPrompt;
 
-/// The person.
+/// Gives its answers in order.
 pub(crate) struct ScriptedPrompt {
     answers: Mutex<Vec<Option<String>>>,
     questions: Mutex<Vec<String>>,
@@ -13,7 +13,7 @@ pub(crate) struct ScriptedPrompt {
 }
 
 impl ScriptedPrompt {
-    /// Nobody.
+    /// A prompt that answers no question.
     pub(crate) fn without_answers() -> Self {
         Self::with_answers(&[])
     }

@@ -1,5 +1,5 @@
-//! Few sessions a connection, and streams that bring more than was asked for.
-#![expect(clippy::expect_used, clippy::panic, reason = "the proof is a real server, driven by helpers of a test")]
+//! Servers with a low MaxSessions, and streams that exceed the requested output.
+#![expect(clippy::expect_used, clippy::panic, reason = "the tests use a real server through helpers")]
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use orchestrate::remote::{ChannelInput, HostConnector, Remote, RemoteError};
 use crate::sshd::{Sshd, child_pids, wait_until};
 use crate::{shell_command, shell_command_within};
 
-/// Everything that a run has open at once, and a talk: two commands, two orders, two streams.
+/// Everything that a run has open at once, plus an interactive channel: two commands, two priority commands, two streams.
 async fn use_seven_sessions(host: &dyn Remote, sshd: &Sshd) {
     let mut streams = Vec::new();
     for _ in 0..2 {
         streams
             .push(host.open_stream(&shell_command("read -r x; echo \"got $x\"")).await.unwrap_or_else(|e| panic!("{e}\n{}", sshd.log())));
     }
-    let mut talk = host.open_interactive(&shell_command("cat"), None).await.expect("a talk");
-    // Each waits for all the others, so that they must be there at once.
+    let mut channel = host.open_interactive(&shell_command("cat"), None).await.expect("a channel");
+    // Each command waits for all the others, so all of them must run at the same time.
     let meet = |n: u32| {
         let dir = sshd.path_string("meet");
         shell_command(&format!(
@@ -28,14 +28,14 @@ async fn use_seven_sessions(host: &dyn Remote, sshd: &Sshd) {
     for (n, out) in [(1, one), (2, two), (3, three), (4, four)] {
         assert_eq!(out.unwrap_or_else(|e| panic!("{n}: {e}\n{}", sshd.log())).stdout_text(), format!("{n}\n"));
     }
-    talk.input.send(ChannelInput::Eof).await.expect("it reads");
-    while talk.output.recv().await.is_some() {}
+    channel.input.send(ChannelInput::Eof).await.expect("it reads");
+    while channel.output.recv().await.is_some() {}
     for stream in &mut streams {
         stream.input.send("it\n".into()).await.expect("it reads");
         assert!(stream.output.recv().await.expect("more").expect("bytes").starts_with(b"got it\n"));
     }
     drop(streams);
-    // A script that is to be killed may have to be killed by a session of another connection.
+    // Killing a timed-out script may need a session on another connection.
     let late = host.exec(&shell_command_within("sleep 300", Duration::from_millis(300))).await;
     assert!(matches!(late, Err(RemoteError::Timeout { .. })), "{late:?}");
     for _ in 0..10 {
@@ -58,7 +58,7 @@ async fn session_limit_opens_additional_connections() {
     }
 }
 
-/// The nodes of a cluster's job, read through its login node.
+/// The nodes of a cluster job share the connections of the login node.
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn hosts_behind_one_login_node_share_its_connections() {
@@ -72,7 +72,7 @@ async fn hosts_behind_one_login_node_share_its_connections() {
             streams.push(stream.unwrap_or_else(|e| panic!("{number}: {e}\n{}", sshd.log())));
             nodes.push(node);
         }
-        // One that leaves takes nothing from the others.
+        // Closing one node does not affect the others.
         nodes.remove(0).close().await;
         for stream in &mut streams {
             stream.input.send("it\n".into()).await.expect("it reads");
@@ -83,7 +83,7 @@ async fn hosts_behind_one_login_node_share_its_connections() {
         for node in nodes {
             node.close().await;
         }
-        wait_until("the last one closes all connections", || sshd.session_pids().is_empty()).await;
+        wait_until("closing the last node closes all connections", || sshd.session_pids().is_empty()).await;
         let again = shared.connect(3).await.unwrap_or_else(|e| panic!("{e}\n{}", sshd.log()));
         assert!(again.exec(&shell_command("true")).await.expect("an answer").is_success());
     }
@@ -105,13 +105,13 @@ async fn flooding_stream_is_cut_others_continue() {
     let sshd = Sshd::start();
     let host = sshd.connect().await;
     let mut flood = host.open_stream(&shell_command("yes").with_output_limit(1 << 20)).await.expect("a stream");
-    // Nobody reads it: what waits stays within its bytes, and other commands of the connection go on meanwhile.
+    // The stream is unread: at most its output limit is buffered, and other commands on the connection still run.
     let first = flood.output.recv().await.expect("more").expect("bytes");
-    wait_until("it is killed", || !has_descendant("yes", &sshd)).await;
+    wait_until("the command is killed", || !has_descendant("yes", &sshd)).await;
     assert!(host.exec(&shell_command("true")).await.expect("an answer").is_success());
     let mut waited = first.len();
     let error = loop {
-        match flood.output.recv().await.expect("an end that is told") {
+        match flood.output.recv().await.expect("an end of the stream") {
             Ok(bytes) => waited += bytes.len(),
             Err(error) => break error,
         }
@@ -120,7 +120,7 @@ async fn flooding_stream_is_cut_others_continue() {
     assert!(matches!(&error, RemoteError::Protocol { what } if what.contains("1024 KiB more than requested")), "{error:?}");
 }
 
-/// Whether a program runs below a server.
+/// Whether a program of this name runs below the server.
 fn has_descendant(name: &str, sshd: &Sshd) -> bool {
     let mut open = sshd.session_pids();
     while let Some(pid) = open.pop() {

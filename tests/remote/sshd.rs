@@ -1,5 +1,5 @@
-//! A real sshd on loopback for one test: its own folder, keys and port, run as whoever runs the test.
-#![expect(clippy::expect_used, clippy::panic, reason = "a fixture fails loudly")]
+//! A real sshd on loopback for one test: its own directory, keys and port, run as the user of the test.
+#![expect(clippy::expect_used, clippy::panic, reason = "a failed fixture fails the test")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use orchestrate::remote::{HostConnector, Remote, RemoteError, SharedHost, SshFle
 
 pub(crate) use crate::scripted_prompt::ScriptedPrompt;
 
-/// The server and everything that is needed to reach it.
+/// The server and everything needed to reach it.
 pub(crate) struct Sshd {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) port: u16,
@@ -37,7 +37,7 @@ impl Sshd {
         Self::start_with("", &["ed25519"])
     }
 
-    /// Starts a server with further lines of configuration and host keys of these types.
+    /// Starts a server with more configuration lines and host keys of these types.
     pub(crate) fn start_with(more: &str, kinds: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
@@ -59,7 +59,7 @@ impl Sshd {
             at("authorized").display(),
             dir.path().display(),
         ));
-        // A port that is free now may be another's by the time that sshd asks for it.
+        // Another program may take a free port before sshd binds it.
         let (port, child) = std::iter::repeat_with(|| {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
             let port = listener.local_addr().expect("bound").port();
@@ -90,9 +90,9 @@ impl Sshd {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Waits until the log has these words so many times, and has them no more often: a connection's process hands what it says to another.
+    /// Waits until the log contains these words exactly `times` times. The log may lag: each connection's process passes its messages on.
     pub(crate) async fn wait_for_log(&self, words: &str, times: usize) {
-        wait_until(&format!("the log says {words:?} {times} times"), || self.log().matches(words).count() >= times).await;
+        wait_until(&format!("the log contains {words:?} {times} times"), || self.log().matches(words).count() >= times).await;
         assert_eq!(self.log().matches(words).count(), times, "{words:?}: {}", self.log());
     }
 
@@ -103,7 +103,7 @@ impl Sshd {
         format!("[127.0.0.1]:{} {}\n", self.port, words.join(" "))
     }
 
-    /// A host of an inventory that leads here, its key known.
+    /// An inventory host for this server; its key is known.
     pub(crate) fn host(&self, name: &str) -> InventoryHost {
         if !self.path("known").exists() {
             let kind = ["ed25519", "ecdsa", "rsa"].into_iter().find(|k| self.path(&format!("host_{k}")).exists()).expect("a key");
@@ -138,7 +138,7 @@ impl Sshd {
         SshFleet::new(hosts, self.settings(&Arc::new(ScriptedPrompt::without_answers())))
     }
 
-    /// One host that stands for so many.
+    /// One login node with this many hosts behind it.
     pub(crate) fn shared_by(&self, count: usize) -> SharedHost {
         SharedHost::new(self.host("login01"), count, self.settings(&Arc::new(ScriptedPrompt::without_answers())))
     }
@@ -157,10 +157,10 @@ impl Sshd {
         run_command("kill", &[&format!("-{name}"), &self.child.id().to_string()]);
     }
 
-    /// Kills everything that serves connections, as a network fault or an OOM killer would.
+    /// Kills all processes that serve connections, like a network fault or an OOM killer.
     pub(crate) fn kill_connections(&self) {
         for pid in self.session_pids() {
-            // Who talks to the client first: else it still tells how its shell ended.
+            // Kill the process with the connection first: otherwise it would still report the end of its shell.
             let below = child_pids(&pid);
             kill_pid(&pid);
             below.iter().for_each(|pid| kill_pid(pid));
@@ -172,7 +172,7 @@ impl Sshd {
         self.start_stopped();
     }
 
-    /// After [`Sshd::stop`].
+    /// Starts the server again after [`Sshd::stop`].
     pub(crate) fn start_stopped(&mut self) {
         let mut child = None;
         wait_until_blocking("its port is free", || {
@@ -189,7 +189,7 @@ impl Sshd {
     }
 }
 
-/// Starts the server of a folder; nothing where its port is another's.
+/// Starts the server of a directory; `None` if its port is taken.
 fn spawn_sshd(dir: &Path) -> Option<Child> {
     let log = std::fs::File::create(dir.join("log")).expect("a log");
     let mut child = Command::new("/usr/sbin/sshd")
@@ -221,7 +221,7 @@ impl Drop for Sshd {
     }
 }
 
-/// A port on loopback where connecting hangs: its queue is full and nobody takes from it.
+/// A loopback port where connecting hangs: its backlog is full, and nothing accepts from it.
 pub(crate) fn full_backlog_port() -> (Vec<socket2::Socket>, u16) {
     let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     let listener = new();
@@ -247,25 +247,25 @@ pub(crate) fn kill_pid(pid: &str) {
     Command::new("kill").args(["-9", pid]).stderr(Stdio::null()).status().expect("kill runs");
 }
 
-/// Waits until something is so; a state that does not come within a minute is a failure.
+/// Polls until the condition holds; fails after a minute.
 pub(crate) fn wait_until_blocking(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !so() {
-        assert!(Instant::now() < end, "waited in vain: {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Like [`wait_until_blocking`], while tasks go on.
+/// Like [`wait_until_blocking`], but does not block other tasks.
 pub(crate) async fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !so() {
-        assert!(Instant::now() < end, "waited in vain: {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// The refusal that is expected.
+/// Asserts a refusal; returns its message and hint.
 pub(crate) fn expect_refusal(result: Result<Arc<dyn Remote>, RemoteError>) -> (String, String) {
     match result {
         Ok(_) => panic!("it connected"),

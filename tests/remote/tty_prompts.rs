@@ -1,5 +1,5 @@
-//! The program asks the person at a real terminal: passwords, codes and passphrases, none of which is shown.
-#![expect(clippy::expect_used, reason = "a test says what it believes")]
+//! The program prompts in a real terminal: passwords, codes and passphrases, none of which is echoed.
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -11,7 +11,7 @@ use orchestrate::inventory::InventoryHost;
 use crate::interactive_auth::{AuthFactor, CODE, CODES, PASSWORD, SECRET, attempted_answers, start_auth_server};
 use crate::sshd::{Sshd, generate_key, run_command};
 
-/// The program on a terminal of its own, which util-linux's `script` makes.
+/// The program in a terminal that util-linux's `script` creates.
 struct ProgramTerminal {
     child: Child,
     input: ChildStdin,
@@ -19,7 +19,7 @@ struct ProgramTerminal {
 }
 
 impl ProgramTerminal {
-    /// `exec … -- echo hello` for a host.
+    /// Starts `exec … -- echo hello` for a host.
     fn start_exec(files: &Sshd, host: &InventoryHost) -> ProgramTerminal {
         let ssh = &host.ssh;
         let or = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -66,7 +66,7 @@ impl ProgramTerminal {
         String::from_utf8_lossy(&self.screen.lock().expect("not poisoned")).into_owned()
     }
 
-    /// Waits until a text stands there so many times.
+    /// Waits until the screen contains the text this many times.
     #[track_caller]
     fn wait_for_text(&self, text: &str, times: usize) {
         let end = Instant::now() + Duration::from_secs(30);
@@ -80,7 +80,7 @@ impl ProgramTerminal {
         self.input.write_all(format!("{text}\n").as_bytes()).expect("typed");
     }
 
-    /// What stood there in the end, and its exit status.
+    /// The final screen text and the exit status.
     fn wait_for_exit(mut self) -> (String, Option<i32>) {
         let status = self.child.wait().expect("it ends");
         (self.screen_text(), status.code())
@@ -100,7 +100,7 @@ async fn password_and_code_are_not_echoed() {
     terminal.type_line(SECRET);
     terminal.wait_for_text("Verification code (", 1);
     terminal.type_line(CODES[0]);
-    // The door opens, and behind it is no shell.
+    // The login succeeds, but the server offers no shell.
     let (shown, _) = terminal.wait_for_exit();
     assert_eq!(attempted_answers(&seen), [CODES[0], "falsch", SECRET]);
     for secret in ["falsch", SECRET, CODES[0], "\u{202e}"] {
@@ -108,7 +108,7 @@ async fn password_and_code_are_not_echoed() {
     }
 }
 
-/// Where the server wants the answer seen, it is; an end of input is nobody.
+/// A prompt with echo shows the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn echo_prompt_shows_the_answer() {
@@ -135,7 +135,7 @@ async fn passphrase_unlocks_key() {
     let mut terminal = ProgramTerminal::start_exec(&files, &host);
     terminal.wait_for_text("passphrase for ", 1);
     terminal.type_line("open sesam");
-    // The notice names it too; its line may come before the echo is off again.
+    // The notice also names the key; it may appear before echo is off again.
     terminal.wait_for_text("wrong passphrase for ", 1);
     terminal.wait_for_text("passphrase for ", 3);
     terminal.type_line("open sesame");

@@ -1,5 +1,5 @@
-//! Who we are: key types, encrypted keys, the agent, passwords, and how often a server is asked.
-#![expect(clippy::expect_used, reason = "a test says what it believes")]
+//! User authentication: key types, encrypted keys, the agent, passwords, and the number of attempts.
+#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ async fn passphrase_is_asked_once_for_all_hosts() {
     }
     assert_eq!(person.questions().len(), 3);
 
-    let error = sshd.fleet(vec![host]).connect(0).await.err().expect("nobody there");
+    let error = sshd.fleet(vec![host]).connect(0).await.err().expect("no answer");
     assert!(error.to_string().contains("no passphrase was given") && error.hint().starts_with("ssh-add "), "{error}");
 }
 
@@ -110,7 +110,7 @@ async fn world_readable_key_is_reported_with_line_and_fix() {
     assert!(what.contains(expected), "{what}");
     assert_eq!(hint, format!("chmod 600 {}", sshd.path_string("wide")));
     run_command("sh", &["-c", &hint]);
-    sshd.fleet(vec![host]).connect(0).await.expect("the command mends it");
+    sshd.fleet(vec![host]).connect(0).await.expect("the command fixes it");
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
-//! Who follows a job: through a requeue, with the GPUs of its nodes, and gone before its end.
+//! Following a job: through a requeue, with the GPUs of its nodes, and detaching before its end.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
 
-use crate::login_node::{Login, Said, waiting_ranks};
+use crate::login_node::{CommandResult, Login, waiting_ranks};
 
 #[test]
 #[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
@@ -23,19 +23,19 @@ fn requeued_job_is_followed_to_its_end_and_fetched_whole() {
     }
     assert!(login.cluster.run("scontrol", &["requeue", &job]).status.success());
     login.cluster.wait_until("the second start did not begin", || {
-        // A requeued job waits for two minutes unless it is told otherwise.
+        // A requeued job waits for two minutes unless its start time is set.
         drop(login.cluster.run("scontrol", &["update", &format!("job={job}"), "StartTime=now"]));
         login.orchestrate(&["slurm", "status"], &inventory).out.contains("COMPLETED")
     });
     out.read_to_string(&mut seen).expect("the rest");
-    let followed = Said::new(&follower.wait_with_output().expect("it ends"));
-    let followed = Said { out: seen, ..followed }.expect(0, &["was requeued", &format!("job {job}: COMPLETED")]);
+    let followed = CommandResult::new(&follower.wait_with_output().expect("it ends"));
+    let followed = CommandResult { out: seen, ..followed }.expect(0, &["was requeued", &format!("job {job}: COMPLETED")]);
     let mut runs: Vec<&str> = followed.out.lines().filter_map(|line| line.split(" of ").nth(1)).collect();
     runs.sort_unstable();
     assert!(runs.len() == 4 && runs[0] == runs[1] && runs[1] != runs[2] && runs[2] == runs[3], "two ranks in each start: {runs:?}");
     let text = std::fs::read_to_string(login.cluster.path(&format!("home/run/again/again-{job}.out"))).expect("the job's log");
     assert!(text.contains(", start 0:") && text.contains(", start 1:"), "the log of the first start stays: {text}");
-    // A laptop that has seen nothing gets the logs of both starts.
+    // A laptop without state gets the logs of both starts.
     std::fs::remove_dir_all(login.cluster.path("state")).expect("a record");
     login.orchestrate(&["down"], &inventory).expect(0, &["nothing of the job is left"]);
     assert!(!login.cluster.path("home/run/again").exists());
@@ -45,8 +45,8 @@ fn requeued_job_is_followed_to_its_end_and_fetched_whole() {
     }
 }
 
-/// What a node says of its GPUs, in the order of the fields that are asked for. The nodes share this machine: a directory that a login shell
-/// finds first.
+/// Fake GPU values of a node, in the order of the queried fields. The nodes share this machine, so a directory early on a login shell's
+/// PATH holds it.
 const NVIDIA_SMI: &str = "#!/bin/sh
 case \"$*\" in *--query-gpu=index,uuid,name,*) ;; *) exit 1 ;; esac
 while :; do
@@ -82,20 +82,20 @@ fn attached_laptop_sees_gpus_of_all_nodes_and_leaves_no_step() {
         }
     }
     assert_eq!(reached, 2, "each node once");
-    assert_eq!(login.connections() - before, 2, "one asks, the other has the logs and GPUs of all nodes");
+    assert_eq!(login.connections() - before, 2, "one connection polls, the other carries the logs and GPU values of all nodes");
     let steps = || String::from_utf8_lossy(&login.cluster.run("squeue", &["-h", "-s", "-j", &job, "-o", "%i %j"]).stdout).into_owned();
-    assert_eq!(steps().lines().filter(|step| step.ends_with(" sh")).count(), 3, "the ranks' step, and one a node: {}", steps());
+    assert_eq!(steps().lines().filter(|step| step.ends_with(" sh")).count(), 3, "the ranks' step and one step per node: {}", steps());
     assert!(login.cluster.run("kill", &["-INT", &attach.id().to_string()]).status.success());
     std::io::copy(&mut out, &mut std::io::sink()).expect("the rest");
     assert_eq!(attach.wait().expect("it ends").code(), Some(130));
     login.cluster.wait_until("a step of the attach is left", || steps().lines().filter(|step| step.ends_with(" sh")).count() == 1);
-    // `logs -f | head -n 1`: the reader has gone, and so does the follower.
+    // `logs -f | head -n 1`: the follower ends with its reader.
     let mut logs =
         login.command(&["slurm", "logs", "-f"], &inventory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     let mut first = String::new();
     BufReader::new(logs.stdout.take().expect("its output")).read_line(&mut first).expect("a line");
     assert!(first.contains(" begins"), "{first}");
-    Said::new(&logs.wait_with_output().expect("it ends")).expect(0, &["detached: the job goes on"]);
+    CommandResult::new(&logs.wait_with_output().expect("it ends")).expect(0, &["detached: the job goes on"]);
     login
         .orchestrate(&["slurm", "submit", "--dry-run"], &inventory)
         .expect(3, &["error: job", "of this name is live", "nothing was submitted"]);

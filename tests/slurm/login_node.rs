@@ -1,4 +1,4 @@
-//! The commands that reach a cluster through its login node: an sshd of the test's own, whose user finds SLURM only after a login.
+//! Commands that reach a cluster through its login node: the test's own sshd, whose user has SLURM only in a login shell.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::Cluster;
 
-/// A laptop, and the login node that it reaches.
+/// A laptop and the login node that it reaches.
 pub(crate) struct Login {
     pub(crate) cluster: Cluster,
     port: u16,
@@ -15,28 +15,28 @@ pub(crate) struct Login {
 
 impl Drop for Login {
     fn drop(&mut self) {
-        // What a failed test left in the queue.
+        // Removes jobs that a failed test left in the queue.
         drop(self.cluster.run("scancel", &["--full", "--user=root"]));
         self.sshd.kill().ok();
         self.sshd.wait().ok();
     }
 }
 
-/// What a command said and how it ended.
-pub(crate) struct Said {
+/// Output and exit code of a command.
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
-    pub(crate) fn new(out: &Output) -> Said {
+impl CommandResult {
+    pub(crate) fn new(out: &Output) -> CommandResult {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Said { code: out.status.code(), out: text(&out.stdout), err: text(&out.stderr) }
+        CommandResult { code: out.status.code(), out: text(&out.stdout), err: text(&out.stderr) }
     }
 
     #[track_caller]
-    pub(crate) fn expect(self, code: i32, words: &[&str]) -> Said {
+    pub(crate) fn expect(self, code: i32, words: &[&str]) -> CommandResult {
         let all = format!("exit code {:?}\n{}{}", self.code, self.out, self.err);
         assert_eq!(self.code, Some(code), "{all}");
         for word in words {
@@ -61,7 +61,7 @@ impl Login {
             let made = cluster.run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &text(key)]);
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         }
-        // The cluster is known to a login shell alone, and both files say what nobody asked for.
+        // Only a login shell finds the cluster, and both startup files print noise.
         let conf = &cluster.configuration;
         let path = format!("export PATH={}:$PATH", text("bin"));
         std::fs::write(at("home/.bash_profile"), format!("echo welcome to the cluster\nexport SLURM_CONF={conf}\n{path}\n"))
@@ -83,7 +83,7 @@ impl Login {
         Login { cluster, port, sshd }
     }
 
-    /// Writes an inventory; `slurm`: the block's keys beside the login node. The run directory is below the login node's home.
+    /// Writes an inventory; `slurm` has keys of the block beside `login`. The run directory is below the login node's home.
     pub(crate) fn inventory(&self, name: &str, slurm: &str, rest: &str) -> PathBuf {
         let path = self.cluster.path(&format!("{name}.yaml"));
         let text = format!(
@@ -101,7 +101,7 @@ impl Login {
         self.complete_command(command, words, inventory)
     }
 
-    /// One that hands a signal on once.
+    /// A command that receives a signal only once.
     pub(crate) fn plain_command(&self, words: &[&str], inventory: &Path) -> Command {
         let mut command = self.cluster.command("timeout");
         command.args(["--foreground", "-k", "5", "150", env!("CARGO_BIN_EXE_orchestrate")]);
@@ -115,8 +115,8 @@ impl Login {
         command
     }
 
-    pub(crate) fn orchestrate(&self, words: &[&str], inventory: &Path) -> Said {
-        Said::new(&self.command(words, inventory).output().expect("it runs"))
+    pub(crate) fn orchestrate(&self, words: &[&str], inventory: &Path) -> CommandResult {
+        CommandResult::new(&self.command(words, inventory).output().expect("it runs"))
     }
 
     pub(crate) fn submit(&self, inventory: &Path) -> String {
@@ -125,10 +125,12 @@ impl Login {
 
     pub(crate) fn runs(&self) -> String {
         let mut command = self.cluster.command(env!("CARGO_BIN_EXE_orchestrate"));
-        Said::new(&command.arg("runs").env("XDG_STATE_HOME", self.cluster.path("state")).output().expect("it runs")).expect(0, &[]).out
+        CommandResult::new(&command.arg("runs").env("XDG_STATE_HOME", self.cluster.path("state")).output().expect("it runs"))
+            .expect(0, &[])
+            .out
     }
 
-    /// The login node goes, with all its connections.
+    /// Stops the login node with all its connections.
     pub(crate) fn stop_sshd(&mut self) {
         let sessions = self.cluster.run("pgrep", &["-P", &self.sshd.id().to_string()]);
         self.sshd.kill().expect("killed");
@@ -138,13 +140,13 @@ impl Login {
         }
     }
 
-    /// It comes back under the same address.
+    /// Starts the login node again at the same address.
     pub(crate) fn start_sshd_again(&mut self) {
         self.sshd = spawn_sshd(self.cluster.dir.path());
         assert!(listens(self.cluster.dir.path()), "the port is free");
     }
 
-    /// How many connections its sshd has taken so far.
+    /// The number of connections that its sshd has accepted.
     pub(crate) fn connections(&self) -> usize {
         std::fs::read_to_string(self.cluster.path("sshd.log")).expect("sshd's log").matches("Accepted publickey").count()
     }
@@ -174,7 +176,7 @@ fn spawn_sshd(dir: &Path) -> Child {
     child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("sshd starts")
 }
 
-/// Whether sshd got its port, once it says so.
+/// Waits until sshd logs whether it got its port; returns whether it did.
 fn listens(dir: &Path) -> bool {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -187,7 +189,7 @@ fn listens(dir: &Path) -> bool {
     }
 }
 
-/// Ranks that end when a file of the test appears.
+/// Ranks that end when a file of the test exists.
 pub(crate) fn waiting_ranks(until: &Path) -> String {
     format!(
         "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 5s\n  shell: |\n    set -eu\n    trap 'echo saved; exit 3' TERM\n    \
@@ -205,8 +207,8 @@ fn job_is_submitted_once_followed_to_its_end_and_removed() {
     login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["no job of follow"]);
     let job = login.submit(&inventory);
     login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["PENDING (JobHeldUser)", "scontrol release", "place 1 of 1"]);
-    // As after a kill between sbatch and the notes of it, here and there.
-    std::fs::remove_file(login.cluster.path("home/run/follow/slurm-job")).expect("it was noted");
+    // Simulates a kill between sbatch and writing the records, on both sides.
+    std::fs::remove_file(login.cluster.path("home/run/follow/slurm-job")).expect("the job was recorded");
     std::fs::remove_dir_all(login.cluster.path("state")).expect("a record");
     login.orchestrate(&["slurm", "submit"], &inventory).expect(3, &[&format!("job {job} of this name is live: nothing was submitted")]);
     let follower =
@@ -216,7 +218,7 @@ fn job_is_submitted_once_followed_to_its_end_and_removed() {
     let begun = || (0..2).all(|node| login.cluster.path(&format!("home/run/follow/n{node}.out")).exists());
     login.cluster.wait_until("no rank has begun", begun);
     std::fs::write(&go, "").expect("written");
-    let followed = Said::new(&follower.wait_with_output().expect("it ends")).expect(0, &[&format!("job {job}: COMPLETED")]);
+    let followed = CommandResult::new(&follower.wait_with_output().expect("it ends")).expect(0, &[&format!("job {job}: COMPLETED")]);
     for rank in 0..4 {
         let line = |word: &str| format!("[rank {rank} n{}] rank {rank} {word}\n", rank / 2);
         assert!(followed.out.contains(&line("begins")) && followed.out.contains(&line("ends")), "{}", followed.out);
@@ -249,7 +251,7 @@ fn failed_job_names_its_first_rank_to_every_command() {
 
 #[test]
 #[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
-fn cancelled_and_refused_jobs_leave_nothing_that_waits() {
+fn cancelled_and_refused_jobs_leave_nothing_queued() {
     let login = Login::new();
     let go = login.cluster.path("never");
     let inventory = login.inventory("stopped", "", &waiting_ranks(&go));
@@ -282,7 +284,7 @@ fn cancelled_and_refused_jobs_leave_nothing_that_waits() {
 
 #[test]
 #[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
-fn silent_slurmctld_is_said_and_ends_no_job() {
+fn silent_slurmctld_is_reported_and_ends_no_job() {
     let login = Login::new();
     let go = login.cluster.path("go");
     let inventory = login.inventory("outage", "", &waiting_ranks(&go));
@@ -303,5 +305,5 @@ fn silent_slurmctld_is_said_and_ends_no_job() {
     submit.expect(4, &["slurmctld does not answer: ", "nothing was changed"]);
     login.wait_for_status(&inventory, &format!("job {job}  outage  RUNNING on n[0-1] for "));
     std::fs::write(&go, "").expect("written");
-    Said::new(&follower.wait_with_output().expect("it ends")).expect(0, &["rank 3 ends", &format!("job {job}: COMPLETED")]);
+    CommandResult::new(&follower.wait_with_output().expect("it ends")).expect(0, &["rank 3 ends", &format!("job {job}: COMPLETED")]);
 }

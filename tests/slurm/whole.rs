@@ -1,11 +1,11 @@
-//! Tier 2: ends that take minutes, a login node that is lost, `submit` killed at each of its commands.
+//! Tier 2: ends that take minutes, a lost login node, and `submit` killed at each of its commands.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::login_node::{Login, Said, waiting_ranks};
+use crate::login_node::{CommandResult, Login, waiting_ranks};
 
 fn state_dir(login: &Login) -> PathBuf {
     Path::new(&login.cluster.configuration).parent().expect("a folder").to_owned()
@@ -21,7 +21,7 @@ fn time_limit_gives_ranks_their_grace() {
     let text = std::fs::read_to_string(&inventory).expect("read").replace("time: \"10\"", "time: \"2\"");
     std::fs::write(&inventory, text).expect("written");
     login.submit(&inventory);
-    // A signal comes up to a minute before it is due, so a job with 40 s to its signal may be signalled at once.
+    // SLURM may send a signal up to a minute early, so a job with 40 s left before its signal may get it at once.
     let followed = login.orchestrate(&["slurm", "attach", "--progress", "plain"], &inventory);
     assert!(
         followed.err.contains("the time limit is near") || followed.out.contains("the time limit is near"),
@@ -43,7 +43,7 @@ fn lowered_time_limit_ends_as_timeout() {
     login.wait_for_status(&inventory, "\n  run ");
     let began = || login.orchestrate(&["slurm", "logs"], &inventory).out.matches("begins").count() == 4;
     login.cluster.wait_until("no rank has begun", began);
-    // A limit is whole minutes: the job is beyond the lowest one when it is set.
+    // Limits are whole minutes: the job is older than the lowest limit when it is set.
     login.cluster.wait_until("the job is not a minute old", || {
         let age = login.cluster.run("squeue", &["-h", "-j", &job, "-o", "%M"]);
         !String::from_utf8_lossy(&age.stdout).starts_with("0:")
@@ -61,7 +61,7 @@ fn lowered_time_limit_ends_as_timeout() {
 
 #[test]
 #[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
-fn waiting_job_says_what_it_waits_for() {
+fn waiting_job_shows_its_reason() {
     let login = Login::new();
     let ranks = waiting_ranks(&login.cluster.path("never"));
     let runs = login.inventory("runs", "", &ranks);
@@ -80,7 +80,7 @@ fn waiting_job_says_what_it_waits_for() {
     }
 }
 
-/// Starts a node again that a test has killed, also if the test fails.
+/// Restarts a node that a test has killed, also if the test fails.
 struct KilledNode<'a> {
     login: &'a Login,
     name: &'static str,
@@ -114,11 +114,11 @@ fn lost_node_fails_the_job_and_is_named_as_the_cause() {
     let slurmd = std::fs::read_to_string(state_dir(&login).join("slurmd.n1.pid")).expect("its pid").trim().to_owned();
     assert!(login.cluster.run("kill", &["-9", &slurmd]).status.success());
     let again = KilledNode { login: &login, name: "n1" };
-    let followed = Said::new(&follower.wait_with_output().expect("it ends"));
+    let followed = CommandResult::new(&follower.wait_with_output().expect("it ends"));
     let followed = followed.expect(1, &["NODE_FAIL", "a node was lost; help: submit it again without that node", "--exclude=NODE"]);
     assert!(!followed.err.contains("first to fail") && !followed.err.contains("CAUSE"), "no rank is to blame: {}", followed.err);
     login.orchestrate(&["slurm", "status"], &inventory).expect(1, &["NODE_FAIL", "cause: a node was lost"]);
-    // A lost node's ranks live on: here they can be told.
+    // Ranks of a lost node keep running; the test can still end them here.
     std::fs::write(&go, "").expect("written");
     drop(again);
     login.orchestrate(&["slurm", "down"], &inventory).expect(0, &["nothing of the job is left"]);
@@ -149,9 +149,9 @@ fn lost_login_node_ends_nothing_and_loses_no_line() {
     login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["RUNNING"]);
     std::fs::write(&go, "").expect("written");
     out.read_to_string(&mut seen).expect("the rest");
-    let followed = Said::new(&follower.wait_with_output().expect("it ends"));
-    let followed = Said { out: seen, ..followed }.expect(0, &[&format!("job {job}: COMPLETED")]);
-    // Equal lines of several ranks are printed once: theirs differ.
+    let followed = CommandResult::new(&follower.wait_with_output().expect("it ends"));
+    let followed = CommandResult { out: seen, ..followed }.expect(0, &[&format!("job {job}: COMPLETED")]);
+    // Equal lines of several ranks are printed once, so these lines differ by rank.
     for node in ["[rank 0 n0] 0: ", "[rank 1 n1] 1: "] {
         let lines: Vec<&str> = followed.out.lines().filter_map(|line| line.strip_prefix(node)).collect();
         let last: usize = lines.last().and_then(|line| line.strip_prefix("last ")?.parse().ok()).expect("the last line");
@@ -160,7 +160,7 @@ fn lost_login_node_ends_nothing_and_loses_no_line() {
     }
 }
 
-/// Counts the commands that reach the login node; at the one that `hold` names it waits before or after the command for `release`.
+/// Counts the commands that reach the login node; at the command that `hold` names it waits for `release`, before or after running it.
 const COUNTING_SHELL: &str = "#!/bin/sh
 cd DIR || exit 1
 n=$(($(cat count 2>/dev/null || echo 0) + 1))
@@ -199,7 +199,7 @@ fn submit_killed_at_each_command_leaves_no_unknown_job() {
             let held = || dir.path().join("held").exists();
             let (mut ended, deadline) = (false, Instant::now() + Duration::from_secs(60));
             while !held() && !ended {
-                assert!(Instant::now() < deadline, "{how} command {number}: it neither ends nor arrives");
+                assert!(Instant::now() < deadline, "{how} command {number}: `submit` neither ends nor reaches it");
                 ended = submit.try_wait().expect("its state").is_some();
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -218,7 +218,7 @@ fn submit_killed_at_each_command_leaves_no_unknown_job() {
     assert!(struck >= 4, "the check of the cluster and the submission, each before and after: {struck}");
 }
 
-/// A job that is in the queue is known to `status`; after `down` nothing is left.
+/// `status` knows a queued job, and `down` leaves nothing.
 fn check_known_and_clean(login: &Login, inventory: &Path, what: &str) {
     let queue = || String::from_utf8_lossy(&login.cluster.run("squeue", &["-h", "-n", "sweep", "-o", "%i"]).stdout).trim().to_owned();
     let job = queue();

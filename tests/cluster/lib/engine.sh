@@ -1,4 +1,4 @@
-# The engine that runs the test hosts: a dockerd of its own, apart from any other on the machine.
+# The engine that runs the test hosts: a dockerd separate from any other on the machine.
 # shellcheck shell=bash
 
 # The path of a unix socket is limited in length, so the engine's runtime files are here and not in the cache.
@@ -63,7 +63,7 @@ engine_pids() {
     done
 }
 
-# Removes what a killed engine leaves: shims, the hosts' processes (found by our cgroup), mounts, the bridge, pid files.
+# Removes what a killed engine leaves behind: shims, the hosts' processes (found by our cgroup), mounts, the bridge, pid files.
 engine_sweep() {
     local pid
     for pid in $(engine_pids); do

@@ -1,4 +1,4 @@
-# Faults injected from outside a host; those inside are in image/host/usr/local/sbin/fault.
+# Faults injected from outside a host; image/host/usr/local/sbin/fault has those inside.
 # shellcheck shell=bash
 
 fault() {
@@ -51,7 +51,7 @@ hold() {
     echo "$2 $3" >"$shell/hold"
 }
 
-# count HOST: prints the number of calls of `swept`; count HOST reset: starts again at zero, with no call held.
+# count HOST: prints the number of calls of `swept`; count HOST reset: restarts at zero and holds no call.
 count() {
     local shell=$run/hosts/$1/shell
     case ${2-} in

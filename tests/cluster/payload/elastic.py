@@ -1,7 +1,7 @@
-"""Works with all the others, and is called anew, without those that are gone: elastic.py.
+"""One rank of an elastic gang; after a failure it starts again with the remaining ranks: elastic.py.
 
-Gloo's mesh of processes that were called anew fails now and then, and each further call costs half a minute of the
-rendezvous's last call: so only the first gang makes one."""
+Gloo's mesh of restarted processes fails now and then, and each further rendezvous costs half a minute of its last-call
+timeout: so only the first gang creates a process group."""
 
 import os
 

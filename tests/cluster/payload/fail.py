@@ -1,4 +1,4 @@
-"""A training job that fails in one way: fail.py KIND. Ranks train over gloo until the one that fails does.
+"""A training job that fails in one way: fail.py KIND. Ranks train over gloo until the failing one fails.
 
 PATIENT=1: no rank ends because it is asked to, so each has time to complain.
 """
@@ -31,17 +31,17 @@ def step(number, size=8):
     time.sleep(0.1)
 
 
-def train(bad=None, who=culprit, steps=600):
-    """Every rank trains; after some steps one of them does something else."""
+def train(bad=None, target=culprit, steps=600):
+    """Every rank trains; after some steps the target rank calls `bad`."""
     meet()
     for number in range(steps):
-        if bad and number == 5 and rank == who:
+        if bad and number == 5 and rank == target:
             bad()
         step(number)
 
 
 def alone(bad):
-    """One rank fails before it meets the others."""
+    """One rank fails before it joins the group."""
     if rank == culprit:
         bad()
     meet()
@@ -190,14 +190,14 @@ def nccl():
 
 
 def late():
-    """One rank stays away: the others give up waiting for it."""
+    """One rank never joins: the others time out."""
     if rank == culprit:
         sleep_forever()
     meet(15)
 
 
 def straggler():
-    """One rank stops in the midst of training."""
+    """One rank stops in the middle of training."""
     meet(10)
     for number in range(50):
         if number == 5 and rank == culprit:
@@ -228,7 +228,7 @@ def uneven():
 
 
 def unused():
-    """A parameter takes no part in the loss."""
+    """A parameter does not contribute to the loss."""
     meet()
 
     class Net(torch.nn.Module):
@@ -321,7 +321,7 @@ KINDS = {
     "missing-module": lambda: alone(missing_module),
     "hung-before-init": late,
     "disk-full": lambda: train(disk_full),
-    "read-only": lambda: train(read_only, who=0),
+    "read-only": lambda: train(read_only, target=0),
     "dataset-missing": lambda: alone(dataset_missing),
     "no-cuda": lambda: everybody(no_cuda),
     "shm-too-small": lambda: train(loaders),

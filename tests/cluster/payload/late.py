@@ -1,4 +1,4 @@
-"""One rank comes to init when told, or never; the others wait for it. All end when told. LATE: its number."""
+"""Rank LATE joins init once its control file exists, or never; the others wait. All end once theirs exists."""
 
 import datetime
 import os
@@ -6,7 +6,7 @@ import pathlib
 import time
 
 rank = int(os.environ["RANK"])
-# Before torch, whose import takes long: all ranks have printed this when the first one waits.
+# Printed before the slow import of torch: all ranks have printed this when the first one waits.
 print(f"rank {rank} builds the model", flush=True)
 
 import torch

@@ -1,7 +1,7 @@
-"""How a rank leaves its gang when its work is done: once all have done theirs, and without tearing the group down.
+"""How a rank leaves its gang after its work: it waits until all ranks are done, and skips the teardown of the group.
 
-Gloo's destroy_process_group hangs now and then (about once in ten runs on a loaded machine), and who leaves while another is
-still in the last collective resets its connection.
+Gloo's destroy_process_group hangs now and then (about once in ten runs on a loaded machine), and a rank that leaves while
+another is still in the last collective resets its connection.
 """
 
 import atexit

@@ -1,5 +1,5 @@
 #!/bin/sh
-# One rank that control files steer: $SUITE/ctl/<name>/go[.<rank>] holds its exit code.
+# One rank, steered by control files: $SUITE/ctl/<name>/go[.<rank>] holds its exit code.
 # TERM goes to the whole group: without `trap ""` it would also end the `date` that records its time.
 ctl=$SUITE/ctl/$ORCH_NAME
 case " $DEAF " in

@@ -1,4 +1,4 @@
-"""All ranks meet over gloo, each says where it is, and everybody prints the whole map: world.py torch|accelerate|deepspeed."""
+"""All ranks meet over gloo and exchange their locations, and each rank prints the whole map: world.py torch|accelerate|deepspeed."""
 
 import faulthandler
 import os

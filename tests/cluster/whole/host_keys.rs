@@ -1,4 +1,4 @@
-//! Host keys, certificates and ways against OpenSSH itself, old and new: what was used stands in sshd's own log.
+//! Host keys, certificates and routes against OpenSSH itself, old and new: sshd's log shows which were used.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,14 +10,14 @@ const CLUSTER_HOSTS: [&str; 4] = ["bastion", "gpu01", "gpu02", "gpu03"];
 const EXTRA_SSHD_PORT: u16 = 2201;
 const EXTRA_SSHD_DIR: &str = "/srv/suite/extra";
 
-/// A second sshd on a host, with a log that tells all; it is ended with the value.
+/// A second sshd on a host with a debug log; `drop` stops it.
 struct ExtraSshd<'a> {
     cluster: &'a Cluster,
     host: &'static str,
 }
 
 impl<'a> ExtraSshd<'a> {
-    /// Starts it with further lines of configuration, which stand over those of the host's own.
+    /// Starts it with more configuration lines, which precede those of the host's sshd.
     fn start(cluster: &'a Cluster, host: &'static str, more: &str) -> Self {
         let config = format!("{more}\nPort {EXTRA_SSHD_PORT}\nPidFile {EXTRA_SSHD_DIR}/pid\nLogLevel DEBUG1\n");
         let extra = ExtraSshd { cluster, host };
@@ -38,12 +38,11 @@ impl<'a> ExtraSshd<'a> {
         self.exec(&format!("cat {EXTRA_SSHD_DIR}/log"))
     }
 
-    /// Starts its log anew.
     fn clear_log(&self) {
         self.exec(&format!(": >{EXTRA_SSHD_DIR}/log"));
     }
 
-    /// The log has a line with all of these.
+    /// The log has a line that contains all of these words.
     #[track_caller]
     fn assert_logged(&self, words: &[&str]) {
         let log = self.read_log();
@@ -66,7 +65,7 @@ impl Drop for ExtraSshd<'_> {
     }
 }
 
-/// A laptop whose ssh_config has these lines before those of all hosts.
+/// A laptop with these lines at the top of its ssh_config.
 struct ClientConfig<'a> {
     cluster: &'a Cluster,
     laptop: Laptop,
@@ -89,7 +88,6 @@ impl<'a> ClientConfig<'a> {
         self.laptop.write_file(name, text)
     }
 
-    /// Runs a command on one host.
     fn exec(&self, host: &str, config: &str) -> CliOutput {
         let known = self.write_file("known_hosts", &self.known_hosts);
         let mut text = format!(
@@ -108,25 +106,25 @@ impl<'a> ClientConfig<'a> {
         self.laptop.run(&["exec", path_str(&inventory), "--", "echo it is $(hostname)"])
     }
 
-    /// It gets there.
+    /// The connection succeeds.
     #[track_caller]
     fn assert_connects(&self, host: &str, config: &str) {
         self.exec(host, config).assert_exit_code(0).assert_contains(&format!("it is {host}"));
     }
 
-    /// It is refused with these words.
+    /// The connection is refused with these words.
     #[track_caller]
     fn assert_refused(&self, host: &str, config: &str, expected: &[&str]) {
         let ended = self.exec(host, config);
         assert_ne!(ended.exit_code, Some(0), "{}", ended.transcript());
         let flat = ended.transcript().split_whitespace().collect::<Vec<_>>().join(" ");
         for text in expected {
-            assert!(flat.contains(text), "not said: {text:?}\n{}", ended.transcript());
+            assert!(flat.contains(text), "missing in the output: {text:?}\n{}", ended.transcript());
         }
     }
 }
 
-/// To the second server of every host.
+/// Applies to the second server of every host.
 fn port_config() -> String {
     format!("Host gpu*\n Port {EXTRA_SSHD_PORT}\n")
 }
@@ -135,21 +133,21 @@ fn port_config() -> String {
 #[ignore = "needs the test hosts: tests/run says how"]
 fn key_exchange_honors_algorithm_lists() {
     let cluster = Cluster::acquire();
-    let way = ClientConfig::new(&cluster);
+    let client = ClientConfig::new(&cluster);
     for (host, kex) in [("gpu01", "curve25519-sha256"), ("gpu02", "mlkem768x25519-sha256")] {
         let extra = ExtraSshd::start(&cluster, host, "");
-        way.assert_connects(host, &port_config());
+        client.assert_connects(host, &port_config());
         extra.assert_logged(&["kex: algorithm: ", kex]);
         extra.assert_logged(&["kex: host key algorithm: ssh-ed25519"]);
         extra.clear_log();
         let lists = "Host *\n KexAlgorithms ^ecdh-sha2-nistp256\n Ciphers aes192-ctr\n MACs -*-etm@openssh.com,hmac-sha2-512\n \
                      HostKeyAlgorithms rsa-sha2-256\n";
-        way.assert_connects(host, &format!("{}{lists}", port_config()));
+        client.assert_connects(host, &format!("{}{lists}", port_config()));
         extra.assert_logged(&["kex: algorithm: ecdh-sha2-nistp256"]);
         extra.assert_logged(&["kex: host key algorithm: rsa-sha2-256"]);
         extra.assert_logged(&["kex: client->server cipher: aes192-ctr MAC: hmac-sha2-256"]);
         extra.clear_log();
-        way.assert_connects(
+        client.assert_connects(
             host,
             &format!(
                 "{}Host *\n Ciphers +aes128-cbc\n KexAlgorithms sntrup761x25519-sha512@openssh.com,curve25519-sha256\n",
@@ -157,15 +155,15 @@ fn key_exchange_honors_algorithm_lists() {
             ),
         );
         extra.assert_logged(&["kex: algorithm: curve25519-sha256"]);
-        way.assert_refused(
+        client.assert_refused(
             host,
             &format!("{}Host *\n Ciphers aes128-cbc\n", port_config()),
             &["no common cipher", "ssh_config:4", "aes256-gcm@openssh.com"],
         );
-        way.assert_refused(host, &format!("{}Host *\n MACs hmac-sha3\n", port_config()), &["ssh_config:4", "hmac-sha3"]);
+        client.assert_refused(host, &format!("{}Host *\n MACs hmac-sha3\n", port_config()), &["ssh_config:4", "hmac-sha3"]);
     }
     let _only = ExtraSshd::start(&cluster, "gpu02", "KexAlgorithms sntrup761x25519-sha512@openssh.com");
-    way.assert_refused(
+    client.assert_refused(
         "gpu02",
         &port_config(),
         &["no common key exchange: the server offers sntrup761x25519-sha512@openssh.com; we offer mlkem768x25519-sha256"],
@@ -179,29 +177,29 @@ fn keygen(args: &[&str]) {
     assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// Revoked by each means, although the authority vouches and the plain key is known.
-fn assert_revocations(way: &mut ClientConfig<'_>, host: &str, (plain, public, ca): (&str, &str, &str)) {
-    let home = way.laptop.home().to_owned();
+/// The key is revoked in each possible form, although the CA vouches for it and the plain key is known.
+fn assert_revocations(client: &mut ClientConfig<'_>, host: &str, (plain, public, ca): (&str, &str, &str)) {
+    let home = client.laptop.home().to_owned();
     let at = |name: &str| home.join(name).to_str().expect("text").to_owned();
-    let trusted = format!("{}{plain}", way.known_hosts);
-    way.known_hosts = format!("{trusted}@revoked * {public}");
-    way.assert_refused(host, &port_config(), &["revokes this key"]);
-    way.known_hosts = format!("{trusted}@revoked * {ca}");
-    way.assert_refused(host, &port_config(), &["revokes its authority"]);
-    way.known_hosts = trusted;
-    way.write_file("spec", "serial: 7\n");
+    let trusted = format!("{}{plain}", client.known_hosts);
+    client.known_hosts = format!("{trusted}@revoked * {public}");
+    client.assert_refused(host, &port_config(), &["revokes this key"]);
+    client.known_hosts = format!("{trusted}@revoked * {ca}");
+    client.assert_refused(host, &port_config(), &["revokes its authority"]);
+    client.known_hosts = trusted;
+    client.write_file("spec", "serial: 7\n");
     keygen(&["-q", "-k", "-f", &at("krl"), "-s", &at("ca.pub"), &at("spec")]);
-    way.assert_refused(
+    client.assert_refused(
         host,
         &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("krl")),
         &["it revokes the certificate number 7"],
     );
     keygen(&["-q", "-k", "-f", &at("krl"), &at("key.pub")]);
-    way.assert_refused(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("krl")), &["it revokes this key"]);
-    way.write_file("list", &format!("# gone\n{public}"));
-    way.assert_refused(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("list")), &["list: it revokes this key"]);
-    way.write_file("list", "# none\n");
-    way.assert_connects(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("list")));
+    client.assert_refused(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("krl")), &["it revokes this key"]);
+    client.write_file("list", &format!("# gone\n{public}"));
+    client.assert_refused(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("list")), &["list: it revokes this key"]);
+    client.write_file("list", "# none\n");
+    client.assert_connects(host, &format!("{}Host *\n RevokedHostKeys {}\n", port_config(), at("list")));
 }
 
 #[test]
@@ -209,11 +207,11 @@ fn assert_revocations(way: &mut ClientConfig<'_>, host: &str, (plain, public, ca
 fn host_certificates_and_revocations_are_honored() {
     let cluster = Cluster::acquire();
     for host in ["gpu01", "gpu02"] {
-        let mut way = ClientConfig::new(&cluster);
-        let home = way.laptop.home().to_owned();
+        let mut client = ClientConfig::new(&cluster);
+        let home = client.laptop.home().to_owned();
         let at = |name: &str| home.join(name).to_str().expect("text").to_owned();
         keygen(&["-q", "-t", "ed25519", "-N", "", "-C", "ca", "-f", &at("ca")]);
-        let plain = way.known_hosts.clone();
+        let plain = client.known_hosts.clone();
         let public = cluster.exec_on(host, "cat /etc/ssh/ssh_host_ed25519_key.pub");
         let ca = std::fs::read_to_string(at("ca.pub")).expect("a key");
         let started = |names: &str, serial: &str| {
@@ -224,20 +222,20 @@ fn host_certificates_and_revocations_are_honored() {
             ExtraSshd::start(&cluster, host, "HostKey /etc/ssh/ssh_host_ed25519_key\nHostCertificate /srv/suite/cert/key-cert.pub")
         };
         let extra = started(&cluster.host_address(host), "7");
-        way.known_hosts = format!(
+        client.known_hosts = format!(
             "@cert-authority [{}]:{EXTRA_SSHD_PORT} {ca}",
             cluster.host_address(host).rsplit_once('.').expect("an address").0.to_owned() + ".*"
         );
-        way.assert_connects(host, &port_config());
+        client.assert_connects(host, &port_config());
         extra.assert_logged(&["kex: host key algorithm: ssh-ed25519-cert-v01@openssh.com"]);
-        assert_revocations(&mut way, host, (&plain, &public, &ca));
+        assert_revocations(&mut client, host, (&plain, &public, &ca));
         drop(extra);
         let extra = started("elsewhere", "8");
-        way.known_hosts = format!("@cert-authority * {ca}");
-        way.assert_refused(host, &port_config(), &["is not known", "it names elsewhere"]);
-        // Its plain key is enough where that is known.
-        way.known_hosts.push_str(&plain);
-        way.assert_connects(host, &port_config());
+        client.known_hosts = format!("@cert-authority * {ca}");
+        client.assert_refused(host, &port_config(), &["is not known", "it names elsewhere"]);
+        // The known plain key is enough.
+        client.known_hosts.push_str(&plain);
+        client.assert_connects(host, &port_config());
         extra.assert_logged(&["kex: host key algorithm: ssh-ed25519-cert-v01@openssh.com"]);
         drop(extra);
         cluster.exec_on(host, "rm -rf /srv/suite/cert");
@@ -249,29 +247,30 @@ fn host_certificates_and_revocations_are_honored() {
 #[ignore = "needs the test hosts: tests/run says how"]
 fn jump_hosts_and_proxy_command_connect() {
     let cluster = Cluster::acquire();
-    let way = ClientConfig::new(&cluster);
+    let client = ClientConfig::new(&cluster);
     let (one, two) = (ExtraSshd::start(&cluster, "gpu01", ""), ExtraSshd::start(&cluster, "gpu02", ""));
     let jumps = format!("{}Host gpu02\n ProxyJump bastion,dev@gpu01:{EXTRA_SSHD_PORT}\n", port_config());
-    way.assert_connects("gpu02", &jumps);
+    client.assert_connects("gpu02", &jumps);
     one.assert_logged(&[&format!("Accepted publickey for dev from {}", cluster.host_address("bastion"))]);
     two.assert_logged(&[&format!("Accepted publickey for dev from {}", cluster.host_address("gpu01"))]);
-    // The same, each hop knowing only the one before it, and with a user of its own in the middle.
+    // The same, but each jump host knows only the previous one, and the one in the middle has a user of its own.
     two.clear_log();
     one.clear_log();
-    way.assert_connects("gpu02", &format!("Host gpu01\n User root\n ProxyJump bastion\nHost gpu02\n ProxyJump gpu01\n{}", port_config()));
+    client
+        .assert_connects("gpu02", &format!("Host gpu01\n User root\n ProxyJump bastion\nHost gpu02\n ProxyJump gpu01\n{}", port_config()));
     one.assert_logged(&[&format!("Accepted publickey for root from {}", cluster.host_address("bastion"))]);
     two.assert_logged(&[&format!("Accepted publickey for dev from {}", cluster.host_address("gpu01"))]);
 
     two.clear_log();
     let ssh =
         format!("Host gpu02\n ProxyCommand ssh -F {} -W %h:%p bastion\n{}", cluster.client_file("ssh_config").display(), port_config());
-    way.assert_connects("gpu02", &ssh);
+    client.assert_connects("gpu02", &ssh);
     two.assert_logged(&[&format!("Accepted publickey for dev from {}", cluster.host_address("bastion"))]);
     let closed = format!("Host gpu02\n ProxyCommand ssh -F {} -W %h:1 bastion\n", cluster.client_file("ssh_config").display());
-    way.assert_refused("gpu02", &closed, &["ProxyCommand", "ssh_config:2", "open failed"]);
-    // A jump host that is down is said once, by its name.
+    client.assert_refused("gpu02", &closed, &["ProxyCommand", "ssh_config:2", "open failed"]);
+    // A jump host that is down is reported once, by its name.
     let down = format!("Host gpu*\n ProxyJump nowhere\nHost nowhere\n HostName {}\n Port 1\n", cluster.host_address("gpu01"));
-    way.assert_refused("gpu02", &down, &["nowhere", "connection refused"]);
+    client.assert_refused("gpu02", &down, &["nowhere", "connection refused"]);
     drop((one, two));
     cluster.assert_hosts_unchanged();
 }
@@ -281,12 +280,12 @@ fn jump_hosts_and_proxy_command_connect() {
 fn changed_host_key_is_refused_by_old_and_new_sshd() {
     let cluster = Cluster::acquire();
     for host in ["gpu01", "gpu03"] {
-        let mut way = ClientConfig::new(&cluster);
-        way.assert_connects(host, "");
-        let other = way.known_hosts.lines().find(|l| l.starts_with("bastion,") && l.contains("ssh-ed25519")).expect("a line");
+        let mut client = ClientConfig::new(&cluster);
+        client.assert_connects(host, "");
+        let other = client.known_hosts.lines().find(|l| l.starts_with("bastion,") && l.contains("ssh-ed25519")).expect("a line");
         let key = other.split_once(' ').expect("a key").1;
-        way.known_hosts = format!("# changed\n{},{host} {key}\n", cluster.host_address(host));
-        way.assert_refused(
+        client.known_hosts = format!("# changed\n{},{host} {key}\n", cluster.host_address(host));
+        client.assert_refused(
             host,
             "",
             &["the host key has changed", "known_hosts:2 has ssh-ed25519", &format!("ssh-keygen -R {} -f", cluster.host_address(host))],

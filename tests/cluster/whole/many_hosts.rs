@@ -1,19 +1,19 @@
-//! Many hosts behind the bastion: nobody is refused, nobody waits for a host that was stopped.
+//! Many hosts behind the bastion: no connection is refused, and no host waits for a stopped one.
 
 use crate::laptop::{Laptop, path_str, wait_until};
 use crate::support::Cluster;
 
-/// Addresses of gpu02, so that its sshd is 63 hosts; the last host is gpu01.
+/// Addresses of gpu02, so that its sshd serves 63 hosts; the last host is gpu01.
 fn extra_addresses(cluster: &Cluster) -> String {
     (101..=163).map(|last| format!("{} ", cluster.network_address(last))).collect()
 }
 
 const HOST_COUNT: u8 = 64;
 
-/// The second sshd and all that it has started.
+/// The second sshd and all its descendants.
 const SSHD_PIDS: &str = "$(for p in $(cat /run/many.pid); do echo $p; for q in $(pgrep -P $p); do echo $q; pgrep -P $q; done; done)";
 
-/// A second sshd on gpu01 and gpu02, with the limits and penalties that OpenSSH has where nobody sets them; gone with this.
+/// A second sshd on gpu01 and gpu02 with OpenSSH's default limits and penalties; `drop` stops it.
 struct LimitedSshd<'a>(&'a Cluster);
 
 impl LimitedSshd<'_> {
@@ -40,7 +40,7 @@ impl LimitedSshd<'_> {
         );
     }
 
-    /// How often the log of gpu02's sshd says this.
+    /// Counts occurrences in the log of gpu02's sshd.
     fn count_log_lines(&self, what: &str) -> usize {
         self.0.exec_on("gpu02", &format!("grep -c '{what}' /run/many.log || true")).trim().parse().expect("a number")
     }
@@ -76,7 +76,7 @@ fn sixty_four_hosts_connect_through_the_bastion() {
     assert_eq!(behind.count_log_lines("Accepted publickey"), usize::from(HOST_COUNT) - 1);
     println!("{} of 63 were dropped by MaxStartups and tried again", behind.count_log_lines("drop connection"));
 
-    // Its sshd takes connections and says nothing.
+    // The stopped sshd accepts connections and sends nothing.
     let of_last = |signal: &str| cluster.exec_on("gpu01", &format!("kill -{signal} {SSHD_PIDS}"));
     of_last("STOP");
     let silent = laptop.run(&["exec", file, "--", "hostname"]);
@@ -84,17 +84,17 @@ fn sixty_four_hosts_connect_through_the_bastion() {
     silent.assert_contains("last: could not connect to port 2222 through bastion: it accepted the connection but sent nothing within 10s");
     of_last("CONT");
 
-    // It is stopped in the middle of a command: the others end theirs while it is waited for.
+    // The sshd is stopped during a command: the other hosts finish theirs meanwhile.
     let waits = "if [ $(hostname) = gpu01 ]; then touch /tmp/many-begun; exec sleep 600; fi
         touch /tmp/many-begun; until [ -e /tmp/many-go ]; do sleep 1; done; echo x >>/tmp/many-done; echo done";
     let running = laptop.start(&["exec", file, "--timeout", "40s", "--", waits]);
-    wait_until("the last one has begun", || {
+    wait_until("the last command has started", || {
         cluster.exec_on("gpu01", "ls /tmp/many-begun 2>/dev/null || true").contains("begun").then_some(())
     });
     of_last("STOP");
     cluster.exec_on("gpu02", "touch /tmp/many-go");
     let lines = "cat /tmp/many-done 2>/dev/null | wc -l";
-    wait_until("the others are done", || (cluster.exec_on("gpu02", lines).trim() == (HOST_COUNT - 1).to_string()).then_some(()));
+    wait_until("the other commands have ended", || (cluster.exec_on("gpu02", lines).trim() == (HOST_COUNT - 1).to_string()).then_some(()));
     let ended = running.wait_for_exit();
     assert_eq!(ended.assert_exit_code(4).stdout, "---- in[01-63]\ndone\n", "{}", ended.transcript());
     assert!(ended.stderr.contains("last: "), "{}", ended.transcript());

@@ -1,5 +1,5 @@
-//! Every way to log in, against OpenSSH 9.2 (gpu01) and 10.0 (gpu02): the server's own log says what was used. Each test runs servers of its
-//! own beside the hosts' one, with PAM, one port a way, and ends them.
+//! Every login method against OpenSSH 9.2 (gpu01) and 10.0 (gpu02): the server's log shows which one was used. Each test starts its own
+//! servers with PAM beside the hosts' sshd, one port per method, and stops them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,10 +17,10 @@ use crate::laptop::{Laptop, path_str, wait_until};
 use crate::scripted_prompt::ScriptedPrompt;
 use crate::support::{Cluster, JobSpec};
 
-/// The user who has a password (`image/Dockerfile`).
+/// The user with a password (`image/Dockerfile`).
 const PASSWORD_USER: &str = "pass";
 const PASSWORD: &str = "open sesame";
-/// Of RFC 6238's own example.
+/// From the example of RFC 6238.
 const TOTP_SEED_HEX: &str = "3132333435363738393031323334353637383930";
 const OLD_AND_NEW_OPENSSH: [&str; 2] = ["gpu01", "gpu02"];
 
@@ -50,11 +50,13 @@ struct AuthServers<'a> {
 }
 
 impl<'a> AuthServers<'a> {
-    /// Starts a server on each host. `codes`: the questions are a password and a code, else a password alone.
+    /// Starts a server on each host. With `codes` it prompts for a password and a code, else for a password.
     fn start(cluster: &'a Cluster, hosts: &'static [&'static str], codes: bool) -> Self {
         let ports: String = AUTH_METHODS_BY_PORT.iter().map(|(port, _)| format!("Port {port}\n")).collect();
-        let ways: String =
-            AUTH_METHODS_BY_PORT.iter().map(|(port, way)| format!("Match LocalPort {port}\n AuthenticationMethods {way}\n")).collect();
+        let methods: String = AUTH_METHODS_BY_PORT
+            .iter()
+            .map(|(port, method)| format!("Match LocalPort {port}\n AuthenticationMethods {method}\n"))
+            .collect();
         let oath = if codes { "auth required pam_oath.so usersfile=/etc/ssh/login/oath window=5 digits=6\n" } else { "" };
         for host in hosts {
             let output = cluster.exec_on(
@@ -65,7 +67,7 @@ impl<'a> AuthServers<'a> {
                      printf 'HOTP/T30/6 {PASSWORD_USER} - {TOTP_SEED_HEX}\\n' >/etc/ssh/login/oath && chmod 600 /etc/ssh/login/oath\n\
                      cat >/etc/pam.d/sshd <<'PAM'\nauth required pam_unix.so\n{oath}account required pam_permit.so\nsession required pam_permit.so\nPAM\n\
                      cat >/etc/ssh/login/config <<'SSHD'\n{ports}UsePAM yes\nPasswordAuthentication yes\nKbdInteractiveAuthentication yes\n\
-                     AuthorizedKeysFile /etc/ssh/login/keys\nStrictModes no\nPidFile /etc/ssh/login/pid\nLogLevel VERBOSE\nUseDNS no\n{ways}SSHD\n\
+                     AuthorizedKeysFile /etc/ssh/login/keys\nStrictModes no\nPidFile /etc/ssh/login/pid\nLogLevel VERBOSE\nUseDNS no\n{methods}SSHD\n\
                      : >/etc/ssh/login/keys && /usr/sbin/sshd -f /etc/ssh/login/config -E /etc/ssh/login/log"
                 ),
             );
@@ -89,7 +91,7 @@ impl<'a> AuthServers<'a> {
         std::fs::read_to_string(self.key_path(&format!("{name}.pub"))).expect("a public key")
     }
 
-    /// Which keys open the doors.
+    /// The keys that the servers accept.
     fn authorize_keys(&self, lines: &str) {
         for host in self.hosts {
             self.cluster.exec_on(host, &format!("cat >/etc/ssh/login/keys <<'KEYS'\n{lines}\nKEYS"));
@@ -124,14 +126,14 @@ impl<'a> AuthServers<'a> {
         }
     }
 
-    /// What the host's server writes while `work` is done.
+    /// Returns what the host's server logs during `work`.
     fn capture_server_log<T>(&self, host: &str, work: impl FnOnce() -> T) -> (T, String) {
         let size = self.cluster.exec_on(host, "wc -c </etc/ssh/login/log").trim().parse::<usize>().expect("a size");
         let done = work();
         (done, self.cluster.exec_on(host, &format!("tail -c +{} /etc/ssh/login/log", size + 1)))
     }
 
-    /// Logs in once; every one of `says` is in the server's log, in this order.
+    /// Logs in once; the server's log contains every text of `says`, in this order.
     #[track_caller]
     fn assert_login(&self, what: &str, host: InventoryHost, settings: SshSettings, expected: &[&str]) {
         let name = host.name.clone();
@@ -142,10 +144,10 @@ impl<'a> AuthServers<'a> {
             let at = rest.find(line).unwrap_or_else(|| panic!("{what} on {name}: no `{line}` in\n{log}"));
             rest = &rest[at..];
         }
-        let ways = log
+        let messages = log
             .lines()
             .filter(|l| l.contains(&format!(" for {PASSWORD_USER} from ")) && (l.starts_with("Accepted ") || l.starts_with("Partial ")));
-        eprintln!("{name}: {what}: {}", ways.collect::<Vec<_>>().join("; "));
+        eprintln!("{name}: {what}: {}", messages.collect::<Vec<_>>().join("; "));
     }
 
     fn stop(self) {
@@ -156,11 +158,11 @@ impl<'a> AuthServers<'a> {
     }
 }
 
-/// Ends the server and puts everything back.
+/// Stops the servers and undoes all changes.
 const STOP_SERVERS_SCRIPT: &str = "if [ -e /etc/ssh/login ]; then\n kill $(cat /etc/ssh/login/pid) 2>/dev/null\n\
                    pkill -f '^sshd(-session)?: pass'; pkill -f '^/bin/sleep 30$'; cp -p /etc/ssh/login/pam /etc/pam.d/sshd; rm -rf /etc/ssh/login; fi; true";
 
-/// Connects every host of a fleet at once and says goodbye; what went wrong in words.
+/// Connects every host of a fleet at once and closes the connections; returns errors as text.
 fn connect_all(fleet: SshFleet, hosts: usize) -> Vec<Result<(), String>> {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
@@ -184,7 +186,7 @@ fn run_ssh_keygen(words: &[&str]) {
     assert!(out.status.success(), "ssh-keygen {words:?}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// The code of RFC 6238 that is good now, or some steps later.
+/// The RFC 6238 code that is valid now, or some steps later.
 fn totp_code(later: u64) -> String {
     let key: Vec<u8> =
         (0..TOTP_SEED_HEX.len() / 2).map(|n| u8::from_str_radix(&TOTP_SEED_HEX[2 * n..2 * n + 2], 16).expect("hex")).collect();
@@ -205,7 +207,7 @@ struct SshAgent {
 
 impl SshAgent {
     fn start_with_keys(listeners: &AuthServers<'_>, keys: &[&str]) -> Self {
-        // An agent that is told to end removes its socket in its own time: the next one has another.
+        // An agent removes its socket some time after it is killed, so the next agent gets another directory.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let socket = listeners.laptop.home().join(format!("agent-{}", NEXT.fetch_add(1, Ordering::SeqCst)));
         let out = Command::new("ssh-agent").args(["-s", "-a", path_str(&socket)]).output().expect("ssh-agent is there");
@@ -231,7 +233,7 @@ impl Drop for SshAgent {
 fn keys_and_certificates_log_in_from_file_or_agent() {
     let cluster = Cluster::acquire();
     let listeners = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, false);
-    let nobody = Arc::new(ScriptedPrompt::without_answers());
+    let no_answers = Arc::new(ScriptedPrompt::without_answers());
     listeners.generate_key("ca", "ed25519", "");
     for kind in ["ed25519", "ecdsa", "rsa"] {
         let key = listeners.generate_key(kind, kind, "");
@@ -253,11 +255,11 @@ fn keys_and_certificates_log_in_from_file_or_agent() {
             listeners.assert_login(
                 &format!("{kind} key"),
                 listeners.host_with_identity(host, PUBLICKEY_PORT, &[&key]),
-                listeners.client_settings(&nobody, None),
+                listeners.client_settings(&no_answers, None),
                 &[&wanted, &format!("ssh2: {upper} ")],
             );
             let agent = SshAgent::start_with_keys(&listeners, &[kind]);
-            let settings = listeners.client_settings(&nobody, Some(agent.socket.clone()));
+            let settings = listeners.client_settings(&no_answers, Some(agent.socket.clone()));
             listeners.assert_login(
                 &format!("{kind} key in the agent"),
                 listeners.host_with_identity(host, PUBLICKEY_PORT, &[&host_key]),
@@ -271,11 +273,11 @@ fn keys_and_certificates_log_in_from_file_or_agent() {
             listeners.assert_login(
                 &format!("{kind} certificate"),
                 listeners.host_with_identity(host, PUBLICKEY_PORT, &[&vouched]),
-                listeners.client_settings(&nobody, None),
+                listeners.client_settings(&no_answers, None),
                 &expected,
             );
             let agent = SshAgent::start_with_keys(&listeners, &[&format!("vouched_{kind}")]);
-            let settings = listeners.client_settings(&nobody, Some(agent.socket.clone()));
+            let settings = listeners.client_settings(&no_answers, Some(agent.socket.clone()));
             listeners.assert_login(
                 &format!("{kind} certificate in the agent"),
                 listeners.host_with_identity(host, PUBLICKEY_PORT, &[]),
@@ -334,25 +336,25 @@ fn password_is_asked_once_for_every_method() {
     let listeners = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, false);
     let key = listeners.generate_key("id", "ed25519", "");
     listeners.authorize_keys(&listeners.read_public_key("id"));
-    let accepted = |way: &str| format!("Accepted {way} for {PASSWORD_USER} from ");
-    let partial = |way: &str| format!("Partial {way} for {PASSWORD_USER} from ");
-    let ways: [(u16, Vec<String>); 5] = [
+    let accepted = |method: &str| format!("Accepted {method} for {PASSWORD_USER} from ");
+    let partial = |method: &str| format!("Partial {method} for {PASSWORD_USER} from ");
+    let methods: [(u16, Vec<String>); 5] = [
         (PASSWORD_PORT, vec![accepted("password")]),
         (KEYBOARD_INTERACTIVE_PORT, vec![accepted("keyboard-interactive/pam")]),
         (KEY_THEN_PASSWORD_PORT, vec![partial("publickey"), accepted("password")]),
         (KEY_THEN_KEYBOARD_INTERACTIVE_PORT, vec![partial("publickey"), accepted("keyboard-interactive/pam")]),
         (PASSWORD_THEN_KEYBOARD_INTERACTIVE_PORT, vec![partial("password"), accepted("keyboard-interactive/pam")]),
     ];
-    for (port, expected) in &ways {
+    for (port, expected) in &methods {
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         for host in OLD_AND_NEW_OPENSSH {
-            let nobody = Arc::new(ScriptedPrompt::without_answers());
+            let no_answers = Arc::new(ScriptedPrompt::without_answers());
             let mut target = listeners.host_with_identity(host, *port, &[&key]);
             target.ssh.password_variable = Some("HOST_PASSWORD".to_owned());
-            listeners.assert_login(&format!("port {port}"), target, listeners.client_settings(&nobody, None), &expected);
+            listeners.assert_login(&format!("port {port}"), target, listeners.client_settings(&no_answers, None), &expected);
         }
     }
-    // Both hosts, both ways, one question; then a slip of the hand, which costs no second connection.
+    // Two hosts and two methods need one prompt; a typing error then costs no second connection.
     for answers in [&[PASSWORD][..], &["open barley", PASSWORD]] {
         let person = Arc::new(ScriptedPrompt::with_answers(answers));
         let hosts = OLD_AND_NEW_OPENSSH
@@ -378,7 +380,7 @@ fn password_and_totp_code_log_in() {
     let listeners = AuthServers::start(&cluster, &OLD_AND_NEW_OPENSSH, true);
     let key = listeners.generate_key("id", "ed25519", "");
     listeners.authorize_keys(&listeners.read_public_key("id"));
-    // Both hosts take the same code, each once.
+    // Both hosts accept the same code, each once.
     let person = Arc::new(ScriptedPrompt::with_answers(&[PASSWORD, &totp_code(0)]));
     let hosts = OLD_AND_NEW_OPENSSH.iter().map(|h| listeners.host_with_identity(h, KEYBOARD_INTERACTIVE_PORT, &[])).collect();
     let (results, log) =
@@ -387,7 +389,7 @@ fn password_and_totp_code_log_in() {
     let query = person.questions();
     assert!(query.len() == 2 && query[1].starts_with("One-time password (OATH) for `pass'"), "{query:?}");
     assert!(log.contains(&format!("Accepted keyboard-interactive/pam for {PASSWORD_USER}")), "{log}");
-    // The same host under two names: it takes a code once, so the second is asked for on its own.
+    // One host under two names accepts a code only once, so the program prompts for a second code.
     let person = Arc::new(ScriptedPrompt::with_answers(&[PASSWORD, &totp_code(1), &totp_code(2)]));
     let twice = vec![listeners.host_with_identity("gpu02", KEY_THEN_KEYBOARD_INTERACTIVE_PORT, &[&key]); 2];
     let fleet = SshFleet::new(twice, listeners.client_settings(&person, None));
@@ -405,7 +407,7 @@ fn password_and_totp_code_log_in() {
 fn shared_login_failure_is_reported_once() {
     let cluster = Cluster::acquire();
     let laptop = Laptop::new();
-    // A copy keeps its mode.
+    // A copied file keeps its mode.
     std::fs::copy(cluster.client_file("id_stranger"), laptop.home().join("stranger")).expect("copied");
     let mut job = JobSpec::busybox("strange").with_hosts(&["gpu01", "gpu02", "gpu03"]);
     job.ssh = "identity: ./stranger".to_owned();
@@ -423,7 +425,7 @@ fn shared_login_failure_is_reported_once() {
         ended.assert_contains("3 hosts: key refused (tried ~/stranger)").assert_contains("gpu[01-03]");
         let output = ended.transcript();
         let line = "key refused (tried ~/stranger)";
-        // `up` says it when it happens and in its recap.
+        // `up` reports it at once and in its recap.
         let most = if words[0] == "up" || words[0] == "down" { 2 } else { 1 };
         assert!(output.matches(line).count() <= most, "{words:?}:\n{output}");
         eprintln!("{}: {}", words[0], output.lines().find(|l| l.contains(line)).unwrap_or_default());
@@ -431,7 +433,7 @@ fn shared_login_failure_is_reported_once() {
     cluster.assert_hosts_unchanged();
 }
 
-/// The hosts' addresses and keys, with no identity: the inventory names the only one.
+/// The hosts' addresses and keys, without an identity: the inventory names the only one.
 fn unauthorized_key_config(cluster: &Cluster, laptop: &Laptop) -> String {
     let text = std::fs::read_to_string(cluster.client_file("ssh_config")).expect("written");
     let lines: Vec<&str> = text.lines().filter(|l| !l.trim_start().starts_with("IdentityFile")).collect();

@@ -1,4 +1,4 @@
-//! Any bytes as a journal: what can be read is read, the rest is an error, and the state takes every event that was read.
+//! Reads any bytes as a journal: readable events go into the state, the rest is an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use orchestrate::report::journal::JournalReader;
 use orchestrate::state::RunState;
 
 fuzz_target!(|bytes: &[u8]| {
-    // With a header of ours most inputs get past the first line.
+    // With our own header most inputs get past the first line.
     let mut whole = b"{\"format\":\"1.3\",\"orchestrate\":\"0.1.0\"}\n".to_vec();
     whole.extend_from_slice(bytes);
     for input in [bytes, &whole] {

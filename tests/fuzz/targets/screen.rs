@@ -1,5 +1,5 @@
-//! Any bytes in a log, and any text as the name of a host, a process or a GPU and as an error: every screen is drawn at any size without a
-//! panic, and no cell holds anything that steers a terminal.
+//! Any bytes in a log, and any text as the name of a host, a process or a GPU or as an error: every screen is drawn at any size without a
+//! panic, and no cell contains a terminal control character.
 #![no_main]
 
 use arbitrary::Arbitrary;

@@ -72,7 +72,7 @@ impl Default for JobSpec {
 
 fn indent(text: &str) -> String {
     text.lines().fold(String::new(), |mut all, line| {
-        writeln!(all, "  {line}").expect("a String takes all");
+        writeln!(all, "  {line}").expect("writing to a String");
         all
     })
 }

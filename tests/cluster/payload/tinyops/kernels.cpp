@@ -1,4 +1,4 @@
-// Without a header: the hosts have no compiler of their own, and the one that they are given comes without a library.
+// Includes no header: the hosts have no compiler of their own, and the one that they receive has no header files.
 template <int A> struct Scale {
     static int of(int x) { return A * x; }
 };

@@ -1,4 +1,4 @@
-# A small extension in DeepSpeed's place: like it, the build takes its choices from exported variables.
+# A small extension instead of DeepSpeed: like DeepSpeed's, its build reads its options from exported variables.
 import os
 
 from setuptools import Extension, setup
