@@ -13,7 +13,7 @@ use crate::plan::host_context::HostContext;
 use crate::plan::protocol::nvidia_smi;
 use crate::text::shell_quote::quote;
 
-/// Seconds from one look to the next: the more hosts, the rarer, since one laptop takes all that they tell. The processes are looked at every
+/// Seconds between two samples: longer with more hosts, since one laptop receives all samples. Processes are sampled every
 /// third time.
 fn sample_interval_secs(hosts: usize) -> u32 {
     match hosts {
@@ -38,7 +38,7 @@ pub struct NetSample {
     /// Bytes in a second.
     #[serde(alias = "sent")]
     pub sent_bytes_per_sec: f64,
-    /// InfiniBand: the port's state and rate as the kernel tells them, `ACTIVE 400 Gb/sec (4X NDR)`. Empty for others.
+    /// InfiniBand: the port's state and rate as the kernel reports them, `ACTIVE 400 Gb/sec (4X NDR)`. Empty for others.
     #[serde(default, alias = "port", skip_serializing_if = "String::is_empty")]
     pub infiniband_port_state: String,
 }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_step_is_told_with_its_cause() {
+    fn refused_step_is_reported_with_its_cause() {
         let refused = [
             (
                 "echo 'srun: error: Unable to create step for job 5: Job is pending execution' >&2",
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_writes_to_standard_error_is_dropped() {
+    fn stderr_of_the_node_is_dropped() {
         let text = stream_with("#!/bin/sh\nfor last; do :; done\nprintf '%s\\n' \"$last\" | head -n 1\nexit 0\n");
         assert!(text.ends_with("exec 2>/dev/null\n"), "{text}");
     }
