@@ -1,4 +1,4 @@
-//! The second fold of the events: which lines of which log mean something. Bounded, whatever the logs hold.
+//! The second fold of the events: which lines of which log are evidence. Bounded for any log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ impl Evidence {
         self.rules.rules()
     }
 
-    /// What a host said after a failure.
+    /// A host's post-mortem lines after a failure.
     pub(super) fn postmortem_hits(&self, host: u32) -> &[RuleHit] {
         self.postmortem_hits.get(&host).map_or(&[], Vec::as_slice)
     }

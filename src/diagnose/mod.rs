@@ -27,7 +27,7 @@ pub struct DiagnosisFinding {
     pub ranks: Vec<u32>,
     /// The hosts it was seen on.
     pub hosts: Vec<u32>,
-    /// The lines that say so, as the hosts wrote them.
+    /// The lines that prove it, as the hosts wrote them.
     pub evidence: Vec<String>,
     /// What its groups matched.
     pub groups: BTreeMap<String, String>,
