@@ -44,7 +44,7 @@ pub(crate) struct KnownHostsEntry {
 pub(crate) struct KnownHostsFile {
     pub(crate) path: PathBuf,
     pub(crate) entries: Arc<Vec<KnownHostsEntry>>,
-    /// Whether it is a command's output, which nobody can edit.
+    /// Whether it is a command's output, which cannot be edited.
     pub(crate) from_command: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct KnownHostsMatch {
     pub(crate) key: Vec<u8>,
 }
 
-/// What the files say about an offered key.
+/// The verdict of the files about an offered key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KnownHostsVerdict {
     /// It is the host's key.
