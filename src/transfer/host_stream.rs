@@ -259,7 +259,7 @@ impl HostStream {
         TransferError::of_session(error, self.container.as_deref())
     }
 
-    /// Why a host takes no more: what it said last.
+    /// Why a host accepts no more data: its last message.
     async fn reason_for_end(&mut self) -> TransferError {
         for _ in 0..MAX_LAST_PIECES {
             if let Err(error) = self.read_line().await {

@@ -1,4 +1,4 @@
-//! A host for tests: it says what the test wants, whatever it is sent.
+//! A host for tests: it sends scripted output and ignores its input.
 
 use std::sync::Mutex;
 use std::time::Duration;
