@@ -114,7 +114,7 @@ impl Gang {
         }
     }
 
-    /// The launcher of a host no longer runs, whatever its status is.
+    /// The launcher of a host no longer runs; its status may be missing.
     pub(crate) fn mark_launcher_killed(&mut self, host: usize) {
         if let Some(node) = self.launcher_exits.get_mut(host) {
             node.get_or_insert(Exit::Killed);
@@ -167,7 +167,7 @@ impl Gang {
         self.failures.first()
     }
 
-    /// The processes that failed first on corrected clocks: one, or several closer together than the clocks can tell. A launcher is named only
+    /// The processes that failed first on corrected clocks: one, or several that are closer together than the clocks can resolve. A launcher is named only
     /// where no rank failed, since it exits because of its ranks.
     pub(crate) fn culprits(&self) -> Vec<&ProcessFailure> {
         let own = self.failures_not_caused_by_stop();
@@ -190,7 +190,7 @@ impl Gang {
         found
     }
 
-    /// `rank 3 on gpu01 failed: exit 1`. Of several that the clocks cannot order, none is said to be the one.
+    /// `rank 3 on gpu01 failed: exit 1`. If the clocks cannot order several failures, all are named.
     pub(crate) fn failure_reason(&self, host_name: impl Fn(usize) -> String) -> Option<String> {
         let place = |failure: &ProcessFailure| match failure.rank {
             Some(rank) => format!("rank {rank} on {} ({})", host_name(failure.host), failure.exit),
