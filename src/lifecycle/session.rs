@@ -89,7 +89,7 @@ impl Session {
         std::mem::replace(&mut self.engine, engine).close().await;
     }
 
-    /// Tells a line; `warn`: it is a warning.
+    /// Reports a line; `warn`: as a warning.
     pub(crate) fn notice(&self, text: impl Into<String>, warn: bool) {
         self.engine.emitter().send_notice(None, text.into(), warn);
     }
