@@ -21,7 +21,7 @@ use crate::text::sanitize::Sanitizer;
 pub(super) struct OutputOptions {
     pub(super) progress: ProgressMode,
     pub(super) logs: LogSelection,
-    /// Of a run that the command attaches to, only so many of the lines that each log has already; `None`: all.
+    /// How many of the lines that each log already has are shown on attach; `None`: all.
     pub(super) history_lines: Option<usize>,
 }
 

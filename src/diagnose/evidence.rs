@@ -14,7 +14,7 @@ const MAX_LOGS: usize = 8_192;
 const MAX_HITS_PER_LOG: usize = 24;
 /// The most bytes of a line that are quoted.
 const MAX_QUOTED_BYTES: usize = 600;
-/// Hits further apart than so many lines do not belong to one another; the later ones count.
+/// Hits that are more lines apart than this are unrelated; the later ones count.
 pub(super) const MAX_BURST_GAP: u64 = 200;
 
 /// A rule that a log's lines met.

@@ -36,7 +36,7 @@ pub struct DiagnosisFinding {
     pub explanation: LocalizedTemplate,
     /// What to do next; may be empty.
     pub next_step: LocalizedTemplate,
-    /// Ranks that only felt it.
+    /// Ranks that were only affected.
     pub affected: Vec<u32>,
 }
 

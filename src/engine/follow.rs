@@ -92,7 +92,7 @@ struct Follower<'a> {
     stop_tasks: JoinSet<(usize, bool)>,
     /// When a failed gang is stopped: the reports of one moment are awaited, so that the right one is named.
     stop_deadline: Option<tokio::time::Instant>,
-    /// When it may be left alone: every rank was started a moment before.
+    /// When it may be detached: shortly after every rank was started.
     running_deadline: Option<tokio::time::Instant>,
     /// Whether it was stopped for a failure of its own.
     stopped_for_failure: bool,
@@ -377,7 +377,7 @@ impl Follower<'_> {
             && self.gang.first_reported_failure().is_some()
     }
 
-    /// Whether the ranks that failed did so because they were stopped from elsewhere: their hosts are asked, at most for so long.
+    /// Whether the failed ranks were stopped by another command: their hosts are asked, for at most this time.
     async fn query_stopped_elsewhere(&mut self, finish_timeout: Duration) -> bool {
         if let Some(known) = self.stopped_elsewhere {
             return known;

@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3), Some(9)]);
         let reason = |gang: &Gang| gang.failure_reason(|host| format!("gpu0{host}"));
         assert_eq!(reason(&gang).as_deref(), Some("rank 3 on gpu00 (exit 7) or rank 9 on gpu01 (exit 1) failed first"));
-        // What was taken for the first is not, once an earlier one is known.
+        // An earlier failure replaces the one that seemed to be the first.
         gang.apply_event(&rank_ended(1, 8, 5, 3900));
         assert_eq!(reason(&gang).as_deref(), Some("rank 8 on gpu01 failed: exit 5"));
     }

@@ -173,7 +173,7 @@ impl HostConnection {
         answer
     }
 
-    /// As [`HostConnection::exec`]; what the command writes is handed over as it comes.
+    /// As [`HostConnection::exec`]; the command's output is forwarded as it arrives.
     ///
     /// # Errors
     /// Why it did not come to its end.

@@ -24,7 +24,7 @@ use crate::remote::{RemoteError, RemoteStream};
 /// What the laptop already has of each file of a host.
 pub(crate) type LogOffsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
 
-/// A stream that says nothing for so long is dead: it owes a sign of life every 5 s.
+/// A stream that is silent for this time is dead: it sends a heartbeat every 5 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Before a lost connection is made again; doubled each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);

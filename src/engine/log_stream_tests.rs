@@ -17,7 +17,7 @@ enum HostBehavior {
     /// It cannot be reached.
     Unreachable,
     RefusesConnection,
-    /// It says this, then nothing more.
+    /// It sends this, then nothing more.
     Sends(&'static str),
 }
 

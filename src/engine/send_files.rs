@@ -213,7 +213,7 @@ async fn all_closed(ends: &mut BTreeMap<usize, SendEnd>) {
     futures_util::future::join_all(ends.values_mut().map(oneshot::Sender::closed)).await;
 }
 
-/// Sends what one host lacks. `turn` is given back before it waits for the other hosts.
+/// Sends what one host lacks. `turn` is released before it waits for the other hosts.
 pub(super) async fn send_files(
     target: SendTarget,
     task: &SendFiles,

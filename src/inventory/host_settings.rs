@@ -9,7 +9,7 @@ pub struct ContainerEngine {
     pub host: Option<String>,
 }
 
-/// One host and the way to it.
+/// One host and the route to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InventoryHost {
     /// The name in the inventory; also the alias that ssh_config is asked for.

@@ -15,7 +15,7 @@ pub struct Job {
     pub nproc_per_node: Option<u32>,
     /// Same order as [`Inventory::hosts`](super::Inventory::hosts).
     pub hosts: Vec<JobHost>,
-    /// Names of the laptop's variables that are handed over secretly.
+    /// Names of the laptop's variables that are passed as secrets.
     pub secret_names: Vec<String>,
     /// What runs before the launch.
     pub tasks: Vec<PrepareTask>,

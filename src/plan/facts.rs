@@ -363,7 +363,7 @@ impl HostFacts {
     }
 }
 
-/// A line of `ip -o route get`: where to, and the source. One's own address (`local …`) is no way to another host.
+/// A line of `ip -o route get`: where to, and the source. The host's own address (`local …`) is no route to another host.
 fn parse_route(line: &str) -> Option<(String, String)> {
     let mut words = line.split_whitespace();
     let to = words.next().filter(|first| first.parse::<std::net::IpAddr>().is_ok())?;

@@ -152,7 +152,7 @@ pub(super) fn kill_marked(marker: &str, within: Duration) -> Vec<i32> {
     }
 }
 
-/// For so long a process must look like a rank before it is taken for one.
+/// How long a process must look like a rank before it counts as one.
 const RANK_RECHECK_DELAY: Duration = Duration::from_millis(50);
 
 /// Kills the rank that a fault names, as the kernel does when memory is short; returns whether there was one; the caller tries again if not.

@@ -141,9 +141,9 @@ pub struct Faults {
     pub round_trip: f64,
     /// How long each authentication request takes.
     pub auth_delay: f64,
-    /// A connection is lost after the host has sent so many bytes.
+    /// A connection is lost after the host has sent this many bytes.
     pub drop_after_bytes: Option<u64>,
-    /// A connection is lost after so long.
+    /// A connection is lost after this time.
     pub drop_after_seconds: Option<f64>,
     /// A command that contains this (in its words or in what it is sent to read) is held and never starts.
     pub hang_on: Option<String>,

@@ -79,7 +79,7 @@ impl PercentTokens<'_> {
         Ok(())
     }
 
-    /// Expands User, which may not speak of itself.
+    /// Expands User, which must not refer to itself.
     pub(crate) fn expand_user(&self, text: &str) -> Result<String, String> {
         self.expand(text, "dhijkLlnpu", &[], true)
     }

@@ -97,7 +97,7 @@ impl MetricSeries {
 pub struct TrainingProgress {
     /// From 0 to 100.
     pub percent: f32,
-    /// So many of so many.
+    /// Done and total.
     pub done_of_total: Option<(u64, u64)>,
     /// Seconds that are left: as the bar says, else estimated from the steps since the first one that was seen.
     pub seconds_left: Option<i64>,
@@ -434,7 +434,7 @@ pub(super) fn record_values(metrics: &mut TrainingMetrics, values: &MetricValues
     }
 }
 
-/// What the ranks that speak come to together: the furthest step, the mean of the others; and when the last of them spoke.
+/// The combined values of the ranks that report any: the furthest step, the mean of the others; and the time of the last report.
 pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> Option<(f64, UnixMillis)> {
     let reported = ranks.filter_map(|rank| rank.get(&metric));
     let now = reported.clone().map(|series| series.last_at).max()?;

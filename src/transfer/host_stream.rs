@@ -14,7 +14,7 @@ use crate::remote::{ByteReceiver, Remote, RemoteError};
 use crate::text::shell_quote::{join_quoted, quote};
 
 const SCRIPT: &str = include_str!("../../assets/transfer.sh");
-/// A host that neither takes nor sends a byte for so long has failed; long steps report every 20 s.
+/// A host that neither accepts nor sends a byte for this time has failed; long steps report every 20 s.
 const STALL_LIMIT: Duration = Duration::from_secs(120);
 /// Reports of one long step: the script writes one each 20 s, for an hour at most.
 const MAX_REPORTS: u32 = 180;

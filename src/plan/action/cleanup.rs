@@ -74,7 +74,7 @@ pub struct FetchLogs {
 
 /// Removes the files of one run, or everything of this name and host but the lock.
 ///
-/// The container is gone, or stays for the next run: then only its keeper lives, which lets go of a run that is not the current one any more.
+/// The container is gone, or stays for the next run: then only its keeper lives, which drops a run that is no longer the current one.
 /// A follower gets 5 s to report how the run ended.
 #[derive(Debug, Clone)]
 pub struct RemoveFiles {

@@ -286,7 +286,7 @@ mod tests {
         std::fs::remove_file(&beat).expect("removed");
         run(&inspect_lock_command(&context));
         assert!(second() > 1);
-        // Its holder is put aside: what he did last says nothing of the next one.
+        // Its holder is replaced: its last heartbeat does not count for the next one.
         let found = LockRecord { token: "tok".to_owned(), owner: "me".to_owned(), laptop_id: "lap".to_owned(), pid: 2, heartbeat_age: 100 };
         run(&break_lock_command(&context, &found));
         assert!(!beat.exists());

@@ -28,7 +28,7 @@ use crate::plan::facts::HostFacts;
 #[derive(Debug, Clone)]
 pub enum Action {
     VerifyHostFacts(verify_facts::VerifyHostFacts),
-    /// Tries the way to the master's port.
+    /// Tries to connect to the master's port.
     ReachMaster(reach_master::ReachMaster),
     PullImage(pull::PullImage),
     /// Writes the run directory.

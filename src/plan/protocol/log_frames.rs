@@ -181,7 +181,7 @@ pub enum LogFrame {
     },
     /// A log has no appender of its own, or one that a signal to the group reaches; as `assets/pipe.sh` says.
     AppenderWarning(LogFile, String),
-    /// Something that a rank wrote is not what it should be, and is left alone: a word that says what, and a name of harmless characters.
+    /// An unexpected file of a rank, which is left unchanged: a word for its kind, and a name of harmless characters.
     SuspiciousFile(String, String),
     /// There is no such run directory.
     NoRunDirectory,

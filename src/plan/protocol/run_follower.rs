@@ -1,6 +1,6 @@
 //! The user who follows a run from a laptop, as recorded by its log stream on a host (`assets/follow.sh`) and reported by the facts.
 
-/// A follower that was silent for so long does not count: its laptop sleeps or is gone.
+/// A follower that was silent for longer does not count: its laptop sleeps or is gone.
 const MAX_SILENT_SECS: u64 = 30;
 /// The longest name that is believed.
 const MAX_OWNER_BYTES: usize = 64;

@@ -11,7 +11,7 @@ use crate::text::shell_quote::quote;
 /// slurmctld may hold srun for some seconds, and a login shell says first where it is.
 const START_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The stream of the values of one of so many nodes, through the login node.
+/// The stream of the values of one of the nodes, through the login node.
 pub(crate) fn node_metrics_command(context: &HostContext, job: u64, nodes: usize) -> RemoteCommand {
     let script = format!(
         "name={} root={}\n{LOGIN_SH}job={job} node={} script={}\n{}",
