@@ -195,7 +195,7 @@ else c=''
 fi
 emit current "$c"
 [ -z "$c" ] || [ ! -e "$P/$c.stopped" ] || emit stopped yes
-# Who follows the run: a stream's file is touched every 5 s while its laptop answers.
+# The followers of the run: a stream's file is touched every 5 s while its laptop answers.
 n=0
 [ -z "$c" ] || for f in "$P/following.$c".*; do
   if ! number "${f##*.}" || [ ! -d "/proc/${f##*.}" ] || [ ! -f "$f" ] || [ -L "$f" ]; then continue; fi

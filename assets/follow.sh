@@ -9,7 +9,7 @@
 # An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
 # With once set it prints `E` and ends after sending everything that exists.
 # Set before: F (how the paths of the run's files begin), record (a file that exists as long as the run's files do), note (the file that
-# says that a follower is attached; empty: none), mark (a file that exists while this script runs, with who says follows; empty: none), once, guards (whether this follower
+# says that a follower is attached; empty: none), mark (a file that exists while this script runs and contains $who, the follower; empty: none), once, guards (whether this follower
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), where (the ranks are: container,
 # host; empty: their end is not looked for), docker (its words), id (of the container), init, init_start, init_boot (the container's first process or the
 # keeper: pid, start, boot id), proven (not empty: that pid is the container's, by its cgroup), run_boot (the boot id in which the run was made; empty:

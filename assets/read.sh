@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Reads files that a rank may have written: everyone in the container can write the directory, so names, links, sizes and bytes are untrusted.
+# Reads files that a rank may have written: every process in the container can write the directory, so names, links, sizes and bytes are untrusted.
 # Nothing of it is executed, followed, used in arithmetic or as a name before it is validated here. Sourced on the host.
 
 within() { s=$1; shift; if command -v timeout >/dev/null 2>&1; then timeout "$s" "$@"; else "$@"; fi; }

@@ -56,7 +56,7 @@ marked() {
   fi
 }
 
-known() { # sets ours to what can be told without looking at every process
+known() { # sets ours to the processes that are found without looking at every process
   ours=' '
   for e in $(marked); do e=${e#/proc/}; ours="$ours${e%/environ} "; done
   # The session and group of a recorded wrapper are ours while the wrapper lives, and after its end as long as they have members: until

@@ -2,7 +2,7 @@
 
 They meet at a store on rank 0, make a process group (NCCL where every rank has a GPU, gloo else), all-reduce buffers that grow,
 and send buffers between pairs of hosts. What they find goes to standard output, a line each: `orch-smoke {JSON}`. Nothing is
-written anywhere. Every wait has an end; who waits too long says at what, and leaves. Python 3.8 and torch 1.13 are enough.
+written anywhere. Every wait is bounded: a rank that waits too long reports the phase and exits. Python 3.8 and torch 1.13 are enough.
 """
 
 import datetime
@@ -25,7 +25,7 @@ ADDRESS, PORT = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 PHASE = ["import", None]  # what is done now, and when that must have ended
 
 
-def tell(word, **more):
+def emit(word, **more):
     more.update(smoke=word, at=round(time.monotonic() - BEGAN, 2))
     sys.stdout.write("\norch-smoke " + json.dumps(more) + "\n")
     sys.stdout.flush()
@@ -38,7 +38,7 @@ def leave(status):
 
 
 def fail(why):
-    tell("failed", phase=PHASE[0], why=" ".join(str(why).split())[:600])
+    emit("failed", phase=PHASE[0], why=" ".join(str(why).split())[:600])
     leave(1)
 
 
@@ -92,7 +92,7 @@ def make_store(dist):
 
 
 def meet(dist, nccl):
-    """The store, where everybody says that he is there; the common backend and the node of each rank."""
+    """The store at which every rank registers; the common backend and the node of each rank."""
     phase("store", MEET + 10)
     until = time.monotonic() + MEET
     if RANK > 0:
@@ -100,7 +100,7 @@ def meet(dist, nccl):
         if why is not None:
             fail("{} from {}:{} in {} s".format(why, ADDRESS, PORT, MEET))
     store = make_store(dist)
-    tell("store")
+    emit("store")
     phase("arrive", MEET + 10)
     store.set("here/{}".format(RANK), json.dumps([NODE, nccl]))
     if RANK == 0:
@@ -108,17 +108,17 @@ def meet(dist, nccl):
         missing = []
         if not there(store, keys, until + 2 - time.monotonic()):
             missing = [rank for rank in range(WORLD) if not there(store, [keys[rank]], 0.05)]
-        everyone = [] if missing else [json.loads(store.get(key)) for key in keys]
-        store.set("all", json.dumps([missing, everyone]))
+        arrivals = [] if missing else [json.loads(store.get(key)) for key in keys]
+        store.set("all", json.dumps([missing, arrivals]))
     if not there(store, ["all"], MEET + 5):
         fail("rank 0 did not say who is there")
-    missing, everyone = json.loads(store.get("all"))
+    missing, arrivals = json.loads(store.get("all"))
     if missing:
-        tell("waiting", missing=missing[:1024])
+        emit("waiting", missing=missing[:1024])
         time.sleep(1.0 if RANK == 0 else 0.0)  # the others ask the store for this too
         leave(1)
-    tell("arrived")
-    return store, "nccl" if all(has for _, has in everyone) else "gloo", [node for node, _ in everyone]
+    emit("arrived")
+    return store, "nccl" if all(has for _, has in arrivals) else "gloo", [node for node, _ in arrivals]
 
 
 class Gang:
@@ -154,7 +154,7 @@ class Gang:
                 self.dist.all_reduce(data)
             self.settle()
             took = self.worst((time.monotonic() - first) / turns)
-            tell("ring", bytes=size, gbps=2.0 * (WORLD - 1) / WORLD * size / max(took, 1e-9) / 1e9)
+            emit("ring", bytes=size, gbps=2.0 * (WORLD - 1) / WORLD * size / max(took, 1e-9) / 1e9)
             spent += self.worst(time.monotonic() - begin)
             if size * 4 <= most and spent + took * 4 * 5 < RING:
                 size *= 4
@@ -188,10 +188,10 @@ class Gang:
                 if RANK in (leaders[one], leaders[two]):
                     first = RANK == leaders[one]
                     if first:
-                        tell("trying", pair=[one, two])
+                        emit("trying", pair=[one, two])
                     gbps = self.pair(leaders[two] if first else leaders[one], first, PAIRS / len(every))
                     if first:
-                        tell("pair", pair=[one, two], gbps=gbps)
+                        emit("pair", pair=[one, two], gbps=gbps)
             self.worst(0.0)
 
 
@@ -215,14 +215,14 @@ def main():
         import torch.distributed as dist
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "torch":
-            tell("skip", why="torch")
+            emit("skip", why="torch")
             leave(0)
         raise
     if not dist.is_available():
-        tell("skip", why="torch.distributed")
+        emit("skip", why="torch.distributed")
         leave(0)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    tell("imported", torch=str(torch.__version__), gpus=gpus)
+    emit("imported", torch=str(torch.__version__), gpus=gpus)
     store, backend, nodes = meet(dist, gpus > LOCAL and dist.is_nccl_available())
     phase("group", GROUP)
     if backend == "nccl":
@@ -231,11 +231,11 @@ def main():
     dist.init_process_group(backend, store=pg, rank=RANK, world_size=WORLD, timeout=seconds(GROUP))
     gang = Gang(torch, dist, backend, torch.device("cuda", LOCAL) if backend == "nccl" else torch.device("cpu"))
     gang.worst(0.0)
-    tell("group", backend=backend)
+    emit("group", backend=backend)
     gang.ring()
     gang.pairs([nodes.index(node) for node in sorted(set(nodes))])
     phase("end", 10)
-    tell("done")
+    emit("done")
     store.set("done/{}".format(RANK), "1")
     if RANK == 0:  # the store ends with this process
         there(store, ["done/{}".format(rank) for rank in range(WORLD)], 8)

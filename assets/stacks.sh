@@ -3,7 +3,7 @@
 # no signal except CONT to a process that a tool left stopped. Runs where the ranks run. Set before: R (the directory of what the run is given), F (how the paths of its files begin), budget (seconds for all tools together).
 #   R <rank> <restart> <pid> <how>   a rank; how: py-spy, gdb, kernel, ended
 #   c <command>                      what it runs
-#   s <state> <wait channel>         as the kernel tells them
+#   s <state> <wait channel>         as the kernel reports them
 #   t <count> <name>                 its threads by name
 #   f <line>                         its stacks, as the tool wrote them
 #   u                                it handles SIGUSR1

@@ -1,9 +1,9 @@
 # shellcheck shell=sh disable=SC2016,SC2317 # scripts for other shells are quoted text; functions are called by name
 # One session of a file transfer: reads commands from stdin and answers on stdout; all data travels in the same two directions.
-# Set before: root (a directory: what is copied lies in it), nonce (hex, of this session). Answers, one line each:
+# Set before: root (the directory of the copied files), nonce (hex, of this session). Answers, one line each:
 #   H <directory exists> <free KiB> <parts> <0, or what is missing> <marked> <physical path>   once, at the start; marked: 1, or
 #              2 if the marker names another path
-#   K          a long step goes on (at least every 20 s)
+#   K          a long step is still running (at least every 20 s)
 #   F <text>   it failed; the session ends
 # Commands; `+N` stands for N bytes that follow the line:
 #   T                    list the tree below root         S +N    list these NUL-ended names       M   make root
@@ -181,7 +181,7 @@ is_marked() {
 }
 # A home or the root of the file system: never a sync's own, however the path is written.
 holds_more() { [ "$top" = / ] || [ "$top" = "$(cd -P "${HOME:-/}" 2>/dev/null && pwd -P)" ]; }
-# Nothing is in it but parts: whatever comes later is the sync's, or was put there knowingly.
+# The directory contains only parts: later entries are the sync's, or were put there on purpose.
 mark_directory() {
   begin_writing
   holds_more || [ -n "$(find . ! -name . -prune ! -name '.orchestrate-part*' 2>/dev/null | head -n 1)" ] ||
@@ -309,7 +309,7 @@ read_blocks() { # SKIP COUNT NAME
 } records in" ;; esac
   printf ' %s\n' "$report" >&8
 }
-# Whether stdin is the file of that name itself, not the target of a link: opened first, then compared.
+# Whether stdin is the file $1 itself, not the target of a link: opened first, then compared.
 opened() { [ "$(readlink -n /proc/self/fd/0; printf .)" = "$base/${1#./}." ]; }
 # shellcheck disable=SC2094
 prefix_digest() { [ ! -f "$2" ] || { if opened "$2"; then take_data "$1" | digest; fi; } 2>/dev/null <"$2"; }

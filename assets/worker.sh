@@ -20,9 +20,9 @@ umask "$mask"
 record "$base"
 # shellcheck source=/dev/null
 . "$R/worker.argv"
-told=
-trap 'told=1; kill -TERM "$child" 2>/dev/null' TERM
-trap 'told=1; kill -INT "$child" 2>/dev/null' INT
+signaled=
+trap 'signaled=1; kill -TERM "$child" 2>/dev/null' TERM
+trap 'signaled=1; kill -INT "$child" 2>/dev/null' INT
 # Bash's SHELLOPTS and BASHOPTS are readonly: in its POSIX mode the shell would end here. They keep the value that they were given.
 # shellcheck disable=SC3040
 (if (set +o posix) 2>/dev/null; then set +o posix; fi
@@ -30,11 +30,11 @@ trap 'told=1; kill -INT "$child" 2>/dev/null' INT
   exec "$@") & child=$!
 rc=0
 while :; do
-  told=
+  signaled=
   wait "$child"; r=$?
   [ "$r" -eq 127 ] && [ -n "$waited" ] && break
   rc=$r; waited=1
-  [ -n "$told" ] || break
+  [ -n "$signaled" ] || break
 done
 umask 022
 # Another signal would end the shell that computes the status, and the status would be empty.

@@ -9,7 +9,7 @@ while [ $# -gt 1 ]; do
   # shellcheck disable=SC2088
   case $f in '~') f=$HOME ;; '~/'*) f=$HOME/${f#\~/} ;; esac
   (
-    # A stale network mount hangs whoever looks at it.
+    # A stale network mount blocks every process that accesses it.
     # shellcheck disable=SC2016
     t=$(within 5 sh -c 'if [ -d "$1" ]; then echo directory; elif [ -f "$1" ]; then echo file; elif [ -e "$1" ]; then echo other; else echo missing; fi' sh "$f" 2>/dev/null) || t=hung
     emit file "$at type ${t:-hung}"

@@ -48,7 +48,7 @@ while [ "$step" -lt "$steps" ]; do
     wait "$sleeper" 2>/dev/null
     sleeper=
     bar "$step"
-    # Behind a carriage return, as the bar before it: who shows only what stands last shows this line.
+    # After a carriage return, like the bar before it: a view that shows only the last part of a line shows this one.
     printf '\r%s\n' "step $step/$steps loss $((loss / 1000)).$(printf '%03d' $((loss % 1000))) lr 3.0e-04 grad_norm 0.$((60 + seed % 40)) tokens/s $speed"
 done
 if [ "$rank" = 0 ]; then say "[rank 0] checkpoint written at step $step"; fi

@@ -96,7 +96,7 @@ run_ranks() {
     /bin/sh -c 'exec /bin/sh "$0"' "$dir/files/task" </dev/null &
   step=$!
   secrets=''
-  # SLURM signals this shell alone (B: above); a step beside the ranks' tells every node, and the ranks have launch.stop_grace.
+  # SLURM signals this shell alone (B: above); a second step signals every node, and the ranks have launch.stop_grace.
   trap 'asked=1; stopping=1; explain_signal; stop_nodes' USR1 TERM INT
   stopping=''
   while :; do
@@ -124,7 +124,7 @@ remove_containers() {
   srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 --time=2 /bin/sh "$dir/files/remove" </dev/null >"$dir/remove.log" 2>&1 || say "a container may be left: see $dir/remove.log"
 }
 
-# A time limit and a preemption send the same signal: only the clock tells them apart.
+# A time limit and a preemption send the same signal: only the clock distinguishes them.
 explain_signal() {
   if [ -n "$end" ] && [ $((end - $(date +%s))) -le $((stop_before + 60)) ]; then why='the time limit is near'; else why='cancelled or preempted'; fi
   say "stopping the ranks: $why"

@@ -1,8 +1,8 @@
 # shellcheck shell=sh disable=SC2154
 # Samples a node of a job through a step beside the ranks, until standard input ends. Set before: job, node, script (what the node runs).
 # The step shares what the job has (--mem=0: its memory, too, where --overlap shares only the CPUs), waits for nothing, and ends by itself after half an hour: then the next one begins.
-# What it writes to standard error on the node is dropped there: what is held here is what srun itself says.
-# In a session of its own: whoever ends this shell ends its group, and srun has to hand the end of its input on to the node.
+# Standard error of the node is dropped there: this shell collects only srun's own messages.
+# srun runs in its own session: a signal that ends this shell goes to its group, and srun has to forward the end of its input to the node.
 if command -v setsid >/dev/null 2>&1; then apart=setsid; else apart=''; fi
 exec 3>&1
 begun=$(date +%s)

@@ -224,7 +224,7 @@ fn spawn_keyboard_thread() -> io::Result<(mpsc::Receiver<Bytes>, KeyboardGuard)>
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => return,
             }
-            // Leave unread keys for whoever reads the terminal next.
+            // Leave unread keys for the next reader of the terminal.
             if !inputs[1].revents().is_empty() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! How a program on a host ended whose input and output are this program's.
+//! How an interactive program on a host ended.
 
 use std::io;
 

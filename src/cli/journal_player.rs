@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn first_failure_is_what_failed_by_itself() {
+    fn first_failure_is_not_caused_by_a_stop() {
         let exit = |at, code, stopped| Event {
             seq: 0,
             at,

@@ -49,7 +49,7 @@ impl LocalRuns {
         }
     }
 
-    /// The copy that stands in for a run that is no longer on the hosts: of the selected run, else of the last one that has logs. `Err`: there
+    /// The copy to use for a run that is no longer on the hosts: of the selected run, else of the last one that has logs. `Err`: there
     /// is none.
     pub(super) fn local_copy(&self, selected: Option<RunSummary>, outcome: Outcome) -> Result<RunSummary, Outcome> {
         let has_logs =

@@ -72,7 +72,7 @@ pub(super) fn is_for_slurm_alone(args: &CommonArgs) -> Result<bool, CliError> {
     Ok(inventory.hosts.is_empty() && inventory.slurm.is_some_and(|slurm| slurm.login.is_some()))
 }
 
-/// Opens the session of a command for SLURM, and the way to the login node. The session has no hosts: the job's nodes come when it runs.
+/// Opens the session of a command for SLURM, and the connection to the login node. The session has no hosts: the job's nodes come when it runs.
 ///
 /// # Errors
 /// As [`open_session`]; no login node.

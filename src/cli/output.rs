@@ -21,7 +21,7 @@ use crate::text::sanitize::Sanitizer;
 pub(super) struct OutputOptions {
     pub(super) progress: ProgressMode,
     pub(super) logs: LogSelection,
-    /// Of a run that the command attaches to, only so many of the lines that each log has already; `None`: all.
+    /// How many of the lines that each log already has are shown on attach; `None`: all.
     pub(super) history_lines: Option<usize>,
 }
 
@@ -58,8 +58,8 @@ pub(super) fn reporter_setup(
     Ok(ReporterSetup { sinks, dashboard, sanitizer, style, lang: resolve_lang(args.lang), advice })
 }
 
-/// Log lines are the output of the command, everything else is talk about it: as `docker compose up` and `kubectl logs` do, log lines go to
-/// standard output. Bars need them above themselves where both are one terminal.
+/// Log lines are the output of the command, everything else is its status: as `docker compose up` and `kubectl logs` do, log lines go to
+/// standard output. Bars have to print them above themselves if both are one terminal.
 fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, advice: &AdviceFormatter) -> Vec<Box<dyn ReportSink>> {
     let OutputOptions { progress, logs, history_lines } = output;
     let style = TextStyle { color: use_color(args.color) };

@@ -1,4 +1,4 @@
-//! What the commands for SLURM say alike: a login node or slurmctld that does not answer, the end of an order to cancel.
+//! Messages that the commands for SLURM share: a login node or slurmctld that does not answer, the end of an order to cancel.
 
 use crate::cli::local_env::print_stderr;
 use crate::event::Outcome;

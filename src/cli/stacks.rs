@@ -126,9 +126,9 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
 mod tests {
     use super::*;
 
-    /// Ranks that the kernel shows alike are not said to stand at one place, and what would tell them apart is named.
+    /// Ranks with equal kernel stacks may differ in Python: the text says so and how to see the difference.
     #[test]
-    fn kernel_view_says_what_it_cannot_tell() {
+    fn kernel_view_states_its_limits() {
         let lines = |reason: &str, ranks| kernel_view_limits(reason, ranks, "orchestrate shell 0 -- pip install py-spy").join("\n");
         assert_eq!(
             lines("neither py-spy nor gdb here", 16),

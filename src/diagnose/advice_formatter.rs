@@ -29,7 +29,7 @@ pub(crate) const POSITIONAL_INVENTORY_COMMANDS: [&str; 18] = [
 ];
 /// Those that take it by `-i` only.
 const FLAG_INVENTORY_COMMANDS: [&str; 1] = ["shell"];
-/// Those that launch, or say what a launch would do: they need every value of the inventory.
+/// Those that launch, or show what a launch would do: they need every value of the inventory.
 const LAUNCHING_COMMANDS: [&str; 7] = ["up", "prepare", "tui", "check", "plan", "render", "slurm submit"];
 /// Overrides of the ranks' environment: without effect on a run that was launched.
 const RANK_ENVIRONMENT_PREFIX: &str = "env.";

@@ -1,4 +1,4 @@
-//! Who is to blame: of all that was seen, the first cause; then what else went wrong; what others only felt is folded beneath.
+//! The diagnosis: the first cause, then other problems; ranks that were only affected are folded below.
 //!
 //! A rank's verdict comes from its log, else from its end. Among ranks the one that died first by corrected clocks decides, but one that
 //! merely lost or missed another never hides the one that it lost.
@@ -14,7 +14,7 @@ use super::DiagnosisFinding;
 use super::evidence::{Evidence, MAX_BURST_GAP, RuleHit};
 use super::rule_set::RuleSet;
 
-/// How many lines after an effect a cause may be told and still be the cause.
+/// How many lines after an effect a cause may be printed and still be the cause.
 const MAX_CAUSE_DELAY_LINES: u64 = 40;
 /// How many findings there are at most.
 const MAX_FINDINGS: usize = 20;
@@ -28,7 +28,7 @@ struct ProcessDiagnosis {
     rule_index: usize,
     groups: BTreeMap<String, String>,
     evidence: Vec<String>,
-    /// What may be the cause where nobody is to blame.
+    /// The possible cause if no certain one was found.
     possible_cause: Option<Box<ProcessDiagnosis>>,
 }
 
@@ -244,7 +244,7 @@ impl Diagnoser<'_> {
         self.diagnose_awaited_ranks(affected, &absent)
     }
 
-    /// Timeouts come first: they tell more than a lost peer.
+    /// Timeouts come first: they are more specific than a lost peer.
     fn add_effects(&self, findings: &mut Vec<DiagnosisFinding>, effects: Vec<RankDiagnosis<'_>>) {
         let (timeouts, others): (Vec<_>, Vec<_>) =
             effects.into_iter().partition(|(_, diagnosis)| self.blame(diagnosis) == Blame::PeerTimeout);
@@ -269,7 +269,7 @@ impl Diagnoser<'_> {
         }
     }
 
-    /// Ranks that others waited for: they live, or lived until they were asked to end, and complain of nobody. Who waited may have `named` them.
+    /// Ranks that others waited for: they live, or lived until the stop, and report no missing peer. The waiting ranks may have `named` them.
     fn diagnose_awaited_ranks(&self, affected: &[u32], named: &[&str]) -> Option<DiagnosisFinding> {
         let asked = |exit: Option<Exit>| matches!(exit, None | Some(Exit::Signal(15) | Exit::Code(143)));
         let away = |rank: &&RankState| !affected.contains(&rank.rank) && (asked(rank.exit) || rank.was_stopped);
@@ -287,7 +287,7 @@ impl Diagnoser<'_> {
         Some(finding)
     }
 
-    /// Ranks that failed and said nothing that a rule knows.
+    /// Ranks that failed without a line that matches a rule.
     fn diagnose_unexplained_failures(&self, silent: &[&RankState]) -> Option<DiagnosisFinding> {
         let first = silent.first()?;
         let Some(Exit::Code(code)) = first.exit else { return None };
@@ -323,14 +323,14 @@ impl Diagnoser<'_> {
         }
     }
 
-    /// What docker, the kernel or the disks of a host say of a process that died there without a word of its own.
+    /// The evidence of docker, the kernel or the disks of a host for a process that died there without a message.
     fn diagnose_postmortem(&self, host: u32) -> Option<ProcessDiagnosis> {
         let role = |hit: &RuleHit| self.rules.rules()[hit.rule_index].blame;
         let guilty = self.evidence.postmortem_hits(host).iter().filter(|hit| matches!(role(hit), Blame::Cause | Blame::PossibleCause));
         guilty.min_by_key(|hit| (role(hit) == Blame::PossibleCause, hit.rule_index)).map(ProcessDiagnosis::from_hit)
     }
 
-    /// What hosts say besides; a fault of a GPU that the kernel tells comes before what CUDA and NCCL made of it.
+    /// Findings from the hosts; a GPU fault that the kernel reports comes before the errors of CUDA and NCCL that it causes.
     fn add_postmortem_findings(&self, findings: &mut Vec<DiagnosisFinding>) {
         let hosts: Vec<u32> = findings.first().map(|first| first.hosts.clone()).unwrap_or_default();
         for (host, hit) in hosts.iter().flat_map(|host| self.evidence.postmortem_hits(*host).iter().map(move |hit| (*host, hit))) {
@@ -372,7 +372,7 @@ impl Diagnoser<'_> {
         found
     }
 
-    /// How the run seems to hang, as it was told.
+    /// The reported hang of the run.
     fn diagnose_hang(&self) -> Option<DiagnosisFinding> {
         let (hang, at) = self.state.hang.as_ref()?;
         let id = match hang.symptom {
@@ -400,7 +400,7 @@ fn xid_code(finding: &DiagnosisFinding) -> &str {
     finding.groups.get("xid").map_or("", String::as_str)
 }
 
-/// Whether a rule tells of what a fault of a GPU makes CUDA and NCCL say.
+/// Whether a rule matches errors of CUDA and NCCL that a GPU fault causes.
 fn is_gpu_rule(rule: &str) -> bool {
     ["cuda", "nccl", "gpu", "ecc"].iter().any(|word| rule.starts_with(word))
 }

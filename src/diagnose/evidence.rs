@@ -1,4 +1,4 @@
-//! The second fold of the events: which lines of which log mean something. Bounded, whatever the logs hold.
+//! The second fold of the events: which lines of which log are evidence. Bounded for any log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const MAX_LOGS: usize = 8_192;
 const MAX_HITS_PER_LOG: usize = 24;
 /// The most bytes of a line that are quoted.
 const MAX_QUOTED_BYTES: usize = 600;
-/// Hits further apart than so many lines do not belong to one another; the later ones count.
+/// Hits that are more lines apart than this are unrelated; the later ones count.
 pub(super) const MAX_BURST_GAP: u64 = 200;
 
 /// A rule that a log's lines met.
@@ -156,7 +156,7 @@ impl Evidence {
         self.rules.rules()
     }
 
-    /// What a host said after a failure.
+    /// A host's post-mortem lines after a failure.
     pub(super) fn postmortem_hits(&self, host: u32) -> &[RuleHit] {
         self.postmortem_hits.get(&host).map_or(&[], Vec::as_slice)
     }

@@ -1,38 +1,38 @@
-//! Whether a run hangs: a pure judge over what is known of it. It says so only where the news of every host comes in.
+//! Whether a run hangs: a pure function of the run's state. It reports a hang only while every host is connected.
 //!
 //! A silence is healthy as long as the inventory says (`on_failure.hang_after`), else up to three times the longest one that ended by
-//! itself; GPUs that draw the power of work are never taken for hung.
+//! itself; GPUs that draw the power of work never count as hung.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{Hang, HangSymptom, RunGoal, UnixMillis};
 use crate::state::{ConnectionStatus, HostState, RankState, RunState};
 
-/// A silence is told of after so long where something else speaks for a hang,
+/// A silence is reported after this time if other evidence suggests a hang,
 const SUSPICIOUS_SILENCE_MS: i64 = 5 * 60_000;
-/// and after so long where nothing does.
+/// and after this time without such evidence.
 const UNEXPLAINED_SILENCE_MS: i64 = 15 * 60_000;
-/// What was learned from the run makes it wait no longer than this.
+/// The longest silence that the run's own history can make acceptable.
 const MAX_LEARNED_SILENCE_MS: i64 = 60 * 60_000;
-/// How much longer than the longest healthy silence one must be.
+/// How many times longer than the longest healthy silence a suspicious one must be.
 const SILENCE_FACTOR: i64 = 3;
-/// Ranks of one gang begin within so long of one another.
+/// Ranks of one gang start within this time of one another.
 const RANK_START_SPREAD_MS: i64 = 60_000;
-/// What the others write of a rank's end they write within so long.
+/// The others write about a rank's end within this time.
 const EXIT_ECHO_MS: i64 = 30_000;
-/// The first rank of all begins within so long of the launchers.
+/// The first rank starts within this time of the launchers.
 const FIRST_RANK_START_MS: i64 = 2 * 60_000;
-/// A run is ready within so long.
+/// A run is ready within this time.
 const READY_TIMEOUT_MS: i64 = 15 * 60_000;
 
-/// How far back the GPUs are looked at, and how many looks it takes.
+/// The time window of GPU samples, and the fewest samples that count.
 const GPU_WINDOW_MS: i64 = 60_000;
 const MIN_GPU_SAMPLES: usize = 3;
 /// A GPU of this utilisation, in percent, is busy.
 const BUSY_UTILIZATION: f32 = 80.0;
 /// A GPU that draws less than this, in percent of its limit, does no work,
 const IDLE_POWER: f32 = 35.0;
-/// one that draws more than this works, whatever it drew before,
+/// one that draws more than this works, independent of its past,
 const WORK_POWER: f32 = 45.0;
 /// or less than this part of what it draws when it works.
 const IDLE_POWER_SHARE: f32 = 0.6;
@@ -42,18 +42,17 @@ const COMPARED_LINES: usize = 50;
 /// What the inventory says about this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HangSettings {
-    /// The longest healthy silence, milliseconds, where it is said.
+    /// The longest healthy silence, milliseconds, if the inventory has one.
     pub hang_after: Option<i64>,
     /// Whether a line marks the run as ready.
     pub has_ready_line: bool,
 }
 
-/// What can be said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HangVerdict {
-    /// Nothing: the run does not run, or not every host is heard.
+    /// The run does not run, or not every host is connected.
     Unknown,
-    /// It goes on, as far as can be seen.
+    /// No sign of a hang.
     Healthy,
     /// It seems to hang.
     Hanging(Hang),
@@ -67,11 +66,11 @@ enum GpuActivity {
     Unknown,
 }
 
-/// Judges at `now`; `heard`: since when every event was taken in as it came.
+/// Evaluates at `now`; `connected_since`: since when events arrive without delay.
 pub(crate) fn detect_hang(state: &RunState, settings: HangSettings, connected_since: UnixMillis, now: UnixMillis) -> HangVerdict {
     let runs = state.goal.0 == RunGoal::Up && state.outcome.is_none() && state.culprit.is_none();
-    let heard_now = |host: &HostState| host.connection_status == ConnectionStatus::Connected && host.launcher_started.is_some();
-    if !runs || state.hosts.is_empty() || !state.hosts.iter().all(heard_now) {
+    let is_connected = |host: &HostState| host.connection_status == ConnectionStatus::Connected && host.launcher_started.is_some();
+    if !runs || state.hosts.is_empty() || !state.hosts.iter().all(is_connected) {
         return HangVerdict::Unknown;
     }
     let since = state
@@ -91,7 +90,7 @@ pub(crate) fn detect_hang(state: &RunState, settings: HangSettings, connected_si
     }
 }
 
-/// Whether `new` tells nothing that `old` has not told.
+/// Whether `new` is the hang that `old` already reported.
 pub(crate) fn is_same_hang(old: &Hang, new: &Hang) -> bool {
     let quiet = |hang: &Hang| matches!(hang.symptom, HangSymptom::Silent | HangSymptom::Spinning);
     (old.symptom == new.symptom || quiet(old) && quiet(new)) && old.hosts == new.hosts && old.ranks == new.ranks
@@ -259,7 +258,7 @@ impl HangDetector<'_> {
         let mut unseen: Vec<&str> = Vec::new();
         for (at, host) in (0..).zip(&self.state.hosts) {
             let ours: BTreeSet<&str> = host.gpu_processes.iter().filter(|p| p.belongs_to_run).map(|p| p.gpu.as_str()).collect();
-            // Processes, and none of ours: those that spin are somebody else's.
+            // Only foreign processes: those that spin are not ours.
             let foreign = ours.is_empty() && !host.gpu_processes.is_empty();
             let before = seen;
             for gpu in host.gpus.iter().filter(|gpu| ours.is_empty() || ours.contains(gpu.uuid.as_str())) {
@@ -323,12 +322,12 @@ fn find_ranks_behind<'a>(alive: &[&'a RankState]) -> (Vec<&'a RankState>, String
     let Some((common, most)) = last.iter().max_by_key(|(_, ranks)| ranks.len()).filter(|(_, ranks)| ranks.len() * 2 > alive.len()) else {
         return none;
     };
-    let spoke = most.iter().map(|rank| rank.last_output_at).max().unwrap_or(0);
+    let last_output_at = most.iter().map(|rank| rank.last_output_at).max().unwrap_or(0);
     let lines = || most.iter().map(|rank| rank.recent_lines.total_lines);
     let (fewest, most_lines) = (lines().min().unwrap_or(0), lines().max().unwrap_or(0));
-    // Who wrote later is ahead, unless it wrote less than any of them: then it came later to what they had done before.
+    // A rank that wrote later is ahead, unless it wrote fewer lines than any of them: then it only reached the same point later.
     let after = |rank: &RankState| {
-        rank.recent_lines.total_lines > most_lines || rank.last_output_at > spoke && rank.recent_lines.total_lines >= fewest
+        rank.recent_lines.total_lines > most_lines || rank.last_output_at > last_output_at && rank.recent_lines.total_lines >= fewest
     };
     let missed =
         |rank: &&&RankState| !after(rank) && rank.recent_lines.last_lines(COMPARED_LINES).iter().all(|line| mask_numbers(line) != *common);

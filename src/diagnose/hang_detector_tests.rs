@@ -1,4 +1,4 @@
-//! Each sign is told, and what is healthy is not.
+//! Each symptom is reported, and a healthy run is not.
 
 use super::*;
 use crate::event::{Event, EventKind, Exit, GpuSample, LogFile, RankInfo, RunInfo};
@@ -75,7 +75,7 @@ impl SimulatedRun {
         match detect_hang(&self.state, settings, 0, now) {
             HangVerdict::Hanging(hang) => Some(hang),
             HangVerdict::Healthy => None,
-            HangVerdict::Unknown => panic!("every host is heard"),
+            HangVerdict::Unknown => panic!("every host is connected"),
         }
     }
 
@@ -147,7 +147,7 @@ fn sole_logging_rank_blames_no_other() {
         scene.write_line(20 * SECOND + step, 0, &format!("step {step} loss 1.5"));
     }
     assert_eq!(scene.symptom_at(20 * SECOND + UNEXPLAINED_SILENCE_MS + 100), Some((HangSymptom::Silent, vec![0, 1], vec![])));
-    // Though nothing tells when who wrote, as after an attach.
+    // Even if the times of the ranks' output are unknown, as after an attach.
     for rank in scene.state.ranks.values_mut() {
         rank.last_output_at = 20 * SECOND;
     }
@@ -167,7 +167,7 @@ fn silence_hangs_if_gpus_spin_not_if_working() {
     assert_eq!(reported(100.0, 130.0, silent + SUSPICIOUS_SILENCE_MS - SECOND), None);
     assert_eq!(reported(100.0, 130.0, silent + SUSPICIOUS_SILENCE_MS), Some(HangSymptom::Spinning));
     assert_eq!(reported(100.0, 600.0, silent + UNEXPLAINED_SILENCE_MS), None, "they work");
-    assert_eq!(reported(2.0, 600.0, silent + UNEXPLAINED_SILENCE_MS), None, "power is work, whatever the utilisation says");
+    assert_eq!(reported(2.0, 600.0, silent + UNEXPLAINED_SILENCE_MS), None, "power is work, at any utilisation");
     assert_eq!(reported(0.0, 80.0, silent + SUSPICIOUS_SILENCE_MS), None, "a checkpoint is written");
     assert_eq!(reported(0.0, 80.0, silent + UNEXPLAINED_SILENCE_MS), Some(HangSymptom::Silent), "a weak sign");
 }
@@ -207,11 +207,11 @@ fn exited_rank_with_others_spinning_is_hang() {
     let declared = HangSettings { hang_after: Some(10 * MINUTE), has_ready_line: false };
     assert_eq!(failed.detect_at(11 * MINUTE - 1, declared), None, "the inventory says how long a silence may be");
     assert!(failed.detect_at(11 * MINUTE, declared).is_some());
-    // Who ended well may have left the evaluation to another.
+    // A rank that ended well may have left the evaluation to another.
     let done = gone(0);
     assert_eq!(done.symptom_at(60 * SECOND + SUSPICIOUS_SILENCE_MS - 1), None);
     assert_eq!(done.symptom_at(60 * SECOND + SUSPICIOUS_SILENCE_MS), Some((HangSymptom::RankExited, vec![1], vec![3])));
-    // They go on without it: it is not what they wait for.
+    // The others continue without it: they do not wait for it.
     let mut left = gone(1);
     left.write_line(100 * SECOND, 0, "step 2 loss 1.9");
     assert_eq!(left.symptom_at(100 * SECOND + SUSPICIOUS_SILENCE_MS - 1), None);
@@ -238,7 +238,7 @@ fn foreign_or_unseen_gpus_indicate_no_hang() {
     assert_eq!(foreign.symptom_at(now), None);
     let mut blind = spins();
     blind.state.hosts[0].gpu_traces.clear();
-    assert_eq!(blind.symptom_at(now), None, "who is not seen may work");
+    assert_eq!(blind.symptom_at(now), None, "a GPU without samples may work");
     let line =
         HangDetector { state: &blind.state, settings: HangSettings::default(), connected_since: 0, now }.gpu_activity().1.expect("words");
     assert!(line.starts_with("2 of 2 GPUs are busy") && line.ends_with("; those of gpu01 are not seen"), "{line}");
@@ -263,7 +263,7 @@ fn missing_ready_line_is_late() {
     assert_eq!(scene.detect_at(5 * SECOND + READY_TIMEOUT_MS, marked).map(|hang| hang.symptom), Some(HangSymptom::NotReady));
     let mut trains = SimulatedRun::new(&[]);
     trains.write_line(5 * SECOND + READY_TIMEOUT_MS - SECOND, 0, "step 1 loss 2.0");
-    assert_eq!(trains.detect_at(5 * SECOND + READY_TIMEOUT_MS, marked), None, "it trains, whatever marks it");
+    assert_eq!(trains.detect_at(5 * SECOND + READY_TIMEOUT_MS, marked), None, "it trains, with or without a ready line");
     scene.apply_event(5 * SECOND + READY_TIMEOUT_MS, EventKind::Ready);
     assert_eq!(scene.detect_at(5 * SECOND + READY_TIMEOUT_MS + 1, marked), None);
 }
@@ -278,7 +278,7 @@ fn disconnected_or_stopping_run_is_unknown() {
     assert_eq!(scene(EventKind::HostLost { host: 0, error: String::new(), will_retry: true }), HangVerdict::Unknown);
     assert_eq!(scene(EventKind::GoalChanged { goal: RunGoal::Stop, reason: String::new() }), HangVerdict::Unknown);
     assert!(matches!(scene(EventKind::Ready), HangVerdict::Hanging(_)));
-    // One who slept hears anew.
+    // After a suspend of the laptop the silence counts from zero.
     let slept = SimulatedRun::new(&[]);
     assert_eq!(
         detect_hang(&slept.state, HangSettings::default(), 10 * UNEXPLAINED_SILENCE_MS - SECOND, 10 * UNEXPLAINED_SILENCE_MS),

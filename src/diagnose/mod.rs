@@ -27,7 +27,7 @@ pub struct DiagnosisFinding {
     pub ranks: Vec<u32>,
     /// The hosts it was seen on.
     pub hosts: Vec<u32>,
-    /// The lines that say so, as the hosts wrote them.
+    /// The lines that prove it, as the hosts wrote them.
     pub evidence: Vec<String>,
     /// What its groups matched.
     pub groups: BTreeMap<String, String>,
@@ -36,7 +36,7 @@ pub struct DiagnosisFinding {
     pub explanation: LocalizedTemplate,
     /// What to do next; may be empty.
     pub next_step: LocalizedTemplate,
-    /// Ranks that only felt it.
+    /// Ranks that were only affected.
     pub affected: Vec<u32>,
 }
 

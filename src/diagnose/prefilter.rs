@@ -16,7 +16,7 @@ pub(super) fn required_literals(pattern: &str) -> Option<Vec<Vec<u8>>> {
     (words.len() <= MAX_LITERALS && words.iter().all(|word| word.len() >= MIN_LITERAL_LEN)).then_some(words)
 }
 
-/// The best such words of a part: those whose shortest is longest.
+/// The best literals of a part: the set whose shortest literal is longest.
 fn best_literals(hir: &Hir) -> Option<Vec<Vec<u8>>> {
     match hir.kind() {
         HirKind::Capture(inner) => best_literals(&inner.sub),

@@ -24,8 +24,8 @@ pub(crate) enum EngineMessage {
 /// Samples are left out while so much waits: the next one replaces them.
 const SAMPLE_QUEUE_LIMIT: usize = 4096;
 
-/// Where events go. Emitting never waits, and what waits is bounded by who emits: a stream hands up one piece of a log and waits until it is
-/// stored, tells each start and end once (`HostConnection::is_first_report`), a warning once and of 256 at most (`HostConnection::warn_once`), a disk once a second; a
+/// Where events go. Emitting never waits, and each sender bounds its part of the queue: a stream emits one piece of a log and waits until it is
+/// stored, reports each start and end once (`HostConnection::is_first_report`), a warning once and of 256 at most (`HostConnection::warn_once`), a disk once a second; a
 /// lost connection is reported once a try. Samples are counted here.
 #[derive(Clone)]
 pub(crate) struct Emitter {
@@ -84,7 +84,7 @@ impl Emitter {
         Event { seq: self.seq.fetch_add(1, Ordering::Relaxed) + 1, at, kind }
     }
 
-    /// Tells what happened. When nobody listens any more, nobody needs to know.
+    /// Sends an event. Without a receiver it is dropped.
     pub(crate) fn send(&self, kind: EventKind) {
         if kind.is_sample() && self.queued.load(Ordering::Relaxed) >= SAMPLE_QUEUE_LIMIT {
             return;

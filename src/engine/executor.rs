@@ -208,7 +208,7 @@ impl PlanExecution<'_> {
         }
         while self.senders.join_next().await.is_some() {}
         for (step, _) in self.plan.steps.iter().zip(&self.statuses).filter(|(_, status)| **status == StepStatus::Running) {
-            let error = "broken off".to_owned();
+            let error = "interrupted".to_owned();
             self.engine.emitter.send(EventKind::StepFailed { step: step.id, error, hint: String::new(), unreachable: false });
             self.report.may_have_leftovers |= step.action.can_leave_leftovers();
         }

@@ -32,13 +32,13 @@ pub(crate) struct FollowSpec {
     pub stop_grace: Duration,
     /// Return as soon as every rank runs.
     pub return_when_running: bool,
-    /// Whether its launchers start workers again, or go on with fewer hosts.
+    /// Whether its launchers restart workers, or continue with fewer hosts.
     pub launcher_restarts_ranks: bool,
     /// How many of the hosts it needs; 0: all.
     pub min_hosts: usize,
     /// Only look: a failed rank stops nothing.
     pub read_only: bool,
-    /// How many of the hosts tell of their GPUs, from the first one.
+    /// How many of the hosts report GPU samples, from the first one.
     pub sampled_hosts: usize,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum FollowOutcome {
     StoppedElsewhere,
     /// Every rank runs and that was all that was wanted.
     Running,
-    /// The run goes on without us.
+    /// The run continues without this command.
     Detached,
     /// A teardown was asked for while it ran.
     Teardown,
@@ -75,10 +75,10 @@ const QUERY_TIMEOUT_AT_END: Duration = Duration::from_secs(5);
 /// Reports that may wait, each with 256 KiB of a log at most: the watchers wait then, and with them their hosts.
 const EVENT_QUEUE_CAPACITY: usize = 128;
 
-/// How many hosts of those who failed first are asked whether an order has stopped them.
+/// How many of the hosts that failed first are asked whether a command has stopped them.
 const MAX_QUERIED_HOSTS: usize = 4;
 
-/// How long every rank has to have lived before a run that is to be left alone is said to run: longer than a host takes to tell of an end.
+/// How long every rank must have lived before a detached launch reports the run as running: longer than a host takes to report an end.
 const MIN_RUNNING_TIME: Duration = Duration::from_millis(600);
 
 struct Follower<'a> {
@@ -92,7 +92,7 @@ struct Follower<'a> {
     stop_tasks: JoinSet<(usize, bool)>,
     /// When a failed gang is stopped: the reports of one moment are awaited, so that the right one is named.
     stop_deadline: Option<tokio::time::Instant>,
-    /// When it may be left alone: every rank was started a moment before.
+    /// When it may be detached: shortly after every rank was started.
     running_deadline: Option<tokio::time::Instant>,
     /// Whether it was stopped for a failure of its own.
     stopped_for_failure: bool,
@@ -156,7 +156,7 @@ impl Engine {
         finish
     }
 
-    /// Tells the hosts that they guard their ranks alone from now on. Where that fails they notice it by themselves within 30 s.
+    /// Notifies the hosts that they guard their ranks alone from now on. If that fails they notice it by themselves within 30 s.
     async fn notify_detached(&self, contexts: &[HostContext]) {
         let mut tasks = JoinSet::new();
         for (link, context) in self.connections.iter().cloned().zip(contexts) {
@@ -164,8 +164,8 @@ impl Engine {
             tasks.spawn(async move {
                 match tokio::time::timeout(command.timeout, link.exec_priority(&command)).await {
                     Ok(Ok(_)) => {}
-                    Ok(Err(error)) => tracing::debug!(%error, host = link.host_index(), "it was not told that we leave"),
-                    Err(_) => tracing::debug!(host = link.host_index(), "it was not told in time that we leave"),
+                    Ok(Err(error)) => tracing::debug!(%error, host = link.host_index(), "could not notify the host of the detach"),
+                    Err(_) => tracing::debug!(host = link.host_index(), "could not notify the host of the detach in time"),
                 }
             });
         }
@@ -283,7 +283,7 @@ impl Follower<'_> {
         }
     }
 
-    /// What is said of a failed run: those who failed first.
+    /// The reason of a failed run: the processes that failed first.
     fn failure_reason(&self) -> Option<String> {
         self.gang.failure_reason(|host| self.host_name(host))
     }
@@ -350,7 +350,7 @@ impl Follower<'_> {
         }
     }
 
-    /// A host's ranks are dead: its last words get a moment to arrive, then it counts as ended whatever its status file says.
+    /// A host's ranks are dead: its last output gets a moment to arrive, then it counts as ended, independent of its status file.
     async fn handle_host_stopped(
         &mut self,
         stopped: Result<(usize, bool), tokio::task::JoinError>,
@@ -377,12 +377,12 @@ impl Follower<'_> {
             && self.gang.first_reported_failure().is_some()
     }
 
-    /// Whether the ranks that failed did so because they were stopped from elsewhere: their hosts are asked, at most for so long.
+    /// Whether the failed ranks were stopped by another command: their hosts are asked, for at most this time.
     async fn query_stopped_elsewhere(&mut self, finish_timeout: Duration) -> bool {
         if let Some(known) = self.stopped_elsewhere {
             return known;
         }
-        // Who only looks has no use for it, but for a job that SLURM stops: its ranks have not failed by themselves.
+        // A read-only follower does not need it, except for a job that SLURM stops: its ranks have not failed by themselves.
         let is_asked = !self.run.read_only || self.run.hosts.iter().any(|context| context.cluster_job.is_some());
         if self.goal != RunGoal::Up || !is_asked || self.gang.first_reported_failure().is_none() {
             return false;
@@ -408,12 +408,12 @@ impl Follower<'_> {
                 .emitter
                 .send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at: crate::engine::emitter::now_unix_millis() });
         }
-        // Who did not answer in time is asked again when all has ended.
+        // A host that did not answer in time is asked again at the end.
         self.stopped_elsewhere = (found || all).then_some(found);
         found
     }
 
-    /// Asks the hosts of those who failed first what they know of it.
+    /// Requests a post-mortem from the hosts of the processes that failed first.
     fn request_postmortems(&mut self) {
         if !self.has_failed() || self.run.read_only {
             return;

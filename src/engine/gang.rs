@@ -114,7 +114,7 @@ impl Gang {
         }
     }
 
-    /// The launcher of a host no longer runs, whatever its status is.
+    /// The launcher of a host no longer runs; its status may be missing.
     pub(crate) fn mark_launcher_killed(&mut self, host: usize) {
         if let Some(node) = self.launcher_exits.get_mut(host) {
             node.get_or_insert(Exit::Killed);
@@ -167,7 +167,7 @@ impl Gang {
         self.failures.first()
     }
 
-    /// The processes that failed first on corrected clocks: one, or several closer together than the clocks can tell. A launcher is named only
+    /// The processes that failed first on corrected clocks: one, or several that are closer together than the clocks can resolve. A launcher is named only
     /// where no rank failed, since it exits because of its ranks.
     pub(crate) fn culprits(&self) -> Vec<&ProcessFailure> {
         let own = self.failures_not_caused_by_stop();
@@ -190,7 +190,7 @@ impl Gang {
         found
     }
 
-    /// `rank 3 on gpu01 failed: exit 1`. Of several that the clocks cannot order, none is said to be the one.
+    /// `rank 3 on gpu01 failed: exit 1`. If the clocks cannot order several failures, all are named.
     pub(crate) fn failure_reason(&self, host_name: impl Fn(usize) -> String) -> Option<String> {
         let place = |failure: &ProcessFailure| match failure.rank {
             Some(rank) => format!("rank {rank} on {} ({})", host_name(failure.host), failure.exit),
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3), Some(9)]);
         let reason = |gang: &Gang| gang.failure_reason(|host| format!("gpu0{host}"));
         assert_eq!(reason(&gang).as_deref(), Some("rank 3 on gpu00 (exit 7) or rank 9 on gpu01 (exit 1) failed first"));
-        // What was taken for the first is not, once an earlier one is known.
+        // An earlier failure replaces the one that seemed to be the first.
         gang.apply_event(&rank_ended(1, 8, 5, 3900));
         assert_eq!(reason(&gang).as_deref(), Some("rank 8 on gpu01 failed: exit 5"));
     }

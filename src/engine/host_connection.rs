@@ -17,7 +17,7 @@ use crate::model::tcp_reachability::TcpReachability;
 use crate::plan::facts::HostFacts;
 use crate::remote::{HostConnector, OutputChunk, Remote, RemoteError, RemoteStream};
 
-/// The most starts and ends that one host can have to tell: of 4096 wrappers, as `assets/follow.sh` looks at, and of what it cannot know.
+/// The most starts and ends that one host can report: of the 4096 wrappers that `assets/follow.sh` looks at, and a margin.
 const MAX_REPORTED_EVENTS: usize = 2 * 4096 + 16;
 
 /// The run, whether an end was reported, and the file.
@@ -72,7 +72,7 @@ impl HostConnection {
         if host_seconds <= 0.0 {
             return (0, 0);
         }
-        // A `date` without fractions (busybox) tells the second that has begun.
+        // A `date` without fractions (busybox) prints the current second.
         let coarse = if host_seconds.fract() == 0.0 { 1000 } else { 0 };
         (
             (host_seconds * 1000.0) as UnixMillis - self.clock_offset.load(Ordering::Relaxed),
@@ -101,7 +101,7 @@ impl HostConnection {
         Ok(remote)
     }
 
-    /// A connection of its own, for one who may take their time: the shared one is left alone.
+    /// A dedicated connection for slow work, which leaves the shared one free.
     ///
     /// # Errors
     /// Why there is none.
@@ -173,7 +173,7 @@ impl HostConnection {
         answer
     }
 
-    /// As [`HostConnection::exec`]; what the command writes is handed over as it comes.
+    /// As [`HostConnection::exec`]; the command's output is forwarded as it arrives.
     ///
     /// # Errors
     /// Why it did not come to its end.
@@ -212,10 +212,10 @@ impl HostConnection {
         self.emitter.send(EventKind::StepRetrying { step, error: error.to_string() });
     }
 
-    /// Tells how full the disk under the run directory is, and warns once when it is nearly full: a rank whose log cannot grow dies.
+    /// Reports how full the disk under the run directory is, and warns once when it is nearly full: a rank whose log cannot grow dies.
     pub(crate) fn report_disk_space(&self, free: u64, total: u64) {
         let mut reported = self.disk_reported_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // A host may say it as often as it likes.
+        // A host may send it at any rate.
         if reported.is_some_and(|when| when.elapsed() < Duration::from_secs(1)) {
             return;
         }
@@ -231,7 +231,7 @@ impl HostConnection {
     /// Whether a report is new: a resumed stream repeats which ranks started and ended.
     ///
     /// # Errors
-    /// When it is one more than a host can have to tell.
+    /// The host has reported more than it can have.
     pub(crate) fn is_first_report(&self, run: &str, event: &LogStreamEvent) -> Result<bool, String> {
         let what = match event {
             LogStreamEvent::Log(..) => return Ok(true),
@@ -244,12 +244,12 @@ impl HostConnection {
             *reported = (run.to_owned(), HashSet::new());
         }
         if reported.1.len() >= MAX_REPORTED_EVENTS && !reported.1.contains(&what) {
-            return Err(format!("the host tells of more than {MAX_REPORTED_EVENTS} starts and ends"));
+            return Err(format!("the host reports more than {MAX_REPORTED_EVENTS} starts and ends"));
         }
         Ok(reported.1.insert(what))
     }
 
-    /// A warning about this host, unless it was said before: a resumed stream says again what it found. After 256 nothing more is said.
+    /// Emits a warning about this host once: a resumed stream repeats what it found. After 256 warnings it emits no more.
     pub(crate) fn warn_once(&self, text: String) {
         let mut warnings = self.sent_warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if warnings.len() < 256 && warnings.insert(text.clone()) {
@@ -262,7 +262,7 @@ impl HostConnection {
         &self.emitter
     }
 
-    /// What a command took, for those who look for lost time (`-vv`).
+    /// Logs the duration of a command (`-vv`).
     fn log_command_duration(&self, command: &RemoteCommand, answer: &Result<CommandOutput, RemoteError>) {
         if let Ok(output) = answer {
             tracing::debug!(host = self.host_index, took_us = output.elapsed.as_micros(), title = command.title, "answered");

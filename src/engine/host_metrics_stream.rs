@@ -15,7 +15,7 @@ use crate::plan::protocol::host_metrics::{MetricsEvent, MetricsReader};
 use crate::plan::slurm::node_metrics::node_metrics_command;
 use crate::remote::RemoteError;
 
-/// A stream that says nothing for so long is dead: the machine's values come every few seconds, whatever nvidia-smi does.
+/// A stream that is silent for this time is dead: the machine's values come every few seconds, even if nvidia-smi hangs.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Before another try; doubled each time.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
@@ -49,11 +49,11 @@ pub(crate) async fn stream_host_metrics(connection: Arc<HostConnection>, context
     }
 }
 
-/// Asks one host what nvidia-smi prints and tells the answer, whatever it is, as an event.
+/// Requests the output of nvidia-smi from one host and emits the answer, or the error, as an event.
 pub(crate) async fn query_nvidia_smi(connection: &HostConnection) {
     let (text, error) = match connection.exec(&host_metrics::nvidia_smi_command()).await {
         Ok(output) if output.is_success() => (output.stdout_text(), String::new()),
-        // The status with which `timeout` says that the time was over.
+        // The exit status of `timeout` when the time is over.
         Ok(output) if output.exit_code == 124 => (output.stdout_text(), "nvidia-smi did not answer within 15 s".to_owned()),
         Ok(output) => (output.stdout_text(), output.error_line()),
         Err(error) => (String::new(), error.to_string()),
@@ -61,7 +61,7 @@ pub(crate) async fn query_nvidia_smi(connection: &HostConnection) {
     connection.emitter().send(EventKind::NvidiaSmi { host: connection.event_host_index(), text, error });
 }
 
-/// One stream, until it breaks. `unread`: what nvidia-smi was last said to say instead of values; it is told once.
+/// One stream, until it breaks. `unread`: the last reported output of nvidia-smi that is not values; it is reported once.
 async fn read_stream_until_lost(connection: &HostConnection, command: &RemoteCommand, unread: &mut Option<String>) -> RemoteError {
     let lost = |what: &str| RemoteError::Lost { what: what.to_owned(), hint: String::new(), retry: true };
     let mut stream = match connection.open_stream(command).await {

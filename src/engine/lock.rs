@@ -55,7 +55,7 @@ pub(crate) enum LockError {
     #[error("{host}: could not take the lock: {message}")]
     AcquireFailed {
         host: String,
-        /// What the host said.
+        /// The host's message.
         message: String,
     },
 }
@@ -69,7 +69,7 @@ pub(crate) struct HeldLock {
     heartbeat_task: tokio::task::JoinHandle<()>,
 }
 
-/// Who wants the lock, how long to wait for its holder, and whether a living holder is put aside.
+/// Who requests the lock, how long to wait for its holder, and whether to take it from a live holder.
 struct LockRequest<'a> {
     identity: &'a LockIdentity,
     wait: Duration,
@@ -77,11 +77,11 @@ struct LockRequest<'a> {
 }
 
 impl Engine {
-    /// Locks the name on all of the given hosts: the first alone, since every operator begins there, then the others at once. `force`: a
-    /// living holder is put aside.
+    /// Locks the name on all of the given hosts: the first alone, since every operator begins there, then the others at once. `force`: take
+    /// it from a live holder.
     ///
     /// # Errors
-    /// Who holds it, or which host did not answer; what was taken is given back.
+    /// Another process holds it, or a host did not answer; acquired locks are released.
     pub(crate) async fn lock_hosts(
         &self,
         contexts: Vec<(usize, HostContext)>,
@@ -92,11 +92,11 @@ impl Engine {
         self.lock_hosts_tolerating(contexts, LockRequest { identity, wait, force }, |_| false).await.map(|(held, _)| held)
     }
 
-    /// Locks the name on those of the given hosts that can be locked, and tells which cannot: one that is lost or full keeps nobody from
-    /// clearing away the others.
+    /// Locks the name on those of the given hosts that can be locked, and returns those that cannot: a host that is lost or full does not
+    /// prevent the cleanup of the others.
     ///
     /// # Errors
-    /// Who holds it; what was taken is given back.
+    /// Another process holds it; acquired locks are released.
     pub(crate) async fn lock_available_hosts(
         &self,
         contexts: Vec<(usize, HostContext)>,
@@ -287,14 +287,14 @@ mod tests {
         let engine = Engine::new(&connect, 2, 1, emit);
         let context =
             |host: usize| HostContext { lock_token: Some("tok".to_owned()), ..HostContext::new("n", format!("gpu0{host}"), "/r") };
-        let who = LockIdentity {
+        let identity = LockIdentity {
             token: "tok".to_owned(),
             owner: "me".to_owned(),
             local_machine_id: "lap".to_owned(),
             pid: 1,
             is_process_alive: |_| true,
         };
-        let held = engine.lock_hosts(vec![(0, context(0)), (1, context(1))], &who, Duration::ZERO, false).await;
+        let held = engine.lock_hosts(vec![(0, context(0)), (1, context(1))], &identity, Duration::ZERO, false).await;
         assert!(held.is_ok());
         let _step = engine.forks.clone().acquire_owned().await;
         let twice = async {

@@ -24,16 +24,16 @@ use crate::remote::{RemoteError, RemoteStream};
 /// What the laptop already has of each file of a host.
 pub(crate) type LogOffsets = Arc<dyn Fn(usize) -> Vec<(LogFile, u64)> + Send + Sync>;
 
-/// A stream that says nothing for so long is dead: it owes a sign of life every 5 s.
+/// A stream that is silent for this time is dead: it sends a heartbeat every 5 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Before a lost connection is made again; doubled each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// The longest pause after an error that no retry mends: a person has to do something, and a login that is refused too often is locked out.
 const MAX_FATAL_RETRY_PAUSE: Duration = Duration::from_secs(60);
-/// A stream that has lived so long is well: what was before is forgotten.
+/// A stream that has lived this long is healthy: earlier failures are forgotten.
 const HEALTHY_STREAM_AGE: Duration = Duration::from_secs(60);
-/// How often it is looked whether this laptop's disk has room again; doubled where it said so and took nothing.
+/// How often this laptop's disk is checked for free space; doubled when it has space but a write still fails.
 const DISK_SPACE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The most logs of one host: as many as `assets/follow.sh` looks at, and the launcher's.
 const MAX_LOG_FILES: usize = 4097;
@@ -59,7 +59,7 @@ pub(crate) struct FetchedLogs {
 enum StreamEventTarget<'a> {
     /// The follower; it ends before its watchers.
     Follower(&'a mpsc::Sender<LogStreamEvent>),
-    /// Nobody but those who hear events.
+    /// The event stream alone.
     Emitter,
 }
 
@@ -201,7 +201,7 @@ impl LogFollower {
 async fn report_give_up(host: usize, error: &RemoteError, limit: Duration, events: &mpsc::Sender<LogStreamEvent>) {
     let why = format!("{} (tried for {})", error_with_hint(error), format_duration(limit));
     if events.send(LogStreamEvent::HostGivenUp(host, why)).await.is_err() {
-        tracing::debug!(host, "nobody hears any more that it is given up");
+        tracing::debug!(host, "the follower ended before the host was given up");
     }
 }
 
@@ -311,7 +311,7 @@ impl LogStreamSession<'_> {
         StreamEnd::Complete(FetchedLogs { bytes: self.received_bytes, truncated_files: std::mem::take(&mut self.truncated_files) })
     }
 
-    /// Tells a report that is news; whether anyone wants more.
+    /// Forwards a report that is new; returns whether the receiver wants more.
     async fn forward_if_new(&self, event: LogStreamEvent) -> Result<bool, LogStreamError> {
         if !self.connection.is_first_report(&self.host.run_id, &event).map_err(protocol_error)? {
             return Ok(true);
@@ -335,7 +335,7 @@ impl LogStreamSession<'_> {
     fn check_file_allowed(&self, file: LogFile) -> Result<(), LogStreamError> {
         match file {
             LogFile::Rank { rank, .. } if self.host.world_size > 0 && rank as usize >= self.host.world_size as usize => {
-                Err(protocol_error(format!("the host tells of rank {rank}, and the run has {}", self.host.world_size)))
+                Err(protocol_error(format!("the host reports rank {rank}, but the run has {}", self.host.world_size)))
             }
             _ if self.offsets.len() >= MAX_LOG_FILES && !self.offsets.contains_key(&file) => {
                 Err(protocol_error(format!("the host sends more than {MAX_LOG_FILES} logs")))

@@ -17,6 +17,6 @@ pub(crate) enum LogStreamEvent {
     RunMissing(usize),
     /// A piece of log, as stored.
     Log(usize, LogFile, Bytes),
-    /// No retry mends why the host cannot be followed: nothing more will be known of it.
+    /// The host cannot be followed any more, with the reason.
     HostGivenUp(usize, String),
 }

@@ -1,4 +1,4 @@
-//! What is said of a host's log stream: bytes that are missing, files that are not what they should be, errors with what to do; and how
+//! The messages about a host's log stream: missing bytes, unexpected files, errors with a hint; and how
 //! its reports become events.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::event::EventKind;
 use crate::model::log_file::LogFile;
 use crate::remote::RemoteError;
 
-/// What is said of bytes that a log lacks.
+/// The message about bytes that a log lacks.
 pub(super) fn describe_missing_bytes(file: LogFile, kind: &str, (offset, least, most): (u64, u64, u64)) -> String {
     let count = if least == most { format!("{most} bytes") } else { format!("{least} to {most} bytes") };
     let why = match kind {
@@ -22,7 +22,7 @@ pub(super) fn describe_missing_bytes(file: LogFile, kind: &str, (offset, least, 
     format!("{file}'s log lacks {count} from byte {offset} on: {why}")
 }
 
-/// What is said of a log whose appender cannot do all that it should.
+/// The message about a log whose appender is limited.
 pub(super) fn describe_appender_problem(file: LogFile, text: &str) -> String {
     match text.split_once(": ") {
         None => format!("{file}'s log: there is no setsid, so a KILL of the rank's process group can lose its last 128 KiB"),
@@ -33,7 +33,7 @@ pub(super) fn describe_appender_problem(file: LogFile, text: &str) -> String {
     }
 }
 
-/// What is said of something in a run's open directory that is not what it should be.
+/// The message about an unexpected file in a run's writable directory.
 pub(super) fn describe_unexpected_file(word: &str, name: &str) -> String {
     let what = match word {
         "docker" => {
@@ -71,7 +71,7 @@ pub(super) fn format_duration(time: Duration) -> String {
     if seconds >= 60 && seconds.is_multiple_of(60) { format!("{} min", seconds / 60) } else { format!("{seconds} s") }
 }
 
-/// Tells a report as an event.
+/// Emits a report as an event.
 pub(super) fn emit_stream_event(connection: &HostConnection, event: &LogStreamEvent) {
     let host = connection.event_host_index();
     let kind = match *event {
@@ -85,7 +85,7 @@ pub(super) fn emit_stream_event(connection: &HostConnection, event: &LogStreamEv
         LogStreamEvent::ProcessEnded(_, LogFile::Rank { rank, restart }, exit, when, uncertainty) => {
             EventKind::RankExited { host, rank, restart, exit, ended_at: when, uncertainty, stopped: None }
         }
-        // The step of a task tells how it ended.
+        // The step of a task reports its end.
         LogStreamEvent::ProcessStarted(_, LogFile::Task { .. }, _) | LogStreamEvent::ProcessEnded(_, LogFile::Task { .. }, ..) => return,
         LogStreamEvent::RunMissing(_) | LogStreamEvent::Log(..) | LogStreamEvent::HostGivenUp(..) => return,
     };

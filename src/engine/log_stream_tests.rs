@@ -17,7 +17,7 @@ enum HostBehavior {
     /// It cannot be reached.
     Unreachable,
     RefusesConnection,
-    /// It says this, then nothing more.
+    /// It sends this, then nothing more.
     Sends(&'static str),
 }
 
@@ -66,7 +66,7 @@ fn test_host_context() -> HostContext {
     HostContext { run_id: "run1".to_owned(), world_size: 2, ..HostContext::new("n", "gpu01", "/r") }
 }
 
-/// Follows a host whose logs nobody stores; what is reported until `enough`, and how often it was connected.
+/// Follows a host without storing its logs; returns the reports until `enough`, and the number of connections.
 #[expect(clippy::disallowed_methods, reason = "both tasks are ended here")]
 async fn follow_scripted_host(behavior: HostBehavior, enough: impl Fn(&[LogStreamEvent], usize) -> bool) -> (Vec<LogStreamEvent>, usize) {
     let host = ScriptedHost { behavior, connect_attempts: Arc::default(), open_streams: Arc::default() };
@@ -93,14 +93,14 @@ async fn follow_scripted_host(behavior: HostBehavior, enough: impl Fn(&[LogStrea
     };
     let watcher = tokio::spawn(follower.run(end.clone()));
     let mut reported = Vec::new();
-    let heard = async {
+    let all_reports = async {
         while !enough(&reported, tries.load(Ordering::Relaxed)) {
             if let Ok(Some(report)) = tokio::time::timeout(Duration::from_millis(20), reports.recv()).await {
                 reported.push(report);
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(120), heard).await.expect("it is heard");
+    tokio::time::timeout(Duration::from_secs(120), all_reports).await.expect("the reports arrive");
     end.cancel();
     watcher.await.expect("it ends");
     stored.abort();
@@ -128,7 +128,7 @@ async fn protocol_violations_give_up_with_reason() {
         (endless, "out of step"),
         ("Segmentation fault\n", "out of step at \"Segmentation fault\""),
         ("F rank-1.0 0 99999999\n", "out of step"),
-        ("P rank-2.0 7 9 11.5\n", "the host tells of rank 2, and the run has 2"),
+        ("P rank-2.0 7 9 11.5\n", "the host reports rank 2, but the run has 2"),
         (many, "more than 8208 starts and ends"),
     ] {
         let (reported, _) = follow_scripted_host(HostBehavior::Sends(says), has_given_up).await;

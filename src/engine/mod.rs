@@ -65,7 +65,7 @@ impl Engine {
         self.ask_for_facts(commands, false).await
     }
 
-    /// As [`Engine::gather_facts`], for a caller that asks again and again: a host that does not answer is reported once, as one that is waited for.
+    /// As [`Engine::gather_facts`], for a caller that retries: a host that does not answer is reported once, as awaited.
     pub(crate) async fn poll_facts(&self, commands: Vec<(usize, RemoteCommand)>) -> Vec<Result<HostFacts, RemoteError>> {
         self.ask_for_facts(commands, true).await
     }

@@ -10,10 +10,10 @@ use crate::event::EventKind;
 use crate::plan::host_context::HostContext;
 use crate::plan::postmortem;
 
-/// The most hosts that are asked: those who failed first.
+/// The most hosts that are asked: those that failed first.
 const MAX_HOSTS: usize = 16;
 
-/// Who was asked, and who has not answered yet.
+/// The hosts that were asked, and those that have not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct PostmortemRequests {
     requested_hosts: BTreeSet<usize>,

@@ -30,7 +30,7 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is asked of one host besides its facts.
 #[derive(Clone, Default)]
 pub(crate) struct HostProbes {
-    /// Whatever needs no other host.
+    /// The probes that need no other host.
     pub host_command: Option<RemoteCommand>,
     /// Which probes that answers, for the message when there is no answer.
     pub probes: Vec<Probe>,
@@ -89,7 +89,7 @@ impl Engine {
         self.emitter.send(crate::event::EventKind::PhaseStarted { phase: crate::model::phase::Phase::Connect });
         let asked = self.connections.iter().zip(facts).zip(probes).map(|((link, facts), questions)| async move {
             let _turn = self.forks.acquire().await;
-            // Whoever does not answer is asked nothing more.
+            // A host that does not answer gets no further probes.
             if let Err(error) = link.get_or_connect().await {
                 link.drop_connection(&error, false).await;
                 return (Err(error), ProbeOutput::default());
@@ -153,7 +153,7 @@ impl Engine {
         let mut untold = Vec::new();
         for (connection, result) in planned.into_iter().zip(results) {
             match result {
-                // Its sshd does not say: a program there tries.
+                // Its sshd gives no answer: a program on the host tries.
                 Ok(TcpReachability::Unknown(_)) | Err(_) => untold.push(connection),
                 Ok(found) => {
                     if let Some(output) = outputs.get_mut(connection.from) {
@@ -184,7 +184,7 @@ impl Engine {
         .await
     }
 
-    /// Tries a way. A host that is busy may answer late: only who does not answer at the second try, which has twice the time, is not reached.
+    /// Tries a connection twice: a busy host may answer late, so the second try has twice the time.
     async fn try_connect_twice(&self, connection: &PlannedConnection) -> Result<TcpReachability, RemoteError> {
         let PlannedConnection { from, address, port, .. } = connection;
         let Some(link) = self.connections.get(*from) else { return Ok(TcpReachability::Unknown("there is no such host".to_owned())) };
@@ -194,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// Tries by a program of the host what its sshd did not say.
+    /// Tries with a program of the host what its sshd did not answer.
     async fn probe_connectivity_by_command(&self, contexts: &[HostContext], untold: &[PlannedConnection], outputs: &mut [ProbeOutput]) {
         let asked = contexts.iter().zip(&self.connections).enumerate().filter_map(|(host, (context, link))| {
             let own: Vec<&PlannedConnection> = untold.iter().filter(|connection| connection.from == host).collect();
@@ -254,7 +254,7 @@ async fn probe_single_host(connection: &Arc<HostConnection>, probes: &HostProbes
     }
 }
 
-/// The host's clock minus ours and how wrong that may be, milliseconds: the exchange with the shortest round trip tells most.
+/// The host's clock minus ours and how wrong that may be, milliseconds: the exchange with the shortest round trip is the most precise.
 async fn measure_clock_offset(connection: &Arc<HostConnection>, command: &RemoteCommand) -> Result<(f64, f64), String> {
     let mut stream = connection.open_stream(command).await.map_err(|e| e.to_string())?;
     let began = Instant::now();

@@ -82,7 +82,7 @@ impl PullOutput {
         self.dropped_bytes = self.dropped_bytes.saturating_add(excess as u64);
     }
 
-    /// Of a pull that succeeded every layer is there, also one whose last line was printed a moment ago.
+    /// After a successful pull every layer is complete, even if its last line is still unread.
     fn report_end(&self, report: impl Fn(LayerCounts)) {
         let counts = self.layers.final_counts();
         if counts != self.reported {

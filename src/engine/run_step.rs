@@ -43,7 +43,7 @@ pub(super) async fn run_with_retries(connection: &Arc<HostConnection>, step: &Pl
     loop {
         let ended = run_step_once(connection, step, offsets, hosts).await;
         let StepResult::Unreachable(error) = &ended else { return ended };
-        // A task goes on meanwhile: its end is waited for until the caller gives its host up.
+        // A task continues meanwhile: its end is awaited until the caller gives its host up.
         let waits = matches!(step.action, Action::WaitForTask(_));
         if matches!(error, RemoteError::Timeout { .. }) || !waits && (!error.is_retryable() || tries >= MAX_TRIES) {
             return ended;
@@ -57,7 +57,7 @@ pub(super) async fn run_with_retries(connection: &Arc<HostConnection>, step: &Pl
     }
 }
 
-/// Notes on the host that a task has sent its files, for who attaches later.
+/// Records on the host that a task has sent its files, for later attaches.
 pub(super) async fn record_sent_files(
     connection: &HostConnection,
     context: Option<&HostContext>,

@@ -12,7 +12,7 @@ use crate::remote::RemoteError;
 
 const RETRY_PAUSE: Duration = Duration::from_secs(4);
 
-/// Starts a task and waits for its end, however long the network is away; `None`: cancelled. The start is not broken off: it would leave secrets,
+/// Starts a task and waits for its end, however long the network is away; `None`: cancelled. The start is not interrupted: it would leave secrets,
 /// and a wrapper for which a stop comes too early.
 pub(super) async fn run_task(
     connection: &Arc<HostConnection>,

@@ -151,12 +151,12 @@ async fn send_together(mut waiting: mpsc::Receiver<WaitingHost>, count: usize) {
     let results = tokio::select! {
         results = push_tree(&source, hosts, &progress) => results,
         () = report_progress(&progress, &targets) => return,
-        // Every host's step was broken off.
+        // Every host's step was interrupted.
         () = all_closed(&mut ends) => return,
     };
     let mut report = |host: usize, result: Result<(), TransferError>| {
         if let Some(end) = ends.remove(&host) {
-            tell_end(host, end, result.map_err(SendFailure::from));
+            report_end(host, end, result.map_err(SendFailure::from));
         }
     };
     match results {
@@ -178,13 +178,13 @@ async fn keep_locked(all: Vec<WaitingHost>) -> (Vec<SurveyedHost>, Vec<SendTarge
                 hosts.push(waiting.host);
                 targets.push(waiting.target);
             }
-            Err(failure) => tell_end(waiting.host.host, waiting.end, Err(failure)),
+            Err(failure) => report_end(waiting.host.host, waiting.end, Err(failure)),
         }
     }
     (hosts, targets, ends)
 }
 
-/// Says until it is dropped how far each host is.
+/// Reports the progress of each host until it is dropped.
 async fn report_progress(progress: &TransferProgress, targets: &[SendTarget]) {
     let mut reported: Vec<Option<(u64, u64)>> = vec![None; targets.len()];
     loop {
@@ -202,8 +202,8 @@ async fn report_progress(progress: &TransferProgress, targets: &[SendTarget]) {
     }
 }
 
-fn tell_end(host: usize, end: SendEnd, result: Result<(), SendFailure>) {
-    // A step that was broken off wants no answer.
+fn report_end(host: usize, end: SendEnd, result: Result<(), SendFailure>) {
+    // An interrupted step has no receiver.
     if end.send(result).is_err() {
         tracing::debug!(host, "its step has ended");
     }
@@ -213,7 +213,7 @@ async fn all_closed(ends: &mut BTreeMap<usize, SendEnd>) {
     futures_util::future::join_all(ends.values_mut().map(oneshot::Sender::closed)).await;
 }
 
-/// Sends what one host lacks. `turn` is given back before it waits for the other hosts.
+/// Sends what one host lacks. `turn` is released before it waits for the other hosts.
 pub(super) async fn send_files(
     target: SendTarget,
     task: &SendFiles,

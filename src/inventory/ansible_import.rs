@@ -150,7 +150,7 @@ impl AnsibleInventory {
     }
 }
 
-/// What Ansible's variables say about a host.
+/// The settings of a host in Ansible's variables.
 fn host_from_variables(name: &str, variables: &Variables) -> ImportedHost {
     let first_of = |names: &[&str]| names.iter().find_map(|name| variables.get(*name)).cloned();
     ImportedHost {

@@ -5,7 +5,7 @@ use super::eval::{EvalInputs, Evaluator, NPROC_LIMIT};
 use super::template::{self, TemplatePiece, TemplateValue};
 use super::yaml_tree::{SourceLocation, YamlNode, shorten};
 
-/// How many processes a host are tried where nobody knows how many GPUs there are.
+/// How many processes per host are tried if the number of GPUs is unknown.
 const DEFAULT_MAX_NPROC: u32 = 8;
 /// How many numbers a hint lists.
 const HINT_LIMIT: usize = 6;
@@ -16,7 +16,7 @@ enum ConstraintResult {
     Violated,
     /// Something in it is not known yet.
     Undetermined,
-    /// It is wrong, and that was said.
+    /// It is wrong, and that was reported.
     Invalid,
 }
 
@@ -49,7 +49,7 @@ fn collect_expressions<'a>(node: &'a YamlNode, errors: &mut InventoryErrors) -> 
     items.into_iter().map(|(text, location)| (strip_braces(&text), location)).collect()
 }
 
-/// The expression alone, also where somebody wrote it in braces.
+/// The expression alone, without surrounding braces.
 fn strip_braces(text: &str) -> String {
     match template::split_pieces(text).ok().flatten().as_deref() {
         Some([TemplatePiece::Expression(expression)]) => expression.clone(),
@@ -105,7 +105,7 @@ pub struct GangSize {
     pub hosts: usize,
     /// `launch.nproc_per_node`.
     pub nproc: u32,
-    /// GPUs of all given hosts that would stay idle; `None` where nobody knows how many there are.
+    /// GPUs of all given hosts that would stay idle; `None` if their number is unknown.
     pub idle_gpus: Option<u32>,
 }
 

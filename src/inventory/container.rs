@@ -9,7 +9,7 @@ use super::schema;
 use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
 use super::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, Mount, PullPolicy, RegistrySettings};
 
-/// `/dev/shm` where nothing is said: docker's 64 MB break NCCL and data loaders.
+/// The default size of `/dev/shm`: docker's 64 MB break NCCL and data loaders.
 const DEFAULT_SHM_SIZE: &str = "32g";
 
 /// Compares the keys of every container block.
@@ -251,7 +251,7 @@ fn parse_mount_mapping(item: &YamlNode, errors: &mut InventoryErrors) -> Option<
 fn validate_mount(mount: &Mount) -> Result<(), (String, String)> {
     let Mount { source: from, target: to, .. } = mount;
     let at_home = from == "~" || from.starts_with("~/");
-    // What is not known yet stands in angle brackets.
+    // Unknown values are shown in angle brackets.
     let unknown = |path: &str| path.starts_with('<');
     if !from.starts_with('/') && !at_home && !unknown(from) {
         let message = format!("the host's path `{}` is relative", shorten(from));

@@ -11,22 +11,22 @@ use super::schema::{KeySchema, KeySupport};
 use super::yaml_tree::{YamlKind, YamlNode};
 use super::{Inventory, InventoryProblem, InventorySource, yaml_parser};
 
-/// What a match says of who is to blame.
+/// The role of a match in a failure: cause or effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blame {
     /// This is what went wrong.
     Cause,
-    /// Somebody else is missing, and this one waited in vain.
+    /// Another rank is missing, and this one waited in vain.
     PeerTimeout,
-    /// Somebody else failed, and this one felt it.
+    /// Another rank failed, and this is a consequence.
     Effect,
-    /// A cause where nothing better is known; often told by programs that go on.
+    /// A cause if nothing better is known; often printed by programs that continue.
     PossibleCause,
     /// Nothing: it looks like trouble and is none.
     Harmless,
 }
 
-/// A text in both languages; `{name}` stands for what a group of that name matched.
+/// A text in both languages; `{name}` is replaced by what the group `name` matched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LocalizedTemplate {
     pub en: String,
@@ -47,7 +47,7 @@ pub enum RuleMatcher {
 #[derive(Debug, Clone)]
 pub struct DiagnosisRule {
     pub id: String,
-    /// Who is to blame.
+    /// Whether a match is a cause or an effect.
     pub blame: Blame,
     /// What it looks at.
     pub matcher: RuleMatcher,
@@ -101,7 +101,7 @@ pub fn read_rules(source: &InventorySource) -> Result<Vec<DiagnosisRule>, Vec<In
     check.into_result(rules)
 }
 
-/// What stands under `diagnosis`.
+/// The value of `diagnosis`.
 pub(super) fn parse_diagnosis_rule_source(tree: &YamlNode, errors: &mut InventoryErrors) -> Option<DiagnosisRuleSource> {
     let node = tree.get("diagnosis")?;
     match &node.kind {
@@ -122,7 +122,7 @@ impl Inventory {
     /// The user's rules, or where they stand.
     ///
     /// # Errors
-    /// Everything that is wrong with rules that stand in the inventory.
+    /// All problems of the rules in the inventory.
     pub fn diagnosis_rule_source(&self) -> Result<Option<DiagnosisRuleSource>, Vec<InventoryProblem>> {
         let mut check = InventoryErrors::default();
         let found = parse_diagnosis_rule_source(&self.merged.tree, &mut check);
@@ -130,7 +130,7 @@ impl Inventory {
     }
 }
 
-/// The rules of a list that stands in a file.
+/// The rules of a list in a file.
 fn parse_rules(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<DiagnosisRule> {
     let YamlKind::List(items) = &node.kind else {
         errors.report(&node.location, format!("expected a list of rules, found {}", node.describe()), "begin each rule with `- id: …`");
@@ -280,7 +280,7 @@ fn parse_texts<'a>(node: Option<&'a YamlNode>, errors: &mut InventoryErrors) -> 
     nodes.into_iter().filter_map(|node| parse_text(Some(node), errors).map(|text| (text, node))).collect()
 }
 
-/// A text in one language or both; one alone stands for both.
+/// A text in one language or both; one alone serves for both.
 fn parse_localized(node: &YamlNode, key: &str, errors: &mut InventoryErrors) -> Option<LocalizedTemplate> {
     let node = node.get(key)?;
     if let YamlKind::Map(_) = node.kind {
@@ -304,7 +304,7 @@ impl LocalizedTemplate {
             }
             text = text.replace(&placeholder, value);
         }
-        // Nothing was matched that would stand at the end: `a port is taken already: `.
+        // An empty match at the end leaves a separator: `a port is taken already: `.
         text.truncate(text.trim_end_matches([':', '：', ' ']).len());
         text
     }
@@ -341,15 +341,15 @@ mod tests {
         assert!(matches!(found, Some(DiagnosisRuleSource::File(file)) if file == "./rules.yaml"));
         let found = load("[{ id: x, re: quota, what: full }]").expect("good").diagnosis_rule_source().expect("good");
         assert!(matches!(found, Some(DiagnosisRuleSource::Inline(rules)) if rules[0].id == "x"));
-        for (text, told) in [("[{ id: x, re: 'q(', what: full }]", "diagnosis[0].re: unclosed group"), ("{ a: b }", "expected rules")] {
+        for (text, expected) in [("[{ id: x, re: 'q(', what: full }]", "diagnosis[0].re: unclosed group"), ("{ a: b }", "expected rules")] {
             let problems = load(text).expect_err("broken");
-            assert!(problems.iter().any(|problem| problem.to_string().contains(told)), "{problems:?}");
+            assert!(problems.iter().any(|problem| problem.to_string().contains(expected)), "{problems:?}");
         }
     }
 
     #[test]
     fn broken_rules_report_their_location() {
-        for (text, told) in [
+        for (text, expected) in [
             ("- id: a\n  re: 'x('\n  what: y\n", "rules.yaml:2:7: [0].re: unclosed group"),
             ("- id: a\n  re: '[甲乙]'\n  what: y\n", "rules.yaml:2:7: [0].re: Unicode not allowed here"),
             ("- id: a\n  re: '(?u)\\bx\\b'\n  what: y\n", "rules.yaml:2:7: [0].re: a Unicode word boundary"),
@@ -364,7 +364,7 @@ mod tests {
             ("- { id: a, re: x, what: y }\n- { id: a, re: z, what: y }\n", "[1]: duplicate rule `a`"),
         ] {
             let all = read_problems(text);
-            assert!(all.iter().any(|problem| problem.contains(told)), "{text}\n{all:#?}");
+            assert!(all.iter().any(|problem| problem.contains(expected)), "{text}\n{all:#?}");
         }
     }
 }

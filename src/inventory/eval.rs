@@ -1,6 +1,6 @@
 //! The names that templates and constraints may use, each found when it is first asked for: vars may refer to each other in any order.
 //!
-//! Knows what is given and what has to come from a host; knows nothing of the keys that templates stand in.
+//! Knows what is given and what has to come from a host; knows nothing of the keys that contain templates.
 
 mod nproc;
 

@@ -151,12 +151,12 @@ impl FileTaskReader<'_> {
     }
 }
 
-/// Refuses a `delete` in whose directory another task puts files.
+/// Refuses a `delete` in a directory that another task writes to.
 pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlNode, errors: &mut InventoryErrors) {
     let deleting = |files: &FileTask| matches!(files.source, FileSource::Directory { delete: true, .. });
     let targets = tasks.iter().filter_map(|task| Some((task, task.files.as_ref()?)));
     for (task, files) in targets.clone().filter(|(_, files)| deleting(files)) {
-        let lies_inside = |other: &FileTask| {
+        let is_in_directory = |other: &FileTask| {
             let mut pairs = files.to.iter().zip(&other.to).filter_map(|(own, other)| Some((own.as_deref()?, other.as_deref()?)));
             files.in_container == other.in_container && pairs.any(|(own, other)| is_inside(own, other))
         };
@@ -167,7 +167,7 @@ pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlN
             errors.report(&node.location, message, "sync to a directory that holds nothing else, or move `run_dir`");
         }
         if let (Some((other, _)), Some(node)) =
-            (targets.clone().find(|(other, files)| other.number != task.number && lies_inside(files)), node)
+            (targets.clone().find(|(other, files)| other.number != task.number && is_in_directory(files)), node)
         {
             let message = format!("it would remove what the task `{}` sends", shorten(&other.name));
             errors.report(&node.location, message, "let each task have a directory of its own, or leave out `delete`");
@@ -175,7 +175,7 @@ pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlN
     }
 }
 
-/// Whether a path is a directory or lies in it, as far as the text says.
+/// Whether a path is a directory or inside it, by text alone.
 fn is_inside(directory: &str, path: &str) -> bool {
     let clean = |path: &str| path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/");
     let (directory, path) = (clean(directory), clean(path));
@@ -221,7 +221,7 @@ fn split_target(path: &str) -> (String, Option<String>) {
     }
 }
 
-/// A file, or a pattern of file names: wildcards stand in the last component alone.
+/// A file, or a pattern of file names: only the last component may have wildcards.
 fn validate_file_pattern(path: &str) -> Result<(), Refusal> {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
     if matches!(name, "" | "." | ".." | "~") {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_holds_itself_and_what_is_below() {
+    fn a_directory_contains_itself_and_its_entries() {
         for (directory, path) in [("~/src", "~/src/"), ("/a", "/a//b/c"), ("/a/./b", "/a/b/x")] {
             assert!(is_inside(directory, path), "{directory} {path}");
         }

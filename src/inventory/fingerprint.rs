@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Inventory {
-    /// What decides "equal" for one host. `run.id`, `run.stamp` and whatever only the hosts know stand in it as placeholders.
+    /// What decides "equal" for one host. `run.id`, `run.stamp` and values that only the hosts know are placeholders in it.
     pub fn fingerprint_text(&self, host: usize) -> FingerprintText {
         let all = self.merged.fingerprints.get_or_init(|| match self.job(&RuntimeValues::default()) {
             Ok(job) => (0..self.hosts.len()).filter_map(|host| self.build_fingerprint(&job, host)).collect(),

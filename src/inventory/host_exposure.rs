@@ -73,7 +73,7 @@ impl ContainerSettings {
     }
 }
 
-/// Whether a directory of the host is a path or lies above it. `~` is a home whose place is not known here: the directories that hold homes count.
+/// Whether a directory of the host is a path or lies above it. `~` is a home at an unknown path: the directories that hold homes count.
 fn contains_path(directory: &str, path: &str) -> bool {
     let parts = |text: &str| -> Vec<String> {
         let mut parts: Vec<String> = Vec::new();

@@ -9,7 +9,7 @@ pub struct ContainerEngine {
     pub host: Option<String>,
 }
 
-/// One host and the way to it.
+/// One host and the route to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InventoryHost {
     /// The name in the inventory; also the alias that ssh_config is asked for.
@@ -27,7 +27,7 @@ pub struct InventoryHost {
 /// `hosts[].gpus`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GpuSelection {
-    /// Whatever the host has.
+    /// All GPUs of the host.
     #[default]
     Any,
     /// So many must be there.
@@ -99,7 +99,7 @@ pub struct RuntimeValues {
 }
 
 impl RuntimeValues {
-    /// Whether values stand for what only a running script knows.
+    /// Whether values are placeholders for what only a running script knows.
     pub(super) fn is_symbolic(&self) -> bool {
         self.run_id.contains('\0')
     }

@@ -1,4 +1,4 @@
-//! Who the hosts are: short forms and ranges written out, several files laid over each other by name, the master first, and the way to each.
+//! The hosts: expanded short forms and ranges, several files merged by name, the master first, and the route to each.
 
 use super::errors::{self, InventoryErrors};
 use super::eval::{Evaluator, NPROC_LIMIT};
@@ -118,7 +118,7 @@ enum EntryAddresses {
     /// One text for all: a template, or one host's address.
     Shared,
     PerHost(Vec<String>),
-    /// And that was said.
+    /// And that was reported.
     Invalid,
 }
 

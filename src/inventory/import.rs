@@ -90,7 +90,7 @@ pub(crate) fn describe_format(format: ImportFormat) -> &'static str {
     }
 }
 
-/// The lines that say something.
+/// The lines with content.
 fn content_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';']))
 }

@@ -15,7 +15,7 @@ pub struct Job {
     pub nproc_per_node: Option<u32>,
     /// Same order as [`Inventory::hosts`](super::Inventory::hosts).
     pub hosts: Vec<JobHost>,
-    /// Names of the laptop's variables that are handed over secretly.
+    /// Names of the laptop's variables that are passed as secrets.
     pub secret_names: Vec<String>,
     /// What runs before the launch.
     pub tasks: Vec<PrepareTask>,
@@ -43,7 +43,7 @@ impl Job {
         self.launch.min_nodes.and_then(|least| usize::try_from(least).ok()).map_or(all, |least| least.min(all))
     }
 
-    /// Whether its launchers decide what a dead worker means: they start workers again, or go on with fewer hosts.
+    /// Whether its launchers handle a dead worker: they restart workers, or continue with fewer hosts.
     pub fn is_elastic(&self) -> bool {
         self.launch.max_restarts > 0 || self.min_hosts() < self.hosts.len()
     }
@@ -123,13 +123,13 @@ impl Launcher {
         }
     }
 
-    /// Whether the rendezvous, and not the inventory, says who is which rank.
+    /// Whether the rendezvous, and not the inventory, assigns the ranks.
     pub fn has_dynamic_ranks(self) -> bool {
         matches!(self, Launcher::Torchrun(Rendezvous::C10d) | Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::C10d)))
     }
 }
 
-/// Who starts the workers of a DeepSpeed job.
+/// The program that starts the workers of a DeepSpeed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeepspeedLauncher {
     /// `python -m torch.distributed.run`.
@@ -200,7 +200,7 @@ pub struct CheckSettings {
     pub same_output_commands: Vec<String>,
     /// Host paths that must exist with the same content on all hosts; absolute, or `~/…`.
     pub same_content_paths: Vec<String>,
-    /// How far apart the clocks may be; `None`: the user said nothing.
+    /// How far apart the clocks may be; `None`: not configured.
     pub max_clock_skew: Option<Duration>,
     /// Names of [`CHECK_NAMES`](super::check_settings::CHECK_NAMES) that are left out.
     pub skip: Vec<String>,

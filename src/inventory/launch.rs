@@ -48,7 +48,7 @@ pub(super) fn parse_launch(
     }
 }
 
-/// What stands for a `launch` in an inventory of tasks alone: nothing is asked of an interpreter or a port.
+/// The substitute for `launch` in an inventory that has only tasks: it needs no interpreter and no port.
 pub(super) fn no_launch(evaluator: &Evaluator<'_>) -> LaunchSettings {
     LaunchSettings {
         launcher: Launcher::Script,

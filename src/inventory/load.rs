@@ -1,4 +1,4 @@
-//! From texts to an [`Inventory`]: every file read, laid over each other, and looked at whole, so that all problems are told at once.
+//! From texts to an [`Inventory`]: every file read, merged, and checked as a whole, so that all problems are reported at once.
 
 use std::sync::OnceLock;
 
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::text::host_patterns;
 
-/// What values of `--set` are said to stand in.
+/// The location shown for values of `--set`.
 const SET_OPTION: &str = "--set";
-/// Where runs live on the hosts, where nothing is said.
+/// The default directory of runs on the hosts.
 const DEFAULT_RUN_DIR: &str = "~/.orchestrate";
 
 impl Inventory {
@@ -53,7 +53,7 @@ impl Inventory {
         check.into_result(inventory)
     }
 
-    /// Keeps the hosts that a `--limit` pattern means; ranks are numbered anew in the old order.
+    /// Keeps the hosts that a `--limit` pattern means; ranks are renumbered in the same order.
     ///
     /// # Errors
     /// A part of the pattern means no host, or no host is left.
@@ -70,7 +70,7 @@ impl Inventory {
     }
 }
 
-/// Parses and merges; `None` where nothing can be said beyond what was.
+/// Parses and merges; `None` if further checks would add no errors.
 fn parse_and_merge(sources: &[InventorySource], sets: &[String], errors: &mut InventoryErrors) -> Option<MergedInventory> {
     let mut files = Vec::new();
     let mut whole = true;
@@ -114,7 +114,7 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], errors: &mut In
     Some(MergedInventory { tree, host_nodes: members, all_host_names, fingerprints: OnceLock::new() })
 }
 
-/// `a.b.c=value` as the file that it stands for.
+/// `a.b.c=value` as the equivalent file.
 fn parse_set_option(set: &str, files: &[YamlNode]) -> Result<YamlNode, Vec<InventoryProblem>> {
     let whole = SourceLocation::whole_file(SET_OPTION);
     let wrong = |message: String| vec![whole.problem(message, "for example --set launch.nproc_per_node=4")];
@@ -258,7 +258,7 @@ fn build_inventory(merged: MergedInventory, errors: &mut InventoryErrors) -> Inv
     });
     let slurm = super::slurm::parse_slurm(&scope, merged.host_nodes.len(), errors);
     errors.problems.extend(scope.take_problems());
-    // What is wrong with them is told where the whole file is looked at.
+    // Errors in them are reported where the whole file is checked.
     let metrics = merged
         .tree
         .get("metrics")

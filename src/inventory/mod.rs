@@ -1,6 +1,6 @@
 //! The inventory: what the user wrote, validated. A value of these types cannot be wrong in a way the file alone could show.
 //!
-//! Reading has two halves. [`Inventory`] is what every command needs: who the hosts are and how to reach them. [`Job`] is what a launch
+//! Reading has two halves. [`Inventory`] is what every command needs: the hosts and how to reach them. [`Job`] is what a launch
 //! needs, with every template evaluated once, for the whole run, from [`RuntimeValues`] values.
 
 mod ansible_import;

@@ -12,18 +12,18 @@ pub(super) fn parse_on_failure(evaluator: &Evaluator<'_>, errors: &mut Inventory
     let Some(block) = evaluator.inputs().tree.get("on_failure").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {
         return OnFailure::default();
     };
-    let mut said = OnFailure::default();
+    let mut settings = OnFailure::default();
     if let Some(node) = block.get("hang") {
-        said.stop_on_hang = errors.read_choice(&evaluator.evaluate(node, None), &[("warn", false), ("stop", true)]).unwrap_or_default();
+        settings.stop_on_hang = errors.read_choice(&evaluator.evaluate(node, None), &[("warn", false), ("stop", true)]).unwrap_or_default();
     }
     if let Some(node) = block.get("hang_after") {
         let node = evaluator.evaluate(node, None);
-        said.hang_after = errors.read_duration(&node);
-        if said.hang_after.is_some_and(|after| after < Duration::from_secs(1)) {
+        settings.hang_after = errors.read_duration(&node);
+        if settings.hang_after.is_some_and(|after| after < Duration::from_secs(1)) {
             errors.report(&node.location, "a healthy run may be silent for that long", "use the longest healthy silence, for example 30m");
         }
     }
-    said
+    settings
 }
 
 /// Compares the block's keys with the known ones.

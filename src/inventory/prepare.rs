@@ -49,7 +49,7 @@ pub(super) fn check_keys(tree: &YamlNode, errors: &mut InventoryErrors) {
     }
 }
 
-/// The tasks of the inventory; of what is wrong with keys `check_keys` tells. `hosts`: the job's hosts.
+/// The tasks of the inventory; `check_keys` reports errors in keys. `hosts`: the job's hosts.
 pub(super) fn parse_prepare(
     inventory: &Inventory,
     evaluator: &Evaluator<'_>,

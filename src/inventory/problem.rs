@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::text::translation::Lang;
 
-/// A file as it was read: its name as given, and its text.
+/// The content of a file: its name as given, and its text.
 #[derive(Debug, Clone)]
 pub struct InventorySource {
     pub name: String,

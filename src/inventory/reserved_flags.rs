@@ -1,4 +1,4 @@
-//! The launchers' own flags: which of them are built by us and may be typed by nobody, in `command` or in `launch.args`.
+//! The launchers' own flags that we build: `command` and `launch.args` must not contain them.
 //!
 //! Sources: torch/distributed/run.py, accelerate/commands/launch.py, deepspeed/launcher/runner.py.
 

@@ -1,6 +1,6 @@
 //! Which variables of the laptop hold what must not be shown.
 //!
-//! Asked before the launch half is known to be right, so what is wrong there is left out and said elsewhere.
+//! Asked before the launch half is known to be right, so errors there are omitted and reported elsewhere.
 
 use super::errors::InventoryErrors;
 use super::eval::{EvalInputs, Evaluator};

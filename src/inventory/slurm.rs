@@ -135,7 +135,7 @@ impl SlurmReader<'_, '_> {
             return self.number("gpus_per_node", 0, NPROC_LIMIT).unwrap_or(1);
         }
         let nproc = tree.get_path(&["launch", "nproc_per_node"]).map(|node| self.evaluator.evaluate(node, None));
-        // What is wrong with it is told where `launch` is read.
+        // Errors in it are reported where `launch` is read.
         let nproc = nproc.and_then(|node| InventoryErrors::default().read_number(&node, 1, NPROC_LIMIT));
         if nproc.is_none() {
             self.missing("gpus_per_node", "for example gpus_per_node: 8; 0 for a job without GPUs");

@@ -5,13 +5,13 @@ use std::sync::OnceLock;
 use super::Inventory;
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode};
 
-/// What places in it are said to stand in.
+/// The file name shown for locations in it.
 const SOURCE_NAME: &str = "smoke";
 
 /// What a smoke's own launch block says.
 #[derive(Debug, Clone, Copy)]
 pub struct SmokeTest<'a> {
-    /// The command's words; `None` stands for the job's interpreter.
+    /// The command's words; `None` is a placeholder for the job's interpreter.
     pub command: &'a [Option<&'a str>],
     /// Where it meets; `None`: a free port of the master.
     pub port: Option<u16>,

@@ -20,9 +20,9 @@ const ITEM_LIMIT: usize = 10_000;
 #[derive(Debug, Clone)]
 pub(super) enum TemplateValue {
     Known(Value),
-    /// Something in it is not known yet; the text stands for it.
+    /// Something in it is not known yet; the text is its placeholder.
     Unknown(String),
-    /// It is wrong, and that was said.
+    /// It is wrong, and that was reported.
     Invalid,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum TemplateValue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TemplatePiece {
     Text(String),
-    /// What stands between the braces.
+    /// The text between the braces.
     Expression(String),
 }
 
@@ -100,7 +100,7 @@ pub(super) fn split_pieces(text: &str) -> Result<Option<Vec<TemplatePiece>>, &'s
     Ok(Some(pieces))
 }
 
-/// Where the `}}` stands that ends an expression: outside its quotes and its own braces.
+/// The position of the `}}` that ends an expression: outside its quotes and its own braces.
 fn find_expression_end(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut depth = 0_usize;

@@ -145,7 +145,7 @@ fn every_shipped_config_loads() {
     }
 }
 
-/// Every file of `bad/` beside the problems that it gives. `BLESS=1` writes them anew, for a person to read.
+/// Every file of `bad/` beside the problems that it gives. `BLESS=1` rewrites them for review.
 #[test]
 fn bad_inventories_report_expected_problems() {
     let folder = repository_path("tests/data/inventories/bad");
@@ -176,7 +176,7 @@ fn bad_inventories_report_expected_problems() {
     assert!(seen >= 20, "only {seen} bad files");
 }
 
-/// The problems of every file of `bad/` in Chinese, in one file. `BLESS=1` writes it anew, for a person to read.
+/// The problems of every file of `bad/` in Chinese, in one file. `BLESS=1` rewrites it for review.
 #[test]
 fn bad_inventories_in_chinese() {
     let mut files: Vec<PathBuf> = fs::read_dir(repository_path("tests/data/inventories/bad"))
@@ -452,7 +452,7 @@ fn values_keep_line_and_column() {
     let find = |keys: &[&str]| node.get_path(keys).expect("it is there");
     assert_eq!(at(find(&["name"])), "1:7 name");
     assert_eq!(at(&find(&["vars", "日本"]).items()[1]), "3:14 vars.日本[1]");
-    // A folded text stands where its first word does.
+    // The location of a folded text is its first word.
     assert_eq!(at(find(&["vars", "b"])), "5:5 vars.b");
     assert!(matches!(&find(&["vars", "b"]).kind, yaml_tree::YamlKind::Scalar { text, .. } if text == "folded text"));
     // An alias has the path of its use and the place of its text.

@@ -1,4 +1,4 @@
-//! A foreign YAML or JSON file as pairs: every key that holds a single word, at whatever depth, with that word.
+//! A foreign YAML or JSON file as pairs: every key that holds a single word, at any depth, with that word.
 //!
 //! For files of other programs that are only looked into.
 

@@ -1,4 +1,4 @@
-//! The tree that a file becomes: every value with its place, so that whatever is found wrong later can be shown where it stands.
+//! The tree that a file becomes: every value with its location, so that a later error can show it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(super) struct SourceLocation {
 }
 
 impl SourceLocation {
-    /// A whole file, or something that stands in none.
+    /// A whole file, or something outside of any file.
     pub(super) fn whole_file(file: &str) -> Self {
         SourceLocation { line: 0, column: 0, path: YamlPath::from_file(file) }
     }
@@ -118,7 +118,7 @@ impl SourceLocation {
         }
     }
 
-    /// The place of something inside the value that stands here, which has no line of its own.
+    /// The location of something inside this value, which has no line of its own.
     pub(super) fn child(&self, key: &str) -> Self {
         SourceLocation { path: self.path.child_key(key), ..self.clone() }
     }

@@ -68,7 +68,7 @@ async fn confirm_over_followers(session: &Session, followers: &str) -> bool {
     confirm_in_thread(Arc::clone(&session.local.console), "answer".to_owned()).await
 }
 
-/// Who follows the live run that would be torn down; `None`: nobody does, or `--yes`.
+/// The followers of the live run that would be torn down; `None`: there are none, or `--yes`.
 fn describe_followers(session: &Session, facts: &[Option<HostFacts>]) -> Option<String> {
     let is_live = |facts: &&HostFacts| host_run_state(facts) == HostRunState::Running || !running_tasks(facts).is_empty();
     let live: Vec<&HostFacts> = facts.iter().flatten().filter(is_live).collect();

@@ -140,7 +140,7 @@ async fn roll_back(
     Ok(WorkflowEnd { outcome: worse_outcome(outcome, teardown_outcome), reason })
 }
 
-/// The step that failed first, with every host on which it failed: which of equal hosts answered first says nothing.
+/// The step that failed first, with every host on which it failed: which of equal hosts answered first has no meaning.
 fn failure_reason(plan: &Plan, report: &ExecutionReport, host_names: &[String]) -> String {
     let Some(first) = report.failed_steps.first() else { return "the launch was interrupted".to_owned() };
     let is_task = matches!(first.phase, Phase::Task(_));

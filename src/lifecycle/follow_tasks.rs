@@ -51,7 +51,7 @@ pub(crate) enum TasksEnd {
     HostsLost(Vec<String>),
     /// Ranks were started, another run is current, or the run was removed.
     Replaced,
-    /// The user left, the tasks go on.
+    /// The user left, the tasks continue.
     Detached,
     /// The user wants everything removed.
     Teardown,
@@ -75,7 +75,7 @@ pub(crate) fn is_driver_alive(session: &Session, facts: &[HostFacts]) -> bool {
     is_lock_held(facts, &identity.local_machine_id, identity.is_process_alive)
 }
 
-/// What the hosts said when they were last asked.
+/// The last answers of the hosts.
 struct HostAnswers {
     /// One a host; of a host that did not answer nothing is known.
     facts: Vec<Option<HostFacts>>,
@@ -112,7 +112,7 @@ pub(crate) async fn follow_tasks(
     let mut answers = HostAnswers { facts, silent: Vec::new() };
     let mut followed = BTreeSet::new();
     let mut offsets = None;
-    // The run of a failed task is removed; then nothing on the hosts tells of the failure any more.
+    // The run of a failed task is removed; then nothing on the hosts shows the failure any more.
     let mut has_failed = false;
     let mut lost_since = None;
     loop {
@@ -163,7 +163,7 @@ fn judge_waiting(report: &ExecutionReport) -> Option<TasksEnd> {
     says(TASK_STOPPED).then_some(TasksEnd::Stopped)
 }
 
-/// Whether nothing more is to be waited for, from what the hosts said.
+/// Whether there is nothing more to wait for, by the hosts' answers.
 fn tasks_end(
     session: &Session,
     answers: &HostAnswers,

@@ -1,7 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "reads this process's signal mask")]
 //! SIGHUP, unless this program was started with the signal ignored, as by `nohup`: then it stays ignored.
 //!
-//! Linux says so in `/proc/self/status`. Elsewhere it cannot be found out without unsafe code: there the signal counts as not ignored, and a
+//! On Linux `/proc/self/status` shows it. Elsewhere it cannot be determined without unsafe code: there the signal counts as not ignored, and a
 //! hang-up detaches or cancels a command under `nohup` as well.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -1,4 +1,4 @@
-//! This laptop's log copies as a command that follows a run needs them: what to show first, and where the hosts go on.
+//! This laptop's log copies as a command that follows a run needs them: what to show first, and where the hosts' streams continue.
 
 use std::sync::Arc;
 

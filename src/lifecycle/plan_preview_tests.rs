@@ -116,7 +116,7 @@ fn a_rank_has_its_whole_environment_without_secrets() {
 }
 
 #[test]
-fn ids_of_the_ssh_user_are_not_made_up() {
+fn ids_of_the_ssh_user_are_not_invented() {
     let inventory = inventory(
         "name: ids\nhosts: [{ name: gpu01, address: 10.0.0.1, gpus: 1 }, { name: gpu02, address: 10.0.0.2, gpus: 1 }]\n\
          container: { image: \"train:1\", user: me }\nlaunch: { nproc_per_node: 1, command: [train.py] }\n",
@@ -131,14 +131,14 @@ fn ids_of_the_ssh_user_are_not_made_up() {
 }
 
 #[test]
-fn effect_on_existing_runs_is_said() {
-    let said = |existing| describe_up(existing).join("\n");
-    assert!(said(ExistingRun::NoRun).contains("`up` launches one"));
+fn effect_on_existing_runs_is_reported() {
+    let described = |existing| describe_up(existing).join("\n");
+    assert!(described(ExistingRun::NoRun).contains("`up` launches one"));
     let live = |differences: &[&str]| ExistingRun::Live {
         run_id: "r1".to_owned(),
         differences: differences.iter().map(|text| (*text).to_owned()).collect(),
     };
-    assert_eq!(said(live(&[])), "r1 is live and matches: `up` attaches to it");
-    let differs = said(live(&["launch.nproc_per_node: 4 → 8"]));
+    assert_eq!(described(live(&[])), "r1 is live and matches: `up` attaches to it");
+    let differs = described(live(&["launch.nproc_per_node: 4 → 8"]));
     assert!(differs.contains("refuses, --recreate replaces it") && differs.ends_with("launch.nproc_per_node: 4 → 8"), "{differs}");
 }

@@ -26,7 +26,7 @@ use crate::remote::RemoteError;
 use crate::report::past_runs::RunDir;
 use crate::state::RunState;
 
-/// The dashboard shows so many in any case.
+/// The dashboard always shows this many.
 pub(crate) const MIN_HISTORY_LINES: usize = 20;
 
 pub(crate) struct Session {
@@ -89,7 +89,7 @@ impl Session {
         std::mem::replace(&mut self.engine, engine).close().await;
     }
 
-    /// Tells a line; `warn`: it is a warning.
+    /// Reports a line; `warn`: as a warning.
     pub(crate) fn notice(&self, text: impl Into<String>, warn: bool) {
         self.engine.emitter().send_notice(None, text.into(), warn);
     }
@@ -152,7 +152,7 @@ impl Session {
         self.engine.gather_facts(self.fact_commands(job).collect()).await
     }
 
-    /// As [`Session::gather_facts`], for a caller that asks again and again.
+    /// As [`Session::gather_facts`], for a caller that retries.
     pub(crate) async fn poll_facts(&self) -> Vec<Result<HostFacts, RemoteError>> {
         self.engine.poll_facts(self.fact_commands(None).collect()).await
     }

@@ -1,5 +1,5 @@
 //! Follows a job on a SLURM cluster: waits in the queue with it, then reads its ranks' logs through the login node, and learns its end from
-//! SLURM where the ranks cannot tell it.
+//! SLURM where the ranks cannot report it.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -52,17 +52,17 @@ pub(crate) async fn wait_for_start(
         None => login.status().await?,
     };
     let mut pauses = PollPauses::new();
-    let mut told = String::new();
+    let mut reported = String::new();
     loop {
         let waits = report.may_live();
         if !waits || is_started(&report, earlier) {
             return Ok(report);
         }
         let text = format!("job {}: {}", report.job.unwrap_or_default(), headline(&report));
-        if text != told {
+        if text != reported {
             let more: String = pending_lines(&report).iter().map(|line| format!(";{}", line.trim_end().replacen(' ', "", 1))).collect();
             session.notice(format!("{text}{more}"), false);
-            told = text;
+            reported = text;
         }
         pauses.wait().await;
         match login.status().await {
@@ -226,7 +226,7 @@ impl StartedJob {
     }
 }
 
-/// Tells that SLURM starts the job again: this start of it has ended.
+/// Reports that SLURM starts the job again: this start has ended.
 pub(crate) fn report_requeue(session: &Session, report: &JobReport) {
     let ended_at = crate::engine::emitter::now_unix_millis();
     session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at });
@@ -238,14 +238,14 @@ fn replaced_text(job: Option<u64>, next: &JobReport) -> String {
     format!("job {} is over; job {} of this name came after it", job.unwrap_or_default(), next.job.unwrap_or_default())
 }
 
-/// Tells that a later job of the name was found where the followed one was asked for: how that ended is not known here.
+/// Reports that a later job with this name was found instead of the followed one, whose end is unknown.
 pub(crate) fn report_replaced(session: &Session, job: Option<u64>, next: &JobReport) -> WorkflowEnd {
     let ended_at = crate::engine::emitter::now_unix_millis();
     session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at });
     WorkflowEnd::new(Outcome::Failed, replaced_text(job, next))
 }
 
-/// Tells how the job ended, or that it goes on.
+/// Reports how the job ended, or that it continues.
 pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str>) -> WorkflowEnd {
     let job = report.job.unwrap_or_default();
     let (outcome, end) = job_outcome(report);

@@ -234,7 +234,7 @@ mod tests {
             (Detach, &[Interrupt, Interrupt, Terminate], &["detach", "leave detach", "leave detach"], Some(2)),
             (Detach, &[Hangup, Interrupt], &["detach", "leave detach"], Some(1)),
             (Detach, &[Action(UserAction::Detach), Interrupt], &["detach", "detach"], Some(2)),
-            // A stop on the dashboard counts as the first interrupt, whoever launched the run.
+            // A stop on the dashboard counts as the first interrupt, also in a run that another command launched.
             (Stop, &[Action(UserAction::Stop), Interrupt, Interrupt], &[STOP, "kill(second Ctrl-C)", "leave"], Some(2)),
             (Detach, &[Action(UserAction::Stop), Interrupt], &[STOP, "leave detach"], Some(2)),
             (

@@ -12,7 +12,7 @@ pub const OUTPUT_LIMIT: usize = 8 << 20;
 /// A script for one host's `/bin/sh`, with the time it may take.
 ///
 /// The script is POSIX sh, runs in a subshell with `/dev/null` as its input, and may not rely on the user's login shell, its rc files or a
-/// terminal. Whatever must outlive the connection has to put itself in the background and bound itself.
+/// terminal. A process that must outlive the connection has to go to the background and limit its own lifetime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteCommand {
     /// What it does, for people: `start the container`.
@@ -89,10 +89,10 @@ impl CommandOutput {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// The last telling line of standard error, else of standard output: what a person would quote. Docker's pointer to its help tells nothing.
+    /// The last meaningful line of standard error, else of standard output: what a person would quote. Docker's pointer to its help is skipped.
     pub fn error_line(&self) -> String {
-        let telling = |l: &&str| !l.is_empty() && !(l.contains("--help'") && (l.starts_with("See '") || l.starts_with("Run '")));
-        let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(telling).map(str::to_owned);
+        let is_meaningful = |l: &&str| !l.is_empty() && !(l.contains("--help'") && (l.starts_with("See '") || l.starts_with("Run '")));
+        let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(is_meaningful).map(str::to_owned);
         last(&self.stderr).or_else(|| last(&self.stdout)).unwrap_or_else(|| format!("exit status {}", self.exit_code))
     }
 }

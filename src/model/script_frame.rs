@@ -35,14 +35,14 @@ impl ScriptFrame {
         format!("{{ printf '\\036begin-{nonce}\\n'; (\n{script}\n) </dev/null; printf '\\036end-{nonce} %d\\n' \"$?\"; exit; }}\n")
     }
 
-    /// The text to write to `/bin/sh -s` for a script that goes on reading the shell's input (only after the begin mark was seen) and
+    /// The text to write to `/bin/sh -s` for a script that keeps reading the shell's input (only after the begin mark was seen) and
     /// whose output has no end mark.
     pub(crate) fn wrap_streaming(&self, script: &str) -> String {
         let nonce = &self.nonce;
         format!("{{ printf '\\036begin-{nonce}\\n'; {{\n{script}\n}}; exit; }}\n")
     }
 
-    /// The line that stands before the script's first byte.
+    /// The line before the script's first byte.
     pub(crate) fn begin_marker(&self) -> Vec<u8> {
         format!("\u{1e}begin-{}\n", self.nonce).into_bytes()
     }

@@ -1,4 +1,4 @@
-//! From inventory, job and facts to the plan of a launch: the few lines that say what a launch is.
+//! From inventory, job and facts to the plan of a launch: the few lines that define a launch.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::plan::protocol::run_record::{RunRecord, RunRecordHost, short_hash};
 use crate::plan::rank_layout::{RankLayout, resolve_fabric_address, usable_gpu_count};
 use crate::plan::task::HostTask;
 
-/// What is decided outside: who launches, under which id.
+/// What is decided outside: the user who launches, and the run's id.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunIdentity {
     pub run_id: String,
@@ -41,7 +41,7 @@ pub(crate) struct RunIdentity {
 /// Everything that a launch is made of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaunchInputs<'a> {
-    /// Who the hosts are.
+    /// Holds the hosts.
     pub inventory: &'a Inventory,
     pub job: &'a Job,
     pub facts: &'a [HostFacts],
@@ -56,7 +56,7 @@ pub(crate) struct LaunchInputs<'a> {
 }
 
 /// Seconds that a launch may take beside the wait for its master, counted from when `current` names the run: the deadlines of the run directory
-/// (30), the container (180), the look from inside (120), the launcher of the master (60), what the gate is given beyond its own time (30), and
+/// (30), the container (180), the environment (120), the launcher of the master (60), the gate's margin (30), and
 /// the launcher of a worker (60). A keeper that saw no launcher by then ends, unless the lock's holder is still at work.
 const LAUNCH_OVERHEAD_SECS: u64 = 30 + 180 + 120 + 60 + 30 + 60;
 
@@ -312,7 +312,7 @@ impl HostPlanner<'_> {
             home: self.facts().map_or_else(String::new, |f| f.home.clone()),
             recreate: self.inputs.identity.recreate_containers,
             has_leftover_checks: self.facts().is_some_and(|f| !f.orphans.check_containers.is_empty()),
-            // Where nothing outlives the log-out a check says so; who skips it gets what there is.
+            // If no process can outlive the log-out, a check reports it; without that check the launch uses what there is.
             scope: self.facts().and_then(HostFacts::systemd_scope).unwrap_or_default(),
         })
     }

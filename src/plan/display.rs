@@ -9,8 +9,8 @@ use crate::plan::host_context::HostContext;
 use crate::plan::launcher::{HostLaunchSpec, RankEnv};
 use crate::text::shell_quote::{join_quoted, quote};
 
-/// The plan for people, with the commands of every step. `facts`: where known, what is already in order is said; `scripts`: every script
-/// whole, with what begins each of them and with the files that it writes.
+/// The plan for people, with the commands of every step. `facts`: if known, steps that are already done are marked; `scripts`: every script
+/// in full, with its preamble and the files that it writes.
 pub(crate) fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: bool) -> String {
     let mut text = String::new();
     let mut engines: Vec<String> = plan.hosts.iter().map(HostContext::docker_command).collect();

@@ -87,7 +87,7 @@ pub(crate) fn running_ranks(facts: &[HostFacts], names: &[String]) -> Vec<(Strin
     running.filter_map(|(name, facts)| Some((name.clone(), facts.current_run.clone()?))).collect()
 }
 
-/// Whether docker does not say what is on the host.
+/// Whether docker does not report what is on the host.
 pub(crate) fn is_docker_state_unknown(facts: &HostFacts) -> bool {
     matches!(facts.docker, DockerStatus::Unusable(_)) && facts.containers.is_empty()
 }
@@ -114,7 +114,7 @@ pub(crate) fn run_outcome(facts: &[&HostFacts]) -> Option<(RunOutcome, f64)> {
     }
 }
 
-/// A host where a run is current in a container and docker does not say whether it goes on, with what it said.
+/// A host with a current run in a container whose state docker does not report, with docker's message.
 pub(crate) fn find_host_without_docker_answer(facts: &[HostFacts]) -> Option<(usize, &HostFacts, &str)> {
     facts.iter().enumerate().find_map(|(host, facts)| match &facts.docker {
         DockerStatus::Unusable(message) if facts.current_run.is_some() && facts.runs_in_container(true) => {
@@ -289,7 +289,7 @@ mod tests {
         let silent = HostFacts { docker: DockerStatus::Unusable("no".to_owned()), ..facts_with_run(RUNNING, "") };
         assert_eq!(find_host_without_docker_answer(&[facts_with_run(RUNNING, ""), silent.clone()]), Some((1, &silent, "no")));
         let hidden = HostFacts { containers: Vec::new(), ..silent.clone() };
-        assert_eq!(host_run_state(&hidden), HostRunState::Running, "what nobody says has not happened");
+        assert_eq!(host_run_state(&hidden), HostRunState::Running, "without a report it has not happened");
         assert_eq!(
             host_run_state(&HostFacts { docker: DockerStatus::Usable("27".to_owned()), ..hidden }),
             HostRunState::Ended(Exit::Killed)

@@ -1,5 +1,5 @@
-//! What a host's facts say against a launch: one rule a fact. The plan's preflight step refuses by it what cannot run, whatever was checked;
-//! the checks of preflight report by it what they find.
+//! Facts of a host that prevent a launch: one rule per fact. The plan's preflight step uses it to refuse what cannot run, even if checks were skipped;
+//! the preflight checks use it for their findings.
 
 use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection};
 use crate::plan::action::action_result::Issue;
@@ -86,7 +86,7 @@ pub(crate) fn required_gpu_count(container: Option<&ContainerSettings>, host: &G
     }
 }
 
-/// What is wrong with docker, in words that say what to do.
+/// The problem with docker, with what to do about it.
 pub(crate) fn docker_issue(message: &str, host: &str, user: &str, sudo: bool) -> Issue {
     let error = message.trim();
     let low = error.to_lowercase();

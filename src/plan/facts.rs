@@ -71,7 +71,7 @@ pub enum DockerStatus {
     #[default]
     NotQueried,
     Usable(String),
-    /// What docker or the shell said.
+    /// The message of docker or the shell.
     Unusable(String),
 }
 
@@ -83,7 +83,7 @@ pub struct HostFacts {
     /// `Linux x86_64`.
     pub system: String,
     pub user: String,
-    /// Of the ssh user; `None`: the host has not said it.
+    /// Of the ssh user; `None`: unknown.
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub home: String,
@@ -111,7 +111,7 @@ pub struct HostFacts {
     pub ssh_address: Option<String>,
     /// One line of `nvidia-smi -L` a GPU.
     pub gpu_lines: Vec<String>,
-    /// UUIDs of those on which somebody computes, where that was wanted.
+    /// UUIDs of the GPUs on which processes compute, if that was requested.
     pub busy_gpus: BTreeSet<String>,
     /// Why there are none.
     pub gpu_error: Option<String>,
@@ -122,7 +122,7 @@ pub struct HostFacts {
     pub orphans: OrphanFacts,
     /// The name by which the host was asked.
     pub host: String,
-    /// `name/host` labels of whatever holds our container's name; `/`: a container that is not ours.
+    /// `name/host` labels of the container that has our container's name; `/`: a container that is not ours.
     pub container_name_holder: Option<String>,
     /// Id of the wanted image.
     pub image_id: Option<String>,
@@ -134,7 +134,7 @@ pub struct HostFacts {
     pub has_leftover_login: bool,
     /// Whether a directory of this name and host exists.
     pub has_host_dir: bool,
-    /// Whether the current run was left by a version whose record lies where ranks can write: it is believed for this host alone.
+    /// Whether the current run was left by a version that stored its record where ranks can write: it is believed for this host alone.
     pub legacy_layout: bool,
     /// Whether a smoke of this name left something.
     pub has_leftover_smoke: bool,
@@ -147,7 +147,7 @@ pub struct HostFacts {
     pub current_run: Option<String>,
     /// Whether an order has stopped it, before it ended by itself.
     pub stop_requested: bool,
-    /// Who follows it from a laptop.
+    /// Its followers on laptops.
     pub followers: Vec<RunFollower>,
     pub run_ids: Vec<String>,
     pub launcher: LauncherStatus,
@@ -299,7 +299,7 @@ impl HostFacts {
         self.interfaces.get(address).map(String::as_str)
     }
 
-    /// Indexes of the GPUs on which nobody computes; `None` where the host was not asked.
+    /// Indexes of the GPUs on which no process computes; `None` if the host was not asked.
     pub fn idle_gpus(&self) -> Option<Vec<u32>> {
         let listed = nvidia_smi::parse_gpu_list(&self.gpu_lines.join("\n"));
         let idle = listed.iter().filter(|g| !self.busy_gpus.contains(&g.uuid)).map(|g| g.index).collect();
@@ -355,7 +355,7 @@ impl HostFacts {
         })
     }
 
-    /// Runs whose processes live on this host outside of containers, though no directory may tell of them.
+    /// Runs whose processes live on this host outside of containers, possibly without a run directory.
     pub fn orphaned_runs(&self) -> Vec<String> {
         let mut runs = self.orphans.runs_with_processes(&self.host);
         runs.retain(|run| self.containers.is_empty() && self.current_run.as_ref() != Some(run));
@@ -363,7 +363,7 @@ impl HostFacts {
     }
 }
 
-/// A line of `ip -o route get`: where to, and the source. One's own address (`local …`) is no way to another host.
+/// A line of `ip -o route get`: where to, and the source. The host's own address (`local …`) is no route to another host.
 fn parse_route(line: &str) -> Option<(String, String)> {
     let mut words = line.split_whitespace();
     let to = words.next().filter(|first| first.parse::<std::net::IpAddr>().is_ok())?;

@@ -1,10 +1,10 @@
 //! One host's place in a run: its directories, its container's name, and the sh fragments that every script begins with.
 //!
-//! The layout on a host is said here and in `assets/*.sh`, nowhere else. Below `<run_dir>/<name>/` each host has three
+//! The layout on a host is defined here and in `assets/*.sh`, nowhere else. Below `<run_dir>/<name>/` each host has three
 //! directories, one trust each:
 //! - `<host>.private`, 0700, never mounted: the lock, the records of runs, what the host's side knows to be true;
 //! - `<host>.in`, mounted read-only: what the host's side gives to the ranks; it is never read back;
-//! - `<host>.out`, mounted writable and open to everybody in the container: logs, pids and statuses, hostile until `assets/read.sh` passed them.
+//! - `<host>.out`, mounted writable and open to every user in the container: logs, pids and statuses, untrusted until `assets/read.sh` has checked them.
 //!
 //! Tasks of `prepare` that run on the host beside a container have an in and an out directory of their own inside the private one.
 
@@ -43,7 +43,7 @@ pub struct HostContext {
     pub is_host_task_place: bool,
     /// The token of the lock that changing scripts check; `None`: nothing is changed.
     pub lock_token: Option<String>,
-    /// Who follows the run (`RunFollower::format`); empty: nobody.
+    /// The follower of the run (`RunFollower::format`); empty: none.
     pub follower: String,
     /// The longest that a log of the run can be, bytes; 0: not known.
     pub max_log_bytes: u64,
@@ -170,8 +170,8 @@ impl HostContext {
         ]
     }
 
-    /// Lists the containers of this name and host, of whatever kind: `<run_dir>|<id>|<name> (<status>)` each. Another user's have another
-    /// directory; one of a version before this says nothing.
+    /// Lists the containers of any kind with this name and host: `<run_dir>|<id>|<name> (<status>)` each. Those of another user name another
+    /// directory, those of earlier versions none.
     pub fn list_containers_script(&self) -> String {
         format!(
             "D ps -a --no-trunc --filter label=orchestrate.name={} --filter label=orchestrate.host={} --format '{{{{.Label \"orchestrate.run_dir\"}}}}|{{{{.ID}}}}|{{{{.Names}}}} ({{{{.Status}}}})'",
@@ -194,7 +194,7 @@ impl HostContext {
         }
     }
 
-    /// The run's record. That of an earlier version lies where its ranks can write.
+    /// The run's record. Earlier versions stored it where the ranks can write.
     pub fn run_record_path(&self) -> String {
         if self.cluster_job.is_some() {
             return format!("{}/settings", self.run_dir());

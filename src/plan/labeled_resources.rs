@@ -92,7 +92,7 @@ pub struct OrphanFacts {
     pub processes: Vec<RunProcess>,
     /// Whether a launch left the file that hands over its secrets in memory.
     pub has_secret_file: bool,
-    /// Who has a directory in the place of ours, and where: `li /scratch/train`.
+    /// The user who owns a directory at our path, and the path: `li /scratch/train`.
     pub foreign_dir: Option<String>,
     /// What the host's note of the current run says instead of a run's id.
     pub invalid_current_run: Option<String>,
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(facts.orphans.host_names, ["old"]);
     }
 
-    /// A host can say anything, and its words become folders here and names of connections.
+    /// A host's output is untrusted, and its words become folders here and names of connections.
     #[test]
     fn host_output_is_validated_by_inventory_grammar() {
         let facts = HostFacts::parse(

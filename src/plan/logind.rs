@@ -8,13 +8,13 @@
 pub struct LogindSettings {
     /// Whether the connection's processes are in the scope of a session.
     pub in_session: bool,
-    /// `KillUserProcesses`; `None`: it did not say.
+    /// `KillUserProcesses`; `None`: unknown.
     pub kill_user_processes: Option<bool>,
     /// `KillOnlyUsers`; empty: all.
     pub kill_only_users: Vec<String>,
     /// `KillExcludeUsers`.
     pub kill_exclude_users: Vec<String>,
-    /// Whether the user's manager stays without a session; `None`: it did not say.
+    /// Whether the user's manager stays without a session; `None`: unknown.
     pub linger: Option<bool>,
     /// Where the ssh user's own dockerd runs; `None`: there is none to be seen.
     pub dockerd_unit: Option<SystemdUnitKind>,
@@ -69,7 +69,7 @@ impl LogindSettings {
         }
     }
 
-    /// Whether the processes of a session of this user end with it; `None`: logind did not say.
+    /// Whether the processes of a session of this user end with it; `None`: unknown.
     pub fn kills_processes_of(&self, user: &str) -> Option<bool> {
         let named = |list: &[String]| list.iter().any(|name| name == user);
         self.kill_user_processes

@@ -9,7 +9,7 @@ use crate::plan::launcher::HostLaunchSpec;
 use crate::text::hostlist::fold_numbers;
 use crate::text::shell_quote::quote;
 
-/// One `NAME=value` per line, sorted, beneath a line that says whose it is. Secrets have no value.
+/// One `NAME=value` per line, sorted, below a line that names the rank. Secrets have no value.
 ///
 /// # Errors
 /// The plan has no such rank, or does not know its ranks.

@@ -1,4 +1,4 @@
-//! Who is which rank: hosts in node-rank order with the addresses that ranks use.
+//! The ranks of each host: hosts in node-rank order with the addresses that ranks use.
 //!
 //! Static launchers give ranks densely by node rank; under c10d the store decides and this is only the count.
 
@@ -98,7 +98,7 @@ impl RankLayout {
         self.master_port.map_or_else(|| "<from the master: free port>".to_owned(), |port| port.to_string())
     }
 
-    /// Processes that train in all, as text: under `script` one a GPU, whatever starts them.
+    /// The total number of training processes, as text: under `script` one per GPU, however they are started.
     pub(crate) fn process_count_text(&self) -> String {
         let all: Option<Vec<u32>> = self.nproc.iter().copied().collect();
         all.map_or_else(

@@ -33,7 +33,7 @@ pub(crate) fn render_scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> Strin
     all.collect()
 }
 
-/// What stands in the scripts for what only the hosts know.
+/// The placeholder in the scripts for values that only the hosts know.
 pub(crate) fn find_placeholders(scripts: &[(String, String)]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (_, text) in scripts {

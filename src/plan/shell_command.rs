@@ -98,9 +98,9 @@ impl<'a> ExecRequest<'a> {
         }
     }
 
-    /// The words of docker around it. Docker leaves a program alone whose client hung up: what carries this talk's mark is told so. The kernel
-    /// tells only the session's first process, which therefore must not be one that waits in the foreground. Before API 1.42 (Docker 23) the
-    /// terminal inside begins without a size and docker's client gives up after five tries: what is started there sets it where it is missing.
+    /// The `docker exec` around it. Docker does not signal a program whose client hung up: the script sends HUP to the processes with this
+    /// session's mark. The kernel signals only the session's first process, which therefore must not wait in the foreground. Before API 1.42
+    /// (Docker 23) the terminal inside starts without a size and docker's client gives up after five tries: the shell inside sets a missing size.
     fn docker_exec_script(&self, inside: &str) -> String {
         let (docker, container) = (self.context.docker_command(), quote(&self.context.container_name()));
         let path = "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin; export PATH\n";
@@ -153,7 +153,7 @@ impl<'a> ExecRequest<'a> {
         text
     }
 
-    /// What the plan knows of the rank, where the run's own environment does not say it; then what its process was given, while it lives.
+    /// The variables that the plan knows of the rank, as defaults of the run's environment; then those of its live process.
     fn rank_variable_script(&self) -> String {
         let Some(rank) = self.rank else { return String::new() };
         let mut known = vec![("RANK", rank.to_string())];
@@ -235,9 +235,9 @@ mod tests {
             let mut child = pair.slave.spawn_command(command).expect("a shell");
             drop(pair.slave);
             let lines = std::io::BufRead::lines(std::io::BufReader::new(pair.master.try_clone_reader().expect("its end")));
-            let said: Vec<String> = lines.take(2).map(|line| line.expect("text").trim_end().to_owned()).collect();
+            let printed: Vec<String> = lines.take(2).map(|line| line.expect("text").trim_end().to_owned()).collect();
             assert!(child.wait().expect("ended").success());
-            said.join(" ")
+            printed.join(" ")
         };
         assert_eq!(shown(0, 0, "30 100"), "30 100 <>");
         assert_eq!(shown(24, 80, "30 100"), "24 80 <>");

@@ -138,7 +138,7 @@ fn ceil_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
-/// A path of the host; `~/` is the home of whoever runs the script.
+/// A path of the host; `~/` is the home of the user who runs the script.
 pub(crate) fn quote_home(path: &str, quoted: impl Fn(&str) -> String) -> String {
     match path.strip_prefix("~/") {
         Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),

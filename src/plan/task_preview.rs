@@ -136,7 +136,7 @@ impl<'a> TaskPreview<'a> {
     }
 }
 
-/// The rows as text, equal hosts together, and what they cannot say.
+/// The rows as text, equal hosts together, and what they cannot show.
 pub(crate) fn format_rows(rows: Vec<PreviewRow>) -> String {
     let mut folded: Vec<PreviewRow> = Vec::new();
     for row in rows {

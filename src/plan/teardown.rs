@@ -32,7 +32,7 @@ pub(crate) struct TeardownSpec {
     pub fetch_logs: bool,
 }
 
-/// Plans it for the hosts that answered; a host whose facts are `None` has no steps. `sites` carry the lock's token and, where the host has a
+/// Plans the teardown for the hosts that answered; a host whose facts are `None` has no steps. `sites` carry the lock's token and, where the host has a
 /// current run, that run's id.
 pub(crate) fn plan_teardown(contexts: Vec<HostContext>, facts: &[Option<HostFacts>], spec: TeardownSpec) -> Plan {
     let mut plan = Plan::empty(contexts);

@@ -65,7 +65,7 @@ impl ConnectionAttempt {
         format!("{target}/{}", if has_listener { "yes" } else { "no" })
     }
 
-    /// What it says of the path.
+    /// What the attempt shows about the path.
     pub(crate) fn path_state(&self) -> PathState<'_> {
         self.found.path_state(self.has_listener)
     }

@@ -12,7 +12,7 @@ use super::probe_output::ProbeOutput;
 
 /// What there is to judge.
 pub(crate) struct CheckContext<'a> {
-    /// Who the hosts are.
+    /// Holds the hosts.
     pub inventory: &'a Inventory,
     /// What they are to do.
     pub job: &'a Job,
@@ -77,7 +77,7 @@ impl<'a> CheckContext<'a> {
         })
     }
 
-    /// Compares one value of all hosts: those who differ from the most common one (from the first host's, where none is more common) get
+    /// Compares one value of all hosts: those that differ from the most common one (from the first host's, where none is more common) get
     /// `level`. A host without a value gets the cell that it has instead.
     pub(crate) fn compare_hosts(
         &self,

@@ -1,4 +1,4 @@
-//! `fabric-manager`: who connects the NVSwitches.
+//! `fabric-manager`: the service that connects the NVSwitches.
 
 use super::context::CheckContext;
 use super::probe::Probe;

@@ -1,4 +1,4 @@
-//! `gpu-idle`: nobody else on the GPUs.
+//! `gpu-idle`: no foreign processes on the GPUs.
 
 use super::context::CheckContext;
 use super::context::CheckedHost;

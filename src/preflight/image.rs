@@ -1,4 +1,4 @@
-//! `image`: the same image everywhere, whatever its tag says.
+//! `image`: the same image everywhere, compared by id.
 
 use super::context::CheckContext;
 use super::{CheckArea, CheckResult, PreflightCheck};
@@ -24,7 +24,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             (None, PullPolicy::Missing) => {
                 Err(CheckResult::skipped("not there yet: will be pulled (the registry is not checked in advance)"))
             }
-            // The step that gets the image tells it.
+            // The step that pulls the image reports it.
             (None, PullPolicy::Never) if context.before_launch => Err(CheckResult::skipped("")),
             (None, PullPolicy::Never) => {
                 Err(CheckResult::fail(format!("{} is missing", container.image), "load it on that host, or set container.pull: missing"))

@@ -17,7 +17,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
         let mut reports = Vec::new();
         for row in disk::disk_usages(host) {
-            // A file system that makes them as they are needed tells none.
+            // A file system that creates inodes on demand reports none.
             let (Some(all), Some(free)) = (row.total_inodes.filter(|n| *n > 0), row.free_inodes) else { continue };
             let what = format!("{free} of {all} inodes free under {}", row.path);
             let hint = "remove small files on that host: `du --inodes -d1` shows where they are";

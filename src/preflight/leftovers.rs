@@ -29,7 +29,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 "`orchestrate down` removes it",
             );
         }
-        // What stands in the way of a launch is cleared away by it.
+        // A launch removes what is in its way.
         if context.before_launch {
             return CheckResult::pass("the launch removes it");
         }

@@ -1,4 +1,4 @@
-//! What ends with a log-out, and whose files are whose: both judges, by what hosts answer.
+//! The checks of log-out and of file ownership, by the hosts' answers.
 
 use super::tests::{TEST_INVENTORY, evaluate_with_changes};
 use crate::model::level::Level;

@@ -132,13 +132,12 @@ pub(crate) fn select_checks(only: &[String], skip: &[String], skipped: &[String]
     }
     let named = |list: &[String], check: &PreflightCheck| list.iter().any(|word| word == check.name || word == check.area.as_str());
     let wanted = |check: &&PreflightCheck| (only.is_empty() || named(only, check)) && !named(skip, check);
-    // Who asks for a check by its name means it, whatever the inventory leaves out.
+    // A check that is selected by its name runs even if the inventory leaves it out.
     let left_out = |check: &PreflightCheck| skipped.iter().any(|word| word == check.name) && !only.iter().any(|word| word == check.name);
     Ok(ALL_CHECKS.iter().filter(wanted).filter(|check| !left_out(check)).copied().collect())
 }
 
-/// The checks that every launch is preceded by: all but those that look inside the image. What the user wrote down is looked at whatever it
-/// takes.
+/// The checks that precede every launch: all but those that look inside the image; of these only `same`, if the user listed commands.
 pub(crate) fn launch_checks(job: &Job) -> Vec<PreflightCheck> {
     let wanted = |check: &PreflightCheck| {
         !check.probes.contains(&Probe::Environment) || (check.name == "same" && !job.checks.same_output_commands.is_empty())

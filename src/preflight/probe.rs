@@ -69,7 +69,7 @@ pub(crate) fn writable_mounts(job: &Job, host: usize) -> Vec<String> {
     }
 }
 
-/// The script that asks a host whatever can be asked without knowing the others; `None`: nothing is to be asked.
+/// The script of all probes that do not depend on other hosts; `None`: there are none.
 pub(crate) fn host_probe_command(context: &HostContext, job: &Job, host: usize, probes: &[Probe]) -> Option<RemoteCommand> {
     let mut body = String::new();
     for probe in probes {
@@ -102,7 +102,7 @@ fn probe_command(title: &str, context: &HostContext, body: &str, timeout: Durati
     RemoteCommand::from_script(title, script, timeout).with_output_limit(1 << 20)
 }
 
-/// A script with the names of the files in it instead of what they say.
+/// A script with the names of its files instead of their contents.
 pub(crate) fn abbreviate_script(script: &str) -> String {
     const FILES: [(&str, &str); 10] = [
         ("lib.sh", include_str!("../../assets/lib.sh")),

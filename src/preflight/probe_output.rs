@@ -1,4 +1,4 @@
-//! What a host answered to the questions of the checks: lines of `key value`, bounded whatever comes.
+//! A host's answer to the checks' probes: lines of `key value`, of bounded size.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) struct ProbeOutput {
 }
 
 impl ProbeOutput {
-    /// Takes the lines of an answer in. Keys that nobody asks for do no harm.
+    /// Adds the lines of an answer. Unknown keys do no harm.
     pub(crate) fn push_text(&mut self, text: &str) {
         for line in text.lines() {
             if self.line_count >= MAX_LINES {

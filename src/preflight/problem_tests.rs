@@ -5,7 +5,7 @@ use Level::{Fail, Pass, Skipped, Warn};
 use super::tests::{TEST_INVENTORY, evaluate_with_changes};
 use crate::model::level::Level;
 
-/// A check; what is replaced in the third host's answers; how bad that is, and what is said.
+/// A check; the replacements in the third host's answers; the level and the message of the result.
 type ProblemRow = (&'static str, &'static [(&'static str, &'static str)], Level, &'static str);
 
 const PROBLEMS: &[ProblemRow] = &[

@@ -20,7 +20,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let run_dir = &host.facts.run_dir;
         match host.probe_output.last_value("run_dir_system") {
             None | Some("-" | "") => CheckResult::skipped("could not read its file system type"),
-            // Who owns the directory does not matter: it is 0700, and the daemon mounts it as root.
+            // The directory's owner does not matter: it is 0700, and the daemon mounts it as root.
             Some(system) if system.starts_with("nfs") || system == "lustre" => CheckResult::warn(
                 format!("{run_dir} is on {system}: if the server squashes root (root_squash, the default), docker cannot mount it"),
                 "set run_dir to a directory on a disk of the host, for example /var/tmp/orchestrate",

@@ -1,4 +1,4 @@
-//! `same`: `checks.same`: commands that must say equal on all hosts.
+//! `same`: `checks.same`: commands that must print the same on all hosts.
 
 use super::context::CheckContext;
 use super::probe::Probe;

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn each_misfit_is_named_once() {
+    fn each_mismatch_is_named_once() {
         let one = |change: fn(&mut ClusterReport, &mut SlurmSettings), expected: &str| assert_eq!(judged(change), [expected], "{expected}");
         one(|_, s| s.partition = Some("gpus".to_owned()), "warning: slurm.partition: sinfo shows no partition gpus");
         one(|_, s| s.time = Some(("2:00:00".to_owned(), 7200)), "error: slurm.time: 2:00:00 is more than partition gpu allows");

@@ -1,4 +1,4 @@
-//! `smoke`: the all-reduce of `check --smoke`. It is a run of its own (`assets/smoke.py` on every host); here is what its lines say, and the
+//! `smoke`: the all-reduce of `check --smoke`. It is a run of its own (`assets/smoke.py` on every host); this module reads its lines, and the
 //! judgement over all ranks. It is judged when it has ended, and not with the other checks.
 
 use serde::Deserialize;
@@ -20,7 +20,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|_| CheckResult::skipped("runs only with --smoke"))
 }
 
-/// What each process runs: the job's interpreter with our script, or the word that there is none. `None` stands for the interpreter.
+/// What each process runs: the job's interpreter with our script, or the word that there is none. `None` is a placeholder for the interpreter.
 pub(crate) const COMMAND_TEMPLATE: [Option<&str>; 6] = [
     Some("sh"),
     Some("-c"),
@@ -120,21 +120,21 @@ const MAX_LINE_BYTES: usize = 20_000;
 impl SmokeRankLog {
     /// Reads a rank's log. Lines that are not the script's, or not right, are passed over.
     pub(crate) fn parse(host: usize, log: &str) -> SmokeRankLog {
-        let mut heard = SmokeRankLog { host, ..SmokeRankLog::default() };
+        let mut rank_log = SmokeRankLog { host, ..SmokeRankLog::default() };
         for line in log.lines().take(MAX_LINES) {
             match line.strip_prefix(LINE_PREFIX).filter(|text| text.len() <= MAX_LINE_BYTES).map(serde_json::from_str) {
-                Some(Ok(line)) => heard.apply_event(line),
+                Some(Ok(line)) => rank_log.apply_event(line),
                 Some(Err(_)) => {}
                 None if line.trim().is_empty() => {}
                 None => {
-                    heard.other_lines.push(line.chars().take(300).collect());
-                    if heard.other_lines.len() > 4 {
-                        heard.other_lines.remove(0);
+                    rank_log.other_lines.push(line.chars().take(300).collect());
+                    if rank_log.other_lines.len() > 4 {
+                        rank_log.other_lines.remove(0);
                     }
                 }
             }
         }
-        heard
+        rank_log
     }
 
     fn apply_event(&mut self, line: SmokeEvent) {
@@ -174,7 +174,7 @@ impl SmokeRankLog {
     }
 }
 
-/// What is known beside the ranks' words.
+/// The context beside the ranks' logs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SmokeContext<'a> {
     pub hosts: &'a [String],
@@ -201,7 +201,7 @@ pub(crate) fn evaluate_smoke(context: &SmokeContext<'_>, ranks: &[SmokeRankLog])
         return result_per_host(context, |_| CheckResult::fail(not_started_message(context), ""));
     }
     if first.stage < SmokeStage::StoreReady && first.failure.is_some() {
-        // Without the store nobody can arrive: the others are not to blame.
+        // Without the store no rank can arrive: the others are not to blame.
         return result_per_host(context, |host| {
             if host == first.host { missing_rank_result(context, first, "") } else { CheckResult::skipped("the store did not start") }
         });
@@ -283,7 +283,7 @@ fn speed_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Chec
     })
 }
 
-/// Somebody did not arrive.
+/// Some ranks did not arrive.
 fn missing_rank_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
     let reported: Vec<u32> = ranks.iter().flat_map(|rank| rank.missing_ranks.iter().copied()).collect();
     let missing = |(number, rank): (u32, &SmokeRankLog)| match reported.is_empty() {
@@ -337,14 +337,14 @@ fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Ch
     }
     let made = ranks.iter().any(|rank| rank.stage >= SmokeStage::GroupReady);
     let what = if made { "the all-reduce did not finish" } else { "the process group was not created" };
-    // Who says why is worth more than who waited for the others in vain.
-    let speaks = |rank: &&SmokeRankLog| rank.failure.as_ref().is_some_and(|(_, why)| !why.starts_with("no end"));
-    let any = ranks.iter().any(|rank| speaks(&rank));
+    // A rank that reports a reason comes before ranks that waited for the others in vain.
+    let has_reason = |rank: &&SmokeRankLog| rank.failure.as_ref().is_some_and(|(_, why)| !why.starts_with("no end"));
+    let any = ranks.iter().any(|rank| has_reason(&rank));
     result_per_host(context, |host| {
         let mut own = ranks.iter().filter(|rank| rank.host == host && rank.stage < SmokeStage::Done);
-        let Some(rank) = own.clone().find(|rank| speaks(rank)).or_else(|| own.next()) else { return CheckResult::pass("done") };
+        let Some(rank) = own.clone().find(|rank| has_reason(rank)).or_else(|| own.next()) else { return CheckResult::pass("done") };
         match &rank.failure {
-            Some((_, why)) if speaks(&rank) => CheckResult::fail(format!("{what}: {why}"), hint).with_evidence(last_log_lines(rank)),
+            Some((_, why)) if has_reason(&rank) => CheckResult::fail(format!("{what}: {why}"), hint).with_evidence(last_log_lines(rank)),
             _ if any => CheckResult::skipped("see the finding of another host"),
             Some((_, why)) => CheckResult::fail(format!("{what}: {why}"), hint).with_evidence(last_log_lines(rank)),
             None => CheckResult::fail(

@@ -1,4 +1,4 @@
-//! What ranks may tell of a smoke, and what is made of it.
+//! Ranks' logs of a smoke and the results made from them.
 
 use super::{COMMAND_TEMPLATE, SmokeContext, SmokeRankLog, evaluate_smoke};
 use crate::model::level::Level;
@@ -7,12 +7,12 @@ use crate::preflight::CheckResult;
 const TEST_CONTEXT: SmokeContext<'_> =
     SmokeContext { hosts: &[], store_address: "10.0.0.1:29501", environment: "image", uses_gpus: false, failure_reason: "" };
 
-/// What is made of one rank a host.
+/// The results for one rank per host.
 fn evaluate_logs(context: SmokeContext<'_>, logs: &[&str]) -> Vec<(Level, String)> {
     let hosts: Vec<String> = (1..=logs.len()).map(|n| format!("gpu{n:02}")).collect();
-    let heard: Vec<SmokeRankLog> = logs.iter().enumerate().map(|(host, log)| SmokeRankLog::parse(host, log)).collect();
+    let rank_logs: Vec<SmokeRankLog> = logs.iter().enumerate().map(|(host, log)| SmokeRankLog::parse(host, log)).collect();
     let whole = |cell: CheckResult| (cell.level, cell.message);
-    evaluate_smoke(&SmokeContext { hosts: &hosts, ..context }, &heard).into_iter().map(whole).collect()
+    evaluate_smoke(&SmokeContext { hosts: &hosts, ..context }, &rank_logs).into_iter().map(whole).collect()
 }
 
 fn smoke_line(text: &str) -> String {
@@ -84,7 +84,7 @@ fn missing_rank_is_named_with_its_reason() {
     let broken = smoke_lines(&[r#""failed", "phase": "import", "why": "OSError: libcudart.so.12""#]);
     let found = evaluate_logs(TEST_CONTEXT, &[&waits.replace("[1, 2]", "[1]"), &broken]);
     assert!(found[1].1.starts_with("did not arrive: torch cannot be imported: OSError: libcudart.so.12"), "{found:?}");
-    // Nobody else is to blame where the store does not begin.
+    // Where the store does not start, only its host is to blame.
     let taken = smoke_lines(&[IMPORTED, r#""failed", "phase": "store", "why": "Address already in use""#]);
     let found = evaluate_logs(TEST_CONTEXT, &[&taken, &blocked]);
     assert_eq!(found[0], (Level::Fail, "did not arrive: no store at 10.0.0.1:29501: Address already in use".to_owned()));

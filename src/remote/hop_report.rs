@@ -28,7 +28,7 @@ pub struct HopReport {
 pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopReport {
     let ResolvedHop { hop, options } = step;
     let mut settings: Vec<HopSetting> = Vec::new();
-    let mut tell = |name: &'static str, value: String, origin: &SettingOrigin| {
+    let mut push_setting = |name: &'static str, value: String, origin: &SettingOrigin| {
         let origin = origin.to_string();
         match settings.last_mut().filter(|s| s.name == name && s.origin == origin) {
             Some(same) => same.value = format!("{} {value}", same.value),
@@ -48,29 +48,29 @@ pub(super) fn describe_hop(step: &ResolvedHop, ssh: &HostSshSettings) -> HopRepo
         None => SettingOrigin::Default,
     };
     // Settings that always have a value, as resolved.
-    tell("HostName", hop.host.clone(), &origin("HostName"));
-    tell("User", hop.user.clone(), &origin("User"));
-    tell("Port", hop.port.to_string(), &origin("Port"));
+    push_setting("HostName", hop.host.clone(), &origin("HostName"));
+    push_setting("User", hop.user.clone(), &origin("User"));
+    push_setting("Port", hop.port.to_string(), &origin("Port"));
     for path in &ssh.identity_files {
-        tell("IdentityFile", path.clone(), &SettingOrigin::Inventory);
+        push_setting("IdentityFile", path.clone(), &SettingOrigin::Inventory);
     }
     if let Some(path) = &ssh.known_hosts_file {
-        tell("UserKnownHostsFile", path.clone(), &SettingOrigin::Inventory);
+        push_setting("UserKnownHostsFile", path.clone(), &SettingOrigin::Inventory);
     }
     let strict = if hop.host_key_policy.accept_new { "accept-new" } else { "yes" };
-    tell("StrictHostKeyChecking", strict.to_owned(), &origin("StrictHostKeyChecking"));
-    tell("ConnectTimeout", hop.connect_timeout.as_secs().to_string(), &origin("ConnectTimeout"));
+    push_setting("StrictHostKeyChecking", strict.to_owned(), &origin("StrictHostKeyChecking"));
+    push_setting("ConnectTimeout", hop.connect_timeout.as_secs().to_string(), &origin("ConnectTimeout"));
     let keepalive = hop.keepalive_interval.map_or("none".to_owned(), |every| every.as_secs().to_string());
-    tell("ServerAliveInterval", keepalive, &origin("ServerAliveInterval"));
+    push_setting("ServerAliveInterval", keepalive, &origin("ServerAliveInterval"));
     let shown = ["HostName", "User", "Port", "StrictHostKeyChecking", "ConnectTimeout", "ServerAliveInterval"];
     for (name, values) in options.iter().filter(|(name, _)| !shown.contains(name) && !by_inventory(name)) {
         if name == "IdentityFile" && values.iter().all(|v| v.origin == SettingOrigin::Default) {
-            tell(name, "~/.ssh/id_*".to_owned(), &SettingOrigin::Default);
+            push_setting(name, "~/.ssh/id_*".to_owned(), &SettingOrigin::Default);
             continue;
         }
         // That a known route needs no command is not a setting.
         let shut = name == "ProxyCommand" && options.is_set("ProxyJump");
-        values.iter().filter(|_| !shut).for_each(|v| tell(name, v.text.to_string(), &v.origin));
+        values.iter().filter(|_| !shut).for_each(|v| push_setting(name, v.text.to_string(), &v.origin));
     }
     HopReport { name: hop.name.clone(), is_jump: hop.is_jump, settings }
 }

@@ -8,7 +8,7 @@ use crate::inventory;
 use crate::ssh_config::SettingOrigin;
 use crate::ssh_config::name_rules::{escape_for_display, validate_host, validate_jump, validate_user};
 
-/// Validates the names that would go on ssh's command line, before anything runs with them.
+/// Validates the names that would be arguments of ssh, before any command runs with them.
 pub(super) fn validate_hop_names(target: &HopTarget<'_>) -> Result<(), RemoteError> {
     let strict = target.origin == SettingOrigin::Inventory;
     let fine = |what: &str, text: &str, own: fn(&str) -> bool, theirs: fn(&str) -> Result<(), String>| {

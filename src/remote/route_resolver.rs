@@ -160,7 +160,7 @@ fn parse_jump_hosts(alias: &str, text: &str, origin: &SettingOrigin) -> Result<V
     Ok(jumps.into_iter().map(|jump| (jump, origin.clone())).collect())
 }
 
-/// The settings of the inventory, or of whatever names a jump host, that override ssh_config.
+/// The settings of the inventory, or of the setting that names a jump host, that override ssh_config.
 fn inventory_overrides(target: &HopTarget<'_>) -> SshOptions {
     let mut options = SshOptions::default();
     let mut preset = |keyword: &str, value: Option<String>| value.into_iter().for_each(|v| options.set(keyword, &v, &target.origin));

@@ -1,6 +1,6 @@
 //! What waits for a slow output: log bytes and samples are dropped when the queue is long, everything when it is very long.
 //!
-//! The files have the bytes, and the next sample replaces the last. What is dropped is counted, so that the output can say it.
+//! The files have the bytes, and the next sample replaces the last. Dropped items are counted, so that the output can report them.
 
 use std::collections::VecDeque;
 use std::fmt;

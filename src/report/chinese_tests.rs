@@ -24,7 +24,7 @@ fn assert_picture(name: &str, now: &str) {
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, now).expect("written");
     }
-    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), now, "{name}; BLESS=1 writes it anew");
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), now, "{name}; BLESS=1 rewrites it");
     // A command is never broken, so that it can be pasted.
     let long = now.lines().filter(|line| !line.contains("orchestrate ")).find(|line| line.width() > 80);
     assert_eq!(long, None, "{name}");

@@ -76,7 +76,7 @@ pub(crate) fn end_lines(report: &JobReport) -> Vec<String> {
     }
     // Where SLURM names the cause itself, it knows better than the script, which saw only a signal.
     let by_script = matches!(report.state, None | Some((JobState::Completed | JobState::Failed | JobState::Timeout, _)));
-    lines.extend(notes.stopping.iter().filter(|_| by_script).map(|why| format!("its ranks were told to stop: {why}")));
+    lines.extend(notes.stopping.iter().filter(|_| by_script).map(|why| format!("its ranks were stopped: {why}")));
     match &report.state {
         None if report.queue_error.is_some() => {}
         None => lines.push(
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_controller_is_said_and_ends_nothing() {
+    fn silent_controller_is_reported_and_ends_nothing() {
         let silent = JobReport {
             state: Some((JobState::Running, StateSource::StatusFile)),
             queue_error: Some("Unable to contact slurm controller".to_owned()),

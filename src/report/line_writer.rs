@@ -77,7 +77,7 @@ impl<W: Write> SanitizedLineWriter<W> {
 
 /// Where log lines go.
 enum LogOutput {
-    WithTalk,
+    WithStatus,
     Own(Box<dyn LineOutput>),
     /// Its reader has gone.
     Closed,
@@ -85,14 +85,14 @@ enum LogOutput {
 
 /// Log lines to one output, everything else to another. A reader that closes the log output ends only the log lines.
 pub(crate) struct SplitLineOutput<T> {
-    talk: T,
+    status: T,
     logs: LogOutput,
 }
 
 impl<T: LineOutput> SplitLineOutput<T> {
     /// `logs`: `None` if log lines go where everything else goes.
-    pub(crate) fn new(talk: T, logs: Option<Box<dyn LineOutput>>) -> Self {
-        SplitLineOutput { talk, logs: logs.map_or(LogOutput::WithTalk, LogOutput::Own) }
+    pub(crate) fn new(status: T, logs: Option<Box<dyn LineOutput>>) -> Self {
+        SplitLineOutput { status, logs: logs.map_or(LogOutput::WithStatus, LogOutput::Own) }
     }
 
     fn with_logs(&mut self, write: impl FnOnce(&mut dyn LineOutput) -> io::Result<()>) -> io::Result<()> {
@@ -111,29 +111,29 @@ impl<T: LineOutput> LineOutput for SplitLineOutput<T> {
     /// Both outputs may be one terminal, so the order is kept.
     fn write_line(&mut self, text: &str) -> io::Result<()> {
         self.with_logs(|logs| logs.flush())?;
-        self.talk.write_line(text)
+        self.status.write_line(text)
     }
 
     fn write_log_line(&mut self, text: &str) -> io::Result<()> {
-        if matches!(self.logs, LogOutput::WithTalk) {
-            return self.talk.write_line(text);
+        if matches!(self.logs, LogOutput::WithStatus) {
+            return self.status.write_line(text);
         }
-        self.talk.flush()?;
+        self.status.flush()?;
         self.with_logs(|logs| logs.write_line(text))
     }
 
     fn draw_bars(&mut self, bars: &BarTexts) -> io::Result<()> {
-        self.talk.draw_bars(bars)
+        self.status.draw_bars(bars)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.talk.flush()?;
+        self.status.flush()?;
         self.with_logs(|logs| logs.flush())
     }
 
     fn finish(&mut self) -> io::Result<()> {
         self.with_logs(|logs| logs.finish())?;
-        self.talk.finish()
+        self.status.finish()
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn log_lines_and_talk_are_kept_apart() {
+    fn log_lines_and_status_are_kept_apart() {
         let file = tempfile::tempfile().expect("a file");
         let logs = SanitizedLineWriter::new(file.try_clone().expect("a file"));
         let mut output = SplitLineOutput::new(Vec::new(), Some(Box::new(logs)));
@@ -186,18 +186,18 @@ mod tests {
         output.flush().expect("written");
         let mut text = String::new();
         std::io::Seek::rewind(&mut &file).and_then(|()| std::io::Read::read_to_string(&mut &file, &mut text)).expect("read");
-        assert_eq!((output.talk.concat(), text), ("preflight ok".into(), "[rank 0] step 1\n".into()));
+        assert_eq!((output.status.concat(), text), ("preflight ok".into(), "[rank 0] step 1\n".into()));
         let mut same = SplitLineOutput::new(Vec::new(), None);
         same.write_log_line("[rank 0] step 1").expect("written");
-        assert_eq!(same.talk.concat(), "[rank 0] step 1");
+        assert_eq!(same.status.concat(), "[rank 0] step 1");
     }
 
     #[test]
-    fn closed_log_output_does_not_end_the_talk() {
+    fn closed_log_output_does_not_end_the_status() {
         let mut output = SplitLineOutput::new(Vec::new(), Some(Box::new(ClosedPipe)));
         output.write_log_line("[rank 0] step 1").expect("no error");
         output.write_line("FAILED gpu02").expect("written");
         output.write_log_line("[rank 0] step 2").expect("no error");
-        assert_eq!(output.talk.concat(), "FAILED gpu02");
+        assert_eq!(output.status.concat(), "FAILED gpu02");
     }
 }

@@ -16,7 +16,7 @@ use crate::text::sanitize::Sanitizer;
 
 /// How long a line waits for equal lines.
 const MERGE_WINDOW_MS: i64 = 250;
-/// After so long without bytes, the lines of a history are shown although more of it may come.
+/// After this time without bytes, the lines of a history are shown although more of it may come.
 const HISTORY_PAUSE_MS: i64 = 10_000;
 /// How many lines wait at most.
 const MAX_PENDING_LINES: usize = 256;
@@ -74,7 +74,7 @@ pub(crate) struct LogLineMerger {
     files: HashMap<(u32, LogFile), LogFileState>,
     pending: Vec<PendingLine>,
     pending_since: UnixMillis,
-    /// Of each log, so many of the lines that were written before this command are shown; `None`: all.
+    /// How many lines of each log that were written before this command are shown; `None`: all.
     history_lines: Option<usize>,
     has_cut_history: bool,
 }

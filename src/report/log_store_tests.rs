@@ -44,7 +44,7 @@ fn writes_reject_gaps_and_skip_duplicates() {
     assert!(matches!(store.write_at("b", RANK, 16, b"x"), Err(LogStoreError::Gap { len: 12, offset: 16, .. })));
     assert_eq!(fs::read(copy_path(&store, "b", RANK)).expect("there"), b"hello world\n");
     let again = LogStore::open(store.dir()).map(|mut store| store.log_len("b", RANK).expect("len"));
-    assert_eq!(again.expect("opens"), 12, "another process goes on where this one was");
+    assert_eq!(again.expect("opens"), 12, "another process continues where this one ended");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn files_are_named_by_recorded_node_rank() {
     assert_eq!(later.log_lengths("b").expect("lens"), [(LogFile::Launcher, 12), (RANK, 4)]);
     assert_eq!(later.log_lengths("a").expect("lens"), [(LogFile::Launcher, 4)]);
     assert_eq!(later.log_lengths("c").expect("lens"), []);
-    later.write_at("b", RANK, 4, b"!").expect("goes on");
+    later.write_at("b", RANK, 4, b"!").expect("continues");
     later.write_at("c", LogFile::Launcher, 0, b"of c").expect("the next free number");
     assert_eq!(list_files(&later), owned_entries([("node-0.log", 4), ("node-1.log", 12), ("node-2.log", 4), ("rank-3.log", 5)]));
     assert_eq!(store.log_lengths("c").expect("lens"), [], "unknown to a store that was opened earlier");
@@ -76,7 +76,7 @@ fn two_hosts_with_one_rank_write_two_files() {
         store.write_at(host, file, 0, host.as_bytes()).expect("written");
     }
     let mut store = LogStore::open(store.dir()).expect("opens again");
-    store.write_at("b", RANK, 1, b"!").expect("goes on");
+    store.write_at("b", RANK, 1, b"!").expect("continues");
     assert_eq!(list_files(&store), owned_entries([("node-1.log", 1), ("rank-3.2.log", 1), ("rank-3.log", 1), ("rank-3@1.log", 2)]));
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert_eq!((mode(store.dir()), mode(&copy_path(&store, "a", RANK))), (0o700, 0o600));

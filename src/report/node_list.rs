@@ -1,5 +1,5 @@
-//! The node list of a log directory: the run's hosts in node-rank order. Log files are named after these numbers, whatever inventory a later
-//! command uses.
+//! The node list of a log directory: the run's hosts in node-rank order. Log files are named after these numbers, independent of the inventory
+//! of a later command.
 //!
 //! The names may come from a host: they are compared and never become part of a path.
 

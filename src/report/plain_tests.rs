@@ -281,14 +281,14 @@ fn attached_output_begins_with_the_last_lines() {
 }
 
 #[test]
-fn whole_history_is_shown_where_it_is_short_or_paused() {
+fn whole_history_is_shown_if_short_or_paused() {
     let mut harness = attached_harness(5);
     harness.emit(1, rank_log(0, 0, 0, "one\ntwo\n"));
     harness.emit(1, EventKind::LogCurrent { host: 0, file: log_of_rank_0() });
     harness.emit(300, EventKind::Ready);
     assert_eq!(harness.sink.output()[1..3], ["[rank 0 gpu01] one", "[rank 0 gpu01] two"]);
     assert!(!harness.sink.output().concat().contains("not shown"));
-    // A stream that stands still shows what has come.
+    // A paused stream shows the lines that have arrived.
     let mut harness = attached_harness(5);
     harness.emit(1, rank_log(0, 0, 0, "one\n"));
     harness.emit(10_500, EventKind::Ready);

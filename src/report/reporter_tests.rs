@@ -21,7 +21,7 @@ impl ReportSink for RecordingSink {
         if self.fails {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        assert_eq!(state.last_seq, event.seq, "the state knows it before any face");
+        assert_eq!(state.last_seq, event.seq, "the state has the event before any sink");
         let text = match &event.kind {
             EventKind::Notice { text, .. } => text.clone(),
             _ => "event".to_owned(),
@@ -89,19 +89,19 @@ fn early_events_reach_the_journal() {
 #[test]
 fn unstored_log_bytes_reach_no_sink() {
     let state_dir = tempfile::tempdir().expect("a folder");
-    let face = RecordingSink::default();
-    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(face.clone())]);
+    let sink = RecordingSink::default();
+    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(sink.clone())]);
     reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
     reporter.handle_event(&run_started()).expect("taken");
     assert!(matches!(reporter.handle_event(&rank_log(2, 5, "late")), Err(LogStoreError::Gap { len: 0, offset: 5, .. })));
-    assert_eq!((reporter.state().last_seq, face.recorded.lock().expect("not poisoned").len()), (1, 1));
+    assert_eq!((reporter.state().last_seq, sink.recorded.lock().expect("not poisoned").len()), (1, 1));
 }
 
 #[test]
 fn full_disk_warns_once_and_pauses_copying() {
     let state_dir = tempfile::tempdir().expect("a folder");
-    let face = RecordingSink::default();
-    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(face.clone())]);
+    let sink = RecordingSink::default();
+    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(sink.clone())]);
     reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
     reporter.handle_event(&run_started()).expect("taken");
     // A folder in the file's place: it takes no bytes, even from root.
@@ -113,7 +113,7 @@ fn full_disk_warns_once_and_pauses_copying() {
     }
     std::fs::remove_dir(&place).expect("removed");
     reporter.handle_event(&node(2)).expect("stored");
-    let seen = face.recorded.lock().expect("not poisoned").clone();
+    let seen = sink.recorded.lock().expect("not poisoned").clone();
     let [_, first, again, log] = &seen[..] else { panic!("{seen:?}") };
     assert!(first.contains("node-0.log") && first.contains("the run goes on"), "{first}");
     assert_eq!((again.as_str(), log.as_str()), ("logs are copied again", "event"));
@@ -194,7 +194,7 @@ fn logs_are_named_by_recorded_host_order() {
     reporter.handle_event(&run_started_on(1, &["b", "a"])).expect("taken");
     reporter.set_run_dir(dir(), &record).expect("kept");
     reporter.handle_event(&launcher_log(2, 0, "of b")).expect("stored");
-    assert!(matches!(reporter.handle_event(&launcher_log(3, 7, "of whom?")), Err(LogStoreError::UnknownHost(7))));
+    assert!(matches!(reporter.handle_event(&launcher_log(3, 7, "of an unknown host")), Err(LogStoreError::UnknownHost(7))));
     let mut later = Reporter::new(Sanitizer::default(), Vec::new());
     later.handle_event(&run_started_on(1, &["a"])).expect("taken");
     later.set_run_dir(dir(), &[]).expect("kept");
@@ -222,8 +222,8 @@ fn old_log_dir_uses_first_command_order() {
 #[test]
 fn shrunk_log_warns_once_and_keeps_copy() {
     let state_dir = tempfile::tempdir().expect("a folder");
-    let face = RecordingSink::default();
-    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(face.clone())]);
+    let sink = RecordingSink::default();
+    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(sink.clone())]);
     reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
     reporter.handle_event(&run_started_on(1, &["a"])).expect("taken");
     for (seq, text) in [(2, "first life\n"), (4, "second\n"), (6, "third\n")] {

@@ -1,5 +1,5 @@
-//! A sink whose output may be slow: the reporter's task makes the lines, a thread of the output's own writes them, so that a stopped
-//! terminal or a slow pipe stops nothing else.
+//! A sink whose output may be slow: the reporter's task makes the lines, the output's own thread writes them, so that a stopped
+//! terminal or a slow pipe blocks nothing else.
 //!
 //! Log bytes and samples are dropped while the queue is full, and a notice says how much; all else is kept.
 
@@ -279,9 +279,9 @@ mod tests {
         let ended = scene.sink.finish(&scene.state).map_err(|error| error.kind());
         assert_eq!(ended, Err(io::ErrorKind::TimedOut));
         let mut text = String::new();
-        reader.read_to_string(&mut text).expect("the thread ends once somebody reads");
+        reader.read_to_string(&mut text).expect("the thread ends once the pipe is read");
         assert!(text.contains("warning: the end\n") && text.contains("not shown, because this output is read too slowly: "));
-        // Of all that was told, which is more: what was taken at once, what may wait behind it, and each line's own beginning.
+        // A part of all that was sent: what was taken at once, what may wait in the queue, and each line's prefix.
         assert!(text.len() < LOG_QUEUE_LIMIT * 3);
     }
 
@@ -296,7 +296,7 @@ mod tests {
         }
         assert!(scene.sink.finish(&scene.state).is_err(), "the reader takes nothing yet");
         let mut text = String::new();
-        reader.read_to_string(&mut text).expect("the thread ends once somebody reads");
+        reader.read_to_string(&mut text).expect("the thread ends once the pipe is read");
         assert_eq!(text.matches("123456789\n").count(), 50_000);
     }
 

@@ -36,7 +36,7 @@ pub(super) struct FakeHostSettings {
     pub(super) registry: Vec<String>,
     /// Registries that want a login.
     pub(super) logins: Vec<RegistryLogin>,
-    /// What is said about images beyond their name.
+    /// Settings of images beyond their name.
     pub(super) image_details: BTreeMap<String, ImageSpec>,
 }
 

@@ -1,4 +1,4 @@
-//! A fake host's end of a connection, which can be cut (from outside, or after so many bytes) and slowed down.
+//! A fake host's end of a connection, which can be cut (from outside, or after a number of bytes) and slowed down.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
-/// The TCP stream, which can be cut from outside or after so many bytes.
+/// The TCP stream, which can be cut from outside or after a number of bytes.
 pub(super) struct FaultyStream<S> {
     stream: S,
     bytes_left: Option<u64>,

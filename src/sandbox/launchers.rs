@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::fake_program::{ProgramContext, ProgramOutput, exec_program};
 use super::torchrun;
 
-/// Options of accelerate that stand alone.
+/// Options of accelerate without a value.
 const ACCELERATE_SWITCHES: [&str; 9] =
     ["multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "cpu", "same_network", "no_python", "module", "quiet"];
 /// Options of accelerate that take a value; what is not among them it refuses.

@@ -1,12 +1,12 @@
 //! A cluster on loopback: fake hosts behind real SSH that run what they are sent in a real shell, with stand-ins for docker, nvidia-smi,
-//! torchrun and sudo. The demo, the tests and the benchmarks stand on it.
+//! torchrun and sudo. The demo, the tests and the benchmarks use it.
 //!
 //! Must not use `plan`: if it shared code with our commands, it would prove nothing.
 //!
-//! What it does not do: nothing is chrooted (a container sees this machine's files; a mount whose two paths differ is honoured for the working
+//! Limits: nothing is chrooted (a container sees this machine's files; a mount whose two paths differ is honoured for the working
 //! directory only), users are not changed, limits (`--shm-size`, `--ulimit`, `:ro`) are recorded and not enforced, restart policies do nothing,
 //! and there is no pseudo-terminal. All hosts live on 127.0.0.1 and share its ports and this machine's clock and boot id. On macOS there is no
-//! `/proc` and no `/dev/shm`, sessions cannot be told by `ps`, and `date`, `stat` and the like are BSD's; a `setsid` is provided.
+//! `/proc` and no `/dev/shm`, `ps` does not show sessions, and `date`, `stat` and the like are BSD's; a `setsid` is provided.
 #![expect(clippy::disallowed_methods, reason = "the sandbox makes directories and finds its own program")]
 
 mod dispatch;
@@ -217,7 +217,7 @@ impl Sandbox {
         self.hosts.iter().find(|m| m.spec.name == host).ok_or_else(|| SandboxError::UnknownHost(host.to_owned()))
     }
 
-    /// Cuts every open connection of a host; what runs there goes on.
+    /// Cuts every open connection of a host; its processes continue.
     pub fn drop_connections(&self, host: &str) -> Result<(), SandboxError> {
         self.find_host(host)?.server.drop_connections();
         Ok(())

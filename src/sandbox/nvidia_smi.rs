@@ -97,7 +97,7 @@ fn parse_args(args: &[String]) -> Result<SmiArgs, String> {
     Ok(asked)
 }
 
-/// Which GPUs are shown. In a container they are those it was given, numbered anew.
+/// Which GPUs are shown. In a container they are those it was given, renumbered from 0.
 fn visible_gpus(context: &ProgramContext, settings: &FakeHostSettings, ids: Option<&[String]>) -> Vec<VisibleGpu> {
     let given = std::env::var("NVIDIA_VISIBLE_DEVICES").ok().filter(|_| context.container_id.is_some());
     let mut shown: Vec<VisibleGpu> =
@@ -222,7 +222,7 @@ fn canonical_field(name: &str) -> String {
     }
 }
 
-/// The unit that stands behind a column's name.
+/// The unit after a column's name.
 fn field_unit(name: &str) -> &'static str {
     match name {
         _ if name.starts_with("memory.") || name.starts_with("used_") => " [MiB]",

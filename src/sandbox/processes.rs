@@ -58,7 +58,7 @@ fn has_marker(pid: i32, marker: &str) -> bool {
     bytes.split(|b| *b == 0).any(|variable| variable == marker.as_bytes())
 }
 
-/// Every process, by `ps`: macOS has no /proc, and does not tell sessions.
+/// Every process, by `ps`: macOS has no /proc, and does not show sessions.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn list_processes() -> Vec<ProcessInfo> {
     let text = run_ps(&["-ax", "-o", "pid=,ppid=,stat="]);
@@ -94,7 +94,7 @@ fn has_marker(pid: i32, marker: &str) -> bool {
     process_environ(pid).iter().any(|variable| variable == marker)
 }
 
-/// The processes that belong to `marker` (`NAME=value`), outermost first as far as numbers tell. Never this process.
+/// The processes that belong to `marker` (`NAME=value`), outermost first, by pid. Never this process.
 pub(super) fn find_marked(marker: &str) -> Vec<i32> {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let all = list_processes();
@@ -152,7 +152,7 @@ pub(super) fn kill_marked(marker: &str, within: Duration) -> Vec<i32> {
     }
 }
 
-/// For so long a process must look like a rank before it is taken for one.
+/// How long a process must look like a rank before it counts as one.
 const RANK_RECHECK_DELAY: Duration = Duration::from_millis(50);
 
 /// Kills the rank that a fault names, as the kernel does when memory is short; returns whether there was one; the caller tries again if not.

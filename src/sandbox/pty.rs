@@ -30,7 +30,7 @@ fn winsize(columns: u32, rows: u32) -> Winsize {
     Winsize { ws_row: short(rows), ws_col: short(columns), ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// A terminal that nobody uses yet.
+/// A terminal that is not in use yet.
 pub(super) struct Pty {
     master: PtyMaster,
     slave: OwnedFd,
@@ -42,7 +42,7 @@ pub(super) struct PtyMaster {
     term: Arc<str>,
 }
 
-/// The way to tell a terminal its size; does not keep it open.
+/// Resizes a terminal; does not keep it open.
 pub(super) struct PtyResizer(Weak<AsyncFd<OwnedFd>>);
 
 impl Pty {
@@ -58,7 +58,7 @@ impl Pty {
         Ok(Pty { master: PtyMaster { fd, term: term.into() }, slave })
     }
 
-    /// The way to tell its size.
+    /// A handle that resizes the terminal.
     pub(super) fn resizer(&self) -> PtyResizer {
         PtyResizer(Arc::downgrade(&self.master.fd))
     }
@@ -94,7 +94,7 @@ impl AsyncRead for PtyMaster {
                     buffer.advance(count);
                     return Poll::Ready(Ok(()));
                 }
-                // Nobody holds the program's end any more.
+                // The program's end is closed.
                 Ok(Err(error)) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => return Poll::Ready(Ok(())),
                 Ok(Err(error)) => return Poll::Ready(Err(error)),
                 Err(_) => {}

@@ -32,7 +32,7 @@ pub struct Scenario {
     pub logins: Vec<RegistryLogin>,
     /// What is special about an image, by its name.
     pub image_details: BTreeMap<String, ImageSpec>,
-    /// Who may log in.
+    /// The user that may log in.
     pub user: String,
     /// A password that opens the hosts too.
     pub password: Option<String>,
@@ -129,7 +129,7 @@ pub struct ImageSpec {
     pub layers: u32,
 }
 
-/// What is wrong with a host. Times are seconds. May be changed while the host runs: `faults.json` in the host's root is read anew at each event.
+/// What is wrong with a host. Times are seconds. May be changed while the host runs: `faults.json` in the host's root is read again at each event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
@@ -141,9 +141,9 @@ pub struct Faults {
     pub round_trip: f64,
     /// How long each authentication request takes.
     pub auth_delay: f64,
-    /// A connection is lost after the host has sent so many bytes.
+    /// A connection is lost after the host has sent this many bytes.
     pub drop_after_bytes: Option<u64>,
-    /// A connection is lost after so long.
+    /// A connection is lost after this time.
     pub drop_after_seconds: Option<f64>,
     /// A command that contains this (in its words or in what it is sent to read) is held and never starts.
     pub hang_on: Option<String>,
@@ -174,7 +174,7 @@ pub struct Faults {
     pub run_fails: Option<String>,
     /// A rank is killed as the kernel does when memory is short.
     pub oom_kill: Option<OomKill>,
-    /// Programs of the host that are these sh scripts instead, by name: `dmesg`, `nvidia-smi`. What stood there is `$SANDBOX_HOST/bin/NAME`.
+    /// Programs of the host that are these sh scripts instead, by name: `dmesg`, `nvidia-smi`. The replaced program is `$SANDBOX_HOST/bin/NAME`.
     pub programs: BTreeMap<String, String>,
     /// The host's clock is ahead by so much (behind, if negative), for `date`.
     pub clock_skew: f64,

@@ -1,4 +1,4 @@
-//! The SSH side of a fake host: who gets in, which channels are opened, and what runs behind them in a real shell.
+//! The SSH side of a fake host: authentication, channels, and the commands that run behind them in a real shell.
 //!
 //! The only file of the sandbox that knows russh. Uses `place` for the environment and the faults. Nothing here waits inside a handler:
 //! the handler is the connection's own loop, so each channel has a task that drains it.
@@ -31,7 +31,7 @@ const MAX_SESSIONS: usize = 10;
 /// How long a forwarded connection may take to open.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Accepts connections until told to stop.
+/// Accepts connections until it is stopped.
 pub(super) async fn serve_connections(host: Arc<FakeSshServer>, listener: TcpListener, stop: CancellationToken, tasks: TaskTracker) {
     loop {
         tokio::select! {
@@ -109,7 +109,7 @@ struct SessionChannel {
     session_leader: Arc<Mutex<Option<Pid>>>,
     /// The terminal that was asked for, until the command starts.
     pty: Option<Pty>,
-    /// Tells the terminal its size.
+    /// Sets the terminal's size.
     resizer: Option<PtyResizer>,
 }
 

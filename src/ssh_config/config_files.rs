@@ -1,6 +1,6 @@
 //! Reads ssh_config and what it includes, once for all hosts.
 //!
-//! Owns the files; what they say about a host is `walk`'s.
+//! Owns the files; `resolve` evaluates them for a host.
 #![expect(clippy::disallowed_methods, reason = "ssh_config is read here")]
 
 use std::collections::HashMap;
@@ -153,7 +153,7 @@ fn read_text(path: &Path, guard: bool) -> Result<Option<String>, String> {
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Whether nobody but us and root can have written a file. A group that holds nobody but us is no other, as with the ssh of Debian.
+/// Whether only we and root can have written a file. A group that contains only us is accepted, as by Debian's ssh.
 fn has_safe_permissions(meta: &std::fs::Metadata) -> bool {
     let own = rustix::process::getuid().as_raw();
     let alone = || {

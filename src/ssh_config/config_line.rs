@@ -15,7 +15,7 @@ pub(crate) enum SshConfigStatement {
     /// An Include that is another one for each host: ssh fills its tokens in.
     IncludeWithTokens,
     Set(&'static SshKeyword, Vec<Arc<str>>),
-    /// Neither known here nor, unless IgnoreUnknown says so, allowed.
+    /// Unknown here, and refused unless IgnoreUnknown names it.
     Unknown(String),
 }
 

@@ -128,7 +128,7 @@ const IGNORED_NAMES: &str = "addkeystoagent canonicaldomains canonicalizefallbac
     rhostsauthentication rhostsrsaauthentication rsaauthentication useprivilegedport userknownhostsfile2 useroaming usersh \
     gssapiclientidentity gssapikexalgorithms gssapikeyexchange gssapirenewalforcesrekey gssapiserveridentity gssapitrustdns";
 
-/// The keyword of a name, whatever its case.
+/// The keyword of a name, ignoring case.
 pub(crate) fn find_keyword(name: &str) -> Option<&'static SshKeyword> {
     let of = |name: &str| KEYWORDS.iter().find(|k| k.name.eq_ignore_ascii_case(name));
     let older = || ALIASES.iter().find(|(old, _)| old.eq_ignore_ascii_case(name)).and_then(|(_, new)| of(new));

@@ -44,11 +44,11 @@ pub(crate) struct KnownHostsEntry {
 pub(crate) struct KnownHostsFile {
     pub(crate) path: PathBuf,
     pub(crate) entries: Arc<Vec<KnownHostsEntry>>,
-    /// Whether it is a command's output, which nobody can edit.
+    /// Whether it is a command's output, which cannot be edited.
     pub(crate) from_command: bool,
 }
 
-/// A line that speaks of the host in question.
+/// A line that applies to the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownHostsMatch {
     pub(crate) file: PathBuf,
@@ -60,7 +60,7 @@ pub(crate) struct KnownHostsMatch {
     pub(crate) key: Vec<u8>,
 }
 
-/// What the files say about an offered key.
+/// The verdict of the files about an offered key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KnownHostsVerdict {
     /// It is the host's key.
@@ -118,7 +118,7 @@ pub(crate) fn known_hosts_name(host: &str, port: u16) -> String {
     if port == 22 { host } else { format!("[{host}]:{port}") }
 }
 
-/// The lines of all files that speak of `name`, in order.
+/// The lines of all files that apply to `name`, in order.
 pub(crate) fn find_host_lines(files: &[KnownHostsFile], name: &str) -> Vec<KnownHostsMatch> {
     let name = name.to_ascii_lowercase();
     let of = |file: &KnownHostsFile| {
@@ -161,7 +161,7 @@ fn matches_host(names: &KnownHostsNames, name: &str) -> bool {
     }
 }
 
-/// Judges an offered key by the lines that speak of its host.
+/// Judges an offered key by the lines that apply to its host.
 pub(crate) fn check_known_key(lines: &[KnownHostsMatch], key: &[u8]) -> KnownHostsVerdict {
     if let Some(line) = lines.iter().find(|l| l.marker == KnownHostsMarker::Revoked && l.key == key) {
         return KnownHostsVerdict::Revoked(line.clone());

@@ -1,4 +1,4 @@
-//! What stands behind `Host` and `Match`: patterns, and criteria of which all must hold.
+//! The arguments of `Host` and `Match`: patterns, and criteria that must all hold.
 
 use crate::text::glob::glob_match;
 
@@ -16,10 +16,10 @@ impl SshPattern {
     }
 }
 
-/// Whether a `Host` line speaks of a host: one pattern matches, and none with `!` does.
+/// Whether a `Host` line matches of a host: one pattern matches, and none with `!` does.
 pub(crate) fn patterns_match(patterns: &[SshPattern], host: &str) -> bool {
     let matches = |p: &&SshPattern| glob_match(&p.text, host);
-    // OpenSSH stops at the first negated pattern that matches; whatever stands behind it changes nothing.
+    // OpenSSH stops at the first negated pattern that matches; later patterns change nothing.
     !patterns.iter().filter(|p| p.negated).any(|p| matches(&p)) && patterns.iter().filter(|p| !p.negated).any(|p| matches(&p))
 }
 
@@ -39,7 +39,7 @@ enum MatchCriterion {
     OriginalHost(Vec<SshPattern>),
     User(Vec<SshPattern>),
     LocalUser(Vec<SshPattern>),
-    /// What only the ssh program can tell: its name.
+    /// A criterion that only the ssh program can evaluate: its name.
     NeedsSsh(&'static str),
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct MatchContext<'a> {
 pub(crate) enum MatchConditionResult {
     Yes,
     No,
-    /// Only the ssh program can tell, because of this criterion.
+    /// Only the ssh program can decide, because of this criterion.
     NeedsSsh(&'static str),
 }
 
@@ -116,7 +116,7 @@ impl MatchCondition {
         }
     }
 
-    /// Judges it. What only ssh can tell matters only where all else holds.
+    /// Evaluates it. A criterion that only ssh can evaluate matters only if all others hold.
     pub(crate) fn evaluate(&self, context: &MatchContext<'_>) -> MatchConditionResult {
         let mut ask = None;
         for (negated, test) in &self.criteria {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn host_lines_match_like_openssh() {
-        let speaks = |line: &str, host: &str| patterns_match(&line.split(' ').map(SshPattern::parse).collect::<Vec<_>>(), host);
+        let matches = |line: &str, host: &str| patterns_match(&line.split(' ').map(SshPattern::parse).collect::<Vec<_>>(), host);
         for (line, host, yes) in [
             ("gpu*", "gpu01", true),
             ("gpu0?", "gpu01", true),
@@ -167,7 +167,7 @@ mod tests {
             ("a b", "b", true),
             ("**", "x", true),
         ] {
-            assert_eq!(speaks(line, host), yes, "{line} {host}");
+            assert_eq!(matches(line, host), yes, "{line} {host}");
         }
     }
 

@@ -24,7 +24,7 @@ pub(crate) enum SettingOrigin {
     /// A line of a file; the file as people write it, with `~`.
     Line(Arc<str>, usize),
     Default,
-    /// The ssh program, which does not say where it found it.
+    /// The ssh program, which does not print the source of a value.
     SshG,
 }
 
@@ -83,7 +83,7 @@ impl SshOptions {
         }
     }
 
-    /// Adds what OpenSSH takes where nobody says anything.
+    /// Adds OpenSSH's defaults.
     pub(crate) fn fill_defaults(&mut self) {
         let fill = |keyword: &str, values: &[&str]| {
             if let Some(keyword) = keywords::find_keyword(keyword).filter(|k| !self.has_keyword(k)) {

@@ -11,7 +11,7 @@ use super::keywords::{KeywordValueKind, SshKeyword};
 use super::match_condition::{self, MatchConditionResult, MatchContext, patterns_match};
 use super::options::{SettingOrigin, SshOptionValue, SshOptions};
 
-/// For whom the lines are judged.
+/// The host and user for which the lines are evaluated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostQuery<'a> {
     /// The name that was asked for.
@@ -24,7 +24,7 @@ pub(crate) struct HostQuery<'a> {
 pub(crate) enum MatchResult {
     /// What holds for the host.
     Resolved(SshOptions),
-    /// Only ssh can tell, because of what stands here.
+    /// Only ssh can resolve it, because of this line.
     NeedsSsh(SettingOrigin, String),
     /// Lines that are wrong, all of them, each with its place.
     Invalid(Vec<String>),
@@ -97,7 +97,7 @@ impl HostResolver<'_> {
                         .options
                         .first_text("IgnoreUnknown")
                         .is_some_and(|list| patterns_match(&match_condition::parse_pattern_list(list, true), keyword));
-                    // Behind a line that only ssh can judge nobody knows what is ignored.
+                    // After a line that only ssh can evaluate, the ignored keywords are unknown.
                     if !ignored && self.needs_ssh.is_none() {
                         self.errors.push(format!("{}: unknown keyword `{keyword}`", place()));
                     }

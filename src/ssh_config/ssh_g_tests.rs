@@ -24,7 +24,7 @@ fn print_stderr(text: &str) {
     writeln!(std::io::stderr(), "{text}").expect("a stderr");
 }
 
-/// The ssh program; without one, the reason is said, and on CI that is a failure.
+/// Whether there is an ssh program; without one the test prints the reason, and fails on CI.
 fn has_ssh() -> bool {
     let there = Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_ok();
     assert!(there || std::env::var_os("CI").is_none(), "CI has no ssh program");
@@ -34,7 +34,7 @@ fn has_ssh() -> bool {
     there
 }
 
-/// Who asks, and for whom.
+/// The local user and the host that is looked up.
 #[derive(Debug, Clone)]
 struct SshQuery<'a> {
     config: &'a Path,
@@ -54,7 +54,7 @@ fn ssh_g_options(query: &SshQuery<'_>) -> Result<SshOptions, String> {
     if out.status.success() { Ok(SshOptions::parse_ssh_g(&text(&out.stdout))) } else { Err(text(&out.stderr)) }
 }
 
-/// The person whom ssh takes us for, and where ssh sees home.
+/// The user that ssh sees, and ssh's home directory.
 struct LocalUser {
     home: PathBuf,
     user: String,
@@ -122,7 +122,7 @@ fn as_ssh_g_prints(me: &LocalUser, alias: &str, options: &SshOptions, unset: &Ss
             "CASignatureAlgorithms" | "Ciphers" | "HostKeyAlgorithms" | "KexAlgorithms" | "MACs" | "PubkeyAcceptedAlgorithms" => {
                 set(name).map(|t| expand_algorithm_list(&standard().unwrap_or_default(), &t))
             }
-            // ssh says no where there is a jump host, whatever the file says.
+            // With a jump host ssh prints `no`, regardless of the file.
             "ProxyUseFdpass" if set("ProxyJump").is_some_and(|j| j != "none") => Some("no".to_owned()),
             "HostKeyAlias" => set(name).map(|t| t.to_ascii_lowercase()),
             "IdentityAgent" => set(name).map(|t| path(&t)),
@@ -428,7 +428,7 @@ fn copy_sample_configs() -> (tempfile::TempDir, Vec<(String, String)>) {
     (dir, expected)
 }
 
-/// Every value that somebody set, with its place.
+/// Every value that was set, with its location.
 fn values_with_origins(options: &SshOptions, dir: &Path) -> String {
     let names = keywords::keyword_names().flat_map(|name| options.iter().filter(move |(n, _)| *n == name));
     let values = names.flat_map(|(name, values)| values.iter().map(move |v| (name, v))).filter(|(_, v)| v.origin != SettingOrigin::Default);

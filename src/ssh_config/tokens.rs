@@ -63,7 +63,7 @@ impl PercentTokens<'_> {
         self.expand(text, COMMON_TOKENS, key, true)
     }
 
-    /// Whether every name that the text takes may stand in a command. Names of this laptop and its user are what they are.
+    /// Whether every name that the text uses is allowed in a command. Names of this laptop and its user are what they are.
     fn check_shell_safe(&self, text: &str) -> Result<(), String> {
         for token in text.replace("%%", "").split('%').skip(1).filter_map(|rest| rest.chars().next()) {
             let judged = match token {
@@ -79,7 +79,7 @@ impl PercentTokens<'_> {
         Ok(())
     }
 
-    /// Expands User, which may not speak of itself.
+    /// Expands User, which must not refer to itself.
     pub(crate) fn expand_user(&self, text: &str) -> Result<String, String> {
         self.expand(text, "dhijkLlnpu", &[], true)
     }
@@ -214,7 +214,7 @@ mod tests {
                 && with("h", "g1", "$HOME").expand_proxy_command("x %r").is_err()
         );
         assert!(with("-oX", "g1", "root").expand_known_hosts_command("%h", &[]).is_err());
-        // What is not asked for does no harm, and a doubled % asks for nothing.
+        // Unused tokens do no harm, and a doubled % is no token.
         assert_eq!(with("a;id", "g1", "root").expand_proxy_command("nc %n %%h").as_deref(), Ok("nc g1 %h"));
     }
 

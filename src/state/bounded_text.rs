@@ -3,7 +3,7 @@
 /// The most bytes of one text that is kept.
 pub(super) const MAX_TEXT_BYTES: usize = 4 << 10;
 
-/// The beginning of a text that a host may have made as long as it likes.
+/// The beginning of a text from a host, whose length is unbounded.
 pub(super) fn truncate_text(text: &str) -> String {
     truncate_text_to(text, MAX_TEXT_BYTES)
 }

@@ -1,4 +1,4 @@
-//! What is remembered so that a hang can be told from a healthy silence: when the ranks wrote, and what power the GPUs drew at work.
+//! The data that distinguishes a hang from a healthy silence: when the ranks wrote, and what power the GPUs drew at work.
 //!
 //! Changed by `RunState::apply` alone; `diagnose/hang_detector` judges.
 
@@ -19,7 +19,7 @@ pub struct OutputActivity {
     pub last_output_at: UnixMillis,
     /// The longest silence that ended by itself, milliseconds.
     pub longest_silence: i64,
-    /// Since when it is heard: what was written before came late.
+    /// Since when output arrives as it is written: earlier output came late.
     connected_since: UnixMillis,
 }
 

@@ -108,7 +108,7 @@ pub struct HostState {
     pub gpus: Vec<GpuSample>,
     /// When they were taken; 0: never.
     pub gpus_at: UnixMillis,
-    /// What nvidia-smi said instead of values, since it last gave some, and when.
+    /// The output of nvidia-smi that is not values, since the last values, and its time.
     pub gpus_error: Option<(String, UnixMillis)>,
     /// The last values of each GPU, by its index, the oldest first.
     pub gpu_traces: BTreeMap<u32, VecDeque<GpuTracePoint>>,
@@ -118,7 +118,7 @@ pub struct HostState {
     pub gpu_processes: Vec<GpuProcess>,
     /// When they were seen; 0: never.
     pub gpu_processes_at: UnixMillis,
-    /// What nvidia-smi prints, as it was last asked for.
+    /// The last requested output of nvidia-smi.
     pub nvidia_smi_output: String,
     /// Why it printed nothing, or ended with an error; empty: it did not.
     pub nvidia_smi_error: String,
@@ -192,9 +192,9 @@ pub struct RankState {
     pub recent_lines: RecentLines,
     /// When it wrote last; 0: it has not.
     pub last_output_at: UnixMillis,
-    /// What its lines told of the training.
+    /// The training metrics in its lines.
     pub metrics: TrainingMetrics,
-    /// Its progress bar, as it was drawn last.
+    /// Its latest progress bar.
     pub progress: Option<TrainingProgress>,
     /// How much of a flood is read for these.
     pub line_sampler: LineSampler,

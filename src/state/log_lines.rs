@@ -11,7 +11,7 @@ pub(crate) const MAX_RECENT_LINES: usize = 50;
 /// The most bytes of text that a [`RecentLines`] keeps, so that a thousand ranks stay small.
 pub(crate) const MAX_RECENT_BYTES: usize = 48 << 10;
 
-/// Cuts a stream of bytes into lines. A carriage return that no newline follows starts the line anew, as on a screen.
+/// Cuts a stream of bytes into lines. A carriage return without a newline after it restarts the line, as on a screen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LineSplitter {
     line: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What lines of trainers tell, and what they do not.
+//! Metrics in the lines of trainers, and lines without any.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn scan_to_pairs(own: &[(&str, &str)], line: &str) -> Vec<(String, f64)> {
 
 #[test]
 fn trainer_log_lines_are_parsed() {
-    for (line, told) in [
+    for (line, expected) in [
         ("step 1180 loss 2.318 lr 3.0e-4 tok/s 12874 gnorm 0.31", "step=1180 loss=2.318 tokens/s=12874 lr=0.0003 grad_norm=0.31"),
         ("iter 100: loss 2.3182, time 123.45ms, mfu 12.3%", "step=100 loss=2.3182"),
         ("step 1000: train loss 1.2345, val loss 1.5", "step=1000 loss=1.2345"),
@@ -38,7 +38,7 @@ fn trainer_log_lines_are_parsed() {
         ("loss of contact at step twelve; 3 steps/s; commit step 3a5f", ""),
     ] {
         let found: Vec<String> = scan_to_pairs(&[], line).iter().map(|(name, value)| format!("{name}={value}")).collect();
-        assert_eq!(found.join(" "), told, "{line}");
+        assert_eq!(found.join(" "), expected, "{line}");
     }
 }
 
@@ -48,7 +48,7 @@ fn only_floods_are_sampled() {
     let read =
         |reading: &mut LineSampler, second: i64, lines: usize| (0..lines).filter(|_| reading.should_scan(second * 1000 + 500)).count();
     assert_eq!(read(&mut reading, 1, 64), 64);
-    assert_eq!(read(&mut reading, 2, 64), 64, "each second anew");
+    assert_eq!(read(&mut reading, 2, 64), 64, "each second starts from zero");
     assert_eq!(read(&mut reading, 3, 1_700), 64 + 100 - 3);
 }
 

@@ -90,14 +90,14 @@ pub struct RunState {
     pub goal: (RunGoal, String),
     /// When it was first no longer that the gang runs.
     pub stopping_since: Option<UnixMillis>,
-    /// What the hosts said of the run's end, and when that was (0: unknown).
+    /// The run's end as reported by the hosts, and its time (0: unknown).
     reported_end: Option<(RunOutcome, UnixMillis)>,
     /// When its first rank started.
     first_rank_started: Option<UnixMillis>,
     /// When the run was ready.
     pub ready_at: Option<UnixMillis>,
     pub culprit: Option<Culprit>,
-    /// How the run seems to hang, and when that was told; none once it goes on.
+    /// How the run seems to hang, and when that was reported; none once it makes progress again.
     pub hang: Option<(Hang, UnixMillis)>,
     /// When the ranks wrote, and how long they were silent.
     pub output_activity: OutputActivity,
@@ -106,7 +106,7 @@ pub struct RunState {
     pub notices: VecDeque<Notice>,
     /// What is left on hosts.
     pub leftovers: Vec<Leftover>,
-    /// What the lines of all ranks told of the training.
+    /// The training metrics in the lines of all ranks.
     pub metrics: TrainingMetrics,
     scanner: Arc<MetricScanner>,
     /// How it ended, and why.
@@ -117,7 +117,7 @@ pub struct RunState {
     pub last_event_at: UnixMillis,
     /// The number of the last event.
     pub last_seq: u64,
-    /// Events that told of something impossible and were not believed.
+    /// Events that reported something impossible and were ignored.
     pub rejected_events: u64,
 }
 

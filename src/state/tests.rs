@@ -61,15 +61,15 @@ fn step_counts_cover_all_plans() {
 #[test]
 fn moved_rank_belongs_to_new_host() {
     let started = |host, when| EventKind::RankStarted { host, rank: 0, restart: 0, started_at: when };
-    let told =
+    let first_life =
         vec![run_started(&["a", "b"], 1), started(0, 1000), rank_log(0, 0, 0, 0, "old\n"), rank_exited(0, 0, 0, Exit::Signal(15), 2000)];
     let moved = vec![started(1, 3000), rank_exited(0, 0, 0, Exit::Signal(15), 2000), rank_log(1, 0, 0, 0, "new\n")];
-    let state = state_after_events([told.clone(), moved.clone()].concat());
+    let state = state_after_events([first_life.clone(), moved.clone()].concat());
     let rank = &state.ranks[&0];
     assert_eq!((rank.host, rank.exit, rank.recent_lines.last_lines(5)), (1, None, vec!["new".to_owned()]));
-    // Who attaches later is told of both lives in any order.
+    // A later attach gets both lives in any order.
     let state = state_after_events(
-        [vec![run_started(&["a", "b"], 1)], moved, told[1..].to_vec(), vec![rank_exited(1, 0, 0, Exit::Code(0), 4000)]].concat(),
+        [vec![run_started(&["a", "b"], 1)], moved, first_life[1..].to_vec(), vec![rank_exited(1, 0, 0, Exit::Code(0), 4000)]].concat(),
     );
     let rank = &state.ranks[&0];
     assert_eq!((rank.host, rank.exit, rank.recent_lines.last_lines(5)), (1, Some(Exit::Code(0)), vec!["new".to_owned()]));
@@ -175,22 +175,22 @@ fn stopped_ranks_are_not_failed() {
 #[test]
 fn log_lines_update_training_metrics() {
     let mut state = RunState::new();
-    let mut tell = |at: i64, kind| state.apply(&Event { seq: 1, at, kind });
+    let mut apply = |at: i64, kind| state.apply(&Event { seq: 1, at, kind });
     let EventKind::RunStarted(info) = run_started(&["a", "b"], 1) else { panic!("a plan is a start") };
     let metrics = [("reward".to_owned(), "reward ([0-9.]+)".to_owned())].into();
-    tell(0, EventKind::RunStarted(RunInfo { metrics, ..info }));
+    apply(0, EventKind::RunStarted(RunInfo { metrics, ..info }));
     let mut ends = [0, 0];
     for (n, at) in (1..=30_i64).zip((1000..).step_by(1500)) {
         for rank in 0..2_u32 {
             let end = if n > 1 { "\n" } else { "" };
             let text = format!("{end}step {n} loss {}.5 reward {rank}\n\r{:>3}%|# | {n}/30 [00:01<00:29, 1.00it/s]", 30 - n, n * 100 / 30);
-            tell(at, rank_log(rank, rank, 0, ends[rank as usize], &text));
+            apply(at, rank_log(rank, rank, 0, ends[rank as usize], &text));
             ends[rank as usize] += text.len() as u64;
         }
     }
     let rank = &state.ranks[&1];
-    let told: Vec<(&str, f64)> = rank.metrics.iter().map(|(metric, series)| (state.metric_name(*metric), series.last)).collect();
-    assert_eq!(told, [("step", 30.0), ("loss", 0.5), ("it/s", 1.0), ("reward", 1.0)]);
+    let values: Vec<(&str, f64)> = rank.metrics.iter().map(|(metric, series)| (state.metric_name(*metric), series.last)).collect();
+    assert_eq!(values, [("step", 30.0), ("loss", 0.5), ("it/s", 1.0), ("reward", 1.0)]);
     let bar = rank.progress.expect("it draws one");
     assert_eq!((bar.done_of_total, bar.seconds_left), (Some((30, 30)), Some(29)));
     let run =

@@ -1,4 +1,4 @@
-//! What training tells of itself in its lines: step, loss, tokens a second and the like, and how far a progress bar is.
+//! Training metrics in log lines: step, loss, tokens per second and the like, and the state of a progress bar.
 //!
 //! The forms that are read were taken from the lines of nanoGPT, Megatron-LM, the trainers of transformers and Lightning, torchtitan,
 //! DeepSpeed and tqdm. Works on bytes with ASCII rules alone: lines come fast, and Unicode word boundaries are slow.
@@ -10,7 +10,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use crate::event::UnixMillis;
 
-/// The metrics that are known without being told, in the order in which they are shown.
+/// The built-in metrics, in the order in which they are shown.
 pub(crate) const BUILT_IN_METRICS: [&str; 6] = ["step", "loss", "tokens/s", "it/s", "lr", "grad_norm"];
 /// The place of the step among them.
 pub(crate) const STEP_INDEX: u8 = 0;
@@ -43,13 +43,13 @@ const MAX_NAME_VALUE_GAP: usize = 24;
 const LINES_SCANNED_PER_SECOND: u32 = 64;
 const FLOOD_SAMPLE_STRIDE: u32 = 17;
 
-/// Names as they stand before values, and units as they stand behind or before them.
+/// Names before values, and units after or before them.
 static METRIC_NAME_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let names = r"(?:\b(?:global_step|step|iteration|iter|train_loss|lm loss|loss|learning[_ ]rate|lr|grad[_ ]norm|gnorm|tps|tokens_per_sec(?:ond)?)|tok(?:en)?s?/s(?:ec(?:ond)?)?|it/s|s/it)\b";
     RegexBuilder::new(names).unicode(false).case_insensitive(true).build().ok()
 });
 
-/// A value over time. It covers all that was told: when the points are full, every two become one.
+/// A value over time. It covers all reported values: when the points are full, every two become one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricSeries {
     pub last: f64,
@@ -86,7 +86,7 @@ impl MetricSeries {
         self.points.push_back(mean);
     }
 
-    /// The points, the oldest first; each stands for equally many values. Not a number where that was told.
+    /// The points, the oldest first; each represents the same number of values. Not a number if the line printed `nan`.
     pub fn points(&self) -> impl Iterator<Item = f32> {
         self.points.iter().copied()
     }
@@ -97,7 +97,7 @@ impl MetricSeries {
 pub struct TrainingProgress {
     /// From 0 to 100.
     pub percent: f32,
-    /// So many of so many.
+    /// Done and total.
     pub done_of_total: Option<(u64, u64)>,
     /// Seconds that are left: as the bar says, else estimated from the steps since the first one that was seen.
     pub seconds_left: Option<i64>,
@@ -112,9 +112,9 @@ pub struct TrainingProgress {
 }
 
 impl TrainingProgress {
-    /// The same after what was known before: steps of the same total go on, and give an estimate where the line itself gives none.
+    /// Combines it with the previous progress: steps of the same total continue it and give an estimate if the line itself has none.
     ///
-    /// An attach brings the lines of before at once, so that its first seconds tell nothing about how long a step takes: the estimate begins
+    /// An attach brings the lines of before at once, so that its first seconds do not show how long a step takes: the estimate begins
     /// after them. `started_at` is when the rank started.
     pub(super) fn after(mut self, before: Option<&TrainingProgress>, started_at: Option<UnixMillis>) -> TrainingProgress {
         let Some((done, total)) = self.done_of_total else { return self };
@@ -160,7 +160,7 @@ impl LineSampler {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MetricScanner {
     names: Vec<String>,
-    /// The place of the name, its pattern, and that as it was written.
+    /// The index of the name, its pattern, and the pattern's text.
     custom_patterns: Vec<(u8, Regex, String)>,
 }
 
@@ -171,7 +171,7 @@ impl PartialEq for MetricScanner {
     }
 }
 
-/// What a line told, by metric.
+/// The values of a line, by metric.
 pub(crate) type MetricValues = Vec<(u8, f64)>;
 
 impl MetricScanner {
@@ -305,7 +305,7 @@ fn parse_number(text: &[u8], scaled: bool) -> Option<(f64, usize)> {
     let mut end = usize::from(matches!(text.first(), Some(b'+' | b'-')));
     let whole = digits(end);
     end += whole;
-    // Thousands stand in threes.
+    // Thousands are groups of three digits.
     while text.get(end) == Some(&b',') && whole <= 3 && whole > 0 && digits(end + 1) == 3 {
         end += 4;
     }
@@ -427,14 +427,14 @@ fn parse_clock(text: &[u8]) -> Option<i64> {
     any.then_some(seconds)
 }
 
-/// Takes what a line told into the values of a rank.
+/// Adds the values of a line to those of a rank.
 pub(super) fn record_values(metrics: &mut TrainingMetrics, values: &MetricValues, at: UnixMillis) {
     for (metric, value) in values {
         metrics.entry(*metric).or_insert_with(|| MetricSeries::new(MAX_RANK_POINTS)).push(*value, at);
     }
 }
 
-/// What the ranks that speak come to together: the furthest step, the mean of the others; and when the last of them spoke.
+/// The combined values of the ranks that report any: the furthest step, the mean of the others; and the time of the last report.
 pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> Option<(f64, UnixMillis)> {
     let reported = ranks.filter_map(|rank| rank.get(&metric));
     let now = reported.clone().map(|series| series.last_at).max()?;

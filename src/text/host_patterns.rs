@@ -49,7 +49,7 @@ pub(crate) fn parse_destination(text: &str) -> Result<SshDestination, String> {
     Ok(SshDestination { user: user.map(str::to_owned), host: host.to_owned(), port })
 }
 
-/// Whether `name` can name a host: it stands in paths, labels and ssh_config.
+/// Whether `name` can name a host: it becomes a part of paths, labels and ssh_config.
 pub(crate) fn is_host_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     let begins = bytes.next().is_some_and(|b| b.is_ascii_alphanumeric() || b == b':' || b == b'_');

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// A longer number is not folded.
 const MAX_FOLDED_DIGITS: usize = 18;
 
-/// What stands before and behind a name's last number, and the number's length.
+/// The text before and after a name's last number, and the number's length.
 type NameShape<'a> = (&'a str, &'a str, usize);
 
 /// Folds names that differ in one run of digits: `gpu01 gpu02 gpu03` is `gpu[01-03]`. Names of other shapes stay as they are.
@@ -42,17 +42,17 @@ pub(crate) struct GroupedError {
 }
 
 impl GroupedError {
-    /// Lines for a person: the trouble once, under it who has it where that is more than one, and the hint.
+    /// Lines for a person: the error once, below it the hosts if there are several, and the hint.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let (who, names) = host_summary(&self.hosts);
-        let mut lines = vec![format!("{who}: {}", self.error)];
+        let (subject, names) = host_summary(&self.hosts);
+        let mut lines = vec![format!("{subject}: {}", self.error)];
         lines.extend(names.map(|names| format!("  {names}")));
         lines.extend((!self.hint.is_empty()).then(|| format!("  help: {}", self.hint)));
         lines
     }
 }
 
-/// Who a sentence is about: `gpu01`, or `12 hosts` with their folded names for the next line.
+/// The subject of a sentence: `gpu01`, or `12 hosts` with their folded names for the next line.
 pub(crate) fn host_summary(hosts: &[String]) -> (String, Option<String>) {
     match hosts {
         [one] => (one.clone(), None),
@@ -85,7 +85,7 @@ pub(super) fn format_ranges(numbers: impl IntoIterator<Item = impl AsRef<str>>) 
     ranges.into_iter().map(|(from, to)| if from == to { from } else { format!("{from}-{to}") }).collect::<Vec<_>>().join(",")
 }
 
-/// Whether a range from `from` that has come to `to` goes on with `next`, written just so.
+/// Whether `next` continues the range from `from` to `to`, with the same digits.
 fn continues_range(from: &str, to: &str, next: &str) -> bool {
     let width = if from.starts_with('0') { from.len() } else { 0 };
     to.parse::<u64>().is_ok_and(|to| format!("{:0width$}", to.saturating_add(1)) == next)

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_selections_say_what_exists() {
+    fn wrong_selections_list_what_exists() {
         for wrong in ["", "x", "3-1", "-", "0-99999", "host:", "gpu02", "rank3"] {
             let error = RankSelection::parse(wrong).expect_err(wrong);
             assert!(error.contains("write 3, r3, 0-3,7 or host:gpu02"), "{error}");

@@ -4,7 +4,7 @@
 //! move the cursor, answer a question into the shell, or show its letters in another order.
 //!
 //! `clean`, `Sanitizer::sanitize_multiline` and `Sanitizer::sanitize_line` are for foreign text on its way into ours. Only a [`PrintableText`] may be written to a terminal,
-//! and only this file makes one: it cleans again, whatever was forgotten on the way, and turns our own colour marks into escape sequences
+//! and only this file makes one: it cleans again, in case a caller forgot to, and turns our own colour marks into escape sequences
 //! last. Outside of it a colour is a noncharacter of Unicode, which foreign text loses when it is cleaned.
 
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ pub(crate) const GREEN: char = '\u{fdd1}';
 pub(crate) const YELLOW: char = '\u{fdd2}';
 pub(crate) const RED: char = '\u{fdd3}';
 pub(crate) const DIM: char = '\u{fdd4}';
-/// Tell ranks apart; they mean nothing.
+/// Distinguish ranks; they have no other meaning.
 pub(crate) const RANK_COLORS: [char; 6] = ['\u{fdd5}', '\u{fdd6}', '\u{fdd7}', '\u{fdd8}', '\u{fdd9}', '\u{fdda}'];
 const LAST_MARK: char = '\u{fdda}';
 
@@ -115,7 +115,7 @@ fn needs_sanitizing(c: char) -> bool {
 }
 
 /// Makes `text` safe: no control character but tab and newline, no escape sequence, nothing invisible that changes the order of letters.
-/// A carriage return starts its line anew, as it would on a screen. Cleaning twice changes nothing.
+/// A carriage return restarts its line, as on a screen. Cleaning twice changes nothing.
 pub fn sanitize_text(text: &str) -> Cow<'_, str> {
     if is_plain_ascii(text) { Cow::Borrowed(text) } else { Cow::Owned(sanitize_with_colors(text, false)) }
 }
@@ -154,7 +154,7 @@ fn sanitize_with_colors(text: &str, colours: bool) -> String {
     out
 }
 
-/// Takes what stands on the line away if a carriage return went before.
+/// Clears the current line if a carriage return preceded.
 fn apply_carriage_return<'a>(out: &'a mut String, returned: &mut bool) -> &'a mut String {
     if std::mem::take(returned) {
         out.truncate(out.rfind('\n').map_or(0, |at| at + 1));

@@ -25,8 +25,8 @@ pub(crate) fn join_quoted<S: AsRef<str>>(argv: &[S]) -> String {
     argv.iter().map(|word| quote(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
-/// A script as the one line that any login shell hands to `/bin/sh` unchanged: whatever some shell may take for its own (quotes, `!`, line
-/// ends) is an octal number. The shell's input stays the person's.
+/// A script as the one line that any login shell hands to `/bin/sh` unchanged: each character that a shell may interpret (quotes, `!`, line
+/// ends) is an octal number. The shell's input stays the user's.
 pub(crate) fn encode_for_login_shell(script: &str) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(script.len() * 2);

@@ -60,7 +60,7 @@ impl Lang {
         pieces.fold(first, |text, piece| text + values.next().copied().unwrap_or_default() + piece)
     }
 
-    /// Between a place and what is said of it.
+    /// The separator between a location and its message.
     pub(crate) fn colon(self) -> &'static str {
         match self {
             Lang::En => ": ",

@@ -115,7 +115,7 @@ impl TreeEntry {
     }
 }
 
-/// Whether a link stays inside its tree, whatever the other links of the tree are: `..` only at its beginning, and no more of them than there
+/// Whether a link stays inside its tree, independent of the tree's other links: `..` only at its beginning, and no more of them than there
 /// are directories above it.
 pub(crate) fn link_stays_inside(name: &TreeName, text: &[u8]) -> bool {
     if text.is_empty() || text.len() > MAX_LINK_BYTES || text.starts_with(b"/") || text.contains(&0) {

@@ -12,7 +12,7 @@ use super::survey::name_list;
 /// A file is read from a multiple of this on.
 pub(super) const BLOCK: u64 = 1 << 20;
 
-/// What the host said after the last byte.
+/// The host's answer after the last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileEnd {
     Unchanged,

@@ -14,7 +14,7 @@ use crate::remote::{ByteReceiver, Remote, RemoteError};
 use crate::text::shell_quote::{join_quoted, quote};
 
 const SCRIPT: &str = include_str!("../../assets/transfer.sh");
-/// A host that neither takes nor sends a byte for so long has failed; long steps report every 20 s.
+/// A host that neither accepts nor sends a byte for this time has failed; long steps report every 20 s.
 const STALL_LIMIT: Duration = Duration::from_secs(120);
 /// Reports of one long step: the script writes one each 20 s, for an hour at most.
 const MAX_REPORTS: u32 = 180;
@@ -259,7 +259,7 @@ impl HostStream {
         TransferError::of_session(error, self.container.as_deref())
     }
 
-    /// Why a host takes no more: what it said last.
+    /// Why a host accepts no more data: its last message.
     async fn reason_for_end(&mut self) -> TransferError {
         for _ in 0..MAX_LAST_PIECES {
             if let Err(error) = self.read_line().await {

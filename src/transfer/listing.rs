@@ -7,7 +7,7 @@ use super::entry::{EntryKind, TreeEntry, TreeName, printable_bytes};
 
 /// More entries are refused: a listing must fit into memory.
 const MAX_ENTRIES: usize = 1_000_000;
-/// A longer listing is refused, whatever it consists of.
+/// A longer listing is refused.
 const MAX_LISTING_BYTES: usize = 256 << 20;
 /// Bytes of one record: a name and its numbers.
 const MAX_RECORD_BYTES: usize = 8 << 10;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_listed_is_named() {
+    fn unlisted_entries_are_named() {
         let listing = read(b"\nabc ! find: './d': Permission denied\nabc E\nabc ", 3).expect("a listing");
         assert_eq!((listing.refused, listing.refused_count), (vec!["not listed: find: './d': Permission denied".to_owned()], 1));
         assert_eq!(listing.complaint.as_deref(), Some("find: './d': Permission denied"));

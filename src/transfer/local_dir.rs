@@ -41,9 +41,9 @@ impl LocalDir {
     /// # Errors
     /// What is in the way.
     pub(crate) fn open(parent: &Path, name: &str, nonce: &str, create: bool) -> Step<Option<LocalDir>> {
-        let told = |error: &std::io::Error| format!("{}: {}", parent.join(name).display(), super::local_tree::plain_error(error));
+        let error_at = |error: &std::io::Error| format!("{}: {}", parent.join(name).display(), super::local_tree::plain_error(error));
         if create {
-            std::fs::create_dir_all(parent).map_err(|e| told(&e))?;
+            std::fs::create_dir_all(parent).map_err(|e| error_at(&e))?;
         }
         let opened = File::open(parent).and_then(|above| match create {
             true => Ok(make_directory(&above, OsStr::new(name), 0o755)?),
@@ -52,7 +52,7 @@ impl LocalDir {
         match opened {
             Ok(root) => Ok(Some(LocalDir { root, parts: None, recent: None, next_part: 0, nonce: nonce.to_owned() })),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && !create => Ok(None),
-            Err(error) => Err(told(&error)),
+            Err(error) => Err(error_at(&error)),
         }
     }
 
@@ -80,7 +80,7 @@ impl LocalDir {
         Some(TreeEntry { name: name.clone(), kind, mode: mode & 0o777, mtime: stat.st_mtime })
     }
 
-    /// The directory in which a name lies, and its last component.
+    /// The parent directory of a name, and its last component.
     fn parent<'a>(&'a mut self, name: &'a TreeName, create: bool) -> Result<(&'a OwnedFd, &'a OsStr), Errno> {
         let bytes = name.as_bytes();
         let (above, last) = match memchr::memrchr(b'/', bytes) {
@@ -174,11 +174,11 @@ impl LocalDir {
     }
 
     fn open_part(&mut self, name: &str, more: OFlags) -> Step<PartFile> {
-        let told = |e: Errno| format!("{PART_DIR}/{name}: {}", super::local_tree::plain_error(&e.into()));
+        let error_at = |e: Errno| format!("{PART_DIR}/{name}: {}", super::local_tree::plain_error(&e.into()));
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
-        let parts = self.parts().map_err(told)?;
-        let handle = fs::openat(parts, name, flags, Mode::RUSR | Mode::WUSR).map_err(told)?;
-        let stat = fs::fstat(&handle).map_err(told)?;
+        let parts = self.parts().map_err(error_at)?;
+        let handle = fs::openat(parts, name, flags, Mode::RUSR | Mode::WUSR).map_err(error_at)?;
+        let stat = fs::fstat(&handle).map_err(error_at)?;
         if stat.st_mode & 0o170_000 != 0o100_000 || stat.st_nlink != 1 {
             return Err(format!("{PART_DIR}/{name}: it is no file of a transfer; remove it"));
         }
@@ -198,7 +198,7 @@ impl LocalDir {
         self.rename(&part.name, &entry.name)
     }
 
-    /// Removes a part that nobody needs.
+    /// Removes a part that is no longer needed.
     pub(crate) fn discard(&mut self, part: &PartFile) {
         if let Err(error) = self.parts().and_then(|parts| fs::unlinkat(parts, &part.name, AtFlags::empty())) {
             tracing::debug!(%error, "a part could not be removed");

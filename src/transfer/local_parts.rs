@@ -12,10 +12,10 @@ use super::digest::PART_ID_DIGITS;
 
 /// Hex digits of a session's nonce.
 pub(crate) const NONCE_DIGITS: usize = 16;
-/// How long what there is of a big file waits for the transfer that goes on with it.
+/// How long the received part of a big file is kept for a transfer that continues it.
 const KEPT_PARTS: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Removes what interrupted transfers left: unfinished small files, and big ones after a week. A lock tells whether another transfer is running.
+/// Removes what interrupted transfers left: unfinished small files, and big ones after a week. A lock shows whether another transfer is running.
 pub(super) fn purge_old_parts(parts: &OwnedFd) {
     if fs::flock(parts, FlockOperation::NonBlockingLockExclusive).is_ok() {
         match fs::Dir::read_from(parts) {

@@ -223,19 +223,19 @@ fn read_entry(root: &Path, path: &Path) -> Result<Option<TreeEntry>, String> {
     if relative.as_os_str().is_empty() {
         return Ok(None);
     }
-    let told = |reason: &str| format!("{}: {reason}", path.display());
-    let name = TreeName::parse(relative.as_os_str().as_bytes()).map_err(told)?;
-    let metadata = std::fs::symlink_metadata(path).map_err(|e| told(&plain_error(&e)))?;
+    let with_path = |reason: &str| format!("{}: {reason}", path.display());
+    let name = TreeName::parse(relative.as_os_str().as_bytes()).map_err(with_path)?;
+    let metadata = std::fs::symlink_metadata(path).map_err(|e| with_path(&plain_error(&e)))?;
     let text = if metadata.is_symlink() {
-        std::fs::read_link(path).map_err(|e| told(&plain_error(&e)))?.into_os_string().into_vec()
+        std::fs::read_link(path).map_err(|e| with_path(&plain_error(&e)))?.into_os_string().into_vec()
     } else {
         Vec::new()
     };
     let entry = tree_entry(name, &metadata, text);
     match &entry.kind {
-        EntryKind::Special(noun) => Err(told(&format!("{noun} cannot be sent; leave it out with --exclude"))),
+        EntryKind::Special(noun) => Err(with_path(&format!("{noun} cannot be sent; leave it out with --exclude"))),
         EntryKind::Link(text) if !link_stays_inside(&entry.name, text) => {
-            Err(told("the link leads out of the directory; leave it out with --exclude"))
+            Err(with_path("the link leads out of the directory; leave it out with --exclude"))
         }
         _ => Ok(Some(entry)),
     }
@@ -250,10 +250,10 @@ fn tree_entry(name: TreeName, metadata: &Metadata, link: Vec<u8>) -> TreeEntry {
 }
 
 fn send_content(path: &Path, entry: &TreeEntry, offset: u64, sender: &mpsc::Sender<Result<Bytes, TransferError>>) -> Result<(), String> {
-    let told = |reason: String| format!("{}: {reason}", path.display());
-    let changed = || told("it changed while it was read; run the command again".to_owned());
-    let mut file = File::open(path).map_err(|e| told(plain_error(&e)))?;
-    file.seek(SeekFrom::Start(offset)).map_err(|e| told(plain_error(&e)))?;
+    let with_path = |reason: String| format!("{}: {reason}", path.display());
+    let changed = || with_path("it changed while it was read; run the command again".to_owned());
+    let mut file = File::open(path).map_err(|e| with_path(plain_error(&e)))?;
+    file.seek(SeekFrom::Start(offset)).map_err(|e| with_path(plain_error(&e)))?;
     let mut left = entry.size().saturating_sub(offset);
     while left > 0 {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
@@ -264,7 +264,7 @@ fn send_content(path: &Path, entry: &TreeEntry, offset: u64, sender: &mpsc::Send
             return Ok(());
         }
     }
-    let now = file.metadata().map_err(|e| told(plain_error(&e)))?;
+    let now = file.metadata().map_err(|e| with_path(plain_error(&e)))?;
     if now.size() == entry.size() && now.mtime() == entry.mtime { Ok(()) } else { Err(changed()) }
 }
 

@@ -1,4 +1,4 @@
-//! Counters of a transfer, for those who show them.
+//! Counters of a transfer, for display.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -145,7 +145,7 @@ impl Pull<'_> {
         }
     }
 
-    /// After tar failed: the files whose size or time is not what it was are not kept.
+    /// After tar failed: files whose size or time has changed are not kept.
     async fn drop_changed(&mut self, batch: &[&TreeEntry], arrived: &mut Arrived, complaint: &str) -> Result<(), TransferError> {
         let names = name_list(batch.iter().copied());
         self.stream.bulk_command(&format!("S {}", names.len()), &names).await?;

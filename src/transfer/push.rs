@@ -19,7 +19,7 @@ use super::tar_writer::{TAR_RECORD, archive_length, entry_header, entry_length, 
 use super::tree_source::TreeSource;
 use super::upload::{Upload, length_of};
 
-/// Larger files travel alone and go on where they were cut.
+/// Larger files are sent alone and continue after an interruption.
 const BIG_FILE: u64 = 8 << 20;
 /// A batch of small files is proven, synced and renamed as a whole.
 const BATCH_BYTES: u64 = 16 << 20;

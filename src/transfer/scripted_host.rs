@@ -1,4 +1,4 @@
-//! A host for tests: it sends what the test defines and ignores its input.
+//! A host for tests: it sends scripted output and ignores its input.
 
 use std::sync::Mutex;
 

@@ -59,9 +59,9 @@ async fn a_source_directory_without_permission_is_named() {
     assert_eq!(found.entries().len(), 1);
 }
 
-/// The script reports that a long step goes on for an hour at most; a host that reports for ever ends the session.
+/// The script reports a running step for an hour at most; a host that reports for ever ends the session.
 #[tokio::test]
-async fn reports_of_a_long_step_come_to_an_end() {
+async fn reports_of_a_long_step_are_bounded() {
     let host_dir = HostDirectory::on_host("/w");
     let long_step = ScriptedHost::saying(format!("{HELLO}{}A\n{}A\n", "K\n".repeat(180), "K\n".repeat(180)));
     let mut stream = open(&long_step, &host_dir).await.expect("a session");

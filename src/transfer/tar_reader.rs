@@ -1,5 +1,5 @@
-//! Reads the tar archives that a host's tar writes, as they arrive: ustar, GNU long names, pax names and sizes. Whatever the host sends, a name
-//! is only returned for comparison with the names that were asked for.
+//! Reads the tar archives that a host's tar writes, as they arrive: ustar, GNU long names, pax names and sizes. A name that the
+//! host sends is only returned for comparison with the requested names.
 
 use bytes::BytesMut;
 use sha2::{Digest as _, Sha256};

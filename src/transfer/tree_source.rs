@@ -1,4 +1,4 @@
-//! Where the files of a transfer to hosts come from: the laptop, or another host, whose files are relayed as they come.
+//! Where the files of a transfer to hosts come from: the laptop, or another host, whose files are relayed as they arrive.
 
 use super::content_pieces::{ContentPieces, source_error};
 use super::digest::hex;

@@ -15,7 +15,7 @@ fn assert_picture(name: &str, scene: &mut DashboardFixture) {
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, now).expect("written");
     }
-    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), now, "{name}; BLESS=1 writes it anew");
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), now, "{name}; BLESS=1 rewrites it");
 }
 
 #[test]

@@ -140,14 +140,14 @@ fn change_style(from: CellStyle, to: CellStyle, out: &mut Vec<u8>) {
     if from == to {
         return;
     }
-    let (mut differs, mut anew) = (Vec::new(), Vec::new());
+    let (mut differs, mut full) = (Vec::new(), Vec::new());
     sgr_parameters(from, to, &mut differs);
-    sgr_parameters(CellStyle::default(), to, &mut anew);
-    if !anew.is_empty() {
-        anew.splice(0..0, *b"0;");
+    sgr_parameters(CellStyle::default(), to, &mut full);
+    if !full.is_empty() {
+        full.splice(0..0, *b"0;");
     }
     out.extend_from_slice(b"\x1b[");
-    out.extend_from_slice(if anew.len() < differs.len() { &anew } else { &differs });
+    out.extend_from_slice(if full.len() < differs.len() { &full } else { &differs });
     out.push(b'm');
 }
 
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(style_change("74", "113"), "^[38;5;113m");
         assert_eq!(style_change("74", "74 bold"), "^[1m");
         assert_eq!(style_change("74 bold dim", "74 dim"), "^[22;2m");
-        assert_eq!(style_change("74 bold", "113"), "^[0;38;5;113m", "all anew is shorter");
+        assert_eq!(style_change("74 bold", "113"), "^[0;38;5;113m", "a full reset is shorter");
         assert_eq!(style_change("74 bold", "74"), "^[22m");
         assert_eq!(style_change("74 bold", ""), "^[m");
     }

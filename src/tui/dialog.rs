@@ -171,7 +171,7 @@ impl Dialog {
             || now - self.opened_at >= CONFIRM_DELAY_MS && self.confirmation.as_ref().is_none_or(|word| word.input.text == word.expected)
     }
 
-    /// Whether another text than the expected one was typed; the dialog then says so and stays open.
+    /// Whether another text than the expected one was typed; the dialog then shows that and stays open.
     fn reject_wrong_text(&mut self) -> bool {
         let Some(word) = &mut self.confirmation else { return false };
         word.is_wrong = !word.input.text.is_empty() && word.input.text != word.expected;

@@ -316,7 +316,7 @@ impl EventLoop {
             }
             return;
         }
-        // Any key unfreezes the screen, so that nobody acts on outdated content.
+        // Any key unfreezes the screen, so that the user does not act on outdated content.
         if self.app.ui.frozen_since.take().is_some() && found == Some(UiCommand::Freeze) {
             return;
         }

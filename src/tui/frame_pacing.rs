@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_answered_before_the_snapshot_comes() {
+    fn key_is_handled_before_the_snapshot_arrives() {
         let mut pacer = pacer_after(RedrawPriority::Input);
         pacer.note_message(&event());
         assert_eq!(pacer.step(false, SECOND), FrameStep { request_snapshot: true, draw: true });

@@ -22,7 +22,7 @@ pub(crate) struct TerminalLogRow {
     pub bytes: Vec<u8>,
     /// Number of draws, at least 1.
     pub draw_count: u32,
-    /// A bar over which a line was written: where it is drawn again it goes on below that line.
+    /// A bar that a line has overwritten: when it is drawn again it continues below that line.
     is_displaced: bool,
 }
 
@@ -96,7 +96,7 @@ fn split_at_cursor_up(bytes: &[u8]) -> Vec<(usize, usize, &[u8])> {
 }
 
 /// Writes text to the row of the cursor: each carriage return starts the row again. A line that is written over a progress bar is a row of its
-/// own, and a bar that is drawn again after that goes on below it. Gives the row of the cursor afterwards.
+/// own, and a bar that is drawn again after that continues below it. Returns the row of the cursor afterwards.
 fn write_row(rows: &mut Vec<TerminalLogRow>, mut cursor: usize, line: &StoredLine, (start, part): (usize, &[u8])) -> usize {
     let is_open = is_continued(line);
     let mut at = start;
@@ -107,7 +107,7 @@ fn write_row(rows: &mut Vec<TerminalLogRow>, mut cursor: usize, line: &StoredLin
             continue;
         }
         let bytes = &text[..text.len().min(MAX_ROW_BYTES)];
-        // The end of a line that goes on may be the beginning of a bar.
+        // The end of an unfinished line may be the beginning of a bar.
         let is_cut = is_open && at > line.bytes.len();
         let is_other = !is_cut && !is_progress_bar(bytes);
         let is_last = cursor + 1 == rows.len();

@@ -30,7 +30,7 @@ pub struct Model {
     pub findings: Arc<[DiagnosisFinding]>,
     /// Writes the commands that are suggested.
     pub advice: AdviceFormatter,
-    /// Language of what the screens say.
+    /// Language of the screens.
     pub lang: Lang,
     /// Time of the feed.
     pub now: UnixMillis,

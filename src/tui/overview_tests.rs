@@ -95,7 +95,7 @@ fn every_size_and_host_count_keeps_its_panes() {
 
 /// Smaller than the panes need: the status, the first problem, or how far the training is.
 #[test]
-fn small_terminals_tell_the_verdict() {
+fn small_terminals_show_the_verdict() {
     let mut scene = fixtures::training_hosts(2);
     let text = |scene: &mut DashboardFixture, width, height| rows(&draw(&mut scene.app, width, height)).join("\n");
     assert!(text(&mut scene, 40, 6).contains("training step 80/400"));
@@ -105,7 +105,7 @@ fn small_terminals_tell_the_verdict() {
     }
 }
 
-/// The cause tells the exit of its rank: no second problem repeats it.
+/// The cause shows the exit of its rank: no second problem repeats it.
 #[test]
 fn one_failure_is_one_problem() {
     let mut scene = fixtures::bad_day();
@@ -186,7 +186,7 @@ fn live_bar_is_one_row_of_the_log() {
 
 /// The plan that waits for its start: what would run, and its phases.
 #[test]
-fn plan_before_a_start_is_told() {
+fn plan_before_a_start_is_shown() {
     let mut scene = fixtures::launching_hosts(4);
     let mut capabilities = scene.app.model.capabilities.clone();
     capabilities.start_summary = Some("no run exists: it would be launched".to_owned());

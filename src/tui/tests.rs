@@ -72,7 +72,7 @@ fn assert_snapshot(name: &str, buffer: &Buffer) {
         std::fs::write(&path, &now).expect("painted");
     }
     let known = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(known == now, "{name} looks different; BLESS=1 paints it anew. It is now:\n{now}");
+    assert!(known == now, "{name} looks different; BLESS=1 rewrites it. It is now:\n{now}");
 }
 
 const FIXTURES: [(&str, BuildFixture); 6] = [
@@ -164,7 +164,7 @@ fn readme_images_are_current() {
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             std::fs::write(&path, &now).expect("painted");
         }
-        assert!(std::fs::read_to_string(&path).unwrap_or_default() == now, "{name}.svg looks different; BLESS=1 paints it anew");
+        assert!(std::fs::read_to_string(&path).unwrap_or_default() == now, "{name}.svg looks different; BLESS=1 rewrites it");
     }
 }
 
@@ -183,7 +183,7 @@ fn journals_match_their_builders() {
         }
         for part in ["", "logs"] {
             let (made, known) = (read_files(&fresh.path().join(part)), read_files(&kept.join(part)));
-            assert!(made == known, "{name}/{part} differs; BLESS=1 makes it anew");
+            assert!(made == known, "{name}/{part} differs; BLESS=1 rewrites it");
             assert!(made.len() >= 2, "{name}/{part}");
         }
     }
@@ -233,7 +233,7 @@ fn draw_all_sizes(widths: impl Iterator<Item = u16>) {
     }
 }
 
-/// No cell contains a control character, whatever the feed contains.
+/// No cell contains a control character, even if the feed contains some.
 #[test]
 fn cells_hold_no_control_characters() {
     let mut scene = fixtures::bad_day();
@@ -296,7 +296,7 @@ fn line_of_overview_log_opens_on_logs_screen() {
     assert!(text.contains("all ranks, folded") && text.contains("r[0-15]                   16 step 20/400"), "{text}");
 }
 
-/// Where a run uses some of a host's GPUs, nothing tells which: no rank stands beside one, and none is idle.
+/// If a run uses only some of a host's GPUs, it is unknown which: no rank is shown beside one, and none counts as idle.
 #[test]
 fn ranks_stand_beside_gpus_only_where_all_are_used() {
     let mut scene = fixtures::training_hosts(2);
@@ -455,7 +455,7 @@ fn log_search_works_both_ways() {
     scene.app.handle_message(super::feed::FeedMessage::StoredLogs(Box::new(TextLog(text))));
     press_keys(&mut scene.app, "4 / e r r o r enter");
     let shown = |app: &mut App| snapshot_text(&draw(app, 80, 24));
-    assert!(shown(&mut scene.app).contains(">an ERROR two"), "the newest first, whatever its case");
+    assert!(shown(&mut scene.app).contains(">an ERROR two"), "the newest first, ignoring case");
     press_keys(&mut scene.app, "n");
     assert!(shown(&mut scene.app).contains(">Error one"));
     press_keys(&mut scene.app, "n");

@@ -142,7 +142,7 @@ fn mono_theme_sets_no_color() {
     let looks =
         all.map(|status| theme.status_style(status)).into_iter().chain([theme.accent(), theme.dim(), theme.heat(50.0), theme.header()]);
     assert!(looks.into_iter().all(|view| view.fg.is_none() && view.bg.is_none()));
-    // A status is also told by its symbol.
+    // A status is also visible by its symbol.
     for ascii in [false, true] {
         let mut symbols = all.map(|status| Theme::new(ColorScheme::Dark, ascii).symbol(status)).to_vec();
         symbols.sort_unstable();

@@ -34,7 +34,7 @@ pub struct TimelineItem {
 }
 
 impl TimelineItem {
-    /// Number of hosts or ranks it stands for.
+    /// Number of hosts or ranks it represents.
     pub fn affected_count(&self) -> usize {
         self.hosts.len().max(self.ranks.len()).max(1)
     }

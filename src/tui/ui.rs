@@ -133,7 +133,7 @@ impl Ui {
         }
     }
 
-    /// The logs are read anew: what was known of them is void.
+    /// The logs are read again: the state of their view is reset.
     pub(super) fn reset_logs(&mut self) {
         self.logs.reset();
         self.overview.reset_log();

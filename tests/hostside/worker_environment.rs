@@ -6,7 +6,7 @@ use crate::{TestHost, read_asset, wait_until};
 
 /// Variables that the wrappers use themselves.
 const NAMES: [&str; 22] = [
-    "R", "F", "n", "b", "i", "pid", "pids", "rc", "r", "first", "count", "life", "base", "mask", "told", "waited", "child", "status",
+    "R", "F", "n", "b", "i", "pid", "pids", "rc", "r", "first", "count", "life", "base", "mask", "signaled", "waited", "child", "status",
     "log_at", "log_mask", "log_max", "log_why",
 ];
 

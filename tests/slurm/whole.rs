@@ -31,7 +31,7 @@ fn time_limit_gives_ranks_their_grace() {
     );
     let logs = login.orchestrate(&["slurm", "logs"], &inventory).expect(0, &[]);
     assert_eq!(logs.out.matches("saved in time").count(), 2, "longer than the cluster's KillWait of 5 s: {}", logs.out);
-    login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["COMPLETED", "its ranks were told to stop: the time limit is near"]);
+    login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["COMPLETED", "its ranks were stopped: the time limit is near"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How many processes run on a host: as said, or as many as it gives GPUs.
+//! How many processes run on a host: as configured, or one per GPU.
 
 use super::{Evaluator, NPROC_LIMIT, NprocValue, TemplateValue};
 use crate::inventory::GpuSelection;
@@ -25,7 +25,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The GPUs given to each host, where nobody gave a number, they differ, and the launcher takes that.
+    /// The GPUs of each host, if no number is given, they differ, and the launcher accepts that.
     pub(super) fn unequal_gpu_counts(&self) -> Option<Vec<u32>> {
         if self.inputs.nproc_override.is_some()
             || self.inputs.tree.get_path(&["launch", "nproc_per_node"]).is_some()
@@ -38,7 +38,7 @@ impl Evaluator<'_> {
         all.iter().any(|gpus| Some(gpus) != all.first()).then_some(all)
     }
 
-    /// Whether the launcher tells each host its own number. torchrun's hosts are documented to be alike, and accelerate divides the total
+    /// Whether the launcher gives each host its own number. torchrun's hosts are documented to be alike, and accelerate divides the total
     /// by the hosts (accelerate/utils/launch.py); a hostfile has a number a line.
     pub(super) fn supports_unequal_nproc(&self) -> bool {
         let rendezvous = self.inputs.tree.get_path(&["launch", "rendezvous"]).map(|node| self.evaluate(node, None).kind);

@@ -19,7 +19,7 @@ const DEBUG_VARIABLES: [(&str, &str); 5] = [
     ("CUDA_LAUNCH_BLOCKING", "1"),
 ];
 
-/// One variable: its name, its text, where it stands, whose it is.
+/// One variable: its name, its text, its location and its owner.
 struct EnvVariable {
     name: String,
     text: String,
@@ -98,7 +98,7 @@ pub(super) const ARCH_MESSAGE: &str =
 pub(super) const ARCH_HINT: &str =
     "add the hosts' capability (`nvidia-smi --query-gpu=compute_cap --format=csv`), or end the list with +PTX";
 
-/// Whether a list of compute capabilities leaves out Hopper and whatever comes after it. PTX is compiled for newer ones when it is loaded.
+/// Whether a list of compute capabilities leaves out Hopper and later GPUs. PTX is compiled for newer ones when it is loaded.
 pub(super) fn lacks_hopper(list: &str) -> bool {
     let words: Vec<&str> = list.split([' ', ';', ',']).filter(|word| !word.is_empty()).collect();
     let numbers = words.iter().map(|word| word.trim_end_matches(char::is_alphabetic).parse::<f32>());

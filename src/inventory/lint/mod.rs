@@ -1,6 +1,6 @@
-//! Lints: what is no error, but has cost people runs. Each has a name, a severity that the inventory and `--deny` change, a reason and a fix.
+//! Lints: mistakes that are not errors, but have cost people runs. Each has a name, a severity that the inventory and `--deny` change, a reason and a fix.
 //!
-//! The table is the only list of names; what each looks for stands in `shell_lints` (scripts), `env_lints` (variables), `slurm_lints` and `settings_lints` (the rest). Where a
+//! The table is the only list of names; the lints themselves are in `shell_lints` (scripts), `env_lints` (variables), `slurm_lints` and `settings_lints` (the rest). Where a
 //! trap of the guides is impossible here (flags typed twice, ids made on each host, waiting by the clock) there is no lint.
 
 mod context;
@@ -23,7 +23,7 @@ use super::{Inventory, InventoryProblem, RuntimeValues};
 /// How much is made of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LintSeverity {
-    /// It is not told.
+    /// It is not reported.
     Allow,
     Warn,
     /// It is an error.
@@ -32,7 +32,7 @@ pub enum LintSeverity {
 
 use LintSeverity::{Allow, Deny, Warn};
 
-/// Every lint with the severity that it has where nobody changed it, in the order of its name.
+/// Every lint with the severity that it has by default, sorted by name.
 pub(crate) const LINTS: [(&str, LintSeverity); 49] = [
     ("background-command", Warn),
     ("blocking-wait", Warn),
@@ -117,8 +117,8 @@ fn suggest_lint_name(name: &str) -> String {
 }
 
 impl Inventory {
-    /// What the lints find, in the order of the files; what is allowed is left out. `deny`: names that are errors, `warnings` for all that
-    /// would be told.
+    /// What the lints find, in the order of the files; allowed lints are left out. `deny`: names that are errors, `warnings` for all that
+    /// would be reported.
     ///
     /// # Errors
     /// The inventory has no job, or a name in `deny` is no lint's.

@@ -1,4 +1,4 @@
-//! Texts that nobody wrote with care: too long, too deep, cut anywhere, or full of every character there is.
+//! Malformed inventories: too long, too deep, truncated anywhere, or with arbitrary characters.
 
 use proptest::prelude::*;
 
@@ -125,7 +125,7 @@ proptest! {
         }
     }
 
-    /// Any text reaches the job as it was meant, written as YAML by another hand.
+    /// Any text that another program wrote as YAML reaches the job unchanged.
     #[test]
     fn arguments_and_variables_round_trip(words in prop::collection::vec("[^\0]{0,20}", 1..5), line in "(\\PC|\n|\t|[ '\"$\\\\{}#:&*!|>%@`-]){0,30}") {
         prop_assume!(!line.contains('\0'));

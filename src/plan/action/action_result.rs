@@ -51,7 +51,7 @@ pub enum Execution {
         from: String,
         to: String,
     },
-    /// Nothing remote: the facts say it all.
+    /// Nothing remote: the facts are sufficient.
     NoOp,
 }
 

@@ -47,7 +47,7 @@ impl RemoveContainer {
             quote(&self.context.run_dir_root),
             self.context.for_each_secret_script("D exec -u 0 \"$i\" rm -f \"$l\" </dev/null >/dev/null 2>&1"),
         );
-        // One whose directory has gone is known by its words.
+        // A keeper without a directory is found by its command line.
         let lost = "[ ! -d /proc/self ] || for e in $(grep -lsF \"$IN/keeper\" /proc/[0-9]*/cmdline 2>/dev/null); do\n\
                     [ -O \"$e\" ] && [ \"$(tr '\\0' ' ' <\"$e\" 2>/dev/null)\" = \"/bin/sh $IN/keeper \" ] || continue\n\
                     p=${e#/proc/}; kill -9 \"${p%/cmdline}\" 2>/dev/null; done\n";
@@ -74,8 +74,8 @@ pub struct FetchLogs {
 
 /// Removes the files of one run, or everything of this name and host but the lock.
 ///
-/// The container is gone, or stays for the next run: then only its keeper lives, which lets go of a run that is not the current one any more.
-/// A follower gets 5 s to tell how the run ended.
+/// The container is gone, or stays for the next run: then only its keeper lives, which drops a run that is no longer the current one.
+/// A follower gets 5 s to report how the run ended.
 #[derive(Debug, Clone)]
 pub struct RemoveFiles {
     pub context: HostContext,
@@ -93,7 +93,7 @@ pub enum CleanupTarget {
     Login,
 }
 
-/// Waits for those who follow a run of the given id, or any.
+/// Waits for the followers of the run with the given id, or of any run.
 const WAIT_FOR_FOLLOWERS_SH: &str = "followed() { for f in \"$P/following.\"$1.*; do [ -e \"$f\" ] && [ -d \"/proc/${f##*.}\" ] && return 0; done; return 1; }\n\
                         let_go() { i=0; while [ $i -lt 25 ] && followed \"$1\"; do i=$((i + 1)); sleep 0.2; done; rm -f \"$P/following.\"$1.*; }\n";
 

@@ -265,7 +265,7 @@ impl StartContainer {
 
 /// The flags of a container but for the limit of locked memory, which is found out on the host.
 pub(crate) fn remove_memlock_flag(mut flags: Vec<String>) -> Vec<String> {
-    // Ours is the first; one of the user's stands behind it and holds.
+    // Ours comes first; a flag of the user's follows and wins.
     if let Some(at) = flags.iter().position(|flag| flag == memlock::UNLIMITED_FLAG) {
         flags.remove(at);
     }

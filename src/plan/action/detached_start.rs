@@ -5,8 +5,8 @@ use crate::plan::host_context::{HostContext, write_file_script};
 use crate::plan::logind::SystemdScope;
 use crate::text::shell_quote::quote;
 
-/// Whoever makes the file starts the wrapper: a try whose connection was lost may still be under way when the next one comes. A claim whose
-/// shell is gone is free after three seconds in which nothing was started.
+/// The try that creates the file starts the wrapper: a try whose connection was lost may still be running when the next one comes. A claim
+/// whose shell is gone expires after three seconds in which nothing was started.
 const CLAIM_SH: &str = "claim() {
   i=0
   until (set -C; echo $$ >claimed) 2>/dev/null; do

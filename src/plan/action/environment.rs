@@ -19,7 +19,7 @@ pub struct CheckEnvironment {
     pub has_setup: bool,
     /// How many GPUs must be seen; 0: not asked.
     pub min_gpus: u32,
-    /// Where the ranks start, if said.
+    /// The working directory of the ranks, if configured.
     pub workdir: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The launcher: started detached, waited for, and ended. Start and stop stand side by side.
+//! The launcher: started detached, waited for, and ended. Start and stop are in one file.
 
 use std::time::Duration;
 
@@ -95,14 +95,14 @@ impl WaitForMaster {
     }
 }
 
-/// Ends every process of the run on one host, and nothing else. Completes by itself once it has arrived, whatever becomes of the connection;
-/// works twice, and where nothing was started. Needs no lock: it touches one run only, and a gang must stop at once.
+/// Ends every process of the run on one host, and nothing else. Completes even if the connection is lost;
+/// is idempotent, and works where nothing was started. Needs no lock: it touches one run only, and a gang must stop at once.
 #[derive(Debug, Clone)]
 pub struct StopRanks {
     pub context: HostContext,
     /// From TERM to KILL; `None`: KILL at once.
     pub grace: Option<Duration>,
-    /// Whether an order ends a run that would go on, which the host remembers: not where the run has failed by itself.
+    /// Whether a command ends a run that would continue, which the host records: false if the run has failed by itself.
     pub by_request: bool,
     /// Whether the run's directory may be gone while its processes live: then the scripts that end them are written first, under the lock.
     pub restore_scripts: bool,
@@ -191,7 +191,7 @@ fn restore_and_stop_script(context: &HostContext, reap: &str, words: &str) -> St
 mod tests {
     use super::*;
 
-    /// A bare host's run whose launcher takes its time to say that it runs.
+    /// A bare host's run whose launcher is slow to report that it runs.
     #[expect(clippy::disallowed_methods, reason = "the files of a test")]
     fn slow_launcher_context(base: &std::path::Path) -> HostContext {
         let context = HostContext { run_id: "run1".to_owned(), ..HostContext::new("n", "gpu01", base.display().to_string()) };

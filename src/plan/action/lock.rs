@@ -1,4 +1,4 @@
-//! The name's lock: one symbolic link on every host whose text says who holds it, so that making it and signing it is one step.
+//! The name's lock: one symbolic link on every host. Its text names the holder, so creating and signing it is one step.
 //!
 //! Held only while something is changed. `docs/decisions/` says why a link and not a directory.
 
@@ -9,18 +9,18 @@ use crate::plan::host_context::HostContext;
 use crate::plan::protocol::lock_record::LockRecord;
 use crate::text::shell_quote::quote;
 
-/// Seconds without a heartbeat after which a lock is nobody's.
+/// Seconds without a heartbeat after which a lock is stale.
 pub const STALE_AFTER_SECS: i64 = 30;
 
-/// The script's exit status when another holds the lock.
+/// The script's exit status when another process holds the lock.
 pub const EXIT_LOCK_HELD: i32 = 76;
 
 /// Sets s to the seconds since the host's boot and the boot's id, since a wall clock may be set; to the wall clock's second where there is no /proc.
 const READ_UPTIME_SH: &str = "s= b=; { read -r s _ </proc/uptime; read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; s=${s%%.*}; \
                       case $s:$b in :* | *: | *[!0-9]*:*) s=$(date +%s) ;; *) s=\"$s $b\" ;; esac";
 
-/// Notes the host's second, and a copy for the keeper, who may be another user. In place, so that it is never found empty, not on a full disk
-/// either.
+/// Records the host's uptime in seconds, and a copy for the keeper, which may run as another user. Written in place, so that it is never
+/// empty, even on a full disk.
 fn heartbeat_script() -> String {
     format!("(umask 022; {READ_UPTIME_SH}; echo \"$s\" 1<>\"$P/lock.beat\"; echo \"$s\" 1<>\"$IN/beat\")")
 }
@@ -28,8 +28,8 @@ fn heartbeat_script() -> String {
 /// How long a lock script may take.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Directories that we made are known by their mode, which is set as they are made: 0700 and the sticky bit. Others are used as they are, and
-/// neither changed nor removed. Ours by its name is also what lies below `~/.orchestrate`, which earlier versions made without the bit.
+/// Directories that we made are recognized by the mode with which they are created: 0700 and the sticky bit. Others are used unchanged and
+/// never removed. Directories below `~/.orchestrate` are also ours; earlier versions made them without the bit.
 const OWN_DIRECTORY_SH: &str = r#"
 made() {
   [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] || return 1
@@ -70,7 +70,7 @@ usable() {
 "#;
 
 /// Takes the lock, and prints which run is there now; prints the holder's text and ends with [`EXIT_LOCK_HELD`] when it is taken. The directories above it
-/// are made here, by the ssh user; who gives a lock back removes them, so it is tried more than once.
+/// are made here, by the ssh user. A process that releases a lock removes them, so the script tries more than once.
 pub fn acquire_lock_command(context: &HostContext, text: &str) -> RemoteCommand {
     let script = format!(
         "{}{USABLE_DIRECTORY_SH}B={base} N={base}/{name} uid=$(id -u)\n\
@@ -97,7 +97,7 @@ pub fn acquire_lock_command(context: &HostContext, text: &str) -> RemoteCommand 
     RemoteCommand::from_script("take the lock", script, LOCK_TIMEOUT)
 }
 
-/// The lock as it stands, in the words of the facts. One whose holder was killed before its first beat is as old as the first look at it.
+/// The current lock, in the format of the facts. If its holder was killed before the first heartbeat, its age counts from the first look at it.
 pub fn inspect_lock_command(context: &HostContext) -> RemoteCommand {
     let script = format!(
         "{}printf 'now %s\\n' \"$(date +%s)\"\n{READ_UPTIME_SH}; printf 'uptime %s\\n' \"$s\"\n\
@@ -238,7 +238,7 @@ mod tests {
         std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o777)).expect("its mode");
         refused("no sticky bit", &base, None, "any user may rename your directories");
         assert_eq!(file_mode(&base), 0o777);
-        // Somebody was faster: `n` leads elsewhere, or others may enter it.
+        // Another user was faster: `n` leads elsewhere, or others may enter it.
         std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o1777)).expect("its mode");
         let trap = dir.path().join("trap");
         std::fs::create_dir(&trap).expect("made");
@@ -286,7 +286,7 @@ mod tests {
         std::fs::remove_file(&beat).expect("removed");
         run(&inspect_lock_command(&context));
         assert!(second() > 1);
-        // Its holder is put aside: what he did last says nothing of the next one.
+        // Its holder is replaced: its last heartbeat does not count for the next one.
         let found = LockRecord { token: "tok".to_owned(), owner: "me".to_owned(), laptop_id: "lap".to_owned(), pid: 2, heartbeat_age: 100 };
         run(&break_lock_command(&context, &found));
         assert!(!beat.exists());

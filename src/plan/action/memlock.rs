@@ -2,7 +2,7 @@
 //!
 //! RDMA locks the memory that it sends from. A rootless dockerd, and one without CAP_SYS_RESOURCE, may not raise the limit above its own:
 //! then runc does not start the container at all (`error setting rlimit type 8: operation not permitted`, crun says
-//! `` setrlimit `RLIMIT_MEMLOCK` ``), also where nobody needs it.
+//! `` setrlimit `RLIMIT_MEMLOCK` ``), even if no process needs it.
 
 /// What docker is asked for first.
 pub(crate) const UNLIMITED_FLAG: &str = "--ulimit=memlock=-1";
@@ -69,7 +69,7 @@ mod tests {
         std::fs::set_permissions(dir.join("docker"), std::fs::Permissions::from_mode(0o755)).expect("runs");
     }
 
-    /// What `start` printed, `rc`, `most`, and how docker was called; `daemons`: what is said of their limits.
+    /// What `start` printed, `rc`, `most`, and how docker was called; `daemons`: their limits.
     fn run_attempt(shell: &str, most: &str, text: &str, daemons: &str) -> Option<(String, String)> {
         let dir = tempfile::tempdir().expect("a folder");
         write_fake_docker(dir.path(), most, text);

@@ -28,7 +28,7 @@ use crate::plan::facts::HostFacts;
 #[derive(Debug, Clone)]
 pub enum Action {
     VerifyHostFacts(verify_facts::VerifyHostFacts),
-    /// Tries the way to the master's port.
+    /// Tries to connect to the master's port.
     ReachMaster(reach_master::ReachMaster),
     PullImage(pull::PullImage),
     /// Writes the run directory.
@@ -79,8 +79,8 @@ impl Action {
         }
     }
 
-    /// Whether it may be broken off at any moment: it leaves nothing behind that a teardown would have to know of. Of a task only the wait for
-    /// its end may; what a broken-off transfer leaves is kept for the next one.
+    /// Whether it may be interrupted at any moment: it leaves nothing behind that a teardown would have to know of. Of a task only the wait for
+    /// its end may; an interrupted transfer keeps its parts for the next one.
     pub fn is_read_only(&self) -> bool {
         match self {
             Action::VerifyHostFacts(_)
@@ -102,7 +102,7 @@ impl Action {
         }
     }
 
-    /// Whether it may leave something on the host when it fails or is broken off: what changes a host, and a login at a registry.
+    /// Whether it may leave something on the host when it fails or is interrupted: actions that change a host, and a login at a registry.
     pub fn can_leave_leftovers(&self) -> bool {
         match self {
             Action::PullImage(pull) => pull.login.is_some(),

@@ -18,7 +18,7 @@ pub struct PullImage {
     pub context: HostContext,
     pub image: String,
     pub policy: inventory::PullPolicy,
-    /// Who logs in before; the login is forgotten with the pull.
+    /// The credentials for a login before the pull; the login is removed after it.
     pub login: Option<RegistryCredentials>,
 }
 

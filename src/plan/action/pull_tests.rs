@@ -99,7 +99,7 @@ fn pull_ends_with_docker() {
 
 /// A connection that is lost leaves the script without a reader.
 #[test]
-fn pull_goes_on_without_a_reader() {
+fn pull_continues_without_a_reader() {
     for shell in shells() {
         let dir = tempfile::tempdir().expect("a folder");
         let (gone, done) = (dir.path().join("gone"), dir.path().join("done"));

@@ -19,7 +19,7 @@ const MAX_VALUE_BYTES: usize = 4096;
 const SEARCHED_BYTES: usize = 256 << 10;
 /// How much of the log of a failed task is read for its last line.
 const TAIL_BYTES: usize = 4096;
-/// Beside the task's own time: start, last bytes of the log.
+/// Added to the task's timeout: for the start and the last bytes of the log.
 const OVERHEAD: Duration = Duration::from_secs(120);
 /// How long a start may take.
 const START_TIME: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const STOPPED_WORD: &str = "stopped";
 /// The messages of a wait that ended and says nothing about the task itself.
 pub(crate) const TASK_STOPPED: &str = "stopped by another command";
 pub(crate) const TASK_REMOVED: &str = "another command removed the run";
-/// As long as somebody waits.
+/// The upper bound of a wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Starts the task unless it was started, and waits for its end.

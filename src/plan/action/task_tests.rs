@@ -107,17 +107,17 @@ fn task_runs_once_with_its_environment_and_directory() {
 }
 
 #[test]
-fn variables_of_any_name_are_the_scripts_own() {
-    let names = ["R", "F", "n", "base", "word", "told", "mask", "dir", "timeout", "tries", "delay", "register", "rc", "try"];
+fn variables_of_any_name_belong_to_the_script() {
+    let names = ["R", "F", "n", "base", "word", "signaled", "mask", "dir", "timeout", "tries", "delay", "register", "rc", "try"];
     let all = |prefix: &str| names.map(|name| (name.to_owned(), format!("{prefix}{name}")));
-    let (text, told): (String, String) = names.map(|name| (format!("${name} "), format!("of{name} "))).into_iter().unzip();
+    let (text, expected): (String, String) = names.map(|name| (format!("${name} "), format!("of{name} "))).into_iter().unzip();
     let mut host = TaskHost::new(host_task(script(&format!("echo \"{text}\""))));
     host.run.registered = all("of").to_vec();
-    assert_eq!((host.result(), host.log()), (done(true), told.clone() + "\n"));
+    assert_eq!((host.result(), host.log()), (done(true), expected.clone() + "\n"));
     let command = TaskCommand { env: all("of").into(), ..script(&format!("echo \"{text}\"")) };
     let mut host = TaskHost::new(host_task(command));
     host.run.registered = all("not ").to_vec();
-    assert_eq!((host.result(), host.log()), (done(true), told + "\n"), "the task's own variables win");
+    assert_eq!((host.result(), host.log()), (done(true), expected + "\n"), "the task's own variables win");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn creates_and_unless_skip_a_task() {
 }
 
 #[test]
-fn failures_are_told_with_their_last_line() {
+fn failures_are_reported_with_their_last_line() {
     let failed = |task: HostTask| match TaskHost::new(task).result() {
         ActionResult::Failed(Issue { message, .. }) => message,
         other => panic!("{other:?}"),
@@ -165,7 +165,7 @@ fn failures_are_told_with_their_last_line() {
 }
 
 #[test]
-fn task_that_asks_for_input_is_told_that_it_has_no_terminal() {
+fn task_that_reads_input_gets_no_terminal_hint() {
     let hint = |text: &str| match TaskHost::new(host_task(script(text))).result() {
         ActionResult::Failed(Issue { hint, .. }) => hint,
         other => panic!("{other:?}"),
@@ -209,7 +209,7 @@ exec \"$@\"
 ";
 
 #[test]
-fn nothing_of_a_try_goes_on_beside_the_next() {
+fn no_process_of_a_try_survives_into_the_next() {
     for (timeout_program, end) in
         [(None, "exit 1"), (None, "wait"), (Some(TIMEOUT_WITHOUT_A_GROUP), "exit 1"), (Some(TIMEOUT_WITHOUT_A_GROUP), "wait")]
     {

@@ -1,4 +1,4 @@
-//! Whether a task failed because it asked somebody: a task has no terminal, and its input is empty.
+//! Whether a task failed because it asked for input: a task has no terminal, and its input is empty.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ static QUESTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!("(?m){}", patterns.map(|pattern| format!("(?:{pattern})")).join("|"))).ok()
 });
 
-/// Whether the end of a log shows it, as far as the text tells.
+/// Whether the end of a log looks like a prompt for input.
 pub(super) fn asked_for_input(log: &str) -> bool {
     let mut last: Vec<&str> = log.lines().rev().filter(|line| !line.trim().is_empty()).take(LINES).collect();
     last.reverse();

@@ -41,7 +41,7 @@ impl VerifyHostFacts {
         let missing = facts.existing_mounts.iter().filter(|(_, there)| !**there).map(|(path, _)| mount_missing(path, host));
         let port = self.port.and_then(|port| fact_rules::master_port_in_use(facts, port, host));
         troubles.extend(missing.chain(port).map(FactProblem::into_issue));
-        // What the facts say is said once.
+        // Problems that the facts show are reported once.
         let described = !troubles.is_empty();
         let more = self.check_summary.failures.iter().filter(|(name, _)| !(described && fact_rules::CHECKS.contains(name)));
         troubles.extend(more.map(|(_, trouble)| trouble.clone()));

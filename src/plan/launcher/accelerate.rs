@@ -1,6 +1,6 @@
 //! accelerate: one `accelerate launch` a host, which runs torchrun's agent inside itself; the workers through our wrapper.
 //!
-//! Where processes run is always said on the command line, which beats a config file (accelerate/commands/launch.py, `launch_command`). How
+//! The placement of processes is always on the command line, which overrides a config file (accelerate/commands/launch.py, `launch_command`). How
 //! to train (`--mixed_precision`, `--use_deepspeed`, `--config_file` …) is the user's, in `launch.args`. Without `--same_network` accelerate
 //! gives torchrun an endpoint instead of an address; without `--deepspeed_multinode_launcher standard` it runs DeepSpeed's own launcher,
 //! which wants pdsh or drops our wrapper's place (accelerate/utils/launch.py, `prepare_deepspeed_cmd_env`). Where no config file is given
@@ -12,7 +12,7 @@ use super::accelerate_config::{AccelerateConfig, config_file_arg};
 use super::builder::LaunchSpecBuilder;
 use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv};
 
-/// Options that say by themselves which way accelerate trains; `--multi_gpu` beside them is refused by accelerate.
+/// Options that select the training mode of accelerate; `--multi_gpu` beside them is refused by accelerate.
 const STRATEGY_FLAGS: [&str; 4] = ["--use_deepspeed", "--use_fsdp", "--use_megatron_lm", "--cpu"];
 
 pub(super) fn accelerate_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
@@ -38,7 +38,7 @@ pub(super) fn accelerate_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec
     argv.push("--no_python".to_owned());
     argv.extend(builder.worker_wrapper_argv());
     let ranks = rank_envs(builder);
-    // One process alone is started without torchrun's agent, so nobody would tell it who it is.
+    // A single process is started without torchrun's agent, which would set its rank.
     let env = ranks.first().filter(|_| alone).map(|rank| rank.env.clone()).unwrap_or_default();
     HostLaunchSpec {
         argv,
@@ -92,7 +92,7 @@ fn rank_envs(here: &LaunchSpecBuilder<'_>) -> Vec<RankEnv> {
     ranks
 }
 
-/// What a config file must say, if it says it.
+/// The required values of a config file's keys, if it has them.
 fn expected_settings(here: &LaunchSpecBuilder<'_>) -> Vec<(&'static str, String)> {
     let world = here.layout;
     vec![

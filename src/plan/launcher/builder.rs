@@ -96,7 +96,7 @@ impl LaunchSpecBuilder<'_> {
         }
     }
 
-    /// The same as typed by hand: a script stands in the command line.
+    /// The same as typed by hand: a script is a part of the command line.
     pub(super) fn program_manual_argv(&self) -> Vec<String> {
         match self.payload() {
             LaunchCommand::Argv(words) => words.clone(),

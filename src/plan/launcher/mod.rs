@@ -65,7 +65,7 @@ pub(crate) fn build_launch_spec(here: &LaunchSpecBuilder<'_>) -> HostLaunchSpec 
     start
 }
 
-/// The names that mean one thing only, whatever the launcher makes of `WORLD_SIZE`.
+/// The variables with one meaning under every launcher, unlike `WORLD_SIZE`.
 fn common_env(builder: &LaunchSpecBuilder<'_>) -> BTreeMap<String, String> {
     let LaunchSpecBuilder { job, layout: world, context: site, node_rank: host, hosts, facts } = *builder;
     env_map([

@@ -57,7 +57,7 @@ pub(super) fn processes_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec 
     }
 }
 
-/// A Python script may stand alone: it is the interpreter's.
+/// A Python script may come without an interpreter: python runs it.
 fn worker_argv(builder: &LaunchSpecBuilder<'_>) -> Vec<String> {
     prefix_python(builder, builder.program_worker_argv())
 }

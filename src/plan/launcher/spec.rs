@@ -13,7 +13,7 @@ pub struct HostLaunchSpec {
     pub worker_argv: Vec<String>,
     /// The environment beyond the container's, in the order of its names.
     pub env: BTreeMap<String, String>,
-    /// Variables that are set only where nobody else has set them: not the inventory, not the image.
+    /// Variables that are set only if neither the inventory nor the image sets them.
     pub env_defaults: BTreeMap<String, String>,
     /// What each rank of this host is given beyond that.
     pub ranks: Vec<RankEnv>,

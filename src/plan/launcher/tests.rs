@@ -111,7 +111,7 @@ fn launcher_plans_match_golden_files() {
             wrong.push(name);
         }
     }
-    assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/plans; BLESS=1 writes them anew, for a person to read");
+    assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/plans; BLESS=1 rewrites them for review");
 }
 
 fn launch_specs(text: &str, hosts: usize) -> Vec<HostLaunchSpec> {
@@ -123,7 +123,7 @@ fn launch_specs(text: &str, hosts: usize) -> Vec<HostLaunchSpec> {
     starts.collect()
 }
 
-/// torchrun itself takes what stands behind the last colon of address and port for the port; in an endpoint, brackets are usual.
+/// torchrun itself takes the text after the last colon of address and port as the port; in an endpoint, brackets are usual.
 #[test]
 fn launchers_format_ipv6_master_addresses() {
     for (name, launch) in LAUNCHER_CONFIGS {
@@ -255,7 +255,7 @@ fn rendered_scripts_match_golden_files() {
             files.push(file);
         }
     }
-    assert!(wrong.is_empty(), "{wrong:?} differ; BLESS=1 writes them anew, for a person to read");
+    assert!(wrong.is_empty(), "{wrong:?} differ; BLESS=1 rewrites them for review");
     match std::process::Command::new("shellcheck").args(&files).output() {
         Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout)),
         Err(error) => eprintln!("shellcheck was not run: {error}"),
@@ -280,5 +280,5 @@ fn guide_plans_match_golden_files() {
             wrong.push(name);
         }
     }
-    assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/guides; BLESS=1 writes them anew, for a person to read");
+    assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/guides; BLESS=1 rewrites them for review");
 }

@@ -2,13 +2,13 @@
 //!
 //! Flags with underscores, since older torch rejects dashes (huggingface/pytorch-image-models#1742). Static by default: under c10d
 //! `--node_rank` is ignored and ranks follow the sorted node descriptors (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py), so
-//! it is never given there; who hosts the store is said with `is_host`, since guessing it fails behind NAT and aliases
+//! it is never given there; `is_host` names the host of the store, since guessing it fails behind NAT and aliases
 //! (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py). Only c10d can begin with fewer hosts or start workers again: the static
 //! rendezvous gives every rank once.
 //!
-//! Gate: the agent of node rank 0 listens on the master's port before any user code runs. Exit status: 1 when a worker failed, whatever that
-//! worker's was (torch/distributed/elastic/multiprocessing/errors); the worker's own is in its wrapper's file. Stop: the agent hands TERM on
-//! to its workers and kills after 30 s.
+//! Gate: the agent of node rank 0 listens on the master's port before any user code runs. Exit status: 1 when a worker failed, regardless of
+//! that worker's status (torch/distributed/elastic/multiprocessing/errors), which is in its wrapper's file. Stop: the agent forwards TERM
+//! to its workers and kills them after 30 s.
 
 use super::builder::{LaunchSpecBuilder, PythonWorker};
 use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch};

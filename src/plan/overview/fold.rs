@@ -18,7 +18,7 @@ pub(super) struct HostWords {
 #[derive(Debug)]
 pub(super) struct WordGroup {
     pub(super) hosts: Vec<String>,
-    /// `<host>`, `<its address>` and `<0-1>` stand for what differs.
+    /// `<host>`, `<its address>` and `<0-1>` are placeholders for what differs.
     pub(super) words: Vec<String>,
 }
 

@@ -7,9 +7,9 @@ use crate::text::width::{truncate_text, wrap_text};
 
 /// Columns of a label.
 const LABEL_WIDTH: usize = 11;
-/// What stands before a command.
+/// The prefix of a command.
 const COMMAND_INDENT: &str = "  ";
-/// What stands before the further lines of a command.
+/// The prefix of a command's further lines.
 const CONTINUATION_INDENT: &str = "      ";
 
 pub(super) struct OverviewPage {
@@ -47,7 +47,7 @@ impl OverviewPage {
         }
     }
 
-    /// A command on at most `max_lines` lines that end with `\` where it goes on. Long words and long commands are shortened; returns whether
+    /// A command on at most `max_lines` lines; a line that is continued ends with `\`. Long words and long commands are shortened; returns whether
     /// this one was.
     pub(super) fn command(&mut self, words: &[String], max_lines: usize) -> bool {
         let limit = self.columns.saturating_sub(CONTINUATION_INDENT.len() + 2).max(20);
@@ -79,7 +79,7 @@ impl OverviewPage {
     }
 }
 
-/// One word as a person types it. What the hosts know stands there as `<from …>`, unquoted.
+/// One word as a person types it. A value that only the hosts know is shown as `<from …>`, unquoted.
 fn show_word(word: &str, limit: usize) -> String {
     let lines = word.lines().count();
     if lines > 1 {
@@ -102,7 +102,7 @@ fn show_word(word: &str, limit: usize) -> String {
 
 /// Whether the word has placeholders of ours, and nothing else that a shell would change.
 fn has_only_placeholders(word: &str) -> bool {
-    // It may stand inside another one.
+    // It may be inside another one.
     let folded = word.replace("<host>", "host");
     let (mut rest, mut plain) = (folded.as_str(), String::new());
     while let Some((before, tail)) = rest.split_once('<') {

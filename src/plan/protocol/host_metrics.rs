@@ -13,7 +13,7 @@ use crate::plan::host_context::HostContext;
 use crate::plan::protocol::nvidia_smi;
 use crate::text::shell_quote::quote;
 
-/// Seconds from one look to the next: the more hosts, the rarer, since one laptop takes all that they tell. The processes are looked at every
+/// Seconds between two samples: longer with more hosts, since one laptop receives all samples. Processes are sampled every
 /// third time.
 fn sample_interval_secs(hosts: usize) -> u32 {
     match hosts {
@@ -23,7 +23,7 @@ fn sample_interval_secs(hosts: usize) -> u32 {
     }
 }
 
-/// A host has at most so many networks.
+/// The most networks of a host.
 const MAX_NETWORKS: usize = 64;
 const MAX_LINE_BYTES: usize = 16 << 10;
 
@@ -38,7 +38,7 @@ pub struct NetSample {
     /// Bytes in a second.
     #[serde(alias = "sent")]
     pub sent_bytes_per_sec: f64,
-    /// InfiniBand: the port's state and rate as the kernel tells them, `ACTIVE 400 Gb/sec (4X NDR)`. Empty for others.
+    /// InfiniBand: the port's state and rate as the kernel reports them, `ACTIVE 400 Gb/sec (4X NDR)`. Empty for others.
     #[serde(default, alias = "port", skip_serializing_if = "String::is_empty")]
     pub infiniband_port_state: String,
 }
@@ -59,7 +59,7 @@ pub struct HostMetrics {
     pub networks: Vec<NetSample>,
 }
 
-/// The stream of the values of one of so many hosts.
+/// The stream of the values of one of the hosts.
 pub(crate) fn metrics_command(context: &HostContext, hosts: usize) -> RemoteCommand {
     RemoteCommand::from_script("stream GPU and host metrics", metrics_script(context, hosts), Duration::from_secs(20))
 }
@@ -177,7 +177,7 @@ impl MetricsReader {
         }
     }
 
-    /// A round is whole when all GPUs have spoken; when one is lost on the way, when the next begins.
+    /// A round is complete when all GPUs have reported; if one is lost, when the next round begins.
     fn parse_gpu(&mut self, line: &str, events: &mut Vec<MetricsEvent>) {
         let fields: Vec<&str> = self.gpu_fields.iter().map(String::as_str).collect();
         let Some(gpu) = nvidia_smi::parse_gpu_sample(&fields, line) else { return };

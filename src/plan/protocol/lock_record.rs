@@ -1,9 +1,9 @@
-//! The lock of a host: what it says, and how old its last beat is.
+//! The lock of a host: its text, and the age of its last heartbeat.
 
 /// The lock as found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockRecord {
-    /// Who made it: a random word.
+    /// A random word that identifies its creator.
     pub token: String,
     /// `user@laptop`.
     pub owner: String,

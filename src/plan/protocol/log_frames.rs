@@ -33,7 +33,7 @@ pub enum LogStreamPurpose {
     Fetch,
 }
 
-/// The stream of the site's run, each file from the given offset on; without `logs` it tells of starts and ends alone.
+/// The stream of the site's run, each file from the given offset on; without `logs` it reports only starts and ends.
 pub fn log_stream_command(
     context: &HostContext,
     offsets: &[(LogFile, u64)],
@@ -67,7 +67,7 @@ pub fn log_stream_command(
             "note={}/attached mark=$P/following.{}.$$ who={}\n",
             quote(&context.run_dir()),
             quote(&context.run_id),
-            // Only who guards the gang counts as a follower: a teardown takes nothing from who reads.
+            // Only a stream that guards the gang counts as a follower: a teardown does not affect mere readers.
             quote(if purpose == LogStreamPurpose::Supervise { &context.follower } else { "" })
         ));
     }
@@ -83,7 +83,7 @@ pub fn log_stream_command(
     }
     script.push_str(SAFE_READ_SH);
     script.push_str(include_str!("../../../assets/follow.sh"));
-    // What may be unacknowledged, the frame after which the host stops to wait, and all else that it has to say.
+    // The unacknowledged bytes, the frame after which the host stops to wait, and all its other output.
     let limit = usize::try_from(window + MAX_FRAME_BYTES.min(window)).unwrap_or(usize::MAX).saturating_add(2 << 20);
     RemoteCommand { output_limit: limit, ..RemoteCommand::from_script("follow the logs", script, Duration::from_secs(20)) }
 }
@@ -106,7 +106,7 @@ fn launcher_liveness_script(context: &HostContext) -> String {
     )
 }
 
-/// Tells a host that we are no longer there, so that it guards its ranks by itself from now on. Another who is there says so again within 5 s.
+/// Notifies a host that we have detached, so that it guards its ranks by itself from now on. Another follower renews its presence within 5 s.
 pub fn detach_command(context: &HostContext) -> RemoteCommand {
     let script = format!(
         "{}w={}\n\
@@ -181,7 +181,7 @@ pub enum LogFrame {
     },
     /// A log has no appender of its own, or one that a signal to the group reaches; as `assets/pipe.sh` says.
     AppenderWarning(LogFile, String),
-    /// Something that a rank wrote is not what it should be, and is left alone: a word that says what, and a name of harmless characters.
+    /// An unexpected file of a rank, which is left unchanged: a word for its kind, and a name of harmless characters.
     SuspiciousFile(String, String),
     /// There is no such run directory.
     NoRunDirectory,

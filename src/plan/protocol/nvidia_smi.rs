@@ -32,7 +32,7 @@ pub(crate) struct ListedGpu {
 /// Reads one line of values for these fields; nothing where it is no such line.
 pub(crate) fn parse_gpu_sample(fields: &[&str], line: &str) -> Option<GpuSample> {
     let values: Vec<&str> = line.split(',').map(str::trim).collect();
-    // A name with a comma in it makes the line longer: what stands behind it is counted from the end.
+    // A name with a comma in it makes the line longer: the fields after it are counted from the end.
     let spare = values.len().checked_sub(fields.len())?;
     let name = fields.iter().position(|field| *field == "name").unwrap_or(fields.len());
     let mut gpu = GpuSample::default();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_layer_is_left_out_at_the_end() {
+    fn lines_without_a_layer_are_omitted_at_the_end() {
         let reader = read(b"17eec7bbc9d7: Waiting\nea52d2000f90: Waiting\nea52d2000f90: Download complete\n17eec7bbc9d7: Pull complete\n");
         assert_eq!((reader.counts(), reader.final_counts()), (counts(2, 2, 1), counts(1, 1, 1)));
     }

@@ -1,6 +1,6 @@
-//! Who follows a run from a laptop, as its log stream on a host records it (`assets/follow.sh`) and the facts tell it.
+//! The user who follows a run from a laptop, as recorded by its log stream on a host (`assets/follow.sh`) and reported by the facts.
 
-/// A follower that was silent for so long does not count: its laptop sleeps or is gone.
+/// A follower that was silent for longer does not count: its laptop sleeps or is gone.
 const MAX_SILENT_SECS: u64 = 30;
 /// The longest name that is believed.
 const MAX_OWNER_BYTES: usize = 64;
@@ -11,12 +11,12 @@ pub struct RunFollower {
     pub owner: String,
     /// The laptop's id and the process there.
     process: Option<(String, u32)>,
-    /// Seconds since it was last heard.
+    /// Seconds since its last sign of life.
     pub silent_secs: u64,
 }
 
 impl RunFollower {
-    /// As it stands on a host.
+    /// The record as it is stored on a host.
     pub(crate) fn format(owner: &str, laptop_id: &str, pid: u32) -> String {
         let owner: String = owner.chars().map(|c| if is_name_byte(c) { c } else { '_' }).take(MAX_OWNER_BYTES).collect();
         format!("{owner} {laptop_id} {pid}")
@@ -33,7 +33,7 @@ impl RunFollower {
         Some(RunFollower { owner, process, silent_secs })
     }
 
-    /// Whether it counts: it was heard, and is no dead process of this laptop.
+    /// Whether it counts: it was active recently, and is not a dead process of this laptop.
     pub(crate) fn is_present(&self, laptop_id: &str, is_process_alive: fn(u32) -> bool) -> bool {
         let is_dead = self.process.as_ref().is_some_and(|(laptop, pid)| laptop == laptop_id && !is_process_alive(*pid));
         self.silent_secs <= MAX_SILENT_SECS && !is_dead

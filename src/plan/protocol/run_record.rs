@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::inventory::{is_valid_address, is_valid_host_name, is_valid_inventory_name, is_valid_jump_host, is_valid_run_id, is_valid_user};
 use crate::model::rank::RankInfo;
 
-/// A host of the run as it was when the run was launched; hosts taken out of the inventory since are still found here.
+/// A host of the run at its launch; hosts that were removed from the inventory since are still found here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunRecordHost {
     /// Its name in the inventory.
@@ -45,8 +45,8 @@ pub struct RunRecord {
     /// Whether the ranks run in containers.
     #[serde(rename = "contained")]
     pub in_container: bool,
-    /// Whether something voids the boundary between its ranks and their host (a mount, a privilege): then this record counts for the host it lies
-    /// on alone.
+    /// Whether something voids the boundary between its ranks and their host (a mount, a privilege): then this record counts only for the host
+    /// that stores it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "exposed")]
     pub boundary_voided: bool,
@@ -62,11 +62,11 @@ pub struct RunRecord {
     /// What the tasks are, one `key value` a line; not compared when a rerun decides whether the run is equal.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tasks_text: String,
-    /// Whether its launchers start workers again or go on with fewer hosts: then a dead worker alone is no failure.
+    /// Whether its launchers restart workers or continue with fewer hosts: then a dead worker alone is no failure.
     #[serde(default)]
     #[serde(rename = "restarts")]
     pub tolerates_rank_loss: bool,
-    /// How many of the hosts the gang needs: fewer than all where it is elastic; 0 in a run of a version that did not say.
+    /// How many of the hosts the gang needs: fewer than all where it is elastic; 0 in a run of a version that did not record it.
     #[serde(default)]
     #[serde(rename = "least")]
     pub min_hosts: usize,

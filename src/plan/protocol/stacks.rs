@@ -1,4 +1,4 @@
-//! Where every rank stands: the script that asks a host, the reader of its answer, and the folding of ranks that stand at the same place.
+//! The stacks of all ranks: the script for a host, the reader of its answer, and the grouping of ranks with equal stacks.
 //!
 //! The lines are described in `assets/stacks.sh`. What hosts wrote is unsafe to show before `report/sanitize`.
 
@@ -16,7 +16,7 @@ const MAX_OUTPUT_BYTES: usize = 4 << 20;
 /// How many lines of a rank's stacks are kept.
 const MAX_STACK_LINES: usize = 400;
 
-/// Where one rank stands.
+/// The stacks of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RankStack {
     pub rank: u32,
@@ -31,7 +31,7 @@ pub(crate) struct RankStack {
     pub kernel_state: String,
     /// Its threads: how many have the same name.
     pub threads: Vec<String>,
-    /// All its stacks, as they were sent.
+    /// All its stacks, unchanged.
     pub stack_lines: Vec<String>,
     /// Whether it handles SIGUSR1.
     pub handles_usr1: bool,
@@ -51,7 +51,7 @@ pub(crate) fn stacks_command(context: &HostContext) -> RemoteCommand {
 /// Reads the answer.
 ///
 /// # Errors
-/// What the host said instead.
+/// The host's message instead of stacks.
 pub(crate) fn parse_stacks(output: &CommandOutput) -> Result<Vec<RankStack>, String> {
     let text = output.stdout_text();
     let mut all: Vec<RankStack> = Vec::new();
@@ -68,25 +68,25 @@ pub(crate) fn parse_stacks(output: &CommandOutput) -> Result<Vec<RankStack>, Str
             continue;
         }
         whole |= line == "looked";
-        let Some(stand) = all.last_mut() else { continue };
+        let Some(stack) = all.last_mut() else { continue };
         match mark {
-            "c" => stand.command_line = rest.trim().to_owned(),
-            "s" => stand.kernel_state = rest.trim_end_matches(" 0").to_owned(),
-            "t" => stand.threads.push(rest.to_owned()),
-            "f" if stand.stack_lines.len() < MAX_STACK_LINES => stand.stack_lines.push(rest.to_owned()),
-            "u" => stand.handles_usr1 = true,
-            "x" => rest.clone_into(&mut stand.fallback_reason),
+            "c" => stack.command_line = rest.trim().to_owned(),
+            "s" => stack.kernel_state = rest.trim_end_matches(" 0").to_owned(),
+            "t" => stack.threads.push(rest.to_owned()),
+            "f" if stack.stack_lines.len() < MAX_STACK_LINES => stack.stack_lines.push(rest.to_owned()),
+            "u" => stack.handles_usr1 = true,
+            "x" => rest.clone_into(&mut stack.fallback_reason),
             _ => {}
         }
     }
     if !whole && output.dropped_bytes == 0 {
         return Err(output.error_line());
     }
-    // A rank that was started again stands where its last life does.
+    // Of a restarted rank only the last life counts.
     let mut last: BTreeMap<u32, RankStack> = BTreeMap::new();
-    for stand in all {
-        if last.get(&stand.rank).is_none_or(|known| known.restart <= stand.restart) {
-            last.insert(stand.rank, stand);
+    for stack in all {
+        if last.get(&stack.rank).is_none_or(|known| known.restart <= stack.restart) {
+            last.insert(stack.rank, stack);
         }
     }
     Ok(last.into_values().collect())
@@ -103,7 +103,7 @@ impl RankStack {
         };
         match frames.is_empty() {
             true if self.source == "ended" => Vec::new(),
-            true => vec![format!("in the kernel: {}", if self.kernel_state.is_empty() { "not told" } else { &self.kernel_state })],
+            true => vec![format!("in the kernel: {}", if self.kernel_state.is_empty() { "unknown" } else { &self.kernel_state })],
             false => frames,
         }
     }
@@ -146,7 +146,7 @@ fn kernel_symbol(line: &str) -> String {
     name.split('+').next().unwrap_or(name).to_owned()
 }
 
-/// Ranks that stand at one place; with the host of each.
+/// Ranks with equal stacks, and the host of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StackGroup {
     pub source: String,
@@ -156,20 +156,20 @@ pub(crate) struct StackGroup {
     pub members: Vec<(usize, RankStack)>,
 }
 
-/// Folds equal places; the smallest group first, since who stands alone is who is waited for.
+/// Groups equal stacks; the smallest group first, since the others usually wait for the rank that differs.
 pub(crate) fn group_stacks(all: Vec<(usize, RankStack)>) -> Vec<StackGroup> {
     let mut groups: BTreeMap<(String, Vec<String>), Vec<_>> = BTreeMap::new();
-    for (host, stand) in all {
-        groups.entry((stand.source.clone(), stand.main_frames())).or_default().push((host, stand));
+    for (host, stack) in all {
+        groups.entry((stack.source.clone(), stack.main_frames())).or_default().push((host, stack));
     }
     let mut groups: Vec<StackGroup> = groups
         .into_iter()
         .map(|((how, place), mut members)| {
-            members.sort_by_key(|(_, stand)| stand.rank);
+            members.sort_by_key(|(_, stack)| stack.rank);
             StackGroup { source: how, frames: place, members }
         })
         .collect();
-    groups.sort_by_key(|group| (group.source == "ended", group.members.len(), group.members.first().map(|(_, stand)| stand.rank)));
+    groups.sort_by_key(|group| (group.source == "ended", group.members.len(), group.members.first().map(|(_, stack)| stack.rank)));
     groups
 }
 
@@ -194,15 +194,15 @@ mod tests {
         let mut text: String =
             (0..4).map(|rank| py_spy_text(rank, if rank == 3 { "load (train.py:9)" } else { "barrier (dist.py:7)" })).collect();
         text.push_str("R 4 0 200 ended\n.\nlooked\n");
-        let stands = parse_stacks(&stdout_output(&text)).expect("an answer");
+        let stacks = parse_stacks(&stdout_output(&text)).expect("an answer");
         assert_eq!(
-            (stands[0].command_line.as_str(), stands[0].kernel_state.as_str(), stands[0].threads.as_slice()),
+            (stacks[0].command_line.as_str(), stacks[0].kernel_state.as_str(), stacks[0].threads.as_slice()),
             ("python3 train.py", "S futex_wait", &["3 python3".to_owned()][..])
         );
-        let groups = group_stacks(stands.into_iter().map(|stand| (0, stand)).collect());
+        let groups = group_stacks(stacks.into_iter().map(|stack| (0, stack)).collect());
         let output: Vec<(Vec<u32>, Option<&str>)> = groups
             .iter()
-            .map(|group| (group.members.iter().map(|(_, stand)| stand.rank).collect(), group.frames.first().map(String::as_str)))
+            .map(|group| (group.members.iter().map(|(_, stack)| stack.rank).collect(), group.frames.first().map(String::as_str)))
             .collect();
         assert_eq!(output, [(vec![3], Some("load (train.py:9)")), (vec![0, 1, 2], Some("barrier (dist.py:7)")), (vec![4], None)]);
     }
@@ -212,16 +212,16 @@ mod tests {
         let text = "R 0 0 7 gdb\ns S 0\nf Thread 2 (Thread 0x7f (LWP 8)):\nf #0  0x01 in poll () from /lib/libc.so\nf Thread 1 (Thread 0x7e (LWP 7)):\n\
                     f #0  0x00007f12 in __futex_wait (a=1) at futex.c:57\nf #1  main (argc=2) at a.c:3\n.\n\
                     R 1 0 9 kernel\ns S do_wait\nu\nf [<0>] do_wait+0x5c/0x120\nx neither py-spy nor gdb here\n.\nR 2 0 9 kernel\ns R 0\nx no\n.\nlooked\n";
-        let stands = parse_stacks(&stdout_output(text)).expect("an answer");
-        assert_eq!(stands[0].main_frames(), ["__futex_wait", "main"]);
-        assert_eq!((stands[1].main_frames(), stands[1].handles_usr1), (vec!["do_wait".to_owned()], true));
-        assert_eq!(stands[2].main_frames(), ["in the kernel: R"]);
+        let stacks = parse_stacks(&stdout_output(text)).expect("an answer");
+        assert_eq!(stacks[0].main_frames(), ["__futex_wait", "main"]);
+        assert_eq!((stacks[1].main_frames(), stacks[1].handles_usr1), (vec!["do_wait".to_owned()], true));
+        assert_eq!(stacks[2].main_frames(), ["in the kernel: R"]);
     }
 
     #[test]
     fn latest_restart_wins_and_errors_are_reported() {
-        let stands = parse_stacks(&stdout_output("R 0 1 8 kernel\n.\nR 0 0 7 ended\n.\nR x\nlooked\n")).expect("an answer");
-        assert_eq!(stands.iter().map(|stand| (stand.restart, stand.pid)).collect::<Vec<_>>(), [(1, 8)]);
+        let stacks = parse_stacks(&stdout_output("R 0 1 8 kernel\n.\nR 0 0 7 ended\n.\nR x\nlooked\n")).expect("an answer");
+        assert_eq!(stacks.iter().map(|stack| (stack.restart, stack.pid)).collect::<Vec<_>>(), [(1, 8)]);
         let output =
             CommandOutput { exit_code: 1, stderr: b"Error: No such container: orch-a-gpu01\n".to_vec(), ..CommandOutput::default() };
         assert_eq!(parse_stacks(&output), Err("Error: No such container: orch-a-gpu01".to_owned()));

@@ -12,7 +12,7 @@ pub(crate) struct ClusterReport {
     pub(crate) version: Option<String>,
     /// `None`: sinfo gave no answer.
     pub(crate) partitions: Option<Vec<PartitionNodes>>,
-    /// Whether sinfo may have said more than was read.
+    /// Whether sinfo may have printed more than was read.
     pub(crate) is_cut: bool,
     /// The deepest directory of the run directory's path that exists, and whether it can be written.
     pub(crate) run_dir: Option<(String, bool)>,

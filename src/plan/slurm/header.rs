@@ -9,7 +9,7 @@ pub(super) fn header_text(inputs: &ScriptInputs<'_>) -> String {
     for option in sbatch_options(inputs) {
         text.push_str(&format!("#SBATCH {}\n", quote_option(&option)));
     }
-    // The trap calls what shellcheck finds nobody to call.
+    // Shellcheck does not see that the trap calls these functions.
     text.push_str("\n# shellcheck disable=SC2317\nset -u\n\n");
     text.push_str(&settings(inputs));
     text
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_keep_what_sbatch_would_take_for_its_own() {
+    fn options_escape_special_characters_for_sbatch() {
         assert_eq!(quote_option("--account=lab"), "--account=lab");
         assert_eq!(quote_option("--comment=a \"b\" #1"), "--comment=a\\ \\\"b\\\"\\ \\#1");
     }

@@ -12,7 +12,7 @@ pub(crate) struct JobNotes {
     /// Seconds since 1970 of the last note.
     pub(crate) noted_at: i64,
     pub(crate) run_id: Option<String>,
-    /// Why the ranks were told to stop.
+    /// Why the ranks were stopped.
     pub(crate) stopping: Option<String>,
     /// The rank that failed first, its node and exit code.
     pub(crate) first_failure: Option<(u32, String, u8)>,
@@ -23,7 +23,7 @@ pub(crate) struct JobNotes {
 }
 
 impl JobNotes {
-    /// Reads `<seconds> <start> <word> …`. A later start begins anew.
+    /// Reads `<seconds> <start> <word> …`. A later start replaces the notes of an earlier one.
     pub(super) fn apply_line(&mut self, line: &str) {
         let mut words = line.splitn(3, ' ');
         let (Some(at), Some(start), Some(rest)) =
@@ -57,7 +57,7 @@ fn parse_first_failure(text: &str) -> Option<(u32, String, u8)> {
     Some((rank.parse().ok()?, node.to_owned(), code.parse().ok()?))
 }
 
-/// Foreign text for a message; who prints it cleans it.
+/// Foreign text for a message; it is sanitized when it is printed.
 pub(super) fn short(text: &str) -> String {
     text.trim().chars().take(MAX_TEXT_CHARS).collect()
 }

@@ -5,7 +5,7 @@ use super::job_notes::{JobNotes, short};
 use super::job_state::{JobPhase, JobState};
 use crate::inventory::{is_valid_host_name, is_valid_run_id};
 
-/// Who said the state.
+/// The source of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StateSource {
     Squeue,
@@ -24,7 +24,7 @@ pub(crate) struct JobReport {
     pub(crate) now: i64,
     pub(crate) job: Option<u64>,
     pub(crate) state: Option<(JobState, StateSource)>,
-    /// What squeue said instead of an answer.
+    /// The error of squeue, if it gave no answer.
     pub(crate) queue_error: Option<String>,
     /// A program that the login node lacks.
     pub(crate) missing: Option<String>,
@@ -62,7 +62,7 @@ pub(crate) struct JobStart {
     pub(crate) nodes: Vec<String>,
 }
 
-/// The command of an order that failed, and what it said.
+/// The command that failed, and its message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OrderFailure {
     pub(crate) command: &'static str,
@@ -104,7 +104,7 @@ impl JobReport {
         self.job.is_some() && !self.has_ended() && (self.state.is_some() || self.queue_error.is_some())
     }
 
-    /// A job that may be requeued ends no earlier than SLURM says so: its own note of an end is that of one start.
+    /// Only SLURM decides when a job that may be requeued has ended: the job's own note of an end covers one start.
     pub(crate) fn doubt_end_of_one_start(mut self) -> JobReport {
         let by_notes = matches!(self.state, Some((_, StateSource::StatusFile)));
         if by_notes && self.queue_error.is_some() && self.has_ended() {
@@ -271,7 +271,7 @@ fn parse_control(line: &str) -> Option<(u64, JobState, Option<u8>)> {
     Some((job_id(field("JobId")?)?, JobState::parse(field("JobState")?)?, field("ExitCode").and_then(parse_exit_code)))
 }
 
-/// `7:0`; `0:9` is a signal, which a shell would tell as 137.
+/// `7:0`; `0:9` is a signal, which a shell would report as 137.
 fn parse_exit_code(text: &str) -> Option<u8> {
     let (code, signal) = text.split_once(':')?;
     let (code, signal): (u8, u8) = (code.parse().ok()?, signal.parse().ok()?);
@@ -289,10 +289,10 @@ fn job_id(text: &str) -> Option<u64> {
 }
 
 fn last_line(body: &[&str], code: i32) -> String {
-    let said = body.iter().rev().find(|line| !line.trim().is_empty()).map(|line| short(line));
-    match (code, said) {
+    let last_line = body.iter().rev().find(|line| !line.trim().is_empty()).map(|line| short(line));
+    match (code, last_line) {
         (124 | 137, None) => "no answer within 20 s".to_owned(),
-        (_, Some(said)) => said,
+        (_, Some(last_line)) => last_line,
         (_, None) => format!("exit status {code}"),
     }
 }

@@ -48,7 +48,7 @@ fn later_start_forgets_the_earlier_one() {
 }
 
 #[test]
-fn starts_of_a_requeued_job_are_told_apart() {
+fn starts_of_a_requeued_job_are_distinguished() {
     let starts = "@start 20261123-200000-000c\n n0\n n1\n@start 20261123-200500-000c\n n1\n n;id\n@start ../x\n n0\n";
     let known = report(starts).starts;
     let names: Vec<(&str, usize)> = known.iter().map(|start| (start.run_id.as_str(), start.nodes.len())).collect();
@@ -75,7 +75,7 @@ fn hostile_lines_are_dropped() {
 }
 
 #[test]
-fn orders_say_what_refused_them() {
+fn refused_orders_name_the_reason() {
     let refused = report("@test 1\n noise\n allocation failure: Requested node configuration is not available\n");
     let failure = refused.failure.expect("refused");
     assert_eq!((failure.command, failure.exit_code), ("sbatch --test-only", 1));

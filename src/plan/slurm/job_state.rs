@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_with_more_words_are_known_by_their_first() {
+    fn reasons_are_recognized_by_their_first_word() {
         assert!(explain_pending("ReqNodeNotAvail, UnavailableNodes:n1").is_some());
         assert!(explain_pending("Nodes required for job are DOWN, DRAINED or reserved").is_some());
         assert!(explain_pending("QOSMaxGRESPerUser").is_some_and(|text| text.contains("QOS")));

@@ -51,7 +51,7 @@ impl JobPlace {
         let lines: String = submission.secrets.iter().map(|(name, value)| format!("export {name}={}\n", quote(value))).collect();
         let settings = format!("script={}\nsecrets={}\nrun={}\n", quote(&submission.script), quote(&lines), quote(&submission.run_id));
         let command = self.command("submit the job", &settings, include_str!("../../../assets/slurm/submit.sh"));
-        // They stand in the script quoted twice.
+        // The script contains them quoted twice.
         command.with_masked_values(submission.secrets.iter().flat_map(|(_, value)| [quote(value), value.clone()]))
     }
 

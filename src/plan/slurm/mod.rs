@@ -51,7 +51,7 @@ pub(crate) fn render_batch_script(inventory: &Inventory, slurm: &SlurmJob) -> Re
 
 fn main_text() -> String {
     let body = include_str!("../../../assets/slurm/batch.sh");
-    // The first line is for shellcheck alone: the settings stand above it here.
+    // The first line is for shellcheck alone: here the settings precede it.
     format!("\n{}\n", body.split_once('\n').map_or(body, |(_, rest)| rest).trim_end())
 }
 

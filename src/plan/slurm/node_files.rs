@@ -104,7 +104,7 @@ fn argv_text(argv: &[String]) -> String {
     text
 }
 
-/// What the launcher and the ranks get. Lines of the job and of the node stand above it in each node's copy.
+/// What the launcher and the ranks get. In each node's copy it follows the lines of the job and of the node.
 fn env_text(inputs: &ScriptInputs<'_>) -> String {
     let mut env: BTreeMap<String, String> = inputs.spec.env.clone();
     if let Some(workdir) = env.get_mut("ORCH_WORKDIR") {

@@ -11,7 +11,7 @@ use crate::text::shell_quote::quote;
 /// slurmctld may hold srun for some seconds, and a login shell says first where it is.
 const START_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The stream of the values of one of so many nodes, through the login node.
+/// The stream of the values of one of the nodes, through the login node.
 pub(crate) fn node_metrics_command(context: &HostContext, job: u64, nodes: usize) -> RemoteCommand {
     let script = format!(
         "name={} root={}\n{LOGIN_SH}job={job} node={} script={}\n{}",
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_step_is_told_with_its_cause() {
+    fn refused_step_is_reported_with_its_cause() {
         let refused = [
             (
                 "echo 'srun: error: Unable to create step for job 5: Job is pending execution' >&2",
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_writes_to_standard_error_is_dropped() {
+    fn stderr_of_the_node_is_dropped() {
         let text = stream_with("#!/bin/sh\nfor last; do :; done\nprintf '%s\\n' \"$last\" | head -n 1\nexit 0\n");
         assert!(text.ends_with("exec 2>/dev/null\n"), "{text}");
     }

@@ -44,7 +44,7 @@ fn simple(more: &str) -> String {
     render(&format!("name: a\nlaunch: {{ nproc_per_node: 2, command: [t.py] }}\nslurm: {{ nodes: 2, gpus_per_node: 2{more} }}\n"))
 }
 
-/// What is the same in every script stands in `assets`.
+/// The parts that are the same in every script are in `assets`.
 fn without_assets(script: &str) -> String {
     let assets = [
         ("slurm/batch", include_str!("../../../assets/slurm/batch.sh")),
@@ -63,7 +63,7 @@ fn without_assets(script: &str) -> String {
         ("processes", include_str!("../../../assets/processes.sh")),
         ("setup", include_str!("../../../assets/setup.sh")),
     ];
-    // No script for shellcheck: the line before `#!` says so.
+    // Not a script for shellcheck, because of the line before `#!`.
     let script = format!("The script for sbatch without the wrappers: (assets/NAME.sh) stands for that file.\n{script}");
     assets.iter().fold(script, |text, (name, asset)| {
         let body = if asset.starts_with("# shellcheck shell=") && name.starts_with("slurm") {
@@ -88,7 +88,7 @@ fn all_scripts() -> Vec<(String, String)> {
     all
 }
 
-/// `BLESS=1` writes them anew, for a person to read.
+/// `BLESS=1` rewrites them for review.
 #[test]
 fn scripts_match_golden_files() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/slurm");
@@ -102,7 +102,7 @@ fn scripts_match_golden_files() {
             wrong.push(name);
         }
     }
-    assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/slurm; BLESS=1 writes them anew, for a person to read");
+    assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/slurm; BLESS=1 rewrites them for review");
 }
 
 fn run_on(program: &str, args: &[&str], files: &[PathBuf]) {

@@ -358,7 +358,7 @@ impl<'a> AuthAttempt<'a> {
         Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }))
     }
 
-    /// The answers to one round. Where nobody answers, empty ones go out, as with ssh: russh takes nothing else at this point.
+    /// The answers to one round. Without a user's answers empty ones are sent, as ssh does: russh accepts nothing else at this point.
     async fn answer_prompts(
         &mut self,
         preface: &str,

@@ -34,7 +34,7 @@ impl SerialPrompt {
         self.prompt.show_notice(text);
     }
 
-    /// Runs `talk` with exclusive access to the prompt.
+    /// Runs `ask` with exclusive access to the prompt.
     pub(super) async fn run_exclusive<T: Send + 'static>(&self, ask: impl FnOnce(&dyn UserPrompt) -> T + Send + 'static) -> Option<T> {
         let _turn = self.lock.lock().await;
         let prompt = self.prompt.clone();

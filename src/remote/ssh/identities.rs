@@ -1,4 +1,4 @@
-//! Which keys are offered to a server, in which order, and who signs.
+//! Which keys are offered to a server, in which order, and what signs with them.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

@@ -125,7 +125,7 @@ impl FleetInner {
         Ok(Arc::new(SshHost::new(self.open_sessions(host, MAX_CONNECTIONS).await?, Arc::default())))
     }
 
-    /// Connects to a host, with at most so many connections as sessions ask for.
+    /// Connects to a host, with at most `max_connections` connections, opened as sessions require.
     async fn open_sessions(self: Arc<Self>, host: usize, max_connections: usize) -> Result<Arc<SessionPool>, RemoteError> {
         let first = self.open_connection(host).await?;
         let further = Arc::new(move || {

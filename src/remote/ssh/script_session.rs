@@ -28,7 +28,7 @@ const SHELL_PID_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long ending a script may take before its connection is dropped. The signal needs a session of its own, and a login shell may take
 /// many seconds to read its rc files on a busy host.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Runs every script, whatever the login shell is.
+/// Runs every script, independent of the login shell.
 const START_SHELL: &str = "exec /bin/sh -s";
 
 /// A script being run.

@@ -22,7 +22,7 @@ pub struct SharedHost {
     shared: Mutex<SharedSessions>,
 }
 
-/// The connections while somebody uses them, and by how many they are used.
+/// The connections in use, and the number of their users.
 #[derive(Default)]
 struct SharedSessions {
     sessions: Weak<SessionPool>,

@@ -29,7 +29,7 @@ pub(super) fn container_env(host: &FakeHost, store: &DockerStore, container: &Do
     variables
 }
 
-/// Where a path of the container really lies: behind a mount at its source, else as it is if it is there, else in the container's own folder.
+/// The real path of a container's path: below a mount at its source, else the same path if it exists, else in the container's own folder.
 fn resolve_container_path(store: &DockerStore, container: &DockerContainer, path: &str) -> PathBuf {
     let behind = container
         .mounts

@@ -40,7 +40,7 @@ fn find_flag(list: &'static [&'static str], wanted: &str, short: bool) -> Option
 }
 
 impl FlagSpec {
-    /// Reads `args`. With `anywhere`, flags may also stand behind words (docker's commands that take no command of their own).
+    /// Reads `args`. With `anywhere`, flags may also follow words (docker's commands that take no command of their own).
     pub(super) fn parse(&self, args: &[String], anywhere: bool) -> Result<ParsedFlags, String> {
         let mut flags = ParsedFlags::default();
         let mut rest = args.iter();

@@ -114,7 +114,7 @@ fn layer_ids(store: &DockerStore, reference: &str) -> Vec<String> {
     (0..count).map(digits).collect()
 }
 
-/// Downloads and unpacks layers as docker does and says so: all are announced, up to three are downloaded at a time, one is unpacked.
+/// Downloads and unpacks layers as docker does, with its messages: all are announced, up to three are downloaded at a time, one is unpacked.
 fn pull_layers(ids: &[String], delay: Duration, mut say: impl FnMut(&str) -> Result<(), DockerError>) -> Result<(), DockerError> {
     let pause = delay / u32::try_from(ids.len() * 2).unwrap_or(u32::MAX).max(1);
     for id in ids {

@@ -1,5 +1,5 @@
-//! docker's stand-in: the commands, their messages and exit codes, without a daemon. What it knows lies in `store`; what a container's main
-//! process does is watched by `supervise`.
+//! docker's stand-in: the commands, their messages and exit codes, without a daemon. Its state is in `store`; `supervise` watches
+//! a container's main process.
 //!
 //! Knows nothing of SSH and nothing of how `orchestrate` uses docker.
 

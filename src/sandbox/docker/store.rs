@@ -175,7 +175,7 @@ impl DockerStore {
         read_json(&self.state_path()).unwrap_or_else(|| DockerState { images: self.host.settings().images, containers: Vec::new() })
     }
 
-    /// Changes the state while nobody else does; nothing is kept when `change` fails.
+    /// Changes the state under an exclusive lock; nothing is kept when `change` fails.
     pub(super) fn update<T, E: From<io::Error>>(&self, change: impl FnOnce(&mut DockerState) -> Result<T, E>) -> Result<T, E> {
         let lock = File::create(self.host.root().join("docker/lock"))?;
         lock.lock()?;
@@ -188,7 +188,7 @@ impl DockerStore {
         Ok(answer)
     }
 
-    /// What is said about an image beyond its name.
+    /// The settings of an image beyond its name.
     pub(super) fn image_spec(&self, reference: &str) -> ImageSpec {
         self.host.settings().image_details.get(reference).cloned().unwrap_or_default()
     }

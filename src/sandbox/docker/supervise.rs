@@ -21,7 +21,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// `sandbox-shim container ID`: says `ok` once the main process lives, then lives as long as the container.
 pub(in super::super) fn supervise_container(context: &ProgramContext, args: &[String]) -> ExitCode {
     let Some(id) = args.first() else { return ProgramOutput::fail(125, "sandbox-shim: which container?").print() };
-    // The one who started us may be the leader of a group that gets signals: from here on we are in none of them.
+    // The parent process may lead a group that gets signals: from here on this process is in a session of its own.
     if let Err(error) = rustix::process::setsid() {
         tracing::debug!(%error, "setsid");
     }

@@ -58,7 +58,7 @@ pub(super) fn run_with_tty(mut command: Command, interactive: bool) -> Result<Ex
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(255)))
 }
 
-/// Carries bytes both ways until nobody in the container has the terminal any more.
+/// Copies bytes both ways until no process in the container has the terminal open.
 fn relay_terminal(master: OwnedFd, interactive: bool, mut known: Winsize) -> io::Result<()> {
     let mut inside = File::from(master);
     let (mut keyboard, mut screen) = (File::from(io::stdin().as_fd().try_clone_to_owned()?), io::stdout());

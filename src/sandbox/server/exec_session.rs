@@ -1,6 +1,6 @@
 //! What runs behind a session's channel: a command in a real shell, with pipes or with a terminal of its own.
 //!
-//! Every channel has a task that drains it, whatever happens to the command.
+//! Every channel has a task that drains it, also after the command has ended.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -113,7 +113,7 @@ impl ExecSession {
             tokio::join!(self.receive_input(reader, input, &waiting), self.feed_stdin(stdin, queue, &waiting));
         };
         let work = async {
-            // As sshd does: the status goes out when the shell has ended, the end of the channel when nobody holds its output any longer.
+            // As sshd does: the status is sent when the shell has ended, the end of the channel when its output has no writer any more.
             let status = async { self.send_exit_status(&writer, ended.await).await };
             tokio::join!(status, transfer);
             self.close_channel(&writer).await;
@@ -121,7 +121,7 @@ impl ExecSession {
         tokio::join!(work, feed);
     }
 
-    /// Hands on what the client sends; goes on reading whatever happens, for an unread channel stops the whole connection.
+    /// Forwards what the client sends; always continues to read, since an unread channel stops the whole connection.
     async fn receive_input(&self, mut reader: ChannelReadHalf, input: mpsc::UnboundedSender<bytes::Bytes>, waiting: &AtomicUsize) {
         let mut input = Some(input);
         let mut seen = Vec::new();
@@ -224,7 +224,7 @@ impl ExecSession {
     async fn close_channel(&self, writer: &ChannelWriteHalf<Msg>) {
         self.send(writer.eof()).await;
         self.send(writer.close()).await;
-        // The handler is not told when the client answers this close: the place is free from here on, and the listener has nothing to hear.
+        // The handler does not learn when the client answers this close: the slot is free from here on, and the listener has nothing to wait for.
         self.closed.cancel();
     }
 

@@ -1,4 +1,4 @@
-//! One fake host as its SSH server sees it: keys, who may log in, and the shell that a command gets.
+//! One fake host as its SSH server sees it: keys, permitted logins, and the shell that a command gets.
 
 use std::io;
 use std::path::Path;
@@ -38,7 +38,7 @@ impl SshKeyPair {
     }
 }
 
-/// Who may log in, and with what.
+/// The user that may log in, and the accepted credentials.
 pub(in super::super) struct SshLogin {
     pub(super) user: String,
     pub(super) password: Option<String>,

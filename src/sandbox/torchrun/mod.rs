@@ -199,7 +199,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Follows the workers until all have ended well, one has not, or torchrun is told to end.
+    /// Follows the workers until all have ended well, one has failed, or torchrun gets a stop signal.
     async fn wait(&mut self, context: &ProgramContext, signals: &mut StopSignals) -> WorkerGroupExit {
         let mut starved = false;
         loop {
@@ -260,7 +260,7 @@ impl WorkerGroup {
                 }
             }
         }
-        // Those that ended because they were told to are no failures.
+        // Workers that ended because of the stop are no failures.
         self.failures.truncate(first);
     }
 

@@ -1,7 +1,7 @@
-//! How the nodes of a fake torchrun find each other: node 0 listens, the others dial, everybody learns the ranks.
+//! How the nodes of a fake torchrun find each other: node 0 listens, the others dial, every node learns the ranks.
 //!
-//! Lines over TCP: `join NODE_RANK NPROC RUN_ID` answered by `go NODE_RANK OFFSET WORLD`, at the end `done`. A caller that says nothing (somebody
-//! who looks whether the port is open) is ignored. The death of a node is not noticed, as with torchrun's static rendezvous.
+//! Lines over TCP: `join NODE_RANK NPROC RUN_ID` answered by `go NODE_RANK OFFSET WORLD`, at the end `done`. A caller that sends nothing (a probe
+//! of the port) is ignored. The death of a node is not noticed, as with torchrun's static rendezvous.
 
 use std::io;
 use std::time::Duration;
@@ -132,7 +132,7 @@ async fn assign_ranks(
             }
         });
     }
-    // The port stays taken as long as this node lives; who calls is let in and not answered.
+    // The port stays taken as long as this node lives; callers are accepted and get no answer.
     kept.spawn(async move {
         let mut callers = Vec::new();
         while let Ok((stream, _)) = listener.accept().await {

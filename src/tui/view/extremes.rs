@@ -24,7 +24,7 @@ const SPEED_POINTS: usize = 8;
 /// A rank that has written nothing for this long is named, in milliseconds.
 const MIN_QUIET_MS: i64 = 10_000;
 
-/// Draws the line at the top of an area, if there is anything to say. Gives the rest of the area.
+/// Draws the line at the top of an area, if it is not empty. Returns the rest of the area.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
     // The values of an ended run are of the past.
     if area.height < MIN_ROWS || model.state.outcome.is_some() {
@@ -110,7 +110,7 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     let count = f32::from(u16::try_from(speeds.len()).ok().filter(|count| *count > 1)?);
     let mean = f64::from(speeds.iter().map(|(speed, _)| speed).sum::<f32>() / count);
     let (speed, rank) = speeds.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    // Whole numbers: `52.6k, mean 52.6k` would say nothing.
+    // Whole numbers: `52.6k, mean 52.6k` would be useless.
     let whole = |value: f64| training::format_value(value.round());
     let text = model.lang.tr_fill("{} {} tokens/s, mean {}", &[&owner(rank), &whole(f64::from(speed)), &whole(mean)]);
     Some((model.lang.tr("slowest"), text, DisplayStatus::Ok))

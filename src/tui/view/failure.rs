@@ -18,11 +18,11 @@ use super::run_problems::RunProblem;
 
 /// From this height on the first failure has a pane.
 const MIN_PANE_AREA: u16 = 16;
-/// From this height on the pane has more lines, and more problems stand below it.
+/// From this height on the pane has more lines, and more problems are listed below it.
 const TALL: u16 = 30;
 /// The most rows of the cause, and of the advice.
 const MAX_TEXT_ROWS: usize = 3;
-/// The most rows of a pane that stands above hosts and log.
+/// The most rows of a pane above hosts and log.
 const MAX_PANE_ROWS: usize = 12;
 
 /// Draws what is wrong at the top of an area: the first failure as a pane, other problems as lines. Gives the rest of the area.
@@ -37,7 +37,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[Ru
     }
 }
 
-/// Whether the run has a failure that is told with the last lines of its log.
+/// Whether the run has a failure that is shown with the last lines of its log.
 pub(super) fn has_failure(model: &Model, found: &[RunProblem]) -> bool {
     found.first().is_some_and(|first| is_failure(model, first))
 }
@@ -126,7 +126,7 @@ fn advice_line(model: &Model, text: &str, width: usize) -> Line<'static> {
     Line::from(vec![Span::styled(label, model.theme.accent()), Span::raw(text)])
 }
 
-/// What stands before the rows of an advice: a label, then spaces.
+/// The prefix of an advice's rows: a label, then spaces.
 pub(super) fn next_label(model: &Model, is_first: bool) -> String {
     let label = format!(" {}  ", model.lang.tr("next"));
     if is_first { label } else { " ".repeat(label.width()) }

@@ -1,4 +1,4 @@
-//! Up to eight hosts: a row a GPU whose cells are the metric over time, the newest at the right. A cell's height and color say the same.
+//! Up to eight hosts: a row a GPU whose cells are the metric over time, the newest at the right. A cell's height and color show the same value.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

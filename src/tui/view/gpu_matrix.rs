@@ -266,7 +266,7 @@ mod tests {
         };
         let holds = |text: &str| GpuFilter::parse(text).expect(text).matches("GPU03", &gpu);
         assert!(holds("gpu03 util<5 temp>80") && holds("power<11%&temp>83C") && holds("") && holds("u0"));
-        assert!(!holds("gpu04 util<5") && !holds("util>5") && !holds("mem>0"), "what is not told is neither above nor below");
+        assert!(!holds("gpu04 util<5") && !holds("util>5") && !holds("mem>0"), "an unknown value is neither above nor below");
         assert!(
             holds("gpu*") && holds("*3") && holds("gpu[01-03]") && !holds("gpu[01-02]") && !holds("pu*"),
             "a pattern is the whole name"

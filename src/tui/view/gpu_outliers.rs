@@ -11,7 +11,7 @@ const MIN_GAP: f32 = 25.0;
 const SAMPLES: usize = 3;
 /// So many samples in a row below the limit make it a warning.
 const WARNING_SAMPLES: usize = 5;
-/// Values that are older than this say nothing, in milliseconds.
+/// Values that are older than this are ignored, in milliseconds.
 const MAX_AGE_MS: i64 = 60_000;
 
 /// The low GPUs of a host.

@@ -147,8 +147,8 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
     PaneFrame { left, right, selected, status: standing.status }
 }
 
-/// The rank that uses each GPU: the one whose local rank is the GPU's index. Where a run uses only some of a host's GPUs the indexes do not
-/// tell which, so no rank is shown.
+/// The rank that uses each GPU: the one whose local rank is the GPU's index. If a run uses only some of a host's GPUs the indexes do not
+/// show which, so no rank is shown.
 struct RanksByGpu<'a>(HashMap<(u32, u32), &'a RankState>);
 
 impl<'a> RanksByGpu<'a> {

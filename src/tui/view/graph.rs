@@ -36,7 +36,7 @@ pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, 
         .collect()
 }
 
-/// As many points as a graph of this width shows: each value is held, or stands for its neighbours.
+/// As many points as a graph of this width shows: each value is repeated, or represents its neighbours.
 pub(super) fn stretch(values: &[Option<f32>], width: usize, style: GraphStyle) -> Vec<Option<f32>> {
     let count = width * if style == GraphStyle::Braille { 2 } else { 1 };
     (0..count).filter_map(|at| values.get(at * values.len() / count).copied()).collect()

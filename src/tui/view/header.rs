@@ -81,7 +81,7 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
         ("", name) => model.sanitize(name),
         (run, name) => format!("{} {}", model.sanitize(name), model.sanitize(run)),
     };
-    // The clock of a finished run stands still.
+    // The clock of a finished run stops.
     let until = if state.outcome.is_some() { state.run_ended_at().unwrap_or(state.last_event_at) } else { model.now };
     // An observer also counts from the launch.
     let elapsed = state.run_started_at().or(state.first_event_at).map_or_else(String::new, |began| formatting::format_hms(until - began));
@@ -159,7 +159,7 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'stat
     let goal = &model.state.goal.1;
     let why = match &model.state.outcome {
         Some((_, why)) => model.lang.message(&model.sanitize(why)).into_owned(),
-        // Who failed first is known after the reason of the stop was told.
+        // The first failure becomes known after the reason of the stop was set.
         None if model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty()) => {
             let ranks = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
             model.lang.tr_fill("{} failed first", &[&style::format_ranks(ranks)])

@@ -119,7 +119,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         sections.push(gpu_table::mean_graphs(model, host, width));
     }
     let rows: usize = sections.iter().map(|section| section.len() + usize::from(tall)).sum();
-    sections.extend(who_lines(model, at, host, (width, room.saturating_sub(lines.len() + rows))));
+    sections.extend(process_lines(model, at, host, (width, room.saturating_sub(lines.len() + rows))));
     for section in sections.into_iter().filter(|section| !section.is_empty()) {
         if tall {
             lines.push(Line::raw(""));
@@ -153,7 +153,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 }
 
 /// The ranks and the processes on the GPUs: below each other, or side by side where rows are short and columns are not.
-fn who_lines(model: &Model, at: usize, host: &HostState, (width, room): (usize, usize)) -> Vec<Vec<Line<'static>>> {
+fn process_lines(model: &Model, at: usize, host: &HostState, (width, room): (usize, usize)) -> Vec<Vec<Line<'static>>> {
     let stacked = [rank_lines(model, at, width), host_processes::lines(model, host, width)];
     let rows: usize = stacked.iter().map(Vec::len).sum();
     if rows + 2 <= room || width < MIN_PAIR_WIDTH || stacked.iter().any(Vec::is_empty) {

@@ -12,7 +12,7 @@ use super::selectable_list::SelectableList;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct HostList {
     pub(super) selection: HostSelection,
-    /// Row keys: whether a row stands for several hosts, and its first host.
+    /// Row keys: whether a row represents several hosts, and its first host.
     pub(super) rows: SelectableList<(bool, u32)>,
     /// Expanded groups of equal hosts, by group key.
     pub(super) expanded: BTreeSet<String>,

@@ -168,7 +168,7 @@ impl HostColumns {
             .unwrap_or(4)
             .clamp(4, 60);
         let totals = fixed + if numbers { GPU_TOTALS_WIDTH } else { 0 };
-        // What is wrong with a host says more than how busy its machine is.
+        // A host's problem is more important than the load of its machine.
         let widest_reason = rows.iter().map(|row| row.reason.width()).max().unwrap_or(0).clamp(REASON_WIDTH, MAX_REASON_WIDTH);
         let machine = numbers && width >= totals + MACHINE_WIDTH + longest.max(12) + 1 + widest_reason;
         let taken = totals + if machine { MACHINE_WIDTH } else { 0 };
@@ -178,7 +178,7 @@ impl HostColumns {
         let history =
             if machine && after > MIN_HISTORY_WIDTH + widest_reason { (after - widest_reason - 1).min(MAX_HISTORY_WIDTH) } else { 0 };
         let why = if history > 0 { after - history - 1 } else { after };
-        // A few letters say nothing.
+        // A few letters are useless.
         let why = if why < MIN_REASON_WIDTH { 0 } else { why };
         HostColumns {
             name_width: name,

@@ -241,14 +241,14 @@ fn charts_fit(view: &OverviewPane, area: Rect, model: &Model) -> bool {
     let hosts = view.hosts.selection.hosts(model);
     let fit = |room: u16| PaneGrid::fit(model, hosts.clone(), (area.width, room));
     let grid = fit(room);
-    // Narrow panes say less than the lines of the log.
+    // Narrow panes are less useful than the lines of the log.
     let is_rich = grid.as_ref().is_some_and(|grid| grid.is_full() || area.height >= TALL + training_charts::HEIGHT);
     // The extremes may take a row below the charts.
     let title = u16::from(view.hosts.selection.title_line(model, usize::from(area.width)).is_some());
     is_rich && training_charts::has_charts(model) && grid == fit(room.saturating_sub(training_charts::HEIGHT + 1 + title))
 }
 
-/// Draws what the ranks say, and below it what happened where the log leaves room. Gives the rows of a page of the log.
+/// Draws the ranks' log, and below it the timeline if the log leaves room. Returns the rows of a page of the log.
 fn draw_lower_zones(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
     if area.height < 3 {
         return 0;
@@ -284,7 +284,7 @@ fn log_line_count(view: &mut OverviewPane, model: &Model, room: usize) -> usize 
     }
 }
 
-/// Draws the hosts in at most `room` rows, below a line that says which of them and in which order if that was chosen. Gives the rows that
+/// Draws the hosts in at most `room` rows, below a line with the chosen filter and order, if any. Returns the rows that
 /// they took and the rows of a page.
 fn draw_hosts(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model, view: &mut OverviewPane) -> (u16, usize) {
     view.host_panes.clear();

@@ -20,7 +20,7 @@ use super::run_problems::{RunProblem, collect_problems};
 use super::selectable_list::SelectableList;
 use super::{events, host_status};
 
-/// From this width on the details stand beside the list.
+/// From this width on the details are beside the list.
 const WIDE: u16 = 110;
 /// The fewest rows of the events below a short list.
 const MIN_EVENT_ROWS: u16 = 6;

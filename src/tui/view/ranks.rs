@@ -41,7 +41,7 @@ impl RankOrder {
     }
 }
 
-/// From this width on the log of the rank under the cursor stands beside the table.
+/// From this width on the log of the rank under the cursor is beside the table.
 const WIDE: u16 = 140;
 /// Below this width the last line says too little about a failure: it replaces the training columns.
 const MIN_LAST_LINE_WIDTH: usize = 24;

@@ -126,8 +126,9 @@ fn exit_of_ranks(model: &Model, ranks: &[u32]) -> String {
 /// The ranks that no finding names.
 fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mut ProblemList) {
     let first: Vec<u32> = model.state.culprit.as_ref().map(|culprit| culprit.ranks.clone()).unwrap_or_default();
-    let is_told = |rank: &RankState| findings.iter().any(|found| found.ranks.contains(&rank.rank) || found.affected.contains(&rank.rank));
-    for rank in model.state.failed_ranks().into_iter().filter(|rank| !is_told(rank)) {
+    let is_reported =
+        |rank: &RankState| findings.iter().any(|found| found.ranks.contains(&rank.rank) || found.affected.contains(&rank.rank));
+    for rank in model.state.failed_ranks().into_iter().filter(|rank| !is_reported(rank)) {
         let exit = rank.exit.map(style::format_exit).unwrap_or_default();
         if !first.is_empty() && !first.contains(&rank.rank) {
             // Its own launcher or a broken connection to the first failed rank ended it.

@@ -40,7 +40,7 @@ impl<K: Clone + PartialEq> SelectableList<K> {
         true
     }
 
-    /// Moves the cursor a row up or down where `columns` keys stand side by side; at the edge it stays.
+    /// Moves the cursor a row up or down where `columns` keys are side by side; at the edge it stays.
     pub(super) fn move_by_row(&mut self, cmd: UiCommand, columns: usize) {
         let at = self.cursor_index();
         let to = if cmd == UiCommand::Up { at.checked_sub(columns) } else { Some(at + columns) };

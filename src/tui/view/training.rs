@@ -42,7 +42,7 @@ fn is_training(model: &Model) -> bool {
     state.outcome.is_none() && state.goal.0 == RunGoal::Up && state.rank_counts().running > 0 && !model.has_open_steps()
 }
 
-/// The ranks run, but their lines have told of no step or loss.
+/// The ranks run, but their lines contain no step or loss yet.
 fn silent_line(model: &Model) -> Option<Line<'static>> {
     let counts = model.state.rank_counts();
     let text =
@@ -90,7 +90,7 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Whose value a speed is: the mean of the ranks that told one, or of a single rank.
+/// The source of a speed: the mean of the ranks that reported one, or a single rank.
 pub(super) fn reporters_text(model: &Model, metric: u8) -> String {
     let mut reported = model.state.ranks.values().filter(|rank| rank.metrics.contains_key(&metric));
     match (reported.next(), reported.next()) {

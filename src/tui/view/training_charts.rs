@@ -1,4 +1,4 @@
-//! The course of the training as charts side by side: loss, speed and what else the lines tell, then how busy the GPUs are.
+//! The course of the training as charts side by side: loss, speed and other metrics of the lines, then how busy the GPUs are.
 //!
 //! A value of the training covers all that is known of it, from its smallest to its largest (a speed from 0); a constant one has no chart. Those of
 //! GPUs cover the last minutes, from 0 to 100.
@@ -34,10 +34,10 @@ struct Chart {
     status: DisplayStatus,
 }
 
-/// Whether there is a course to draw.
+/// Whether there is anything to draw.
 pub(super) fn has_charts(model: &Model) -> bool {
-    let told = model.state.metrics.iter().any(|(metric, series)| *metric != STEP_INDEX && series.points().nth(1).is_some());
-    told || model.state.hosts.iter().flat_map(|host| host.gpu_traces.values()).any(|trace| trace.len() > 1)
+    let has_metrics = model.state.metrics.iter().any(|(metric, series)| *metric != STEP_INDEX && series.points().nth(1).is_some());
+    has_metrics || model.state.hosts.iter().flat_map(|host| host.gpu_traces.values()).any(|trace| trace.len() > 1)
 }
 
 /// Draws as many charts as fit side by side at the top of an area, and returns the rest of the area.
@@ -64,7 +64,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
     rows_area(area, used, area.height - used)
 }
 
-/// What is told of the training, then the GPUs; these keep one place.
+/// The metrics of the training, then the GPUs, which keep one slot.
 fn charts(model: &Model, most: usize) -> Vec<Chart> {
     let metrics = model.state.metrics.iter().filter(|(metric, _)| **metric != STEP_INDEX);
     let mut charts: Vec<Chart> =

@@ -50,7 +50,7 @@ pub(super) struct LogRow {
     pub bytes: Vec<u8>,
     /// Number of redraws of a progress bar.
     pub draw_count: u32,
-    /// The lines it stands for, if it is a group.
+    /// The lines it represents, if it is a group.
     pub group: Option<FoldedLines>,
 }
 
