@@ -81,7 +81,7 @@ fn failed_pull_exits_77_with_docker_s_last_line() {
 
 /// The lines of layers are no reason.
 #[test]
-fn failed_pull_without_a_reason_gives_the_status() {
+fn layer_line_is_not_the_reason_of_a_failure() {
     let (output, result) = run(&["/bin/sh"], "echo '5f70bf18a086: Download complete'; exit 9");
     let ActionResult::Failed(issue) = result else { panic!("{result:?}") };
     assert_eq!((output.exit_code, issue.message.as_str()), (77, "could not pull x:1: docker gave no reason"));
