@@ -36,8 +36,11 @@ fn has_timed_work(app: &App) -> bool {
 
 /// Maximum wait while such work continues.
 const BACKGROUND_WAIT: Duration = Duration::from_millis(100);
-/// How long the key library polls for input; with zero it does not poll.
-const INPUT_POLL: Duration = Duration::from_millis(1);
+/// How long the key library polls for input that has arrived. With zero it does not poll; below a millisecond it polls without a pause until
+/// the time is over, so this is CPU time of each wake.
+const INPUT_POLL: Duration = Duration::from_micros(50);
+/// The same where input that has arrived must not be missed.
+const DRAIN_POLL: Duration = Duration::from_millis(1);
 /// How long to wait for the reply with the background color.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(100);
 /// Two clicks within this time are a double click.
@@ -282,7 +285,7 @@ impl EventLoop {
                     if self.app.ui.has_dialog() && !asked {
                         // Keys typed before the dialog could be read do not answer it.
                         self.pending_keys.clear();
-                        while event::poll(INPUT_POLL)? {
+                        while event::poll(DRAIN_POLL)? {
                             event::read()?;
                         }
                         return Ok(true);
