@@ -11,7 +11,8 @@ use orchestrate::model::log_file::LogFile;
 use orchestrate::model::remote_command::RemoteCommand;
 use orchestrate::plan::action::cleanup::{CleanupTarget, RemoveFiles, VerifyRemoved};
 use orchestrate::plan::action::{Action, Execution};
-use orchestrate::plan::facts::{self, FactsRequest, HostFacts};
+use orchestrate::plan::facts::HostFacts;
+use orchestrate::plan::facts_request::{FactsRequest, facts_command};
 use orchestrate::plan::host_context::HostContext;
 use orchestrate::plan::postmortem;
 use orchestrate::plan::protocol::log_frames;
@@ -217,7 +218,7 @@ fn planted_names_and_links_do_not_harm_the_host() {
         let site = host.host_context();
         let name = sh.join(" ");
         // The facts of the host, including everything about the run.
-        let output = host.run_script(&sh, &facts::facts_command(&site, &FactsRequest::default()).script, b"");
+        let output = host.run_script(&sh, &facts_command(&site, &FactsRequest::default()).script, b"");
         host.assert_unharmed(&format!("{name}: facts"));
         let output = String::from_utf8(output).expect("text");
         assert!(!output.contains(SECRET) && !output.contains('\u{1b}') && !output.contains("forged"), "{name}: {output}");
@@ -314,11 +315,7 @@ fn run_of_earlier_version_is_found_and_removed() {
     std::fs::write(old.join("run.json"), "{}\n").expect("written");
     let site = HostContext { legacy_layout: true, ..host.host_context() };
     let read = |host: &TestHost| {
-        HostFacts::parse(&String::from_utf8_lossy(&host.run_script(
-            &sh,
-            &facts::facts_command(&site, &FactsRequest::default()).script,
-            b"",
-        )))
+        HostFacts::parse(&String::from_utf8_lossy(&host.run_script(&sh, &facts_command(&site, &FactsRequest::default()).script, b"")))
     };
     let facts = read(&host);
     assert_eq!((facts.legacy_layout, facts.current_run.as_deref(), facts.log_sizes.len()), (true, Some(RUN_ID), 1));

@@ -12,7 +12,8 @@ use crate::event::controls::UserAction;
 use crate::lifecycle::operator::DashboardView;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
-use crate::plan::facts::{self, FactsRequest, HostFacts};
+use crate::plan::facts::HostFacts;
+use crate::plan::facts_request::{FactsRequest, facts_command};
 use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
 use crate::text::sanitize::Sanitizer;
@@ -89,8 +90,8 @@ impl HostShellOpener {
         // A dedicated connection: a terminal that does not read must not block the logs.
         let remote = connection.connect_dedicated().await.map_err(failed)?;
         let session = async {
-            let facts_command = facts::facts_command(context, &FactsRequest { docker: context.in_container, ..FactsRequest::default() });
-            let found = HostFacts::parse(&remote.exec(&facts_command).await.map_err(failed)?.stdout_text());
+            let command = facts_command(context, &FactsRequest { docker: context.in_container, ..FactsRequest::default() });
+            let found = HostFacts::parse(&remote.exec(&command).await.map_err(failed)?.stdout_text());
             if found.run_dir.is_empty() {
                 return Err(format!("{name}: no shell: incomplete facts; try again"));
             }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::inventory::{Inventory, Job};
 use crate::lifecycle::preflight::{fabric_addresses, host_contexts, needs_probe, net_probes};
 use crate::model::remote_command::RemoteCommand;
-use crate::plan::build::facts_request;
-use crate::plan::facts::{self, HostFacts};
+use crate::plan::facts::HostFacts;
+use crate::plan::facts_request::{facts_command, facts_request};
 use crate::plan::host_context::HostContext;
 use crate::preflight::probe;
 use crate::preflight::probe::Probe;
@@ -28,7 +28,7 @@ pub(crate) fn launch_probes(inventory: &Inventory, job: &Job, facts: &[HostFacts
     let hosts: Vec<usize> = (0..contexts.len()).collect();
     let mut found: Vec<ListedProbe> = Vec::new();
     for (host, context) in contexts.iter().enumerate() {
-        add_probe(&mut found, context, host, facts::facts_command(context, &facts_request(inventory, Some(job), host)));
+        add_probe(&mut found, context, host, facts_command(context, &facts_request(inventory, Some(job), host)));
         for command in single_host_probes(context, job, host, &checks) {
             add_probe(&mut found, context, host, command);
         }

@@ -7,9 +7,9 @@ use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::format_gpus_flag;
-use crate::plan::build::facts_request;
 use crate::plan::existing_run::{HostRunState, host_run_state};
-use crate::plan::facts::{self, DockerStatus, HostFacts};
+use crate::plan::facts::{DockerStatus, HostFacts};
+use crate::plan::facts_request::{facts_command, facts_request};
 use crate::plan::host_context::HostContext;
 use crate::plan::rank_layout::resolve_fabric_address;
 use crate::preflight::context::{CheckContext, CheckedHost};
@@ -45,7 +45,7 @@ pub(crate) async fn gather_facts_and_probes(
     let (mut commands, mut probes) = (Vec::new(), Vec::new());
     for (index, host) in inventory.hosts.iter().enumerate() {
         let context = HostContext::from_inventory(inventory, host, &inventory.run_dir);
-        commands.push(facts::facts_command(&context, &facts_request(inventory, Some(job), index)));
+        commands.push(facts_command(&context, &facts_request(inventory, Some(job), index)));
         probes.push(HostProbes {
             host_command: probe::host_probe_command(&context, job, index, &independent),
             probes: independent.clone(),

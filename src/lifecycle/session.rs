@@ -17,9 +17,9 @@ use crate::lifecycle::reporter_task::{ReporterHandle, ReporterOutcome, ReporterS
 use crate::lifecycle::stop_controller::StopController;
 use crate::plan::Plan;
 use crate::plan::action::Issue;
-use crate::plan::build::facts_request;
 use crate::plan::existing_run::run_outcome;
-use crate::plan::facts::{self, FactsRequest, HostFacts};
+use crate::plan::facts::HostFacts;
+use crate::plan::facts_request::{FactsRequest, facts_command, facts_request};
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::run_record::RunRecord;
 use crate::remote::RemoteError;
@@ -172,7 +172,7 @@ impl Session {
             } else {
                 FactsRequest { docker: context.in_container, orphans: include_orphans, ..FactsRequest::default() }
             };
-            (i, facts::facts_command(&context, &request))
+            (i, facts_command(&context, &request))
         })
     }
 
@@ -182,7 +182,7 @@ impl Session {
         let engine = self.local.build_engine(others, emitter);
         let command = |host: &InventoryHost| {
             let context = HostContext::from_inventory(others, host, &others.run_dir);
-            facts::facts_command(&context, &FactsRequest { docker: context.in_container, ..FactsRequest::default() })
+            facts_command(&context, &FactsRequest { docker: context.in_container, ..FactsRequest::default() })
         };
         let answers = engine.gather_facts(others.hosts.iter().map(command).enumerate().collect()).await;
         engine.close().await;

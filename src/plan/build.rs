@@ -1,10 +1,11 @@
 //! From inventory, job and facts to the plan of a launch: the few lines that define a launch.
 
+mod run_record;
+
 use std::collections::BTreeMap;
 
 use crate::inventory::{
-    Become, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, PrepareTask, RegistrySettings, StartGate, StartOrder,
-    TaskSelection, Teardown,
+    ContainerSettings, EntrypointMode, Inventory, Job, PrepareTask, RegistrySettings, StartGate, StartOrder, TaskSelection, Teardown,
 };
 use crate::model::phase::Phase;
 use crate::plan::Plan;
@@ -16,7 +17,7 @@ use crate::plan::fact_rules::user_ids;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher::{self, EnvironmentRequirements};
-use crate::plan::protocol::run_record::{RunRecord, RunRecordHost, short_hash};
+use crate::plan::protocol::run_record::{RunRecord, short_hash};
 use crate::plan::rank_layout::{RankLayout, resolve_fabric_address, usable_gpu_count};
 use crate::plan::task::HostTask;
 
@@ -344,94 +345,4 @@ impl HostPlanner<'_> {
             registered: Vec::new(),
         })
     }
-
-    fn run_record(&self, plan: &Plan) -> RunRecord {
-        let LaunchInputs { inventory, job, identity: ids, .. } = self.inputs;
-        let (container_text, launch_text) = self.inputs.config_texts.get(self.host_index).cloned().unwrap_or_default();
-        RunRecord {
-            run_id: ids.run_id.clone(),
-            name: inventory.name.clone(),
-            owner: ids.owner.clone(),
-            started_at: ids.started_at.clone(),
-            hosts: inventory.hosts.iter().zip(&self.layout.fabric_addresses).map(|(h, fabric)| run_record_host(h, fabric)).collect(),
-            ranks: plan.ranks.clone(),
-            world_size: plan.world_size,
-            in_container: self.context.in_container,
-            boundary_voided: self
-                .job_host()
-                .and_then(|p| p.container.as_ref())
-                .is_some_and(|c| !c.host_exposures(&self.context.run_dir_root).is_empty()),
-            tasks_only: ids.tasks_only,
-            tasks: self.host_tasks().into_iter().map(|task| (task.number, task.name)).collect(),
-            file_tasks: self.file_tasks(),
-            tasks_text: inventory.tasks_text(self.host_index),
-            tolerates_rank_loss: job.is_elastic(),
-            min_hosts: job.min_hosts(),
-            max_log_bytes: job.max_log_bytes,
-            stop_hung: job.on_failure.stop_on_hang,
-            hang_after_ms: job.on_failure.hang_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
-            ready_when: job.launch.ready_pattern.clone(),
-            stop_grace_secs: job.launch.stop_grace.as_secs(),
-            teardown: match job.teardown {
-                Teardown::Always => "always",
-                Teardown::OnSuccess => "on-success",
-                Teardown::Never => "never",
-            }
-            .to_owned(),
-            container_text,
-            launch_text,
-        }
-    }
-}
-
-fn run_record_host(host: &InventoryHost, fabric: &str) -> RunRecordHost {
-    RunRecordHost {
-        name: host.name.clone(),
-        address: host.address.clone(),
-        user: host.ssh.user.clone(),
-        port: host.ssh.port,
-        jump: host.ssh.jump_hosts.clone(),
-        sudo: host.ssh.r#become == Become::Sudo,
-        fabric_address: fabric.to_owned(),
-    }
-}
-
-/// The ports beside the job's at which a smoke may meet, the first one before the others.
-pub(crate) fn nearby_ports(port: u16) -> Vec<u16> {
-    (1..=8).filter_map(|n| port.checked_add(n)).chain((1..=8).filter_map(|n| port.checked_sub(n)).filter(|p| *p >= 1024)).take(8).collect()
-}
-
-/// What the facts script is asked on each host for this job.
-pub(crate) fn facts_request(inventory: &Inventory, job: Option<&Job>, host: usize) -> crate::plan::facts::FactsRequest {
-    let part = job.and_then(|j| j.hosts.get(host));
-    let container = part.and_then(|p| p.container.as_ref());
-    crate::plan::facts::FactsRequest {
-        docker: inventory.engine.is_some(),
-        image: container.map(|c| c.image.clone()),
-        mounts: container.map_or(Vec::new(), |c| c.mounts.iter().filter(|m| !m.create_source).map(|m| m.source.clone()).collect()),
-        free_port: host == 0 && job.is_some_and(|j| j.launch.master_port.is_none()),
-        idle_gpus: container.is_some_and(|c| matches!(c.gpus, crate::inventory::ContainerGpus::Count(_))),
-        ports: match job {
-            // Beside the job's own, those at which a smoke may meet.
-            Some(job) if host == 0 => job.launch.master_port.map_or(Vec::new(), |port| [vec![port], nearby_ports(port)].concat()),
-            _ => Vec::new(),
-        },
-        peers: if job.is_some() { peer_addresses(inventory, host) } else { Vec::new() },
-        orphans: false,
-    }
-}
-
-/// The most hosts to which a host's routes are asked.
-const MAX_PEERS: usize = 128;
-
-/// The addresses of the other hosts, where a host may need its routes to them: ssh connects to an address that need not be its own.
-fn peer_addresses(inventory: &Inventory, host: usize) -> Vec<String> {
-    let address = |host: &InventoryHost| {
-        let known = host.fabric_address.clone().or_else(|| host.address.clone())?;
-        known.parse::<std::net::IpAddr>().is_ok().then_some(known)
-    };
-    let Some(own) = inventory.hosts.get(host).filter(|own| own.fabric_address.is_none()) else { return Vec::new() };
-    let Some(here) = address(own) else { return Vec::new() };
-    let others = inventory.hosts.iter().enumerate().filter(|(index, _)| *index != host).filter_map(|(_, other)| address(other));
-    others.filter(|other| *other != here).take(MAX_PEERS).collect()
 }

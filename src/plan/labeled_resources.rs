@@ -155,12 +155,13 @@ impl OrphanFacts {
 #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 mod tests {
     use super::*;
-    use crate::plan::facts::{self, FactsRequest, HostFacts};
+    use crate::plan::facts::HostFacts;
+    use crate::plan::facts_request::{FactsRequest, facts_command};
     use crate::plan::host_context::HostContext;
 
     fn gather_facts(base: &std::path::Path) -> HostFacts {
         let context = HostContext::new("n", "gpu01", base.display().to_string());
-        let command = facts::facts_command(&context, &FactsRequest { orphans: true, ..FactsRequest::default() });
+        let command = facts_command(&context, &FactsRequest { orphans: true, ..FactsRequest::default() });
         let out = std::process::Command::new("/bin/sh").args(["-c", &command.script]).output().expect("a shell");
         HostFacts::parse(&String::from_utf8_lossy(&out.stdout))
     }

@@ -8,6 +8,7 @@ pub(crate) mod display;
 pub(crate) mod existing_run;
 pub(crate) mod fact_rules;
 pub mod facts;
+pub mod facts_request;
 pub mod host_context;
 pub(crate) mod labeled_resources;
 pub(crate) mod launcher;

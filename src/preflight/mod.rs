@@ -54,6 +54,7 @@ mod same_output;
 mod shm;
 pub(crate) mod slurm_cluster;
 pub(crate) mod smoke;
+pub(crate) mod smoke_rank_log;
 mod userns_remap;
 mod xid;
 

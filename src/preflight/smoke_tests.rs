@@ -141,7 +141,7 @@ fn malformed_smoke_lines_are_ignored() {
 
 #[test]
 fn smoke_ports_are_near_the_master_port() {
-    use crate::plan::build::nearby_ports;
+    use crate::plan::facts_request::nearby_ports;
     assert_eq!(nearby_ports(29500), [29501, 29502, 29503, 29504, 29505, 29506, 29507, 29508]);
     assert_eq!(nearby_ports(65533)[..3], [65534, 65535, 65532]);
     assert!(COMMAND_TEMPLATE.iter().flatten().all(|word| !word.contains("{{") && !word.contains('\0')), "templates are evaluated in them");

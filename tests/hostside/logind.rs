@@ -7,7 +7,8 @@ use orchestrate::model::remote_command::CommandOutput;
 use orchestrate::plan::action::container::StartContainer;
 use orchestrate::plan::action::launch::StartLauncher;
 use orchestrate::plan::action::{Action, ActionResult, Execution};
-use orchestrate::plan::facts::{FactsRequest, HostFacts, facts_command};
+use orchestrate::plan::facts::HostFacts;
+use orchestrate::plan::facts_request::{FactsRequest, facts_command};
 use orchestrate::plan::logind::{LogindSettings, SystemdScope, SystemdUnitKind};
 
 use crate::{TestHost, read_asset, wait_until, write_executable};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use orchestrate::plan::action::launch::StopRanks;
 use orchestrate::plan::action::{Action, Execution};
-use orchestrate::plan::facts::{self, FactsRequest};
+use orchestrate::plan::facts_request::{FactsRequest, facts_command};
 use orchestrate::plan::host_context::HostContext;
 use orchestrate::plan::protocol::log_frames;
 use orchestrate::plan::protocol::log_frames::LogStreamPurpose;
@@ -179,8 +179,7 @@ fn ranks_of_an_earlier_boot_have_ended() {
         follower.wait_for_output("\nX node gone 950\n");
         assert!(follower.output_so_far().contains("\nX rank-0.0 gone 950\n") || !contained, "{}", follower.output_so_far());
         drop(follower);
-        let facts =
-            facts::facts_command(&host_context_for(&host, contained), &FactsRequest { docker: contained, ..FactsRequest::default() });
+        let facts = facts_command(&host_context_for(&host, contained), &FactsRequest { docker: contained, ..FactsRequest::default() });
         let out = host.shell_command().args(["-c", &facts.script]).stdout(Stdio::piped()).output().expect("a shell");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(text.contains("\nnode ended killed 0\n") && text.contains("\nrank rank-0.0 killed 0\n"), "{text}");
@@ -236,7 +235,7 @@ fn hung_docker_does_not_hide_the_host() {
     );
     write_executable(&host.path("bin/docker"), &script);
     let wanted = FactsRequest { docker: true, image: Some("i".to_owned()), ..FactsRequest::default() };
-    let facts = facts::facts_command(&host_context_for(&host, true), &wanted);
+    let facts = facts_command(&host_context_for(&host, true), &wanted);
     let out = host.shell_command().args(["-c", &facts.script]).stdout(Stdio::piped()).output().expect("a shell");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     for line in ["docker 27.0", "docker_error docker did not answer within 10 s", "current run1", "log node 5"] {
