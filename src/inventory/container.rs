@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use super::errors::InventoryErrors;
 use super::eval::{Evaluator, NPROC_LIMIT};
 use super::hosts::parse_gpu_indexes;
+use super::mounts::merge_mounts;
 use super::schema;
 use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
-use super::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, Mount, PullPolicy, RegistrySettings};
+use super::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, PullPolicy, RegistrySettings};
 
 /// The default size of `/dev/shm`: docker's 64 MB break NCCL and data loaders.
 const DEFAULT_SHM_SIZE: &str = "32g";
@@ -181,104 +182,6 @@ fn validate_size(text: &str) -> Result<(), (String, String)> {
     let fine = number.parse::<u64>().is_ok_and(|n| n > 0)
         && matches!(unit.to_lowercase().as_str(), "" | "b" | "k" | "m" | "g" | "kb" | "mb" | "gb");
     if fine { Ok(()) } else { Err((format!("`{}` is not a size", shorten(text)), "for example 32g or 512m".to_owned())) }
-}
-
-/// Both lists; a mount of the host takes the place of the common one with the same target.
-fn merge_mounts(common: Option<&YamlNode>, own: Option<&YamlNode>, errors: &mut InventoryErrors) -> Vec<Mount> {
-    let mut all: Vec<Mount> = Vec::new();
-    for list in [common, own].into_iter().flatten() {
-        for mount in parse_mounts(list, errors) {
-            match all.iter_mut().find(|other| other.target == mount.target) {
-                Some(other) => *other = mount,
-                None => all.push(mount),
-            }
-        }
-    }
-    all
-}
-
-fn parse_mounts(list: &YamlNode, errors: &mut InventoryErrors) -> Vec<Mount> {
-    let mut all: Vec<Mount> = Vec::new();
-    for item in errors.read_list(list, "write one mount per line: - /data:/data:ro") {
-        if item.is_unknown() {
-            continue;
-        }
-        let mount = if matches!(item.kind, YamlKind::Map(_)) { parse_mount_mapping(item, errors) } else { parse_short_mount(item, errors) };
-        let Some(mut mount) = mount else { continue };
-        if mount.target.len() > 1 {
-            mount.target.truncate(mount.target.trim_end_matches('/').len());
-        }
-        match validate_mount(&mount) {
-            Err((message, hint)) => errors.report(&item.location, message, hint),
-            Ok(()) if all.iter().any(|other| other.target == mount.target) => {
-                errors.report(&item.location, format!("`{}` is mounted twice", shorten(&mount.target)), "keep one of them");
-            }
-            Ok(()) => all.push(mount),
-        }
-    }
-    all
-}
-
-fn parse_short_mount(item: &YamlNode, errors: &mut InventoryErrors) -> Option<Mount> {
-    let text = errors.read_text(item)?;
-    let parts: Vec<&str> = text.split(':').collect();
-    let (from, to, read_only) = match parts.as_slice() {
-        [from, to] | [from, to, "rw"] => (from, to, false),
-        [from, to, "ro"] => (from, to, true),
-        _ => {
-            let hint = "write from:to or from:to:ro, or { from: …, to: … }";
-            errors.report(&item.location, format!("`{}` is not a mount", shorten(&text)), hint);
-            return None;
-        }
-    };
-    Some(Mount { source: (*from).to_owned(), target: (*to).to_owned(), read_only, create_source: false })
-}
-
-fn parse_mount_mapping(item: &YamlNode, errors: &mut InventoryErrors) -> Option<Mount> {
-    let mut path = |key: &str| match item.get(key) {
-        Some(node) => errors.read_text(node),
-        None => {
-            errors.report(&item.location, format!("`{key}` is missing"), "a mount is { from: /on/the/host, to: /in/the/container }");
-            None
-        }
-    };
-    let (from, to) = (path("from"), path("to"));
-    let mut flag = |key: &str| item.get(key).and_then(|node| errors.read_bool(node)).unwrap_or(false);
-    let (read_only, create) = (flag("read_only"), flag("create"));
-    Some(Mount { source: from?, target: to?, read_only, create_source: create })
-}
-
-fn validate_mount(mount: &Mount) -> Result<(), (String, String)> {
-    let Mount { source: from, target: to, .. } = mount;
-    let at_home = from == "~" || from.starts_with("~/");
-    // Unknown values are shown in angle brackets.
-    let unknown = |path: &str| path.starts_with('<');
-    if !from.starts_with('/') && !at_home && !unknown(from) {
-        let message = format!("the host's path `{}` is relative", shorten(from));
-        let hint = if from.starts_with('~') {
-            "~ works only for the ssh user's own home: ~/…"
-        } else {
-            "write an absolute path, or ~/ for the ssh user's home"
-        };
-        return Err((message, hint.to_owned()));
-    }
-    if !to.starts_with('/') && !unknown(to) {
-        return Err((format!("the container's path `{}` is not absolute", shorten(to)), "write an absolute path".to_owned()));
-    }
-    if to == "/" {
-        return Err(("cannot mount over the container's /".to_owned(), "use a directory in it".to_owned()));
-    }
-    if from.contains(':') || to.contains(':') {
-        return Err((
-            "docker does not allow `:` in a mount's path".to_owned(),
-            "use a path without one, or a symbolic link to it".to_owned(),
-        ));
-    }
-    if from.contains([',', '"']) || to.contains([',', '"']) {
-        let message = "a `,` or `\"` in a mount's path would end the path in docker's --mount".to_owned();
-        return Err((message, "use a path without one, or a symbolic link to it".to_owned()));
-    }
-    Ok(())
 }
 
 fn parse_entrypoint(node: &YamlNode, errors: &mut InventoryErrors) -> EntrypointMode {

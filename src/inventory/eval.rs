@@ -3,6 +3,7 @@
 //! Knows what is given and what has to come from a host; knows nothing of the keys that contain templates.
 
 mod nproc;
+mod run_values;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -319,70 +320,6 @@ impl<'a> Evaluator<'a> {
         self.depth.set(self.depth.get() - 1);
         self.cache.borrow_mut().insert(name.to_owned(), Some(term.clone()));
         term
-    }
-
-    fn inventory_name(&self) -> TemplateValue {
-        match self.inputs.tree.get("name").map(|node| self.evaluate(node, None).kind) {
-            Some(YamlKind::Scalar { text, .. }) => TemplateValue::Known(Value::from(text)),
-            _ => TemplateValue::Invalid,
-        }
-    }
-
-    fn master_port(&self) -> TemplateValue {
-        let Some(node) = self.inputs.tree.get_path(&["launch", "master_port"]) else {
-            return TemplateValue::Known(Value::from(DEFAULT_MASTER_PORT));
-        };
-        let node = self.evaluate(node, None);
-        if matches!(&node.kind, YamlKind::Scalar { text, .. } if text == "auto") {
-            return match self.inputs.runtime.master_port {
-                Some(port) => TemplateValue::Known(Value::from(port)),
-                None => TemplateValue::Unknown(self.host_placeholder(0, "free port")),
-            };
-        }
-        match (&node.kind, InventoryErrors::default().read_port(&node)) {
-            (_, Some(port)) => TemplateValue::Known(Value::from(port)),
-            (YamlKind::Unknown(text), _) if !text.is_empty() => TemplateValue::Unknown(text.clone()),
-            _ => TemplateValue::Invalid,
-        }
-    }
-
-    /// `launch.with` as it is written.
-    pub(super) fn launcher_name(&self) -> String {
-        match self.inputs.tree.get_path(&["launch", "with"]).map(|node| self.evaluate(node, None).kind) {
-            Some(YamlKind::Scalar { text, .. }) => text,
-            _ => "torchrun".to_owned(),
-        }
-    }
-
-    /// Whether every rank's process is started by one script a host.
-    pub(super) fn uses_script_launcher(&self) -> bool {
-        self.launcher_name() == "script"
-    }
-
-    fn world_size(&self) -> TemplateValue {
-        let nodes = self.inputs.host_names.len();
-        if self.uses_script_launcher() {
-            return TemplateValue::Known(Value::from(nodes));
-        }
-        match self.resolve_nproc() {
-            NprocValue::Known(nproc) => TemplateValue::Known(Value::from(u64::from(nproc) * nodes as u64)),
-            NprocValue::PerHost(all) => TemplateValue::Known(Value::from(all.into_iter().map(u64::from).sum::<u64>())),
-            NprocValue::Unknown(text) => TemplateValue::Unknown(text),
-            NprocValue::Invalid => TemplateValue::Invalid,
-        }
-    }
-
-    fn nproc_value(&self, location: &SourceLocation) -> TemplateValue {
-        match self.resolve_nproc() {
-            NprocValue::Known(nproc) => TemplateValue::Known(Value::from(nproc)),
-            NprocValue::PerHost(all) => {
-                let all = all.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-                let hint = "use world_size, or $ORCH_GPUS_PER_NODE in a script; or set launch.nproc_per_node";
-                self.report(location, format!("`nproc_per_node` is not the same on all hosts: {all}"), hint)
-            }
-            NprocValue::Unknown(text) => TemplateValue::Unknown(text),
-            NprocValue::Invalid => TemplateValue::Invalid,
-        }
     }
 }
 
