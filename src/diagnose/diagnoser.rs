@@ -3,6 +3,8 @@
 //! A rank's verdict comes from its log, else from its end. Among ranks the one that died first by corrected clocks decides, but one that
 //! merely lost or missed another never hides the one that it lost.
 
+mod host_findings;
+
 use std::collections::BTreeMap;
 
 use crate::event::{Exit, HangSymptom, LogFile, Outcome};
@@ -18,8 +20,6 @@ use super::rule_set::RuleSet;
 const MAX_CAUSE_DELAY_LINES: u64 = 40;
 /// How many findings there are at most.
 const MAX_FINDINGS: usize = 20;
-/// Xids that programs cause, mostly: what CUDA says of them is nearer to the cause (NVIDIA, XID errors).
-const APPLICATION_XIDS: [&str; 4] = ["13", "31", "43", "45"];
 /// The rules of exceptions that no other rule knows.
 const GENERIC_EXCEPTION_RULES: [&str; 2] = ["python-exception", "cpp-exception"];
 
@@ -297,81 +297,6 @@ impl Diagnoser<'_> {
         Some(finding)
     }
 
-    /// Launchers that failed before any rank of theirs.
-    fn diagnose_launchers(&self) -> Vec<DiagnosisFinding> {
-        let Some(culprit) = self.state.culprit.as_ref().filter(|culprit| culprit.ranks.is_empty()) else { return Vec::new() };
-        let mut found: Vec<DiagnosisFinding> = Vec::new();
-        for host in &culprit.hosts {
-            let exit = self.state.hosts.get(*host as usize).and_then(|known| known.launcher_exit).map(|(exit, _)| exit);
-            let Some(verdict) = self
-                .diagnose_log(*host, LogFile::Launcher)
-                .or_else(|| self.diagnose_postmortem(*host))
-                .or_else(|| self.diagnose_exit(exit?))
-            else {
-                continue;
-            };
-            self.add_host_finding(&mut found, verdict, *host);
-        }
-        found
-    }
-
-    fn add_host_finding(&self, findings: &mut Vec<DiagnosisFinding>, diagnosis: ProcessDiagnosis, host: u32) {
-        let finding = self.build_finding(diagnosis);
-        match findings.iter_mut().find(|known| known.rule == finding.rule) {
-            Some(known) => known.hosts.push(host),
-            None => findings.push(DiagnosisFinding { hosts: vec![host], ..finding }),
-        }
-    }
-
-    /// The evidence of docker, the kernel or the disks of a host for a process that died there without a message.
-    fn diagnose_postmortem(&self, host: u32) -> Option<ProcessDiagnosis> {
-        let role = |hit: &RuleHit| self.rules.rules()[hit.rule_index].blame;
-        let guilty = self.evidence.postmortem_hits(host).iter().filter(|hit| matches!(role(hit), Blame::Cause | Blame::PossibleCause));
-        guilty.min_by_key(|hit| (role(hit) == Blame::PossibleCause, hit.rule_index)).map(ProcessDiagnosis::from_hit)
-    }
-
-    /// Findings from the hosts; a GPU fault that the kernel reports comes before the errors of CUDA and NCCL that it causes.
-    fn add_postmortem_findings(&self, findings: &mut Vec<DiagnosisFinding>) {
-        let hosts: Vec<u32> = findings.first().map(|first| first.hosts.clone()).unwrap_or_default();
-        for (host, hit) in hosts.iter().flat_map(|host| self.evidence.postmortem_hits(*host).iter().map(move |hit| (*host, hit))) {
-            let rule = &self.rules.rules()[hit.rule_index];
-            if rule.blame != Blame::Cause || findings.iter().any(|known| known.rule == rule.id && known.hosts.contains(&host)) {
-                continue;
-            }
-            let mut finding = self.build_finding(ProcessDiagnosis::from_hit(hit));
-            finding.hosts = vec![host];
-            match findings.first_mut() {
-                Some(first) if rule.id == "xid" && !APPLICATION_XIDS.contains(&xid_code(&finding)) && is_gpu_rule(&first.rule) => {
-                    (finding.ranks, finding.affected) = (first.ranks.clone(), std::mem::take(&mut first.affected));
-                    findings.insert(0, finding);
-                }
-                _ => findings.push(finding),
-            }
-        }
-    }
-
-    /// Steps that failed with words that a rule knows.
-    fn diagnose_failed_steps(&self) -> Vec<DiagnosisFinding> {
-        let mut found = Vec::new();
-        for step in self.state.failed_steps() {
-            if let Some(verdict) = self.diagnose_text(&step.note) {
-                self.add_host_finding(&mut found, verdict, step.info.host);
-            }
-        }
-        found
-    }
-
-    /// Hosts that cannot be reached, with words that a rule knows.
-    fn diagnose_unreachable_hosts(&self) -> Vec<DiagnosisFinding> {
-        let mut found = Vec::new();
-        for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
-            if let Some(verdict) = self.diagnose_text(&host.connection_error) {
-                self.add_host_finding(&mut found, verdict, at);
-            }
-        }
-        found
-    }
-
     /// The reported hang of the run.
     fn diagnose_hang(&self) -> Option<DiagnosisFinding> {
         let (hang, at) = self.state.hang.as_ref()?;
@@ -394,13 +319,4 @@ impl Diagnoser<'_> {
             matches!(self.blame(&verdict), Blame::Cause).then_some(verdict)
         })
     }
-}
-
-fn xid_code(finding: &DiagnosisFinding) -> &str {
-    finding.groups.get("xid").map_or("", String::as_str)
-}
-
-/// Whether a rule matches errors of CUDA and NCCL that a GPU fault causes.
-fn is_gpu_rule(rule: &str) -> bool {
-    ["cuda", "nccl", "gpu", "ecc"].iter().any(|word| rule.starts_with(word))
 }

@@ -3,8 +3,9 @@
 //! A silence is healthy as long as the inventory says (`on_failure.hang_after`), else up to three times the longest one that ended by
 //! itself; GPUs that draw the power of work never count as hung.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use super::ranks_behind::find_ranks_behind;
 use crate::event::{Hang, HangSymptom, RunGoal, UnixMillis};
 use crate::state::{ConnectionStatus, HostState, RankState, RunState};
 
@@ -36,9 +37,6 @@ const IDLE_POWER: f32 = 35.0;
 const WORK_POWER: f32 = 45.0;
 /// or less than this part of what it draws when it works.
 const IDLE_POWER_SHARE: f32 = 0.6;
-/// How many lines of a rank are compared.
-const COMPARED_LINES: usize = 50;
-
 /// What the inventory says about this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HangSettings {
@@ -306,47 +304,6 @@ impl HangDetector<'_> {
         };
         (gpus, Some(line))
     }
-}
-
-/// A few ranks that have not written what most have written last, and did not write later; and that line.
-fn find_ranks_behind<'a>(alive: &[&'a RankState]) -> (Vec<&'a RankState>, String) {
-    let mut last: BTreeMap<String, Vec<&RankState>> = BTreeMap::new();
-    let mut example = BTreeMap::new();
-    for rank in alive {
-        if let Some(line) = rank.recent_lines.last_lines(1).pop().filter(|line| !line.trim().is_empty()) {
-            last.entry(mask_numbers(&line)).or_default().push(rank);
-            example.entry(mask_numbers(&line)).or_insert(line);
-        }
-    }
-    let none = (Vec::new(), String::new());
-    let Some((common, most)) = last.iter().max_by_key(|(_, ranks)| ranks.len()).filter(|(_, ranks)| ranks.len() * 2 > alive.len()) else {
-        return none;
-    };
-    let last_output_at = most.iter().map(|rank| rank.last_output_at).max().unwrap_or(0);
-    let lines = || most.iter().map(|rank| rank.recent_lines.total_lines);
-    let (fewest, most_lines) = (lines().min().unwrap_or(0), lines().max().unwrap_or(0));
-    // A rank that wrote later is ahead, unless it wrote fewer lines than any of them: then it only reached the same point later.
-    let after = |rank: &RankState| {
-        rank.recent_lines.total_lines > most_lines || rank.last_output_at > last_output_at && rank.recent_lines.total_lines >= fewest
-    };
-    let missed =
-        |rank: &&&RankState| !after(rank) && rank.recent_lines.last_lines(COMPARED_LINES).iter().all(|line| mask_numbers(line) != *common);
-    let behind: Vec<&RankState> = alive.iter().filter(missed).copied().collect();
-    // All others are expected to have come: else it is no queue at one place.
-    if behind.is_empty() || behind.len() * 2 >= alive.len() { none } else { (behind, example.remove(common).unwrap_or_default()) }
-}
-
-/// A line without its numbers: ranks write the same with their own.
-fn mask_numbers(line: &str) -> String {
-    let mut out = String::new();
-    for c in line.trim().chars() {
-        match c.is_ascii_digit() {
-            true if out.ends_with('#') => {}
-            true => out.push('#'),
-            false => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! Each symptom is reported, and a healthy run is not.
 
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
 use super::*;
 use crate::event::{Event, EventKind, Exit, GpuSample, LogFile, RankInfo, RunInfo};
-use bytes::Bytes;
 
 const SECOND: i64 = 1000;
 const MINUTE: i64 = 60 * SECOND;

@@ -5,6 +5,7 @@ mod diagnoser;
 mod evidence;
 pub(crate) mod hang_detector;
 mod prefilter;
+mod ranks_behind;
 mod rule_set;
 
 pub use diagnoser::diagnose_run;

@@ -9,7 +9,8 @@ use crate::event::{Exit, GpuProcess, GpuSample, HostMetrics, UnixMillis};
 use super::bounded_text::truncate_text;
 use super::hang_baseline::PowerBaseline;
 use super::log_lines::RecentLines;
-use super::training_metrics::{self, LineSampler, MetricScanner, MetricValues, TrainingMetrics, TrainingProgress};
+use super::metric_scanner::{MetricScanner, MetricValues};
+use super::training_metrics::{self, LineSampler, TrainingMetrics, TrainingProgress};
 
 /// Whether a host answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

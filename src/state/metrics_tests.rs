@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::state::metric_scanner::{BUILT_IN_METRICS, MetricScanner};
 
 fn scan_to_pairs(own: &[(&str, &str)], line: &str) -> Vec<(String, f64)> {
     let scanner = MetricScanner::new(&own.iter().map(|(name, pattern)| ((*name).to_owned(), (*pattern).to_owned())).collect());

@@ -8,6 +8,7 @@ pub(crate) mod hang_baseline;
 pub(crate) mod host;
 mod host_events;
 pub(crate) mod log_lines;
+pub(crate) mod metric_scanner;
 mod plan_change;
 mod rank_events;
 mod run_end;
@@ -25,9 +26,10 @@ use crate::model::step_status::StepStatus;
 use bounded_text::truncate_text;
 use hang_baseline::OutputActivity;
 pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, RankCounts, RankState, StepCounts};
+use metric_scanner::MetricScanner;
 use shared::{SharedList, SharedMap};
 pub(crate) use step_tracker::{StepState, StepTracker, StepTransfer};
-use training_metrics::{MetricScanner, TrainingMetrics};
+use training_metrics::TrainingMetrics;
 
 /// How many notices are kept.
 const MAX_NOTICES: usize = 200;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::log_lines::RecentLines;
-use super::training_metrics::MetricScanner;
+use super::metric_scanner::MetricScanner;
 use crate::event::Phase;
 
 use super::{HostState, OutputActivity, RankState, RunInfo, RunState, StepState, StepTracker};

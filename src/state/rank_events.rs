@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::event::{EventKind, LogFile, UnixMillis};
 
 use super::log_lines::RecentLines;
-use super::training_metrics::{self, MetricValues};
+use super::metric_scanner::MetricValues;
+use super::training_metrics;
 use super::{MAX_RANKS, RankState, RunState};
 
 impl RunState {

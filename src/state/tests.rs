@@ -194,9 +194,9 @@ fn log_lines_update_training_metrics() {
     let bar = rank.progress.expect("it draws one");
     assert_eq!((bar.done_of_total, bar.seconds_left), (Some((30, 30)), Some(29)));
     let run =
-        [training_metrics::STEP_INDEX, training_metrics::LOSS_INDEX, 6].map(|metric| state.combined_metric(metric).map(|(value, _)| value));
+        [metric_scanner::STEP_INDEX, metric_scanner::LOSS_INDEX, 6].map(|metric| state.combined_metric(metric).map(|(value, _)| value));
     assert_eq!(run, [Some(30.0), Some(0.5), Some(0.5)], "the furthest step, the mean of the others");
-    let course: Vec<f32> = state.metrics[&training_metrics::LOSS_INDEX].points().collect();
+    let course: Vec<f32> = state.metrics[&metric_scanner::LOSS_INDEX].points().collect();
     assert_eq!(
         course,
         (1..30_u8).rev().map(|n| f32::from(n) + 0.5).collect::<Vec<_>>(),

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn palette_lists_every_command() {
         let bindings = KeyBindings::default();
-        for row in super::super::keymap::DEFAULT_BINDINGS.iter().filter(|row| row.command != UiCommand::Palette) {
+        for row in super::super::default_bindings::DEFAULT_BINDINGS.iter().filter(|row| row.command != UiCommand::Palette) {
             let entries = CommandPalette::default().matching_entries(&bindings, &[row.context, KeyContext::Global]);
             assert!(entries.iter().any(|entry| entry.command == row.command), "{row:?}");
         }

@@ -3,27 +3,25 @@
 //!
 //! All pending keys are handled before a frame is drawn; a frame without changes is not drawn.
 
+mod input;
+
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use crossterm::event::{Event as Input, KeyEvent, KeyEventKind, MouseButton, MouseEvent, MouseEventKind};
-use crossterm::terminal::{BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate};
-use crossterm::{QueueableCommand, event, execute};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
-use ratatui::{Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::app::{App, RedrawPriority};
 use super::background_color::{self, LateReplyFilter};
-use super::compact_backend::CompactBackend;
 use super::feed::{FeedMessage, FeedReceiver, UserAction};
 use super::frame_pacing::FramePacer;
-use super::keymap::{self, UiCommand};
+use super::frame_writer::{DashboardTerminal, open_cleared_terminal, terminal_size};
 use super::terminal;
 use super::theme::ColorScheme;
 use super::ui::Screen;
@@ -39,17 +37,8 @@ const BACKGROUND_WAIT: Duration = Duration::from_millis(100);
 /// How long the key library polls for input that has arrived. With zero it does not poll; below a millisecond it polls without a pause until
 /// the time is over, so this is CPU time of each wake.
 const INPUT_POLL: Duration = Duration::from_micros(50);
-/// The same where input that has arrived must not be missed.
-const DRAIN_POLL: Duration = Duration::from_millis(1);
 /// How long to wait for the reply with the background color.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(100);
-/// Two clicks within this time are a double click.
-const DOUBLE_CLICK: Duration = Duration::from_millis(400);
-/// Rows per wheel step.
-const WHEEL_ROWS: usize = 3;
-
-type DashboardTerminal = Terminal<CompactBackend<FrameWriter>>;
-
 pub(super) struct EventLoop {
     app: App,
     feed: FeedReceiver,
@@ -267,142 +256,6 @@ impl EventLoop {
         }
         Ok(())
     }
-
-    /// Handles all pending keys; returns whether there were any.
-    fn handle_inputs(&mut self) -> Result<bool, LoopError> {
-        let mut any = false;
-        loop {
-            let input = match self.pending_keys.pop_front() {
-                Some(key) => Input::Key(key),
-                None if event::poll(INPUT_POLL)? => event::read()?,
-                None => return Ok(any),
-            };
-            match input {
-                Input::Key(key) if key.kind != KeyEventKind::Release && !self.late_reply.consumes(key) => {
-                    any = true;
-                    let asked = self.app.ui.has_dialog();
-                    self.handle_key(key);
-                    if self.app.ui.has_dialog() && !asked {
-                        // Keys typed before the dialog could be read do not answer it.
-                        self.pending_keys.clear();
-                        while event::poll(DRAIN_POLL)? {
-                            event::read()?;
-                        }
-                        return Ok(true);
-                    }
-                }
-                Input::Paste(text) => {
-                    any = true;
-                    self.app.ui.handle_paste(&text);
-                }
-                Input::Mouse(mouse) => any |= self.handle_mouse(mouse),
-                Input::FocusGained => {
-                    self.unfocused = false;
-                    any = true;
-                }
-                Input::FocusLost => self.unfocused = true,
-                // Same size again: it differed in between, and content that did not fit then is cut off.
-                Input::Resize(..) => {
-                    any = true;
-                    self.app.full_redraw = true;
-                }
-                Input::Key(_) => {}
-            }
-        }
-    }
-
-    fn handle_key(&mut self, key: KeyEvent) {
-        let found = self.app.ui.bindings.command_for_key(key, &self.app.ui.key_contexts(&self.app.model));
-        if self.app.ui.overlay_captures_keys() && found != Some(UiCommand::Interrupt) {
-            if let Some(name) = keymap::key_name(key) {
-                self.app.handle_overlay_key(&name);
-            }
-            return;
-        }
-        // Any key unfreezes the screen, so that the user does not act on outdated content.
-        if self.app.ui.frozen_since.take().is_some() && found == Some(UiCommand::Freeze) {
-            return;
-        }
-        match found {
-            Some(cmd) => self.app.update(cmd),
-            None => self.app.explain_readonly(key),
-        }
-    }
-
-    fn handle_mouse(&mut self, mouse: MouseEvent) -> bool {
-        let cmd = match mouse.kind {
-            MouseEventKind::ScrollUp => UiCommand::Up,
-            MouseEventKind::ScrollDown => UiCommand::Down,
-            MouseEventKind::Down(MouseButton::Left) => {
-                let location = (mouse.column, mouse.row);
-                let before = self.last_click.replace((location, Instant::now()));
-                let twice = before.is_some_and(|(known, at)| known == location && at.elapsed() < DOUBLE_CLICK);
-                if twice {
-                    self.last_click = None;
-                }
-                self.app.ui.frozen_since = None;
-                return self.app.handle_click(mouse.column, mouse.row, twice);
-            }
-            _ => return false,
-        };
-        self.app.ui.frozen_since = None;
-        self.app.focus_under_wheel(mouse.column, mouse.row);
-        (0..WHEEL_ROWS).for_each(|_| self.app.update(cmd));
-        true
-    }
-}
-
-/// Clears the screen. ratatui's own methods query the cursor position and wait 2 s for a terminal that does not reply.
-fn open_cleared_terminal(size: Rect) -> io::Result<DashboardTerminal> {
-    execute!(io::stdout(), Clear(ClearType::All))?;
-    Terminal::with_options(CompactBackend::new(FrameWriter::default()), TerminalOptions { viewport: Viewport::Fixed(size) })
-}
-
-/// Size of the terminal; if it reports 0 by 0, the environment's size or 80 by 24.
-fn terminal_size() -> Rect {
-    let reported = rustix::termios::tcgetwinsize(io::stdout()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
-    let (width, height) = size_or_default(reported, |name| std::env::var(name).ok());
-    Rect { x: 0, y: 0, width, height }
-}
-
-fn size_or_default((width, height): (u16, u16), variable: impl Fn(&str) -> Option<String>) -> (u16, u16) {
-    let or = |reported: u16, name: &str, usual: u16| {
-        let set = || variable(name).and_then(|text| text.parse().ok()).filter(|n| *n > 0);
-        if reported > 0 { reported } else { set().unwrap_or(usual) }
-    };
-    (or(width, "COLUMNS", 80), or(height, "LINES", 24))
-}
-
-/// Output buffer: sends a frame as one synchronized update where supported, and nothing for a frame without changes.
-#[derive(Default)]
-struct FrameWriter {
-    pending: Vec<u8>,
-}
-
-impl Write for FrameWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.pending.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let pending = std::mem::take(&mut self.pending);
-        if !has_visible_output(&pending) {
-            return Ok(());
-        }
-        let mut whole = Vec::with_capacity(pending.len() + 16);
-        whole.queue(BeginSynchronizedUpdate)?;
-        whole.extend_from_slice(&pending);
-        whole.queue(EndSynchronizedUpdate)?;
-        let mut out = io::stdout();
-        out.write_all(&whole)?;
-        out.flush()
-    }
-}
-
-/// Whether bytes draw anything: every drawing starts with a position (`CSI … H`) or a clear.
-fn has_visible_output(bytes: &[u8]) -> bool {
-    bytes.iter().any(|byte| matches!(byte, b'H' | b'J' | b'K'))
 }
 
 /// Why the loop ended before its feed.
@@ -414,44 +267,5 @@ enum LoopError {
 impl From<io::Error> for LoopError {
     fn from(error: io::Error) -> LoopError {
         LoopError::Terminal(error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unknown_size_uses_environment() {
-        let none = |_: &str| None;
-        assert_eq!((size_or_default((132, 50), none), size_or_default((0, 0), none)), ((132, 50), (80, 24)));
-        let set = |name: &str| Some(if name == "COLUMNS" { "100" } else { "0" }.to_owned());
-        assert_eq!(size_or_default((0, 0), set), (100, 24));
-    }
-
-    #[test]
-    fn unchanged_frame_is_not_sent() {
-        struct SharedBuffer(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
-        impl Write for SharedBuffer {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                self.0.lock().expect("ours").write(bytes)
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let sent = std::sync::Arc::default();
-        let backend = CompactBackend::new(SharedBuffer(std::sync::Arc::clone(&sent)));
-        let viewport = Viewport::Fixed(Rect::new(0, 0, 20, 3));
-        let mut terminal = Terminal::with_options(backend, TerminalOptions { viewport }).expect("a terminal of memory");
-        let mut draw = |text: &str| {
-            sent.lock().expect("ours").clear();
-            terminal.draw(|frame| frame.render_widget(text, frame.area())).expect("drawn");
-            std::mem::take(&mut *sent.lock().expect("ours"))
-        };
-        assert!(has_visible_output(&draw("x")));
-        let again = draw("x");
-        assert!(!has_visible_output(&again), "{again:?}");
-        assert!(has_visible_output(&draw("y")));
     }
 }

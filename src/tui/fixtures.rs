@@ -3,6 +3,10 @@
 //! a bad day, are journals in `tests/data/journals`, built here and played like `replay` does; also a launch, many hosts,
 //! and an empty run.
 
+mod journals;
+mod samples;
+
+use self::journals::{build_bad_day, build_healthy};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -13,8 +17,7 @@ use super::headless::LocalFold;
 use super::theme::{ColorScheme, Theme};
 use crate::event::stop_orders::StopOrders;
 use crate::event::{
-    Event, EventKind, Exit, GpuProcess, GpuSample, HostMetrics, JOURNAL_FORMAT, LayerCounts, LogFile, NetSample, Outcome, Phase, RankInfo,
-    RunGoal, RunInfo, StepInfo, UnixMillis,
+    Event, EventKind, Exit, JOURNAL_FORMAT, LayerCounts, LogFile, Outcome, Phase, RankInfo, RunGoal, RunInfo, StepInfo, UnixMillis,
 };
 use crate::report::journal::Journal;
 use crate::report::past_runs::open_logs;
@@ -172,99 +175,9 @@ impl DashboardFixture {
             ..DashboardCapabilities::view_only(DashboardRole::Observer)
         }));
     }
-
-    pub(super) fn emit_gpus(&mut self, host: u32, count: u32, percent: f32) {
-        let gpu = |index: u32| GpuSample {
-            index,
-            uuid: format!("GPU-{host}-{index}"),
-            name: "NVIDIA H100 80GB HBM3".to_owned(),
-            utilization: Some(percent),
-            memory_used: Some(71_000.0),
-            memory_total: Some(81_559.0),
-            power: Some(640.0),
-            power_limit: Some(700.0),
-            temperature: Some(60.0 + f32::from(u8::try_from(index % 8).expect("small"))),
-            ..GpuSample::default()
-        };
-        self.emit(1, EventKind::Gpus { host, gpus: (0..count).map(gpu).collect() });
-    }
 }
 
-impl DashboardFixture {
-    /// GPUs with missing values, MIG, faults or throttling, and an nvidia-smi that hangs.
-    fn emit_faulty_gpus(&mut self) {
-        let gpu = |index: u32| GpuSample {
-            index,
-            uuid: format!("GPU-7-{index}"),
-            name: "NVIDIA A100-SXM4-40GB".to_owned(),
-            utilization: Some(71.0),
-            memory_used: Some(30_000.0),
-            memory_total: Some(40_960.0),
-            power: Some(390.0),
-            power_limit: Some(400.0),
-            temperature: Some(88.0),
-            sm_clock: Some(1_005.0),
-            sm_clock_max: Some(1_410.0),
-            ..GpuSample::default()
-        };
-        let gpus = vec![
-            gpu(0),
-            GpuSample { throttle_reasons: Some(0x20), ..gpu(1) },
-            GpuSample { throttle_reasons: Some(0x04), ..gpu(2) },
-            GpuSample { ecc_errors: Some(3.0), ..gpu(3) },
-            GpuSample { mig_enabled: Some(true), utilization: None, ..gpu(4) },
-            GpuSample { utilization: None, power: None, temperature: None, sm_clock: None, ..gpu(5) },
-            GpuSample { utilization: Some(0.0), ..gpu(6) },
-            gpu(7),
-        ];
-        // Later than the last sample, so that the journal keeps it.
-        self.emit(11_000, EventKind::Gpus { host: 7, gpus });
-        self.emit_host_metrics(7);
-        let text = "Unable to determine the device handle for GPU 0000:53:00.0: Unknown Error";
-        self.emit(1, EventKind::GpusUnavailable { host: 12, error: text.to_owned() });
-        let text = "+---+\n| NVIDIA-SMI 550.127.05 |\n| 3  NVIDIA A100-SXM4-40GB  ERR! \u{1b}[31m|\n+---+\n".to_owned();
-        self.emit(1, EventKind::NvidiaSmi { host: 7, text, error: String::new() });
-        for host in (0..16).filter(|host| ![7, 9, 12].contains(host)) {
-            self.emit_gpus(host, 8, if host == 13 { 31.0 } else { 99.0 });
-        }
-    }
-
-    /// Host metrics and the processes on its GPUs, one of them foreign.
-    pub(super) fn emit_host_metrics(&mut self, host: u32) {
-        let net = |name: &str, port: &str, bytes: f64| NetSample {
-            name: name.to_owned(),
-            infiniband_port_state: port.to_owned(),
-            received_bytes_per_sec: bytes,
-            sent_bytes_per_sec: bytes * 0.9,
-        };
-        let metrics = HostMetrics {
-            load_average: Some(31.4),
-            cpu_percent: Some(28.0),
-            memory_total: 2_014 << 30,
-            memory_available: 1_500 << 30,
-            networks: vec![net("bond0", "", 3.1e6), net("mlx5_0", "1", 21.7e9)],
-        };
-        self.emit(5, EventKind::HostMetrics { host, metrics });
-        self.emit(5, EventKind::DiskSpace { host, free: 700 << 30, total: 1_800 << 30 });
-        let process = |n: u32| GpuProcess {
-            pid: 41_000 + n,
-            gpu: format!("GPU-{host}-{n}"),
-            memory: Some(71_000.0),
-            user: "li".to_owned(),
-            name: "/usr/bin/python3".to_owned(),
-            belongs_to_run: true,
-        };
-        let mut processes: Vec<GpuProcess> = (0..8).map(process).collect();
-        processes.push(GpuProcess {
-            pid: 900,
-            memory: Some(310.0),
-            user: "wang\u{1b}]0;x\u{7}".to_owned(),
-            belongs_to_run: false,
-            ..process(3)
-        });
-        self.emit(5, EventKind::GpuProcesses { host, processes });
-    }
-}
+impl DashboardFixture {}
 
 fn run_started(hosts: u32, ranks: u32, steps: &[(Phase, &str)]) -> EventKind {
     let per = ranks.checked_div(hosts).unwrap_or(0).max(1);
@@ -313,74 +226,6 @@ impl DashboardFixture {
         self.emit(1, EventKind::Culprit { ranks: vec![3], hosts: vec![0] });
         self.emit(5, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 3 on gpu00 failed: exit 1".to_owned() });
     }
-}
-
-fn build_healthy() -> DashboardFixture {
-    let mut scene = DashboardFixture::new(2, 16);
-    scene.connect_hosts(2);
-    scene.start_ranks(2, 8);
-    scene.emit_log(0, LogFile::Launcher, "torchrun: starting 8 workers\n");
-    for step in 1..=20_u8 {
-        for rank in 0..16 {
-            let loss = 9 - u32::from(step) / 4;
-            let noise = 17 * (rank + u32::from(step)) % 1000;
-            scene.emit_rank_log(rank, &format!("step {step}/400 loss {loss}.{noise:03} tokens/s {}\n", 51_000 + rank));
-        }
-        for host in 0..2 {
-            scene.emit_gpus(host, 8, 97.0 - f32::from(step % 7) * 9.0);
-        }
-        scene.advance(14_000);
-    }
-    for host in 0..2 {
-        scene.emit_host_metrics(host);
-        scene.emit_gpus(host, 8, 96.0);
-    }
-    scene
-}
-
-fn build_bad_day() -> DashboardFixture {
-    let mut scene = DashboardFixture::new(16, 128);
-    scene.connect_hosts(16);
-    scene.start_ranks(16, 8);
-    for rank in 0..128 {
-        scene.emit_rank_log(rank, &format!("step 1180/4000 loss 2.31{} tokens/s {}\n", rank % 10, 12_000 + rank));
-    }
-    for host in 0..16 {
-        scene.emit_gpus(host, 8, if host == 13 { 34.0 } else { 98.0 });
-    }
-    scene.advance(11_000);
-    for host in (0..16).filter(|host| *host != 9) {
-        scene.emit_gpus(host, 8, if host == 13 { 31.0 } else { 99.0 });
-    }
-    scene.emit_faulty_gpus();
-    let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}\u{202e}gnp.exe\tГ中\u{301}\u{301}\u{301}\u{301}\u{301}\r\n";
-    scene.emit_rank_log(40, &evil.repeat(50));
-    scene.emit_rank_log(41, &"x".repeat(20_000));
-    scene.emit_rank_log(42, &(0..1000).map(|n| format!("\r{n:4}%|####| {n}/1000")).collect::<String>());
-    scene.emit(10, EventKind::Notice { host: Some(3), text: "clock is 700 ms off \u{1b}[31m".to_owned(), warn: true });
-    scene.emit(2_000, EventKind::HostLost { host: 9, error: "no answer for 30 s".to_owned(), will_retry: true });
-    scene.emit_rank_log(
-        37,
-        "Traceback (most recent call last):\n  File \"train.py\", line 212\nRuntimeError: CUDA error: unspecified launch failure\n",
-    );
-    let when = scene.now;
-    scene.emit(
-        90,
-        EventKind::RankExited { host: 4, rank: 37, restart: 0, exit: Exit::Code(1), ended_at: when, uncertainty: 8, stopped: None },
-    );
-    scene.emit(5, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 37 on gpu04 failed: exit 1".to_owned() });
-    for host in (0..16).filter(|host| *host != 9) {
-        scene.emit(1, EventKind::RanksSignaled { host, signal: "TERM".to_owned() });
-    }
-    for rank in (32..40).filter(|rank| *rank != 37) {
-        let when = scene.now;
-        scene.emit(
-            30,
-            EventKind::RankExited { host: 4, rank, restart: 0, exit: Exit::Signal(15), ended_at: when, uncertainty: 8, stopped: None },
-        );
-    }
-    scene.emit(1, EventKind::Culprit { ranks: vec![37], hosts: vec![4] });
-    scene
 }
 
 /// A launch in progress: a slow pull and a step being retried.

@@ -5,7 +5,8 @@
 
 use crossterm::event::KeyEvent;
 
-use super::keymap::{DEFAULT_BINDINGS, KeyContext, UiCommand, key_name, paired_command};
+use super::default_bindings::DEFAULT_BINDINGS;
+use super::keymap::{KeyContext, UiCommand, key_name, paired_command};
 
 /// The keys of a command in one context.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct KeyBindings {
 
 impl Default for KeyBindings {
     fn default() -> KeyBindings {
-        let row = |row: &super::keymap::DefaultBinding| {
+        let row = |row: &super::default_bindings::DefaultBinding| {
             let key = |(at, key): (usize, &&str)| ((*key).to_owned(), if at == 1 { paired_command(row.command) } else { row.command });
             KeyBinding {
                 context: row.context,

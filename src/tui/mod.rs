@@ -8,11 +8,13 @@ pub(crate) mod app;
 mod background_color;
 pub(crate) mod command_palette;
 mod compact_backend;
+pub(crate) mod default_bindings;
 pub(crate) mod dialog;
 mod event_loop;
 pub mod feed;
 mod feed_message;
 mod frame_pacing;
+mod frame_writer;
 pub mod headless;
 pub(crate) mod key_bindings;
 pub(crate) mod keymap;
@@ -90,6 +92,8 @@ mod log_tests;
 mod manners_tests;
 #[cfg(test)]
 mod overview_tests;
+#[cfg(test)]
+mod pane_tests;
 #[cfg(test)]
 mod screen_matrix_tests;
 #[cfg(test)]

@@ -13,9 +13,10 @@ use ratatui::style::{Color, Modifier};
 use crate::event::LogFile;
 
 use super::app::App;
+use super::default_bindings::DEFAULT_BINDINGS;
 use super::dialog::Dialog;
 use super::fixtures::{self, BuildFixture, DashboardFixture};
-use super::keymap::{DEFAULT_BINDINGS, UiCommand};
+use super::keymap::UiCommand;
 use super::model::Model;
 use super::ui::{Overlay, Screen};
 use super::view;
@@ -283,135 +284,6 @@ fn every_key_is_safe_on_every_screen() {
     }
 }
 
-/// The log of the first screen stays the merged one: a line of it opens on the screen of logs.
-#[test]
-fn line_of_overview_log_opens_on_logs_screen() {
-    let mut scene = fixtures::healthy();
-    draw(&mut scene.app, 120, 40);
-    scene.app.update(UiCommand::NextPane);
-    scene.app.update(UiCommand::Open);
-    assert_eq!(scene.app.ui.screen, Screen::Logs);
-    scene.app.ui.screen = Screen::Overview;
-    let text = snapshot_text(&draw(&mut scene.app, 120, 40));
-    assert!(text.contains("all ranks, folded") && text.contains("r[0-15]                   16 step 20/400"), "{text}");
-}
-
-/// If a run uses only some of a host's GPUs, it is unknown which: no rank is shown beside one, and none counts as idle.
-#[test]
-fn ranks_stand_beside_gpus_only_where_all_are_used() {
-    let mut scene = fixtures::training_hosts(2);
-    assert!(snapshot_text(&draw(&mut scene.app, 120, 36)).contains("r15   ●"));
-    (0..6).for_each(|_| scene.emit_gpus(0, 16, 0.0));
-    let text = snapshot_text(&draw(&mut scene.app, 120, 50));
-    let pane: Vec<&str> = text.lines().skip_while(|row| !row.contains("╭ gpu00 ·")).skip(1).take(8).collect();
-    assert!(pane.len() == 8 && pane.iter().all(|row| !row.chars().take(60).any(|c| c == 'r')), "{text}");
-}
-
-/// The space of the first screen goes to what is there: with 2 to 16 hosts and a log no more than a quarter of the rows in a row is blank.
-#[test]
-fn overview_leaves_no_large_blank_area() {
-    let is_blank = |row: &str| row.chars().all(|c| c == ' ' || c == '│');
-    for hosts in [2, 3, 4, 7, 8, 16] {
-        let mut scene = fixtures::training_hosts(hosts);
-        for (width, height) in [(120, 36), (160, 40), (200, 50), (250, 80)] {
-            let text = snapshot_text(&draw(&mut scene.app, width, height));
-            let rows: Vec<&str> = text.lines().take(usize::from(height)).collect();
-            let longest =
-                rows.chunk_by(|a, b| is_blank(a) == is_blank(b)).filter(|run| is_blank(run[0])).map(<[_]>::len).max().unwrap_or(0);
-            assert!(longest <= usize::from(height) / 4, "{hosts} hosts, {width}x{height}: {longest} blank rows\n{}", rows.join("\n"));
-            assert!(rows.iter().any(|row| row.contains("╭ gpu00 ")), "{hosts} hosts, {width}x{height}: no panes");
-        }
-    }
-}
-
-/// Failed hosts come before healthy ones, and the cause before its effects.
-#[test]
-fn worst_hosts_and_cause_come_first() {
-    let mut scene = fixtures::bad_day();
-    let text = snapshot_text(&draw(&mut scene.app, 80, 24));
-    let rows: Vec<&str> = text.lines().collect();
-    let at = |host: &str, symbol: char| rows.iter().position(|row| row.starts_with(&format!("   {host} ")) && row.contains(symbol));
-    assert!(at("gpu04", '✗').expect("a row") < at("gpu09", '?').expect("a row"), "{text}");
-    assert!(at("gpu09", '?') < rows.iter().position(|row| row.starts_with(" + gpu")), "{text}");
-    let cause = rows.iter().position(|row| row.contains("exit 1, failed first")).expect("the cause is shown");
-    assert!(rows[..cause].iter().all(|row| !row.contains("clock is")), "{text}");
-}
-
-/// Equal hosts fold into one row where space is short; the row expands in place and collapses again; failed hosts never fold.
-#[test]
-fn equal_hosts_fold_and_unfold() {
-    let mut scene = fixtures::many_hosts();
-    let row = |app: &mut App, at: usize| snapshot_text(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
-    assert!(row(&mut scene.app, 7).contains("gpu90 ") && row(&mut scene.app, 8).contains("127 hosts"));
-    press_keys(&mut scene.app, "j l");
-    assert!(row(&mut scene.app, 8).starts_with(" - gpu[00-89,91-") && row(&mut scene.app, 9).starts_with("     gpu00 "));
-    press_keys(&mut scene.app, "G");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu127 "));
-    press_keys(&mut scene.app, "h");
-    assert!(row(&mut scene.app, 8).starts_with(" + gpu[00-89,91-"), "folded from within");
-    press_keys(&mut scene.app, "enter");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu00  "), "the cursor stands on the folded row");
-}
-
-/// The same for the launch matrix, where hosts with equal progress share a row.
-#[test]
-fn launch_rows_fold_and_unfold() {
-    let mut scene = fixtures::launching_hosts(40);
-    let row = |app: &mut App, at: usize| snapshot_text(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
-    assert!(row(&mut scene.app, 4).starts_with(" + gpu[02,04] "), "{}", row(&mut scene.app, 4));
-    assert!(row(&mut scene.app, 5).starts_with(" + gpu[00-01,03"), "{}", row(&mut scene.app, 5));
-    assert!(row(&mut scene.app, 6).starts_with('╭'), "what folds leaves its rows to others");
-    press_keys(&mut scene.app, "l");
-    assert!(row(&mut scene.app, 4).starts_with(" - gpu[02,04] ") && row(&mut scene.app, 5).contains("    gpu02 "));
-    assert!(row(&mut scene.app, 6).contains("    gpu04 "));
-    assert!(row(&mut scene.app, 7).starts_with(" + gpu[00-01,03"));
-    press_keys(&mut scene.app, "j h");
-    assert!(row(&mut scene.app, 4).starts_with(" + gpu[02,04] "), "folded from within");
-    press_keys(&mut scene.app, "G l G");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("     gpu39 "));
-}
-
-/// Matching GPUs keep their place, the rest is dimmed; n goes to the next match.
-#[test]
-fn gpu_matrix_dims_nonmatching_cells() {
-    let mut scene = fixtures::bad_day();
-    press_keys(&mut scene.app, "5 !");
-    let buffer = draw(&mut scene.app, 80, 24);
-    let text = snapshot_text(&buffer);
-    // Eight of the lost host and of the one whose nvidia-smi fails, the dead rank's, and four odd ones.
-    assert!(text.contains("only faults (!): 21 of 128 GPUs"), "{text}");
-    let dimmed = |x: u16, y: u16| buffer[(x, y)].fg == Color::Indexed(244);
-    assert!(dimmed(9 + 4, 5) && !dimmed(9 + 20, 8), "gpu01 is well, the dead rank's GPU is not");
-    press_keys(&mut scene.app, "n");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("rank 37 exit 1 | RuntimeError"), "from one to the next");
-    press_keys(&mut scene.app, "! / t e m p > 8 0 space g p u 0 7 enter");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("/temp>80 gpu07: 7 of 128 GPUs"));
-    press_keys(&mut scene.app, "/ h o t > 1 enter");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("unknown metric `hot`: use util, power, mem or temp"));
-}
-
-/// nvidia-smi is requested once until it responds; its output is shown with its age and sanitized.
-#[test]
-fn nvidia_smi_output_is_requested_and_shown() {
-    use super::feed::UserAction;
-    let mut scene = fixtures::healthy();
-    press_keys(&mut scene.app, "2 v r v v");
-    assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0)], "it has not answered yet");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("waiting for nvidia-smi"));
-    scene.advance(2_000);
-    let text = "| 0  H200 \u{1b}[2J ERR! |\nthe end\n".to_owned();
-    scene.emit(1, crate::event::EventKind::NvidiaSmi { host: 0, text, error: "it said 9".to_owned() });
-    scene.advance(4_000);
-    let shown = snapshot_text(&draw(&mut scene.app, 80, 24));
-    assert!(shown.contains("nvidia-smi  4s ago") && shown.contains("ERR! |") && shown.contains("it said 9"), "{shown}");
-    press_keys(&mut scene.app, "]");
-    assert_eq!(scene.app.pending_actions, [UserAction::QueryNvidiaSmi(0), UserAction::QueryNvidiaSmi(1)], "the next host is asked too");
-    scene.app.model.capabilities.role = super::feed::DashboardRole::Replay;
-    press_keys(&mut scene.app, "[ r ]");
-    assert_eq!(scene.app.pending_actions.len(), 2, "a replay requests nothing");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("no nvidia-smi output of this host in the journal"));
-}
-
 pub(super) struct TextLog(pub(super) String);
 
 impl super::feed::StoredLogs for TextLog {
@@ -444,44 +316,4 @@ pub(super) fn press_keys(app: &mut App, keys: &str) {
         }
         draw(app, 80, 24);
     }
-}
-
-#[test]
-fn log_search_works_both_ways() {
-    let mut scene = fixtures::healthy();
-    let mut text: String = (0..50_000).map(|n| format!("line {n}\n")).collect();
-    text.insert_str(0, "Error one\n");
-    text.push_str("an ERROR two\nthe end\n");
-    scene.app.handle_message(super::feed::FeedMessage::StoredLogs(Box::new(TextLog(text))));
-    press_keys(&mut scene.app, "4 / e r r o r enter");
-    let shown = |app: &mut App| snapshot_text(&draw(app, 80, 24));
-    assert!(shown(&mut scene.app).contains(">an ERROR two"), "the newest first, ignoring case");
-    press_keys(&mut scene.app, "n");
-    assert!(shown(&mut scene.app).contains(">Error one"));
-    press_keys(&mut scene.app, "n");
-    assert!(shown(&mut scene.app).contains("no earlier line matches"));
-    scene.advance(9_000);
-    press_keys(&mut scene.app, "N");
-    assert!(shown(&mut scene.app).contains(">an ERROR two"));
-    press_keys(&mut scene.app, "pgup");
-    let before = shown(&mut scene.app);
-    scene.advance(500);
-    assert_eq!(body_rows(&before), body_rows(&shown(&mut scene.app)), "time moves nothing");
-    press_keys(&mut scene.app, "/ ( enter");
-    assert!(shown(&mut scene.app).contains("no earlier line matches"), "what is no regular expression is text");
-}
-
-/// The rows between header and footer.
-fn body_rows(picture: &str) -> Vec<String> {
-    picture.lines().skip(3).take(20).map(str::to_owned).collect()
-}
-
-#[test]
-fn problem_opens_its_log() {
-    let mut scene = fixtures::bad_day();
-    press_keys(&mut scene.app, "7 enter");
-    let text = snapshot_text(&draw(&mut scene.app, 80, 24));
-    assert!(text.contains("LOG r37 gpu04:g5") && text.contains("RuntimeError: CUDA error"), "{text}");
-    press_keys(&mut scene.app, "1 enter");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu04  ✗ rank 37: exit 1"));
 }

@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, RunGoal};
 use crate::report::style;
-use crate::state::training_metrics::{STEP_INDEX, TOKENS_PER_SECOND_INDEX};
+use crate::state::metric_scanner::{STEP_INDEX, TOKENS_PER_SECOND_INDEX};
 use crate::state::{ConnectionStatus, RankState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;

@@ -8,7 +8,8 @@ use ratatui::text::{Line, Span};
 
 use crate::event::{RunGoal, UnixMillis};
 use crate::report::style;
-use crate::state::training_metrics::{LOSS_INDEX, MetricSeries, STEP_INDEX, TOKENS_PER_SECOND_INDEX, TrainingMetrics, TrainingProgress};
+use crate::state::metric_scanner::{LOSS_INDEX, STEP_INDEX, TOKENS_PER_SECOND_INDEX};
+use crate::state::training_metrics::{MetricSeries, TrainingMetrics, TrainingProgress};
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 

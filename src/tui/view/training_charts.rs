@@ -8,7 +8,8 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use crate::state::GpuTracePoint;
-use crate::state::training_metrics::{ITERATIONS_PER_SECOND_INDEX, MetricSeries, STEP_INDEX, TOKENS_PER_SECOND_INDEX};
+use crate::state::metric_scanner::{ITERATIONS_PER_SECOND_INDEX, STEP_INDEX, TOKENS_PER_SECOND_INDEX};
+use crate::state::training_metrics::MetricSeries;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
