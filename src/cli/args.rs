@@ -1,13 +1,15 @@
 //! The command line.
 
+pub(crate) use super::follow_args::{AttachArgs, LogsArgs};
+pub(crate) use super::launch_args::{PrepareArgs, TuiArgs, UpArgs};
+pub(crate) use super::slurm_args::{SlurmArgs, SlurmCommand, SlurmJobArgs, SlurmRenderArgs, SlurmSubmitArgs};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use super::common_args::{ColorChoice, CommonArgs, DashboardArgs, Language, PreflightLevel, ProgressMode};
-use super::task_args::TaskArgs;
 use super::transfer_args::{PullArgs, PushArgs};
-use super::value_parsers::{DEFAULT_TAIL, parse_duration, parse_rank, parse_ranks, parse_speed, parse_tail, parse_tail_or_all};
+use super::value_parsers::{parse_duration, parse_rank, parse_ranks, parse_speed};
 use crate::text::rank_selection::RankSelection;
 
 /// Multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
@@ -65,121 +67,12 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct UpArgs {
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// Return as soon as all ranks are running
-    #[arg(short = 'd', long)]
-    pub detach: bool,
-    /// Keep containers and logs at the end (as `teardown: never`)
-    #[arg(long)]
-    pub keep: bool,
-    /// Stop the run and recreate its containers
-    #[arg(long)]
-    pub recreate: bool,
-    /// Print what would be done and change nothing
-    #[arg(long, visible_alias = "check")]
-    pub dry_run: bool,
-    /// Show every difference from the live run, and what changed in the tasks since they last ran
-    #[arg(long)]
-    pub diff: bool,
-    /// Which checks run before anything is changed
-    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
-    pub preflight: PreflightLevel,
-    /// How long to wait for another operator's lock
-    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
-    pub lock_wait: std::time::Duration,
-    #[command(flatten)]
-    pub tasks: TaskArgs,
-    /// `prepare`: runs the tasks and launches nothing.
-    #[arg(skip)]
-    pub tasks_only: bool,
-    /// If the run is already live: how many of the last lines of each log to show first
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_TAIL, value_parser = parse_tail)]
-    pub tail: usize,
-    /// `tui`: changes nothing before the user starts it, and follows a live run even if it differs from the inventory.
-    #[arg(skip)]
-    pub confirm_first: bool,
-    /// `demo`: shown when the dashboard opens, which then stays open after the run until the user leaves.
-    #[arg(skip)]
-    pub intro_text: Option<&'static str>,
-}
-
-impl UpArgs {
-    /// The defaults of `up`.
-    pub(crate) fn with_common(common: CommonArgs) -> UpArgs {
-        UpArgs {
-            common,
-            detach: false,
-            keep: false,
-            recreate: false,
-            dry_run: false,
-            diff: false,
-            preflight: PreflightLevel::Fast,
-            lock_wait: std::time::Duration::from_secs(45),
-            tasks: TaskArgs::default(),
-            tasks_only: false,
-            tail: DEFAULT_TAIL,
-            confirm_first: false,
-            intro_text: None,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Args)]
 pub(crate) struct PsArgs {
     #[command(flatten)]
     pub common: CommonArgs,
     /// Print JSON, one line per host
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct AttachArgs {
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// How many of the last lines of each log to show first
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_TAIL, value_parser = parse_tail)]
-    pub tail: usize,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct PrepareArgs {
-    #[command(flatten)]
-    pub common: CommonArgs,
-    #[command(flatten)]
-    pub tasks: TaskArgs,
-    /// Recreate the containers
-    #[arg(long)]
-    pub recreate: bool,
-    /// Print what would be done and change nothing
-    #[arg(long, visible_alias = "check")]
-    pub dry_run: bool,
-    /// Show what changed in the tasks since they last ran
-    #[arg(long)]
-    pub diff: bool,
-    /// Which checks run before anything is changed
-    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
-    pub preflight: PreflightLevel,
-    /// How long to wait for another operator's lock
-    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
-    pub lock_wait: std::time::Duration,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct TuiArgs {
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// Keep containers and logs at the end (as `teardown: never`)
-    #[arg(long)]
-    pub keep: bool,
-    /// Which checks run before anything is changed
-    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
-    pub preflight: PreflightLevel,
-    /// How long to wait for another operator's lock
-    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
-    pub lock_wait: std::time::Duration,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -198,38 +91,6 @@ pub(crate) struct DownArgs {
     /// Print what would be done and change nothing
     #[arg(long, visible_alias = "check")]
     pub dry_run: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct LogsArgs {
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// Keep printing new lines
-    #[arg(short = 'f', long)]
-    pub follow: bool,
-    /// A past run of this inventory as listed by `runs`; a unique prefix is enough
-    #[arg(long, value_name = "ID", conflicts_with = "follow")]
-    pub run: Option<String>,
-    /// Only these ranks: `3`, `r3`, `0-3,7`, `host:gpu02` (repeatable)
-    #[arg(long, value_name = "RANKS", value_parser = parse_ranks)]
-    pub rank: Vec<RankSelection>,
-    /// Only these hosts: names, `gpu[01-04]`, `gpu*`, `!gpu03` (repeatable)
-    #[arg(long = "host", value_name = "PATTERN")]
-    pub hosts: Vec<String>,
-    /// Only the last N lines of each log, or `all` [default: all; 10 with -f]
-    #[arg(long, value_name = "N", value_parser = parse_tail_or_all)]
-    pub tail: Option<usize>,
-}
-
-impl LogsArgs {
-    /// How many lines of each log to show first; `None`: all.
-    pub(crate) fn tail_line_count(&self) -> Option<usize> {
-        self.tail.or(self.follow.then_some(DEFAULT_TAIL)).filter(|lines| *lines != usize::MAX)
-    }
-
-    pub(crate) fn ranks(&self) -> RankSelection {
-        RankSelection::merge(&self.rank)
-    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -293,69 +154,6 @@ pub(crate) struct RenderArgs {
     /// Gather from the hosts what the inventory leaves open
     #[arg(long)]
     pub facts: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SlurmArgs {
-    #[command(subcommand)]
-    pub command: SlurmCommand,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum SlurmCommand {
-    /// Write the job as a script for sbatch
-    Render(SlurmRenderArgs),
-    /// Submit the job through the login node
-    Submit(SlurmSubmitArgs),
-    /// Show the job's state: why it waits, where it runs, how it ended
-    Status(SlurmJobArgs),
-    /// Show the logs of the ranks
-    Logs(LogsArgs),
-    /// Follow the job, from the queue to its end; Ctrl-C detaches
-    Attach(AttachArgs),
-    /// Cancel the job and wait for its end
-    Cancel(SlurmJobArgs),
-    /// Cancel the job, fetch its logs and remove its files
-    Down(SlurmJobArgs),
-}
-
-impl SlurmCommand {
-    pub(crate) fn common_args(&self) -> &CommonArgs {
-        match self {
-            SlurmCommand::Render(args) => &args.common,
-            SlurmCommand::Submit(args) => &args.common,
-            SlurmCommand::Status(args) | SlurmCommand::Cancel(args) | SlurmCommand::Down(args) => &args.common,
-            SlurmCommand::Logs(args) => &args.common,
-            SlurmCommand::Attach(args) => &args.common,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SlurmJobArgs {
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SlurmSubmitArgs {
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// Check the cluster, ask `sbatch --test-only`, and submit nothing
-    #[arg(long, visible_alias = "check")]
-    pub dry_run: bool,
-    /// Whether the cluster is checked before the job is submitted (`full` is as `fast`)
-    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
-    pub preflight: PreflightLevel,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SlurmRenderArgs {
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// Write the script into this file instead of printing it
-    #[arg(short = 'o', long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -13,9 +13,7 @@ use crate::cli::exit::CliError;
 use crate::cli::laptop_id;
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::engine::lock::LockIdentity;
-use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisRuleSource};
-use crate::inventory::{Inventory, InventoryHost, InventorySource, nearest_word};
-use crate::lifecycle::error::WorkflowError;
+use crate::inventory::{Inventory, InventoryHost};
 use crate::lifecycle::operator::Console;
 use crate::lifecycle::random::random_hex;
 use crate::remote::{SshSettings, UserPrompt};
@@ -329,91 +327,6 @@ pub(crate) fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHos
     AdviceFormatter::new(&files, &flags, hosts.collect()).with_overrides(&args.set)
 }
 
-/// The next step where an inventory is missing: a file beside it with a similar name, else how to name or write one.
-fn missing_file_hint(file: &Path) -> String {
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let beside: Vec<String> = std::fs::read_dir(directory)
-        .map(|entries| entries.take(1000).filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect())
-        .unwrap_or_default();
-    let is_yaml = |name: &&str| name.ends_with(".yaml") || name.ends_with(".yml");
-    let wanted = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    match nearest_word(wanted, beside.iter().map(String::as_str).filter(is_yaml)) {
-        Some(near) => {
-            format!("\n    help: did you mean `{}`?", directory.join(near).strip_prefix(".").unwrap_or(Path::new(near)).display())
-        }
-        None => {
-            "\n    help: name the inventory (first argument, -i or $ORCHESTRATE_INVENTORY),\n          or write one: `orchestrate init`"
-                .to_owned()
-        }
-    }
-}
-
-/// Reads the inventory files of a command; also returns the directory that relative paths start from.
-///
-/// # Errors
-/// A file that cannot be read.
-pub(crate) fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySource>, PathBuf), CliError> {
-    let mut files: Vec<PathBuf> = args.inventory.iter().chain(&args.files).cloned().collect();
-    if files.is_empty() {
-        files = std::env::var_os("ORCHESTRATE_INVENTORY").map(|v| std::env::split_paths(&v).collect()).unwrap_or_default();
-    }
-    if files.is_empty() {
-        files.push(PathBuf::from("inventory.yaml"));
-    }
-    let mut read = Vec::new();
-    for file in &files {
-        let name = file.display().to_string();
-        match std::fs::read_to_string(file) {
-            Ok(text) => read.push(InventorySource { name, text }),
-            Err(error) => {
-                let hint = if error.kind() == std::io::ErrorKind::NotFound { missing_file_hint(file) } else { String::new() };
-                return Err(CliError::Usage(format!("{name}: cannot be read: {error}{hint}")));
-            }
-        }
-    }
-    let base = files.first().and_then(|f| f.parent()).map_or_else(|| PathBuf::from("."), Path::to_owned);
-    let base = std::path::absolute(if base.as_os_str().is_empty() { Path::new(".") } else { &base }).unwrap_or(base);
-    Ok((read, base))
-}
-
-/// Reads the user's diagnosis rules.
-///
-/// # Errors
-/// A file that cannot be read, or the problems in it.
-pub(crate) fn load_diagnosis_rules(source: Option<DiagnosisRuleSource>, base: &Path) -> Result<Option<Vec<DiagnosisRule>>, CliError> {
-    let name = match source {
-        None => return Ok(None),
-        Some(DiagnosisRuleSource::Inline(rules)) => return Ok(Some(rules)),
-        Some(DiagnosisRuleSource::File(name)) => name,
-    };
-    let read_error =
-        |error| CliError::Usage(format!("diagnosis: {name}: cannot be read: {error}\n    help: the path is relative to the inventory"));
-    let text = std::fs::read_to_string(base.join(&name)).map_err(read_error)?;
-    Ok(Some(crate::inventory::diagnosis_rules::read_rules(&InventorySource { name, text })?))
-}
-
-/// The values of these environment variables.
-///
-/// # Errors
-/// Every variable that is not set.
-pub(super) fn read_secrets(names: &[String]) -> Result<Vec<(String, String)>, WorkflowError> {
-    let mut found = Vec::new();
-    let mut missing = Vec::new();
-    for name in names {
-        match std::env::var(name) {
-            Ok(value) => found.push((name.clone(), value)),
-            Err(_) => missing.push(name.as_str()),
-        }
-    }
-    if missing.is_empty() {
-        return Ok(found);
-    }
-    Err(WorkflowError::Usage(format!(
-        "secrets: {} not set in this environment\n    help: export {}, or remove the names from `secrets`",
-        missing.join(", "),
-        missing.first().copied().unwrap_or_default()
-    )))
-}
 /// Returns when the reader of standard output, a pipe, has gone: `logs -f | head`.
 pub(crate) async fn wait_for_closed_stdout() {
     while !is_stdout_closed() {

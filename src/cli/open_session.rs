@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use crate::cli::args::CommonArgs;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{
-    LocalEnv, TerminalConsole, build_advice, hide_known_secrets, load_diagnosis_rules, print_stderr, raise_nofile_limit,
-    read_inventory_files,
-};
+use crate::cli::inventory_files::{load_diagnosis_rules, read_inventory_files};
+use crate::cli::local_env::{LocalEnv, TerminalConsole, build_advice, hide_known_secrets, print_stderr, raise_nofile_limit};
 use crate::cli::output::{OutputOptions, reporter_setup};
 use crate::diagnose::RuleSet;
 use crate::inventory::lint::{LintFinding, LintSeverity};

@@ -2,7 +2,8 @@
 
 use crate::cli::args::{PreflightLevel, ProgressMode, SlurmSubmitArgs};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{hide_known_secrets, print_stderr, print_stdout, read_secrets};
+use crate::cli::inventory_files::read_secrets;
+use crate::cli::local_env::{hide_known_secrets, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, report_silence};

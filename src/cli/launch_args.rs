@@ -1,0 +1,107 @@
+//! Arguments of the commands that launch: `up`, `prepare`, `tui`.
+
+use clap::Args;
+
+use super::common_args::{CommonArgs, PreflightLevel};
+use super::task_args::TaskArgs;
+use super::value_parsers::{DEFAULT_TAIL, parse_duration, parse_tail};
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Return as soon as all ranks are running
+    #[arg(short = 'd', long)]
+    pub detach: bool,
+    /// Keep containers and logs at the end (as `teardown: never`)
+    #[arg(long)]
+    pub keep: bool,
+    /// Stop the run and recreate its containers
+    #[arg(long)]
+    pub recreate: bool,
+    /// Print what would be done and change nothing
+    #[arg(long, visible_alias = "check")]
+    pub dry_run: bool,
+    /// Show every difference from the live run, and what changed in the tasks since they last ran
+    #[arg(long)]
+    pub diff: bool,
+    /// Which checks run before anything is changed
+    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
+    pub preflight: PreflightLevel,
+    /// How long to wait for another operator's lock
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
+    pub lock_wait: std::time::Duration,
+    #[command(flatten)]
+    pub tasks: TaskArgs,
+    /// `prepare`: runs the tasks and launches nothing.
+    #[arg(skip)]
+    pub tasks_only: bool,
+    /// If the run is already live: how many of the last lines of each log to show first
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_TAIL, value_parser = parse_tail)]
+    pub tail: usize,
+    /// `tui`: changes nothing before the user starts it, and follows a live run even if it differs from the inventory.
+    #[arg(skip)]
+    pub confirm_first: bool,
+    /// `demo`: shown when the dashboard opens, which then stays open after the run until the user leaves.
+    #[arg(skip)]
+    pub intro_text: Option<&'static str>,
+}
+
+impl UpArgs {
+    /// The defaults of `up`.
+    pub(crate) fn with_common(common: CommonArgs) -> UpArgs {
+        UpArgs {
+            common,
+            detach: false,
+            keep: false,
+            recreate: false,
+            dry_run: false,
+            diff: false,
+            preflight: PreflightLevel::Fast,
+            lock_wait: std::time::Duration::from_secs(45),
+            tasks: TaskArgs::default(),
+            tasks_only: false,
+            tail: DEFAULT_TAIL,
+            confirm_first: false,
+            intro_text: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PrepareArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+    #[command(flatten)]
+    pub tasks: TaskArgs,
+    /// Recreate the containers
+    #[arg(long)]
+    pub recreate: bool,
+    /// Print what would be done and change nothing
+    #[arg(long, visible_alias = "check")]
+    pub dry_run: bool,
+    /// Show what changed in the tasks since they last ran
+    #[arg(long)]
+    pub diff: bool,
+    /// Which checks run before anything is changed
+    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
+    pub preflight: PreflightLevel,
+    /// How long to wait for another operator's lock
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
+    pub lock_wait: std::time::Duration,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TuiArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Keep containers and logs at the end (as `teardown: never`)
+    #[arg(long)]
+    pub keep: bool,
+    /// Which checks run before anything is changed
+    #[arg(long, value_enum, default_value_t = PreflightLevel::Fast)]
+    pub preflight: PreflightLevel,
+    /// How long to wait for another operator's lock
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = parse_duration)]
+    pub lock_wait: std::time::Duration,
+}
