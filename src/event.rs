@@ -3,12 +3,18 @@
 //! `engine/emitter` stamps the events, `state` folds them.
 
 pub mod controls;
+mod hang;
+mod outcome;
+mod run_info;
 pub(crate) mod stop_orders;
-
-use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::controls::RunControl;
+pub use self::hang::{Hang, HangSymptom};
+pub use self::outcome::{Outcome, RunGoal};
+pub use self::run_info::{RunInfo, StepInfo};
+pub use crate::model::UnixMillis;
 pub use crate::model::exit::{Exit, RunOutcome};
 pub use crate::model::gpu::{GpuProcess, GpuSample};
 pub use crate::model::layer_counts::LayerCounts;
@@ -22,9 +28,6 @@ pub use crate::plan::protocol::host_metrics::{HostMetrics, NetSample};
 /// `alias` attributes below are the names of format 1.
 pub const JOURNAL_FORMAT: &str = "2.1";
 
-/// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
-pub type UnixMillis = i64;
-
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Counts from 1 without gaps within one process.
@@ -33,109 +36,6 @@ pub struct Event {
     pub at: UnixMillis,
     #[serde(flatten)]
     pub kind: EventKind,
-}
-
-/// A step of the plan, for consumers that draw the matrix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepInfo {
-    /// The step's number in the plan.
-    pub id: u32,
-    /// The index of its host in [`RunInfo::hosts`].
-    pub host: u32,
-    pub phase: Phase,
-    /// For example `start the container`.
-    pub title: String,
-}
-
-/// Everything that a consumer needs to draw the run before its first step.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RunInfo {
-    /// The journal's format, [`JOURNAL_FORMAT`].
-    pub format: String,
-    pub name: String,
-    /// Empty for an operation without a run (`exec`, `down` without leftovers).
-    #[serde(rename = "run")]
-    pub run_id: String,
-    /// The operation: `up`, `down`, `attach`, `logs`.
-    pub command: String,
-    /// Counts from 1; a gang restart is a new attempt.
-    pub attempt: u32,
-    /// Host names in node-rank order, the master first.
-    pub hosts: Vec<String>,
-    /// Empty if the ranks are not known beforehand.
-    pub ranks: Vec<RankInfo>,
-    pub steps: Vec<StepInfo>,
-    /// The inventory's `metrics`: name and pattern; the pattern's group is the value.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub metrics: BTreeMap<String, String>,
-}
-
-/// How an operation ended, in ascending precedence of the exit codes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    Ok,
-    /// The run continues without this command.
-    Detached,
-    Failed,
-    /// The run was stopped by something other than a signal to this command.
-    Stopped,
-    /// Preflight or a different live run refused it.
-    Refused,
-    /// A host could not be reached.
-    Unreachable,
-    /// A signal ended it.
-    Signal(i32),
-    /// Something of the run is left on a host.
-    Leftovers,
-    /// Another operator holds the lock.
-    Locked,
-}
-
-/// The state that the engine works towards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunGoal {
-    Up,
-    /// TERM, then KILL after `stop_grace`.
-    Stop,
-    /// KILL.
-    Kill,
-    /// Nothing of the run is left on any host.
-    Down,
-}
-
-/// The symptom of a hang.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HangSymptom {
-    /// Ranks did not arrive where the others wait for them.
-    #[serde(alias = "missing")]
-    RankMissing,
-    /// Ranks ended and the others wait.
-    #[serde(alias = "gone")]
-    RankExited,
-    /// No rank writes, and the GPUs report load but draw little power.
-    Spinning,
-    /// No rank writes, and the GPUs are idle or unknown.
-    Silent,
-    /// The run is not ready in the usual time.
-    #[serde(alias = "late")]
-    NotReady,
-}
-
-/// A run seems to hang.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hang {
-    #[serde(alias = "sign")]
-    pub symptom: HangSymptom,
-    /// Indexes of the hosts concerned; empty: all.
-    pub hosts: Vec<u32>,
-    /// Global ranks concerned; empty: all ranks of `hosts`.
-    pub ranks: Vec<u32>,
-    pub since: UnixMillis,
-    /// One line per observation.
-    pub evidence: Vec<String>,
 }
 
 /// Log bytes and samples may be thinned or recorded elsewhere; consumers see every other event.
@@ -424,22 +324,4 @@ impl EventKind {
                 | EventKind::StepProgress { .. }
         )
     }
-}
-
-/// A request to the engine, from the user, a finding or a signal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunControl {
-    /// Send TERM, after `stop_grace` KILL, then tear down according to `teardown`.
-    Stop {
-        /// For the journal.
-        reason: String,
-    },
-    /// Send KILL.
-    Kill { reason: String },
-    /// Stop the gang and launch it again.
-    Restart,
-    /// Stop and remove everything, regardless of `teardown`.
-    Teardown,
-    /// Leave the run running and exit.
-    Detach,
 }

@@ -1,5 +1,7 @@
 //! Follows a run to its end: watchers on every host, the gang stopped when one of it fails, controls obeyed.
 
+mod stopping;
+
 use std::time::Duration;
 
 use regex::bytes::Regex;
@@ -10,13 +12,14 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::Engine;
 use crate::engine::gang::Gang;
 use crate::engine::host_metrics_stream;
-use crate::engine::log_stream::{LogFollower, LogOffsets};
+use crate::engine::log_follower::LogFollower;
+use crate::engine::log_stream::LogOffsets;
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::engine::log_stream_reporting::emit_stream_event;
 use crate::engine::postmortem::PostmortemRequests;
 use crate::event::{EventKind, RunControl, RunGoal, RunOutcome};
 use crate::plan;
-use crate::plan::action::{Action, ActionResult, Execution, launch::StopRanks};
+use crate::plan::action::{Action, Execution, launch::StopRanks};
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::log_frames::LogStreamPurpose;
 
@@ -74,9 +77,6 @@ const QUERY_TIMEOUT_AT_END: Duration = Duration::from_secs(5);
 
 /// Reports that may wait, each with 256 KiB of a log at most: the watchers wait then, and with them their hosts.
 const EVENT_QUEUE_CAPACITY: usize = 128;
-
-/// How many of the hosts that failed first are asked whether a command has stopped them.
-const MAX_QUERIED_HOSTS: usize = 4;
 
 /// How long every rank must have lived before a detached launch reports the run as running: longer than a host takes to report an end.
 const MIN_RUNNING_TIME: Duration = Duration::from_millis(600);
@@ -311,106 +311,11 @@ impl Follower<'_> {
         }
     }
 
-    /// Ends the ranks on every host: each host's own script completes it, so a second order only makes it sharper.
-    fn set_goal(&mut self, goal: RunGoal, why: String) {
-        self.engine.emitter.send(EventKind::GoalChanged { goal, reason: why.clone() });
-        self.goal = goal;
-        self.gang.record_stop_order(crate::engine::emitter::now_unix_millis());
-        self.goal_reason.get_or_insert(why);
-        if goal == RunGoal::Stop && !self.stop_tasks.is_empty() {
-            return;
-        }
-        let grace = if goal == RunGoal::Kill { None } else { Some(self.run.stop_grace) };
-        let ordered = !self.stopped_for_failure;
-        for (link, host_context) in self.engine.connections.iter().cloned().zip(self.run.hosts.iter().cloned()) {
-            let emit = self.engine.emitter.clone();
-            self.stop_tasks.spawn(async move {
-                let action = Action::StopRanks(StopRanks { context: host_context, grace, by_request: ordered, restore_scripts: false });
-                let Execution::Script(command) = action.execution() else { return (link.host_index(), false) };
-                emit.send(EventKind::RanksSignaled {
-                    host: link.event_host_index(),
-                    signal: if grace.is_some() { "TERM" } else { "KILL" }.to_owned(),
-                });
-                let ended = match link.exec_priority(&command).await {
-                    Ok(output) => match action.judge(&output) {
-                        ActionResult::Done { .. } => true,
-                        ActionResult::Failed(trouble) => {
-                            emit.send_notice(Some(link.host_index()), trouble.message, true);
-                            false
-                        }
-                        ActionResult::LockLost | ActionResult::Skipped(_) => false,
-                    },
-                    Err(error) => {
-                        emit.send_notice(Some(link.host_index()), format!("its ranks could not be stopped: {error}"), true);
-                        false
-                    }
-                };
-                (link.host_index(), ended)
-            });
-        }
-    }
-
-    /// A host's ranks are dead: its last output gets a moment to arrive, then it counts as ended, independent of its status file.
-    async fn handle_host_stopped(
-        &mut self,
-        stopped: Result<(usize, bool), tokio::task::JoinError>,
-        events: &mut mpsc::Receiver<LogStreamEvent>,
-    ) {
-        let Ok((host, _)) = stopped else { return };
-        let finish_timeout = tokio::time::sleep(Duration::from_secs(3));
-        tokio::pin!(finish_timeout);
-        while !self.gang.has_launcher_ended(host) {
-            tokio::select! {
-                () = &mut finish_timeout => { self.gang.mark_launcher_killed(host); }
-                report = events.recv() => match report {
-                    Some(report) => self.handle_log_event(&report),
-                    None => self.gang.mark_launcher_killed(host),
-                }
-            }
-        }
-    }
-
     /// Whether it failed; a run that a person stopped has no culprit.
     fn has_failed(&self) -> bool {
         (self.goal == RunGoal::Up || self.stopped_for_failure)
             && self.stopped_elsewhere != Some(true)
             && self.gang.first_reported_failure().is_some()
-    }
-
-    /// Whether the failed ranks were stopped by another command: their hosts are asked, for at most this time.
-    async fn query_stopped_elsewhere(&mut self, finish_timeout: Duration) -> bool {
-        if let Some(known) = self.stopped_elsewhere {
-            return known;
-        }
-        // A read-only follower does not need it, except for a job that SLURM stops: its ranks have not failed by themselves.
-        let is_asked = !self.run.read_only || self.run.hosts.iter().any(|context| context.cluster_job.is_some());
-        if self.goal != RunGoal::Up || !is_asked || self.gang.first_reported_failure().is_none() {
-            return false;
-        }
-        let mut asked = JoinSet::new();
-        for host in self.gang.culprits().iter().map(|failure| failure.host).take(MAX_QUERIED_HOSTS) {
-            let (Some(link), Some(context)) = (self.engine.connections.get(host).cloned(), self.run.hosts.get(host)) else { continue };
-            let command = plan::protocol::log_frames::stop_check_command(context);
-            asked.spawn(async move {
-                let answer = tokio::time::timeout(finish_timeout, link.exec_priority(&command)).await;
-                answer.ok().map(|answer| answer.is_ok_and(|output| output.stdout_text().trim() == "stopped"))
-            });
-        }
-        let (mut found, mut all) = (false, true);
-        while let Some(answer) = asked.join_next().await {
-            match answer.ok().flatten() {
-                Some(stopped) => found |= stopped,
-                None => all = false,
-            }
-        }
-        if found {
-            self.engine
-                .emitter
-                .send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at: crate::engine::emitter::now_unix_millis() });
-        }
-        // A host that did not answer in time is asked again at the end.
-        self.stopped_elsewhere = (found || all).then_some(found);
-        found
     }
 
     /// Requests a post-mortem from the hosts of the processes that failed first.

@@ -10,6 +10,7 @@ pub(crate) mod gang;
 pub(crate) mod host_connection;
 pub(crate) mod host_metrics_stream;
 pub(crate) mod lock;
+mod log_follower;
 pub(crate) mod log_stream;
 pub(crate) mod log_stream_event;
 mod log_stream_reporting;

@@ -8,7 +8,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
-use crate::engine::log_stream::{LogFollower, LogOffsets};
+use crate::engine::log_follower::LogFollower;
+use crate::engine::log_stream::LogOffsets;
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::model::log_file::LogFile;
 use crate::plan::host_context::HostContext;

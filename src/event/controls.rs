@@ -76,3 +76,21 @@ pub enum UserAction {
     /// Seek to the first failure.
     SeekFirstFailure,
 }
+
+/// A request to the engine, from the user, a finding or a signal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunControl {
+    /// Send TERM, after `stop_grace` KILL, then tear down according to `teardown`.
+    Stop {
+        /// For the journal.
+        reason: String,
+    },
+    /// Send KILL.
+    Kill { reason: String },
+    /// Stop the gang and launch it again.
+    Restart,
+    /// Stop and remove everything, regardless of `teardown`.
+    Teardown,
+    /// Leave the run running and exit.
+    Detach,
+}

@@ -11,3 +11,6 @@ pub mod remote_command;
 pub(crate) mod script_frame;
 pub(crate) mod step_status;
 pub mod tcp_reachability;
+
+/// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
+pub type UnixMillis = i64;

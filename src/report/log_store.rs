@@ -6,17 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::ops::Range;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-use sha2::{Digest, Sha256};
 
 use crate::event::LogFile;
 
 use super::disk_reserve::{DiskFull, DiskReserve, format_size};
-use super::log_tail::tail_offset;
 use super::node_list::NodeList;
 use super::private_files::{lock_dir, make_dir, private_options, read_bounded, sync_dir};
 
@@ -27,9 +23,6 @@ const OWNERS_FILE: &str = ".hosts";
 const MAX_OWNERS_BYTES: u64 = 64 << 20;
 /// The maximum that [`LogStore::tail`] reads.
 const MAX_TAIL_BYTES: u64 = 8 << 20;
-/// How many earlier copies of one file are kept separately; later ones are appended to the last of them.
-const MAX_GENERATIONS: u32 = 100;
-
 /// Why log bytes are not on the laptop.
 #[derive(Debug, thiserror::Error)]
 pub enum LogStoreError {
@@ -244,61 +237,6 @@ impl LogStore {
         Ok(())
     }
 
-    /// The file was truncated or rewritten on its host and has `size` bytes now: moves the copy to a free name and starts a new one at offset 0.
-    /// Returns the moved copy; `None` if the copy is not longer than `size` (there is none, or another process has moved it).
-    ///
-    /// # Errors
-    /// When the copy cannot be moved; nothing has changed then.
-    pub fn start_new_generation(&mut self, host: &str, file: LogFile, size: u64) -> Result<Option<PathBuf>, LogStoreError> {
-        let Some(node) = self.nodes.find_number(host) else { return Ok(None) };
-        self.lengths.remove(&(node, file));
-        if self.node_len(node, file)? <= size {
-            return Ok(None);
-        }
-        let name = self.file_name(node, file);
-        let kept = self.move_to_generation(&name)?;
-        if let Some(kept) = &kept {
-            let synced = File::open(kept).and_then(|file| file.sync_all()).and_then(|()| sync_dir(&self.dir));
-            synced.map_err(|source| io_error("sync", kept, source))?;
-        }
-        Ok(kept)
-    }
-
-    fn move_to_generation(&mut self, name: &str) -> Result<Option<PathBuf>, LogStoreError> {
-        let path = self.dir.join(name);
-        self.lengths.clear();
-        self.open_files.clear();
-        let moved = (|| {
-            let _lock = lock_dir(&self.dir)?;
-            match fs::symlink_metadata(&path) {
-                Ok(meta) if meta.is_file() && meta.len() > 0 => {}
-                Ok(meta) if meta.is_file() => return Ok(None),
-                Ok(_) => return Err(io::Error::other("not a regular file")),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error),
-            }
-            for number in 1..=MAX_GENERATIONS {
-                let kept = generation_path(&path, number);
-                match fs::symlink_metadata(&kept) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        fs::rename(&path, &kept)?;
-                        return Ok(Some(kept));
-                    }
-                    Err(error) => return Err(error),
-                    Ok(_) => {}
-                }
-            }
-            let last = generation_path(&path, MAX_GENERATIONS);
-            let mut joined = private_options(OpenOptions::new().append(true)).open(&last)?;
-            io::copy(&mut private_options(OpenOptions::new().read(true)).open(&path)?, &mut joined)?;
-            joined.sync_all()?;
-            fs::remove_file(&path)?;
-            Ok(Some(last))
-        })();
-        self.unsynced.remove(name);
-        moved.map_err(|source| io_error("rename", &path, source))
-    }
-
     /// Syncs every log of the run, including those that earlier processes wrote, and the directories above up to the state directory.
     /// A copy that fails to sync cannot be trusted later: it is moved aside, so that the log is fetched again.
     ///
@@ -334,70 +272,6 @@ impl LogStore {
         }
         self.earlier_files_synced = true;
         Ok(())
-    }
-
-    /// The SHA-256 of the file in hex; of no bytes if there is no file.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn sha256(&self, host: &str, file: LogFile) -> Result<String, LogStoreError> {
-        let mut hash = Sha256::new();
-        if let Some(path) = self.path(host, file).filter(|path| path.exists()) {
-            let mut input = open_read(&path)?;
-            let mut buffer = vec![0; 256 << 10];
-            loop {
-                match input.read(&mut buffer).map_err(|source| io_error("read", &path, source))? {
-                    0 => break,
-                    n => hash.update(&buffer[..n]),
-                }
-            }
-        }
-        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
-    /// The last `lines` lines within the last 8 MiB, unchanged; empty if there is no file.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn tail(&self, host: &str, file: LogFile, lines: usize) -> Result<Vec<u8>, LogStoreError> {
-        let Some(path) = self.path(host, file).filter(|path| path.exists() && lines > 0) else { return Ok(Vec::new()) };
-        let start = tail_offset(&open_read(&path)?, lines, MAX_TAIL_BYTES).map_err(|source| io_error("read", &path, source))?;
-        read_range(&path, start, usize::try_from(MAX_TAIL_BYTES).unwrap_or(usize::MAX))
-    }
-
-    /// At most `max_len` bytes from `offset`; fewer at the end, none if there is no file.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn read_at(&self, host: &str, file: LogFile, offset: u64, max_len: usize) -> Result<Vec<u8>, LogStoreError> {
-        self.path(host, file).map_or(Ok(Vec::new()), |path| read_range(&path, offset, max_len))
-    }
-
-    /// Like [`LogStore::read_at`], for the earlier copy with this number; if there is none, for the present copy.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn read_generation(&self, host: &str, file: LogFile, number: u32, range: Range<u64>) -> Result<Vec<u8>, LogStoreError> {
-        let Some(path) = self.path(host, file) else { return Ok(Vec::new()) };
-        let earlier = generation_path(&path, number.min(MAX_GENERATIONS));
-        let max_len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        read_range(if earlier.exists() { &earlier } else { &path }, range.start, max_len)
-    }
-
-    /// The names and lengths of all log files, sorted.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
-    pub fn list_files(&self) -> Result<Vec<(String, u64)>, LogStoreError> {
-        let read = |source| io_error("read", &self.dir, source);
-        let visible = self.list_entries()?.into_iter().filter(|name| !name.starts_with('.'));
-        let mut files = Vec::new();
-        for name in visible {
-            let len = fs::symlink_metadata(self.dir.join(&name)).map_err(read)?.len();
-            files.push((name, len));
-        }
-        files.sort();
-        Ok(files)
     }
 
     fn list_entries(&self) -> Result<Vec<String>, LogStoreError> {
@@ -436,12 +310,6 @@ fn parse_file_name(name: &str) -> Option<LogFile> {
     if stem.contains('.') { stem.parse().ok() } else { format!("{stem}.0").parse().ok() }
 }
 
-fn generation_path(path: &Path, number: u32) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{number}"));
-    PathBuf::from(name)
-}
-
 fn read_owners(dir: &Path) -> Result<BTreeMap<String, u32>, LogStoreError> {
     let path = dir.join(OWNERS_FILE);
     let text = read_bounded(&path, MAX_OWNERS_BYTES).map_err(|source| io_error("read", &path, source))?.unwrap_or_default();
@@ -449,34 +317,12 @@ fn read_owners(dir: &Path) -> Result<BTreeMap<String, u32>, LogStoreError> {
     Ok(String::from_utf8_lossy(&text).lines().filter_map(owner).collect())
 }
 
-fn open_read(path: &Path) -> Result<File, LogStoreError> {
-    private_options(OpenOptions::new().read(true)).open(path).map_err(|source| io_error("read", path, source))
-}
-
-fn read_range(path: &Path, offset: u64, max_len: usize) -> Result<Vec<u8>, LogStoreError> {
-    let input = match private_options(OpenOptions::new().read(true)).open(path) {
-        Ok(input) => input,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(io_error("read", path, source)),
-    };
-    let there = input.metadata().map_err(|source| io_error("read", path, source))?.len().saturating_sub(offset);
-    let max_len = max_len.min(usize::try_from(there).unwrap_or(usize::MAX));
-    let mut bytes = vec![0; max_len];
-    let mut len = 0;
-    while len < max_len {
-        match input.read_at(&mut bytes[len..], offset + len as u64).map_err(|source| io_error("read", path, source))? {
-            0 => break,
-            n => len += n,
-        }
-    }
-    bytes.truncate(len);
-    Ok(bytes)
-}
-
 fn io_error(what: &'static str, path: &Path, source: io::Error) -> LogStoreError {
     LogStoreError::Io { what, path: path.display().to_string(), source }
 }
 
+mod generations;
+mod reading;
 #[cfg(test)]
 #[path = "log_store_tests.rs"]
 mod tests;

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use proptest::prelude::*;
 
+use super::generations::MAX_GENERATIONS;
 use super::*;
 
 const RANK: LogFile = LogFile::Rank { rank: 3, restart: 0 };

@@ -26,6 +26,7 @@ pub(crate) mod recap;
 pub(crate) mod replay_source;
 mod reporter;
 mod run_fold;
+pub mod run_report;
 pub(crate) mod safe_output;
 pub(crate) mod style;
 pub(crate) mod threaded_sink;

@@ -7,16 +7,16 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::diagnose::DiagnosisFinding;
-use crate::event::{EventKind, Exit, JOURNAL_FORMAT, Outcome, RunOutcome, UnixMillis};
-use crate::state::{ConnectionStatus, RunState};
+use crate::event::{EventKind, Outcome, RunOutcome, UnixMillis};
+use crate::state::RunState;
 
-use super::finding::FindingReport;
 use super::journal::{JOURNAL_FILE, JournalReader};
 use super::log_store::{LogStore, LogStoreError};
 use super::private_files::{make_dir, private_options};
+use super::run_report::{RunReport, build_report, merge_reports};
 use crate::text::sanitize::Sanitizer;
 
 pub const REPORT_FILE: &str = "report.json";
@@ -101,114 +101,6 @@ fn read_first_command_hosts(run_dir: &Path) -> Vec<String> {
     Vec::new()
 }
 
-/// `report.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunReport {
-    /// The journal's format.
-    pub format: String,
-    pub run: String,
-    pub name: String,
-    /// The operation that ended last.
-    pub command: String,
-    pub attempt: u32,
-    /// The outcome of that operation; `None` if it has not ended.
-    pub outcome: Option<Outcome>,
-    #[serde(alias = "why")]
-    pub reason: String,
-    /// How the run ended, or that it is running; `None` if it did not begin, or a version before 1.5 wrote this.
-    #[serde(default)]
-    pub run_end: Option<RunOutcome>,
-    /// When the first rank started.
-    #[serde(default)]
-    pub run_began: Option<UnixMillis>,
-    #[serde(default)]
-    pub run_ended: Option<UnixMillis>,
-    /// The time of this laptop's first event of the run.
-    pub began: Option<UnixMillis>,
-    /// When the last operation ended.
-    pub ended: UnixMillis,
-    pub hosts: Vec<HostReport>,
-    pub ranks: Vec<RankReport>,
-    /// The ranks that failed first.
-    #[serde(alias = "culprit")]
-    pub first_failed_ranks: Vec<u32>,
-    /// The first cause comes first.
-    #[serde(default)]
-    pub findings: Vec<FindingReport>,
-    /// What is left on hosts, as `host: text`.
-    pub leftovers: Vec<String>,
-}
-
-/// A host in the report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostReport {
-    pub name: String,
-    /// Steps that did not fail.
-    pub ok: u32,
-    /// Steps that changed something.
-    pub changed: u32,
-    pub failed: u32,
-    pub unreachable: bool,
-    /// The launcher's exit.
-    pub exit: Option<Exit>,
-}
-
-/// A rank in the report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankReport {
-    pub rank: u32,
-    pub host: String,
-    /// The launcher's restart count.
-    pub restart: u32,
-    pub exit: Option<Exit>,
-    /// In milliseconds.
-    pub duration: Option<i64>,
-    #[serde(alias = "bytes")]
-    pub log_bytes: u64,
-}
-
-pub fn build_report(state: &RunState, findings: &[DiagnosisFinding]) -> RunReport {
-    let name = |host: u32| state.host_name(host).to_owned();
-    let hosts = state.hosts.iter().enumerate().map(|(at, host)| {
-        let counts = state.step_counts(at);
-        HostReport {
-            name: host.name.clone(),
-            ok: counts.ok,
-            changed: counts.changed,
-            failed: counts.failed,
-            unreachable: host.connection_status == ConnectionStatus::Unreachable,
-            exit: host.launcher_exit.map(|(exit, _)| exit),
-        }
-    });
-    let ranks = state.ranks.values().map(|rank| RankReport {
-        rank: rank.rank,
-        host: name(rank.host),
-        restart: rank.restart,
-        exit: rank.exit,
-        duration: rank.duration(),
-        log_bytes: rank.recent_lines.next_offset,
-    });
-    RunReport {
-        format: JOURNAL_FORMAT.to_owned(),
-        run: state.info.run_id.clone(),
-        name: state.info.name.clone(),
-        command: state.info.command.clone(),
-        attempt: state.info.attempt,
-        outcome: state.outcome.as_ref().map(|(outcome, _)| outcome.clone()),
-        reason: state.outcome.as_ref().map_or_else(String::new, |(_, reason)| reason.clone()),
-        run_end: state.run_end(),
-        run_began: state.run_started_at(),
-        run_ended: state.run_ended_at(),
-        began: state.first_event_at,
-        ended: state.last_event_at,
-        hosts: hosts.collect(),
-        ranks: ranks.collect(),
-        findings: findings.iter().map(|finding| FindingReport::new(finding, state)).collect(),
-        first_failed_ranks: state.culprit.as_ref().map_or_else(Vec::new, |culprit| culprit.ranks.clone()),
-        leftovers: state.leftovers.iter().map(|leftover| format!("{}: {}", name(leftover.host), leftover.text)).collect(),
-    }
-}
-
 /// Writes `report.json` atomically.
 ///
 /// # Errors
@@ -222,39 +114,6 @@ pub fn write_report(dir: &RunDir, state: &RunState, findings: &[DiagnosisFinding
     file.write_all(text.as_bytes())?;
     file.write_all(b"\n")?;
     fs::rename(&draft, dir.path.join(REPORT_FILE))
-}
-
-/// Merges the report of an operation into that of earlier ones: `down` has seen less of the ranks than `up` did.
-fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> RunReport {
-    let Some(before) = before.filter(|before| before.run == now.run && before.attempt <= now.attempt) else { return now };
-    now.began = before.began.or(now.began);
-    now.run_began = before.run_began.or(now.run_began);
-    // A later operation does not change a known end of the run.
-    if before.run_end.is_some_and(|end| end != RunOutcome::Running) || now.run_end.is_none() {
-        (now.run_end, now.run_ended) = (before.run_end, before.run_ended);
-    }
-    let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
-    if !launches && before.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Detached) {
-        (now.outcome, now.reason) = (before.outcome, before.reason);
-    }
-    if before.attempt == now.attempt {
-        for rank in before.ranks {
-            match now.ranks.iter_mut().find(|known| known.rank == rank.rank) {
-                Some(known) if known.exit.is_none() && rank.exit.is_some() => *known = rank,
-                Some(_) => {}
-                None => now.ranks.push(rank),
-            }
-        }
-        now.ranks.sort_by_key(|rank| rank.rank);
-        if now.first_failed_ranks.is_empty() {
-            now.first_failed_ranks = before.first_failed_ranks;
-        }
-        // A teardown from another laptop has seen less.
-        if now.findings.is_empty() {
-            now.findings = before.findings;
-        }
-    }
-    now
 }
 
 /// A row of `runs`.

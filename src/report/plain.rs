@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::event::{Event, EventKind, Hang, Level, Phase, RunGoal, RunInfo, UnixMillis};
+use crate::event::{Event, EventKind, Hang, Phase, RunGoal, UnixMillis};
 use crate::state::RunState;
 
 use super::ReportSink;
 use super::finding;
-use super::groupable_event::{EventTexts, GroupableEvent};
+use super::groupable_event::GroupableEvent;
 use super::line_writer::LineOutput;
 use super::log_lines::{LogLineMerger, LogSelection};
 use super::style::{self, TextStyle, Tone};
@@ -130,147 +130,6 @@ impl<O: LineOutput> PlainSink<O> {
         self.out.write_line(&self.style.paint(tone, text))
     }
 
-    fn on_run_started(&mut self, info: &RunInfo, state: &RunState) -> io::Result<()> {
-        self.steps = info.steps.iter().map(|step| (step.id, (step.phase, step.host, step.title.clone()))).collect();
-        self.phases.clear();
-        for step in &info.steps {
-            let tally = self.phases.entry(step.phase).or_default();
-            tally.open_steps += 1;
-            if matches!(step.phase, Phase::Task(_)) {
-                tally.task = format!("{}: ", self.sanitizer.sanitize_line(&step.title));
-            }
-        }
-        // The preflight probes begin before there is a plan.
-        if let Some(at) = self.checks_started_at
-            && let Some(tally) = self.phases.get_mut(&Phase::Preflight)
-        {
-            (tally.started, tally.started_at, self.checks_started_at) = (true, at, None);
-        }
-        let run = (info.run_id.clone(), info.attempt);
-        if !info.run_id.is_empty() && run != self.log_run {
-            // The log offsets of another run start at 0.
-            self.flush_pending(state)?;
-            self.log_filter.start_next_run();
-            self.log_run = run;
-        }
-        let announcement = (info.run_id.clone(), info.attempt, info.ranks.len());
-        // A command that follows a run learns its ranks a moment after its id: one line says both.
-        let incomplete = info.ranks.is_empty() && self.announced != (String::new(), 0, 0);
-        if announcement == self.announced || info.hosts.is_empty() || incomplete {
-            return Ok(());
-        }
-        self.announced = announcement;
-        let mut text = format!("{}: {}", style::run_title(info, &self.sanitizer), self.count(info.hosts.len(), "host"));
-        if !info.ranks.is_empty() {
-            text.push_str(&self.lang.tr_fill(", {}", &[&self.count(info.ranks.len(), "rank")]));
-        }
-        if !info.run_id.is_empty() {
-            text.push_str(&self.lang.tr_fill(", run {}", &[&self.sanitizer.sanitize_line(&info.run_id)]));
-        }
-        if info.attempt > 1 {
-            text.push_str(&self.lang.tr_fill(", attempt {}", &[&info.attempt.to_string()]));
-        }
-        self.flush_pending(state)?;
-        self.write_line(Tone::Plain, &text)
-    }
-
-    /// Counts the end of a step; the last step of a phase prints the phase's line.
-    fn on_step_ended(
-        &mut self,
-        step: u32,
-        result_set: fn(&mut PhaseTally) -> &mut BTreeSet<u32>,
-        at: UnixMillis,
-        state: &RunState,
-    ) -> io::Result<()> {
-        let Some((phase, host, _)) = self.steps.get(&step) else { return Ok(()) };
-        let (phase, host) = (*phase, *host);
-        let Some(tally) = self.phases.get_mut(&phase) else { return Ok(()) };
-        if !tally.started {
-            (tally.started, tally.started_at) = (true, at);
-        }
-        result_set(tally).insert(host);
-        tally.open_steps = tally.open_steps.saturating_sub(1);
-        if tally.open_steps == 0 { self.write_phase_line(phase, at, state) } else { Ok(()) }
-    }
-
-    fn write_phase_line(&mut self, phase: Phase, at: UnixMillis, state: &RunState) -> io::Result<()> {
-        let Some(tally) = self.phases.remove(&phase) else { return Ok(()) };
-        if [&tally.done, &tally.satisfied, &tally.skipped, &tally.failed].into_iter().all(BTreeSet::is_empty) {
-            return Ok(());
-        }
-        self.flush_pending(state)?;
-        // Each host counts once: failed before changed before ok. Phases that only read report ok for every step that did not fail.
-        let mut changed: BTreeSet<u32> = tally.done.difference(&tally.failed).copied().collect();
-        let mut ok: BTreeSet<u32> = tally.satisfied.difference(&tally.failed).filter(|host| !changed.contains(host)).copied().collect();
-        if !phase.changes_host() {
-            ok.append(&mut changed);
-        }
-        let results = [
-            (Tone::Bad, self.lang.tr("FAILED"), &tally.failed),
-            (Tone::Warn, self.lang.tr("changed"), &changed),
-            (Tone::Ok, self.lang.tr("ok"), &ok),
-            (Tone::Dim, self.lang.tr("skipped"), &tally.skipped),
-        ];
-        let texts: Vec<String> = results
-            .iter()
-            .filter(|(_, _, hosts)| !hosts.is_empty())
-            .map(|(tone, label, hosts)| {
-                format!("{} {}", self.style.paint(*tone, label), style::format_hosts(state, &self.sanitizer, *hosts))
-            })
-            .collect();
-        let (layers, duration) = (style::pulled_layers_prefix(phase, state), style::format_duration(at - tally.started_at));
-        let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
-        self.out.write_line(&format!("{} {}{} {time}", pad_end(phase.name(), 11), tally.task, texts.join("; ")))
-    }
-
-    fn queue_event(&mut self, at: UnixMillis, event: GroupableEvent, host: Option<u32>, rank: Option<u32>) {
-        if self.pending_groups.is_empty() {
-            self.pending_since = at;
-        }
-        let index = self.pending_groups.iter().position(|group| group.event == event).unwrap_or_else(|| {
-            self.pending_groups.push(EventGroup { event, hosts: BTreeSet::new(), ranks: BTreeSet::new() });
-            self.pending_groups.len() - 1
-        });
-        self.pending_groups[index].hosts.extend(host);
-        self.pending_groups[index].ranks.extend(rank);
-    }
-
-    fn flush_pending(&mut self, state: &RunState) -> io::Result<()> {
-        for line in self.log_filter.take_all(state, &self.sanitizer, self.log_style) {
-            self.out.write_log_line(&line)?;
-        }
-        for group in std::mem::take(&mut self.pending_groups) {
-            let hosts = style::format_hosts(state, &self.sanitizer, &group.hosts);
-            let texts = EventTexts { lang: self.lang, sanitizer: &self.sanitizer };
-            if let GroupableEvent::HostLost { error, retrying: false } = &group.event
-                && group.hosts.len() > 1
-            {
-                let text = texts.several_unreachable(group.hosts.len(), error);
-                self.write_line(Tone::Bad, &text)?;
-                self.write_line(Tone::Plain, &format!("  {hosts}"))?;
-                continue;
-            }
-            let ranks: Vec<u32> = group.ranks.into_iter().collect();
-            let (tone, text, hint) = texts.describe(group.event, &hosts, &ranks);
-            self.write_line(tone, &text)?;
-            if !hint.is_empty() {
-                self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("hint: {}", &[&hint])))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn queue_step_failed(&mut self, step: u32, error: &str, hint: &str, at: UnixMillis) {
-        if let Some((phase, host, title)) = self.steps.get(&step).cloned() {
-            self.queue_event(
-                at,
-                GroupableEvent::StepFailed { phase, title, error: error.to_owned(), hint: hint.to_owned() },
-                Some(host),
-                None,
-            );
-        }
-    }
-
     fn write_logs(&mut self, all: bool, now: UnixMillis, state: &RunState) -> io::Result<()> {
         let lines = if all {
             self.log_filter.flush_partial_lines(now);
@@ -387,52 +246,6 @@ impl<O: LineOutput> PlainSink<O> {
             _ => Ok(()),
         }
     }
-
-    /// Queues events that several hosts may report, to print equal ones once.
-    fn queue_groupable(&mut self, event: &Event, state: &RunState) {
-        let at = event.at;
-        match &event.kind {
-            EventKind::HostConnecting { host } => {
-                self.connecting_hosts.insert(*host);
-            }
-            EventKind::HostLost { host, error, will_retry } => {
-                self.connecting_hosts.remove(host);
-                self.lost_hosts.insert(*host);
-                self.queue_event(at, GroupableEvent::HostLost { error: error.clone(), retrying: *will_retry }, Some(*host), None);
-            }
-            EventKind::HostConnected { host, .. } => {
-                self.connecting_hosts.remove(host);
-                if self.lost_hosts.remove(host) {
-                    self.queue_event(at, GroupableEvent::HostReconnected, Some(*host), None);
-                }
-            }
-            EventKind::StepRetrying { step, error } => {
-                if let Some((phase, host, _)) = self.steps.get(step).cloned() {
-                    self.queue_event(at, GroupableEvent::StepRetrying { phase, error: error.clone() }, Some(host), None);
-                }
-            }
-            EventKind::RankExited { host, rank, exit, .. } if !exit.is_success() => {
-                let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_stopped);
-                self.queue_event(at, GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped }, Some(*host), Some(*rank));
-            }
-            EventKind::LauncherExited { host, exit, .. } if !exit.is_success() => {
-                self.queue_event(at, GroupableEvent::NodeExited(style::format_exit(*exit)), Some(*host), None)
-            }
-            EventKind::RanksSignaled { host, signal } => self.queue_event(at, GroupableEvent::Signalled(signal.clone()), Some(*host), None),
-            EventKind::Notice { host, text, warn } => {
-                self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: *warn }, *host, None)
-            }
-            EventKind::CheckFinished { check, level, hosts, message, hint } if *level == Level::Warn => {
-                let help = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
-                let text = format!("{check}: {message}{help}");
-                for host in hosts {
-                    self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: true }, Some(*host), None);
-                }
-            }
-            EventKind::Leftover { host, text } => self.queue_event(at, GroupableEvent::Leftover(text.clone()), Some(*host), None),
-            _ => {}
-        }
-    }
 }
 
 impl<O: LineOutput> ReportSink for PlainSink<O> {
@@ -464,6 +277,8 @@ impl<O: LineOutput> ReportSink for PlainSink<O> {
     }
 }
 
+mod grouping;
+mod phase_lines;
 #[cfg(test)]
 #[path = "plain_tests.rs"]
 mod tests;

@@ -169,7 +169,7 @@ fn later_command_keeps_earlier_report() {
     down.apply(&event(10, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() }));
     past_runs::write_report(&dir, &down, &[], &Sanitizer::default()).expect("written");
     let text = std::fs::read_to_string(dir.path().join("report.json")).expect("there");
-    let report: past_runs::RunReport = serde_json::from_str(&text).expect("a report");
+    let report: crate::report::run_report::RunReport = serde_json::from_str(&text).expect("a report");
     assert_eq!((report.outcome, report.ranks.len(), report.began, report.ended), (Some(Outcome::Failed), 1, Some(1000), 10_000));
     assert_eq!((report.run_end, report.run_ended), (Some(RunOutcome::Failed), Some(2000)), "the end of the run, not of the last command");
 }

@@ -15,9 +15,10 @@ use tokio_util::task::TaskTracker;
 
 use super::algorithm_preferences;
 use super::auth::{AuthAttempt, AuthError};
-use super::client_handler::{ClientHandler, DisconnectInfo, HandshakeError, describe_error};
+use super::client_handler::{ClientHandler, DisconnectInfo};
 use super::deadline::{PausableDeadline, QueuePermits};
 use super::dial::connect_tcp;
+use super::handshake_error::{ConnectError, handshake_failure, handshake_timeout_error};
 use super::keys::Keyring;
 use super::proxy_command::{self, ProxyLog};
 use super::transport::{Greeting, InactivityLimit, RawStream, SshTransport};
@@ -39,16 +40,6 @@ const OPEN_FAILURE_WAIT: Duration = Duration::from_millis(200);
 /// another.
 const JUMP_CHANNEL_BUFFER: usize = 1024;
 const CHANNEL_BUFFER: usize = 256;
-
-/// Why a connection failed.
-#[derive(Debug)]
-pub(super) enum ConnectError {
-    /// Reset or closed before key exchange: sshd may have been busy.
-    Busy(RemoteError),
-    /// The connection ended during a prompt: the answer is known now.
-    LostDuringPrompt(RemoteError),
-    Final(RemoteError),
-}
 
 /// An established connection.
 pub(super) struct SshConnection {
@@ -338,97 +329,6 @@ fn describe_port(hop: &Hop, parent: Option<&SshConnection>) -> String {
 
 fn describe_parent(parent: Option<&SshConnection>) -> String {
     parent.map(|below| format!(" through {}", below.name)).unwrap_or_default()
-}
-
-fn handshake_timeout_error(hop: &Hop, place: &str, greeting: &Greeting) -> RemoteError {
-    if let Some(error) = ssh1_error(hop, place, greeting) {
-        return error;
-    }
-    let within = hop.connect_timeout;
-    let why = match (greeting.first_line(), greeting.non_ssh_line()) {
-        (None, _) => format!("it accepted the connection but sent nothing within {within:?}"),
-        (Some(_), None) => format!("it did not finish the key exchange within {within:?}"),
-        (_, Some(line)) => format!("it sent “{line}” but no SSH greeting within {within:?}"),
-    };
-    RemoteError::Lost {
-        what: hop.prefix_message(&format!("could not connect to {place}: {why}")),
-        hint: "check that an sshd listens there and that the host is not overloaded".to_owned(),
-        retry: true,
-    }
-}
-
-/// The error for a server without SSH 2. (1.99 supports both.)
-fn ssh1_error(hop: &Hop, place: &str, greeting: &Greeting) -> Option<RemoteError> {
-    let line = greeting.first_line().filter(|line| line.starts_with("SSH-1.") && !line.starts_with("SSH-1.99"))?;
-    Some(RemoteError::Lost {
-        what: hop.prefix_message(&format!("could not connect to {place}: it supports only SSH 1 (“{line}”), which is insecure")),
-        hint: "the host needs an sshd that supports SSH 2".to_owned(),
-        retry: false,
-    })
-}
-
-/// Describes a failed handshake and decides whether to retry.
-fn handshake_failure(
-    hop: &Hop,
-    place: &str,
-    trouble: HandshakeError,
-    greeting: &Greeting,
-    disconnect_info: &DisconnectInfo,
-) -> ConnectError {
-    let error = match trouble {
-        HandshakeError::HostKey(error) => return ConnectError::Final(error),
-        HandshakeError::Ssh(error) => error,
-    };
-    if let Some(error) = ssh1_error(hop, place, greeting) {
-        return ConnectError::Final(error);
-    }
-    let fails = |why: String, hint: &str, retry| RemoteError::Lost {
-        what: hop.prefix_message(&format!("could not connect to {place}: {why}")),
-        hint: hint.to_owned(),
-        retry,
-    };
-    match &error {
-        russh::Error::NoCommonAlgo { kind, theirs, .. } => ConnectError::Final(no_common_algorithm_error(hop, kind, theirs)),
-        russh::Error::Version => {
-            let line = greeting.first_line().map(|line| format!("; it sent “{line}”")).unwrap_or_default();
-            let hint = format!("check that {} is the right port", hop.port);
-            ConnectError::Final(fails(format!("the server on this port is not an SSH server{line}"), &hint, false))
-        }
-        russh::Error::HUP | russh::Error::Disconnect | russh::Error::IO(_) => {
-            let why = match (disconnect_info.reason.get(), greeting.non_ssh_line(), greeting.first_line()) {
-                (Some(why), ..) => why.clone(),
-                (_, Some(line), _) => format!("it sent “{line}” and closed the connection"),
-                (.., Some(_)) => format!("{} during the key exchange", describe_error(&error)),
-                (.., None) => format!("{} before sending anything", describe_error(&error)),
-            };
-            ConnectError::Busy(fails(
-                why,
-                "sshd may be busy (MaxStartups), or be refusing this address temporarily (PerSourcePenalties)",
-                true,
-            ))
-        }
-        _ => ConnectError::Final(fails(format!("{} during the key exchange", describe_error(&error)), "", true)),
-    }
-}
-
-/// Names the missing common algorithm and the line of ssh_config that restricts it.
-fn no_common_algorithm_error(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[String]) -> RemoteError {
-    let Some((kind, list)) = algorithm_preferences::find_algorithm_list(&hop.algorithms, kind) else {
-        return RemoteError::Refused { what: hop.prefix_message("no common compression"), hint: String::new() };
-    };
-    let left_out = list.unsupported_notice(kind).map(|text| format!(" ({text})")).unwrap_or_default();
-    let hint = match &list.origin {
-        Some(place) => format!("allow one of them in {} ({place})", kind.keyword()),
-        None => {
-            format!("the host's sshd is too old or restricted to insecure algorithms; `{} +…` in ssh_config allows more", kind.keyword())
-        }
-    };
-    let theirs: Vec<&str> = theirs.iter().map(String::as_str).filter(|name| !algorithm_preferences::is_kex_marker(name)).collect();
-    let (noun, theirs, ours) = (kind.noun(), theirs.join(", "), list.names.join(", "));
-    RemoteError::Refused {
-        what: hop.prefix_message(&format!("no common {noun}: the server offers {theirs}; we offer {ours}{left_out}")),
-        hint,
-    }
 }
 
 fn russh_config(hop: &Hop, verifier: &HostKeyVerifier) -> Config {

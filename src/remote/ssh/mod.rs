@@ -11,6 +11,7 @@ mod connection;
 mod deadline;
 mod dial;
 mod framing;
+mod handshake_error;
 mod identities;
 mod keys;
 mod output_buffer;
@@ -32,7 +33,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use self::connection::{ConnectError, HandshakeSetup, SshConnection};
+use self::connection::{HandshakeSetup, SshConnection};
+use self::handshake_error::ConnectError;
 use self::keys::Keyring;
 use self::session_pool::{MAX_CONNECTIONS, SessionPool};
 pub use self::shared_host::SharedHost;

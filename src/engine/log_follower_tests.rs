@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::*;
@@ -9,7 +10,7 @@ use crate::engine::emitter::{Emitter, EngineMessage};
 use crate::model::remote_command::RemoteCommand;
 use crate::remote::byte_channel::{ByteSender, byte_channel};
 use crate::remote::stub_remote::StubRemote;
-use crate::remote::{HostConnector, Remote};
+use crate::remote::{HostConnector, Remote, RemoteStream};
 
 /// What a host does when it is followed.
 #[derive(Clone)]

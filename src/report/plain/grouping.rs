@@ -1,0 +1,107 @@
+//! Events that several hosts report within a moment are one line.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use super::super::groupable_event::{EventTexts, GroupableEvent};
+use super::super::line_writer::LineOutput;
+use super::super::style::{self, Tone};
+use super::{EventGroup, PlainSink};
+use crate::event::{Event, EventKind, Level, UnixMillis};
+use crate::state::RunState;
+
+impl<O: LineOutput> PlainSink<O> {
+    pub(super) fn queue_event(&mut self, at: UnixMillis, event: GroupableEvent, host: Option<u32>, rank: Option<u32>) {
+        if self.pending_groups.is_empty() {
+            self.pending_since = at;
+        }
+        let index = self.pending_groups.iter().position(|group| group.event == event).unwrap_or_else(|| {
+            self.pending_groups.push(EventGroup { event, hosts: BTreeSet::new(), ranks: BTreeSet::new() });
+            self.pending_groups.len() - 1
+        });
+        self.pending_groups[index].hosts.extend(host);
+        self.pending_groups[index].ranks.extend(rank);
+    }
+
+    pub(super) fn flush_pending(&mut self, state: &RunState) -> io::Result<()> {
+        for line in self.log_filter.take_all(state, &self.sanitizer, self.log_style) {
+            self.out.write_log_line(&line)?;
+        }
+        for group in std::mem::take(&mut self.pending_groups) {
+            let hosts = style::format_hosts(state, &self.sanitizer, &group.hosts);
+            let texts = EventTexts { lang: self.lang, sanitizer: &self.sanitizer };
+            if let GroupableEvent::HostLost { error, retrying: false } = &group.event
+                && group.hosts.len() > 1
+            {
+                let text = texts.several_unreachable(group.hosts.len(), error);
+                self.write_line(Tone::Bad, &text)?;
+                self.write_line(Tone::Plain, &format!("  {hosts}"))?;
+                continue;
+            }
+            let ranks: Vec<u32> = group.ranks.into_iter().collect();
+            let (tone, text, hint) = texts.describe(group.event, &hosts, &ranks);
+            self.write_line(tone, &text)?;
+            if !hint.is_empty() {
+                self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("hint: {}", &[&hint])))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn queue_step_failed(&mut self, step: u32, error: &str, hint: &str, at: UnixMillis) {
+        if let Some((phase, host, title)) = self.steps.get(&step).cloned() {
+            self.queue_event(
+                at,
+                GroupableEvent::StepFailed { phase, title, error: error.to_owned(), hint: hint.to_owned() },
+                Some(host),
+                None,
+            );
+        }
+    }
+
+    /// Queues events that several hosts may report, to print equal ones once.
+    pub(super) fn queue_groupable(&mut self, event: &Event, state: &RunState) {
+        let at = event.at;
+        match &event.kind {
+            EventKind::HostConnecting { host } => {
+                self.connecting_hosts.insert(*host);
+            }
+            EventKind::HostLost { host, error, will_retry } => {
+                self.connecting_hosts.remove(host);
+                self.lost_hosts.insert(*host);
+                self.queue_event(at, GroupableEvent::HostLost { error: error.clone(), retrying: *will_retry }, Some(*host), None);
+            }
+            EventKind::HostConnected { host, .. } => {
+                self.connecting_hosts.remove(host);
+                if self.lost_hosts.remove(host) {
+                    self.queue_event(at, GroupableEvent::HostReconnected, Some(*host), None);
+                }
+            }
+            EventKind::StepRetrying { step, error } => {
+                if let Some((phase, host, _)) = self.steps.get(step).cloned() {
+                    self.queue_event(at, GroupableEvent::StepRetrying { phase, error: error.clone() }, Some(host), None);
+                }
+            }
+            EventKind::RankExited { host, rank, exit, .. } if !exit.is_success() => {
+                let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_stopped);
+                self.queue_event(at, GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped }, Some(*host), Some(*rank));
+            }
+            EventKind::LauncherExited { host, exit, .. } if !exit.is_success() => {
+                self.queue_event(at, GroupableEvent::NodeExited(style::format_exit(*exit)), Some(*host), None)
+            }
+            EventKind::RanksSignaled { host, signal } => self.queue_event(at, GroupableEvent::Signalled(signal.clone()), Some(*host), None),
+            EventKind::Notice { host, text, warn } => {
+                self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: *warn }, *host, None)
+            }
+            EventKind::CheckFinished { check, level, hosts, message, hint } if *level == Level::Warn => {
+                let help = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
+                let text = format!("{check}: {message}{help}");
+                for host in hosts {
+                    self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: true }, Some(*host), None);
+                }
+            }
+            EventKind::Leftover { host, text } => self.queue_event(at, GroupableEvent::Leftover(text.clone()), Some(*host), None),
+            _ => {}
+        }
+    }
+}

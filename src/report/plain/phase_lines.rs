@@ -1,0 +1,106 @@
+//! One line per phase: what its steps did, by host.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use super::super::line_writer::LineOutput;
+use super::super::style::{self, Tone};
+use super::{PhaseTally, PlainSink};
+use crate::event::{Phase, RunInfo, UnixMillis};
+use crate::state::RunState;
+use crate::text::width::pad_end;
+
+impl<O: LineOutput> PlainSink<O> {
+    pub(super) fn on_run_started(&mut self, info: &RunInfo, state: &RunState) -> io::Result<()> {
+        self.steps = info.steps.iter().map(|step| (step.id, (step.phase, step.host, step.title.clone()))).collect();
+        self.phases.clear();
+        for step in &info.steps {
+            let tally = self.phases.entry(step.phase).or_default();
+            tally.open_steps += 1;
+            if matches!(step.phase, Phase::Task(_)) {
+                tally.task = format!("{}: ", self.sanitizer.sanitize_line(&step.title));
+            }
+        }
+        // The preflight probes begin before there is a plan.
+        if let Some(at) = self.checks_started_at
+            && let Some(tally) = self.phases.get_mut(&Phase::Preflight)
+        {
+            (tally.started, tally.started_at, self.checks_started_at) = (true, at, None);
+        }
+        let run = (info.run_id.clone(), info.attempt);
+        if !info.run_id.is_empty() && run != self.log_run {
+            // The log offsets of another run start at 0.
+            self.flush_pending(state)?;
+            self.log_filter.start_next_run();
+            self.log_run = run;
+        }
+        let announcement = (info.run_id.clone(), info.attempt, info.ranks.len());
+        // A command that follows a run learns its ranks a moment after its id: one line says both.
+        let incomplete = info.ranks.is_empty() && self.announced != (String::new(), 0, 0);
+        if announcement == self.announced || info.hosts.is_empty() || incomplete {
+            return Ok(());
+        }
+        self.announced = announcement;
+        let mut text = format!("{}: {}", style::run_title(info, &self.sanitizer), self.count(info.hosts.len(), "host"));
+        if !info.ranks.is_empty() {
+            text.push_str(&self.lang.tr_fill(", {}", &[&self.count(info.ranks.len(), "rank")]));
+        }
+        if !info.run_id.is_empty() {
+            text.push_str(&self.lang.tr_fill(", run {}", &[&self.sanitizer.sanitize_line(&info.run_id)]));
+        }
+        if info.attempt > 1 {
+            text.push_str(&self.lang.tr_fill(", attempt {}", &[&info.attempt.to_string()]));
+        }
+        self.flush_pending(state)?;
+        self.write_line(Tone::Plain, &text)
+    }
+
+    /// Counts the end of a step; the last step of a phase prints the phase's line.
+    pub(super) fn on_step_ended(
+        &mut self,
+        step: u32,
+        result_set: fn(&mut PhaseTally) -> &mut BTreeSet<u32>,
+        at: UnixMillis,
+        state: &RunState,
+    ) -> io::Result<()> {
+        let Some((phase, host, _)) = self.steps.get(&step) else { return Ok(()) };
+        let (phase, host) = (*phase, *host);
+        let Some(tally) = self.phases.get_mut(&phase) else { return Ok(()) };
+        if !tally.started {
+            (tally.started, tally.started_at) = (true, at);
+        }
+        result_set(tally).insert(host);
+        tally.open_steps = tally.open_steps.saturating_sub(1);
+        if tally.open_steps == 0 { self.write_phase_line(phase, at, state) } else { Ok(()) }
+    }
+
+    pub(super) fn write_phase_line(&mut self, phase: Phase, at: UnixMillis, state: &RunState) -> io::Result<()> {
+        let Some(tally) = self.phases.remove(&phase) else { return Ok(()) };
+        if [&tally.done, &tally.satisfied, &tally.skipped, &tally.failed].into_iter().all(BTreeSet::is_empty) {
+            return Ok(());
+        }
+        self.flush_pending(state)?;
+        // Each host counts once: failed before changed before ok. Phases that only read report ok for every step that did not fail.
+        let mut changed: BTreeSet<u32> = tally.done.difference(&tally.failed).copied().collect();
+        let mut ok: BTreeSet<u32> = tally.satisfied.difference(&tally.failed).filter(|host| !changed.contains(host)).copied().collect();
+        if !phase.changes_host() {
+            ok.append(&mut changed);
+        }
+        let results = [
+            (Tone::Bad, self.lang.tr("FAILED"), &tally.failed),
+            (Tone::Warn, self.lang.tr("changed"), &changed),
+            (Tone::Ok, self.lang.tr("ok"), &ok),
+            (Tone::Dim, self.lang.tr("skipped"), &tally.skipped),
+        ];
+        let texts: Vec<String> = results
+            .iter()
+            .filter(|(_, _, hosts)| !hosts.is_empty())
+            .map(|(tone, label, hosts)| {
+                format!("{} {}", self.style.paint(*tone, label), style::format_hosts(state, &self.sanitizer, *hosts))
+            })
+            .collect();
+        let (layers, duration) = (style::pulled_layers_prefix(phase, state), style::format_duration(at - tally.started_at));
+        let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
+        self.out.write_line(&format!("{} {}{} {time}", pad_end(phase.name(), 11), tally.task, texts.join("; ")))
+    }
+}

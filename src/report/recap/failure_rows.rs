@@ -1,0 +1,167 @@
+//! Rows about failures: steps and hosts, the ranks that failed first, findings, other ranks, leftovers.
+
+use std::collections::BTreeMap;
+
+use super::super::finding;
+use super::super::style::{self, Tone, truncate_text};
+use super::{MAX_ROWS, RecapRenderer};
+use crate::state::ConnectionStatus;
+
+/// Label, description, hint.
+type FailureRow = (&'static str, String, String);
+
+/// Wraps the next step. If it contains commands, each remedy gets a line of its own; lines with commands are neither truncated nor wrapped.
+fn wrap_remedy(text: &str, width: usize) -> Vec<String> {
+    let has_command = |text: &str| ["orchestrate ", "ssh "].iter().any(|program| text.contains(program));
+    if !has_command(text) {
+        return style::wrap_text(text, width, false);
+    }
+    let clauses = text.split_inclusive("; ").flat_map(|clause| clause.split_inclusive('；'));
+    clauses
+        .map(str::trim_end)
+        .flat_map(|clause| if has_command(clause) { vec![clause.to_owned()] } else { style::wrap_text(clause, width, false) })
+        .collect()
+}
+
+/// At most `max_lines` lines of at most `width` columns, broken at spaces.
+fn wrap_bounded(text: &str, width: usize, max_lines: usize) -> Vec<String> {
+    let mut lines = style::wrap_text(text, width, true);
+    if lines.len() > max_lines {
+        lines.truncate(max_lines);
+        if let Some(last) = lines.last_mut() {
+            *last = truncate_text(&format!("{last} …"), width);
+        }
+    }
+    lines
+}
+
+impl RecapRenderer<'_> {
+    /// Failed steps and unreachable hosts; equal ones are merged.
+    pub(super) fn failure_rows(&self) -> Vec<String> {
+        let mut groups: Vec<(FailureRow, Vec<u32>)> = Vec::new();
+        let mut add = |row: FailureRow, host: u32| match groups.iter_mut().find(|group| group.0 == row) {
+            Some(group) => group.1.push(host),
+            None => groups.push((row, vec![host])),
+        };
+        for step in self.state.failed_steps() {
+            let text = format!("{}: {}: {}", step.info.phase.name(), self.message(&step.info.title), self.message(&step.note));
+            add((self.lang.tr("FAILED"), text, self.message(&step.hint)), step.info.host);
+        }
+        for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
+            add((self.lang.tr("UNREACHED"), self.message(&host.connection_error), String::new()), at);
+        }
+        let more = groups.len().saturating_sub(MAX_ROWS);
+        let mut lines = Vec::new();
+        for ((label, text, hint), mut hosts) in groups.into_iter().take(MAX_ROWS) {
+            hosts.dedup();
+            lines.push(self.labeled_row(Tone::Bad, label, &self.host_names(&hosts)));
+            lines.extend(self.indented_paragraph(&text));
+            if !hint.is_empty() {
+                let hint = self.lang.tr_fill("hint: {}", &[&hint]);
+                lines.extend(wrap_remedy(&hint, self.text_width()).into_iter().map(|line| format!("{:12}{line}", "")));
+            }
+        }
+        if more > 0 {
+            lines.push(self.labeled_row(Tone::Bad, self.lang.tr("FAILED"), &self.more_rows(more)));
+        }
+        lines
+    }
+
+    fn indented_paragraph(&self, text: &str) -> Vec<String> {
+        wrap_bounded(text, self.text_width(), 4).into_iter().map(|line| format!("{:12}{line}", "")).collect()
+    }
+
+    /// The ranks that failed first, with their last lines; the other failures below.
+    pub(super) fn first_failure_rows(&self) -> Vec<String> {
+        let Some(culprit) = &self.state.culprit else { return self.other_failure_rows(&[]) };
+        let mut lines = Vec::new();
+        let (several, lang) = (culprit.ranks.len() > 1, self.lang);
+        for rank in culprit.ranks.iter().filter_map(|rank| self.state.ranks.get(rank)).take(3) {
+            let duration = |ms| lang.tr_fill(" after {}", &[&style::format_duration(ms)]);
+            let duration = rank.duration().map_or_else(String::new, duration);
+            let location = lang.tr_fill("rank {} on {}", &[&rank.rank.to_string(), &self.host_names([&rank.host])]);
+            let text = format!("{location}{}{}{duration}", lang.colon(), self.rank_outcome(rank));
+            lines.push(self.labeled_row(Tone::Bad, if several { lang.tr("FIRST ?") } else { lang.tr("FIRST") }, &text));
+            lines.extend(self.quoted_lines(&rank.recent_lines.last_lines(self.context.tail_lines)));
+        }
+        if several {
+            lines.push(self.labeled_row(Tone::Dim, "", lang.tr("they failed too close together for the clocks to order them")));
+        }
+        if culprit.ranks.is_empty() {
+            for host in culprit.hosts.iter().take(3) {
+                let Some(host_state) = self.state.hosts.get(*host as usize) else { continue };
+                let exit = host_state.launcher_exit.map_or_else(|| lang.tr("failed").to_owned(), |(exit, _)| self.exit(exit));
+                let text = lang.tr_fill("the launcher on {}: {}", &[&self.host_names([host]), &exit]);
+                lines.push(self.labeled_row(Tone::Bad, lang.tr("FIRST"), &text));
+                lines.extend(self.quoted_lines(&host_state.launcher_recent_lines.last_lines(self.context.tail_lines)));
+            }
+        }
+        lines.extend(self.other_failure_rows(&culprit.ranks));
+        lines
+    }
+
+    /// The first three findings: summary with location, explanation, next step.
+    pub(super) fn finding_rows(&self) -> Vec<String> {
+        let (mut lines, lang) = (Vec::new(), self.lang);
+        for (at, finding) in self.context.findings.iter().take(3).enumerate() {
+            let sanitizer = &self.context.sanitizer;
+            let [what, why, next] = finding::finding_texts(finding, lang, sanitizer);
+            let location = lang.message(&finding::format_location(finding, self.state, sanitizer)).into_owned();
+            let label = if at == 0 { lang.tr("CAUSE") } else { lang.tr("also") };
+            let mut summary = wrap_bounded(&format!("{location}{}{what}", lang.colon()), self.text_width(), 4).into_iter();
+            lines.push(self.labeled_row(Tone::Bad, label, &summary.next().unwrap_or_default()));
+            lines.extend(summary.map(|line| format!("{:12}{line}", "")));
+            // The output of steps and of the ranks that failed first is already shown above.
+            let shown = self.state.culprit.as_ref().is_some_and(|culprit| finding.ranks.iter().any(|rank| culprit.ranks.contains(rank)));
+            if !shown && !finding.ranks.is_empty() {
+                lines.extend(self.quoted_lines(&finding.evidence));
+            }
+            for (label, text) in [(lang.tr("why"), why), (lang.tr("do"), next)] {
+                for (n, line) in wrap_remedy(&text, self.text_width()).into_iter().enumerate().filter(|_| !text.is_empty()) {
+                    lines.push(self.whole_row(if n == 0 { label } else { "" }, &line));
+                }
+            }
+            if !finding.affected.is_empty() {
+                lines.push(self.labeled_row(Tone::Dim, lang.tr("affected"), &self.ranks(&finding.affected)));
+            }
+        }
+        lines
+    }
+
+    fn quoted_lines(&self, lines: &[String]) -> Vec<String> {
+        let bar = self.style.paint(Tone::Dim, "|");
+        lines.iter().map(|line| format!("    {bar} {}", self.sanitize(line))).collect()
+    }
+
+    /// The other failed ranks, grouped by their exits.
+    fn other_failure_rows(&self, except: &[u32]) -> Vec<String> {
+        let mut ends: BTreeMap<(bool, String), Vec<u32>> = BTreeMap::new();
+        for rank in self.state.ranks.values().filter(|rank| rank.has_failed() && !except.contains(&rank.rank)) {
+            ends.entry((rank.was_stopped, self.rank_outcome(rank))).or_default().push(rank.rank);
+        }
+        let more = ends.len().saturating_sub(MAX_ROWS);
+        let texts = ends.into_iter().take(MAX_ROWS).map(|((stopped, end), ranks)| {
+            let stopped = if stopped { self.lang.tr("stopped by us, ") } else { "" };
+            format!("{}{}{stopped}{end}", self.ranks(&ranks), self.lang.colon())
+        });
+        let texts = texts.chain((more > 0).then(|| self.more_rows(more)));
+        (0..).zip(texts).map(|(n, text)| self.labeled_row(Tone::Plain, if n == 0 { self.lang.tr("others") } else { "" }, &text)).collect()
+    }
+
+    pub(super) fn leftover_rows(&self) -> Vec<String> {
+        let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for leftover in &self.state.leftovers {
+            groups.entry(self.message(&leftover.text)).or_default().push(leftover.host);
+        }
+        let more = groups.len().saturating_sub(MAX_ROWS);
+        let mut lines: Vec<String> = groups
+            .iter()
+            .take(MAX_ROWS)
+            .map(|(text, hosts)| self.labeled_row(Tone::Bad, self.lang.tr("LEFTOVER"), &format!("{}: {text}", self.host_names(hosts))))
+            .collect();
+        if more > 0 {
+            lines.push(self.labeled_row(Tone::Bad, self.lang.tr("LEFTOVER"), &self.more_rows(more)));
+        }
+        lines
+    }
+}
