@@ -16,6 +16,7 @@ mod fake_host;
 mod fake_program;
 mod faulty_stream;
 mod go_template;
+mod go_template_parser;
 mod launchers;
 mod nvidia_smi;
 mod processes;

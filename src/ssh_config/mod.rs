@@ -6,6 +6,8 @@
 
 pub(crate) mod config_files;
 mod config_line;
+#[cfg(test)]
+mod config_strategies;
 mod jump;
 mod keywords;
 pub(crate) mod known_hosts;
