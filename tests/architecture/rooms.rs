@@ -53,12 +53,13 @@ const CRATE_OWNERS: [(&str, &[&str]); 12] = [
 ];
 /// The files that may write to the terminal. Each sanitizes its output, draws sanitized text, or carries an interactive shell.
 /// The simulated hosts have no user's terminal.
-const TERMINAL_WRITERS: [&str; 9] = [
+const TERMINAL_WRITERS: [&str; 10] = [
     "report/safe_output.rs",
     "report/line_writer.rs",
     "report/progress_bars.rs",
     "tui/terminal.rs",
     "tui/event_loop.rs",
+    "tui/frame_writer.rs",
     "cli/interactive.rs",
     "cli/passthrough.rs",
     "cli/local_env.rs",
