@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use orchestrate::plan::action::lock::{EXIT_LOCK_HELD, acquire_lock_command, break_lock_command};
+use orchestrate::plan::host_context::HostContext;
 use orchestrate::plan::protocol::lock_record::LockRecord;
 
 use crate::{ChildGuard, TestHost, wait_until, write_executable};
@@ -36,4 +37,21 @@ fn only_one_of_two_takers_gets_a_stale_lock() {
     assert!(host.path("h.private/lock.beat").exists(), "the first laptop's heartbeat stays");
     let left: Vec<_> = std::fs::read_dir(host.path("h.private")).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
     assert!(!left.iter().any(|name| name.display().to_string().contains("lock.old")), "{left:?}");
+}
+
+/// Another process releases its lock, and with it the empty base directory, while this one makes the directories below it.
+#[test]
+fn base_directory_removed_meanwhile_is_made_again() {
+    let host = TestHost::new();
+    let base = host.path("base");
+    let remove_once = format!(
+        "#!/bin/sh\nfor last; do :; done\ncase $last in {0}/train) [ -e {0}.removed ] || {{ : >{0}.removed; rmdir {0}; }} ;; esac\nexec /bin/mkdir \"$@\"\n",
+        base.display()
+    );
+    write_executable(&host.path("bin/mkdir"), &remove_once);
+    let context = HostContext::new("train", "h", base.to_str().expect("text").to_owned());
+    let output = host.shell_command().args(["-c", &acquire_lock_command(&context, "one:1:2:desk:li").script]).output().expect("a shell");
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    assert!(host.path("base.removed").exists());
+    assert!(base.join("train/h.private/lock").symlink_metadata().is_ok());
 }

@@ -51,6 +51,7 @@ usable() {
   [ -d "$B" ] || { [ -d "${B%/*}/" ] || mkdir -p "${B%/*}"; mkdir -m 1700 "$B" 2>/dev/null; }
   [ -d "$B" ] || mkdir -p "$B" || exit 73
   look "$B/."
+  [ -d "$B" ] || return 1
   case $owner in 0 | "$uid") ;; *) refuse "$B belongs to another user ($(whose "$B/.")), who could replace its contents" "$own" ;; esac
   private=; case $owner:$mode in "$uid":d???-----[-T]*) private=1 ;; esac
   case $owner:$mode in
@@ -60,11 +61,19 @@ usable() {
     *:d????w*) refuse "its group may rename your directories in $B" "$own" ;;
   esac
   mkdir -m 1700 "$N" 2>/dev/null && return 0
-  [ -e "$N" ] || [ -L "$N" ] || { mkdir "$N" && rmdir "$N" && return 1; exit 73; }
+  [ -e "$N" ] || [ -L "$N" ] || {
+    e=$(mkdir "$N" 2>&1) && rmdir "$N" && return 1
+    # Released by another process meanwhile: the caller tries again.
+    [ -d "$B" ] || return 1
+    printf '%s\n' "$e" >&2
+    exit 73
+  }
+  [ -e "$N" ] || [ -L "$N" ] || return 1
   if [ -L "$N" ] || ! [ -d "$N" ] || ! [ -O "$N" ]; then refuse "$N is not a directory of yours (it belongs to $(whose "$N"))" "$own, or change name"; fi
   # Ours by its name, whatever mode it was made with.
   case $N in "$HOME/.orchestrate/"*) chmod 700 "$N" ;; esac
   look "$N"
+  [ -d "$N" ] || return 1
   case $private:$mode in 1:* | :d???-----[-T]*) ;; *) refuse "$N existed before and other users may enter it" "change name or run_dir; or run \`chmod 700 $N\` on that host if nothing else uses it" ;; esac
 }
 "#;
@@ -79,11 +88,11 @@ pub fn acquire_lock_command(context: &HostContext, text: &str) -> RemoteCommand 
          for i in 1 2 3 4 5; do\n\
          usable\n\
          for d in \"$P\" \"$IN\" \"$OUT\"; do ! foreign \"$d\" || refuse \"$d is not a directory of this user\" 'check it on that host; remove it, or change name or run_dir'; done\n\
-         [ -d \"$P\" ] || mkdir \"$P\"\n\
+         [ -d \"$P\" ] || e=$(mkdir \"$P\" 2>&1)\n\
          ln -s {text} \"$P/lock\" 2>/dev/null\n\
          l=$(readlink \"$P/lock\") && break\n\
          done\n\
-         [ -n \"$l\" ] || exit 73\n\
+         [ -n \"$l\" ] || {{ printf '%s\\n' \"$e\" >&2; exit 73; }}\n\
          # Only under the lock: its holder may be removing them.\n\
          if [ \"$l\" = {text} ]; then directories || {{ rm -f \"$P/lock\"; exit 73; }}; {beat}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
          printf '%s\\n' \"$l\"\n\
