@@ -6,6 +6,8 @@
 mod followers;
 #[path = "slurm/login_node.rs"]
 mod login_node;
+#[path = "slurm/prepare.rs"]
+mod prepare;
 #[path = "slurm/whole.rs"]
 mod whole;
 

@@ -8,7 +8,7 @@ fail() { say "$*" >&2; note "failed $*"; exit 1; }
 
 # main [RUN]: `slurm submit` gives the first start the id of its run.
 main() {
-  start=${SLURM_RESTART_COUNT:-0} given_run=${1:-}
+  start=${SLURM_RESTART_COUNT:-0} given_run=${1:-} holder='' step='' stopping=''
   dir=$root/$name/slurm-$SLURM_JOB_ID
   # The login node wrote it there. A directory made here would be one that only this node sees.
   if [ -n "$given_run" ] && [ ! -f "$root/$name/slurm.sbatch" ]; then
@@ -31,6 +31,9 @@ main() {
   name_nodes
   write_files
   look_at_nodes
+  find_end
+  note "running $run"
+  [ "${#tasks[@]}" -eq 0 ] || run_tasks
   run_ranks
 }
 
@@ -84,12 +87,14 @@ look_at_nodes() {
   say "run $run on $(paste -s -d ' ' "$dir/node-list"), master $master at $master_addr:$master_port"
 }
 
-# The ranks. A node that fails ends the step on all nodes at once; a node that ends well waits for the others (--wait=0: without limit).
-run_ranks() {
-  note "running $run"
-  # When the time limit ends the job: asked now, since the end of a cancelled job is the time of its cancelling.
+# When the time limit ends the job: asked now, since the end of a cancelled job is the time of its cancelling.
+find_end() {
   end=$(squeue -h -j "$SLURM_JOB_ID" -o %e)
   [ -z "$end" ] || end=$(date -d "$end" +%s 2>/dev/null)
+}
+
+# The ranks. A node that fails ends the step on all nodes at once; a node that ends well waits for the others (--wait=0: without limit).
+run_ranks() {
   # srun looks for its command on the node, not in the image: /bin/sh is in both.
   # shellcheck disable=SC2016
   ORCH_SECRETS=$secrets srun "${each_node[@]}" --kill-on-bad-exit=1 --wait=0 --label ${container[@]+"${container[@]}"} \
@@ -98,19 +103,23 @@ run_ranks() {
   secrets=''
   # SLURM signals this shell alone (B: above); a second step signals every node, and the ranks have launch.stop_grace.
   trap 'asked=1; stopping=1; explain_signal; stop_nodes' USR1 TERM INT
-  stopping=''
-  while :; do
-    asked=''
-    wait "$step"
-    code=$?
-    [ -n "$asked" ] || break
-  done
+  wait_for_step
   trap - USR1 TERM INT
   [ "$code" -eq 0 ] || [ -n "$stopping" ] || name_first_failure
   remove_containers
   note "ended $code"
   say "ended with $code; logs: $root/$name/<node>.out/$run.*.log"
   exit "$code"
+}
+
+# A signal ends `wait` and not the step. Sets code to the step's.
+wait_for_step() {
+  while :; do
+    asked=''
+    wait "$step"
+    code=$?
+    [ -n "$asked" ] || break
+  done
 }
 
 # A step of its own: a signal to srun reaches every process of the ranks' step at once, and TERM makes srun kill them soon after.
@@ -120,6 +129,11 @@ stop_nodes() {
 
 # SLURM kills tasks, not the containers that dockerd runs for them: a step that was killed leaves them.
 remove_containers() {
+  if [ -n "$holder" ]; then
+    : >"$dir/release"
+    wait "$holder"
+    holder=''
+  fi
   [ -e "$dir/files/remove" ] || return 0
   srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 --time=2 /bin/sh "$dir/files/remove" </dev/null >"$dir/remove.log" 2>&1 || say "a container may be left: see $dir/remove.log"
 }

@@ -11,11 +11,13 @@ in=$ORCH_ROOT/$ORCH_NAME/$host.in out=$ORCH_ROOT/$ORCH_NAME/$host.out
 ORCH_RUN_DIR=$in/$ORCH_RUN_ID
 umask 022
 { mkdir -p "$ORCH_RUN_DIR" "$out" && chmod 777 "$out" && cp "$dir"/files/* "$ORCH_RUN_DIR/"; } || fail "cannot write $ORCH_RUN_DIR"
-{
+# after_names FILE: the file, after the names that the job and the node have.
+after_names() {
   cat "$dir/job.env" "$dir/nodes/$host"
   printf "ORCH_RUN_DIR='%s'\nORCH_DEVICES='%s'\n" "$ORCH_RUN_DIR" "$(printf %s "${CUDA_VISIBLE_DEVICES:-}" | tr , ' ')"
-  cat "$dir/files/env"
-} >"$ORCH_RUN_DIR/env" || fail "cannot write $ORCH_RUN_DIR/env"
+  cat "$dir/files/$1"
+}
+after_names env >"$ORCH_RUN_DIR/env" || fail "cannot write $ORCH_RUN_DIR/env"
 rm -f "$in/keep"
 { cp "$dir/files/keeper" "$in/keeper" && printf '%s\n' "$ORCH_RUN_ID" >"$in/current"; } || fail "cannot write $in"
 # A signal is for what runs below: this shell waits for its end.

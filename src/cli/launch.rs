@@ -31,33 +31,56 @@ pub(super) fn limited(full_inventory: &Inventory, args: &UpArgs) -> Result<Inven
     Ok(inventory)
 }
 
+/// A launch that has ended. The caller closes the session.
+pub(super) struct EndedLaunch {
+    pub(super) session: Session,
+    pub(super) end: LaunchEnd,
+    /// What tasks alone have registered on the first host.
+    pub(super) registered: Vec<(String, String)>,
+}
+
 /// Launches and follows. The caller closes the session.
 pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
+    let policy = if args.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop };
+    let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
+    let ended = launch_with_signals(args, full_inventory, base, &mut signals).await?;
+    Ok((ended.session, ended.end))
+}
+
+/// As [`launch`], in a command that listens for signals already.
+pub(super) async fn launch_with_signals(
+    args: &UpArgs,
+    full_inventory: Inventory,
+    base: PathBuf,
+    signals: &mut StopController,
+) -> Result<EndedLaunch, CliError> {
     let inventory = limited(&full_inventory, args)?;
     let (mut request, launch_error) = build_request(args, full_inventory, &inventory)?;
     let host_names: Vec<&str> = inventory.hosts.iter().map(|host| host.name.as_str()).collect();
     request.file_sources = find_file_sources(&select_tasks(&request.tasks, &request.draft.tasks)?, &host_names, &base)?;
-    let (command, policy) = match (args.confirm_first, args.tasks_only) {
-        (true, _) => ("tui", InterruptPolicy::Detach),
-        (false, true) => ("prepare", InterruptPolicy::Stop),
-        (false, false) => ("up", InterruptPolicy::Stop),
+    let command = match (args.confirm_first, args.tasks_only) {
+        (true, _) => "tui",
+        (false, true) if args.before_submit => "slurm submit",
+        (false, true) => "prepare",
+        (false, false) => "up",
     };
     let output = OutputOptions::with_main_rank(args.common.progress, args.tail);
     let mut session = open_session(command, &args.common, (inventory, base), output)?;
     session.history_lines = args.tail;
-    let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
-    spawn_action_handler(&mut session, &signals);
+    spawn_action_handler(&mut session, signals);
     session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
     if let (Some(text), Some(dashboard)) = (args.intro_text, session.reporter.dashboard()) {
         dashboard.show_message(text);
     }
     let down = session.suggest_command("down", "");
-    let end = run_launch(LaunchContext::new(&mut session, &request, launch_error, &mut signals)).await?;
+    let mut context = LaunchContext::new(&mut session, &request, launch_error, signals);
+    let end = run_launch(&mut context).await?;
+    let registered = std::mem::take(&mut context.state.registered);
     // A dashboard that panicked has printed this advice already.
     if matches!(end, LaunchEnd::LeftNow(_)) && !crate::tui::terminal::has_panicked() {
         print_stderr(&format!("left without cleaning up; the hosts may hold leftovers. To clean up:\n    {down}"));
     }
-    Ok((session, end))
+    Ok(EndedLaunch { session, end, registered })
 }
 
 /// With `confirm_first`, a missing secret is not an error yet: a live run can be followed without it. It is returned beside the request.

@@ -36,6 +36,9 @@ pub(crate) struct UpArgs {
     /// `prepare`: runs the tasks and launches nothing.
     #[arg(skip)]
     pub tasks_only: bool,
+    /// `slurm submit`: runs the tasks on the login node.
+    #[arg(skip)]
+    pub before_submit: bool,
     /// If the run is already live: how many of the last lines of each log to show first
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TAIL, value_parser = parse_tail)]
     pub tail: usize,
@@ -61,6 +64,7 @@ impl UpArgs {
             lock_wait: std::time::Duration::from_secs(45),
             tasks: TaskArgs::default(),
             tasks_only: false,
+            before_submit: false,
             tail: DEFAULT_TAIL,
             confirm_first: false,
             intro_text: None,

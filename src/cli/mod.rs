@@ -50,6 +50,7 @@ mod slurm_down;
 mod slurm_logs;
 mod slurm_reports;
 mod slurm_submit;
+mod slurm_tasks;
 pub(crate) mod ssh_report;
 pub(crate) mod stacks;
 pub(crate) mod task_args;

@@ -32,7 +32,7 @@ fn render(args: &SlurmRenderArgs) -> Result<Outcome, CliError> {
     let (inventory, _) = load_slurm_inventory(&args.common, LoadMode::Full)?;
     hide_known_secrets(&inventory);
     let job = inventory.slurm_job()?;
-    let script = slurm::render_batch_script(&inventory, &job).map_err(CliError::Usage)?;
+    let script = slurm::render_batch_script(&inventory, &job, &[]).map_err(CliError::Usage)?;
     match &args.output {
         None => print_raw_unless_tty(&script),
         Some(path) => {

@@ -1,5 +1,7 @@
 //! `down` for a job on SLURM: cancels it, fetches its logs, removes its files.
 
+use std::time::Duration;
+
 use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
@@ -11,9 +13,13 @@ use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_follow::{fetch_earlier_starts, open_nodes, report_end};
 use crate::lifecycle::slurm_job::{CancelEnd, LoginNode};
+use crate::lifecycle::slurm_prepare::remove_files_of_login_node;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::slurm::job_report::JobReport;
+
+/// For the lock of a submission whose tasks run.
+const LOCK_WAIT: Duration = Duration::from_secs(45);
 
 pub(super) async fn down(args: &CommonArgs) -> Result<Outcome, CliError> {
     let loaded = load_slurm_inventory(args, LoadMode::ConnectionOnly)?;
@@ -30,10 +36,14 @@ pub(super) async fn down(args: &CommonArgs) -> Result<Outcome, CliError> {
     Ok(finish(session, login, outcome, "").await)
 }
 
-/// Fetches the logs of every start of the job; returns their runs. `Err`: nothing may be removed.
-async fn fetch_starts(session: &mut Session, login: &LoginNode, report: &JobReport) -> Result<Result<Vec<String>, Outcome>, CliError> {
+/// Fetches the logs of every start of the name's jobs; returns their jobs and runs. `Err`: nothing may be removed.
+async fn fetch_starts(
+    session: &mut Session,
+    login: &LoginNode,
+    report: &JobReport,
+) -> Result<Result<Vec<(u64, String)>, Outcome>, CliError> {
     let starts = match report.job {
-        Some(job) => login.starts(job).await,
+        Some(_) => login.starts().await,
         None => Ok(Vec::new()),
     };
     let (mut runs, mut outcome) = match starts {
@@ -43,7 +53,7 @@ async fn fetch_starts(session: &mut Session, login: &LoginNode, report: &JobRepo
     if let Some(job) = open_nodes(session, report, None).await? {
         outcome = worse_outcome(job.fetch(session).await, outcome);
         report_end(session, report, Some(&job.run_id));
-        runs.push(job.run_id);
+        runs.extend(report.job.map(|number| (number, job.run_id)));
     }
     if outcome != Outcome::Ok {
         print_stderr("the logs could not be fetched: nothing was removed");
@@ -67,7 +77,13 @@ async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Ou
         Ok(runs) => runs,
         Err(outcome) => return Ok(outcome),
     };
-    let cleaned = match login.clean(report.job.map(|job| (job, runs.as_slice()))).await {
+    // What the tasks of a submission have left on the login node, and tasks that still run there.
+    let tasks = remove_files_of_login_node(session, LOCK_WAIT).await?;
+    if tasks != Outcome::Ok {
+        print_stderr("the files of the tasks on the login node could not be removed: nothing else was");
+        return Ok(tasks);
+    }
+    let cleaned = match login.clean(&runs).await {
         Ok(cleaned) => cleaned,
         Err(error) => return Ok(report_login_error(&error)),
     };

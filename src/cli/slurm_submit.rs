@@ -7,6 +7,7 @@ use crate::cli::local_env::{hide_known_secrets, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, report_silence};
+use crate::cli::slurm_tasks::{check_login_tasks, run_login_tasks};
 use crate::event::Outcome;
 use crate::inventory::SlurmSettings;
 use crate::lifecycle::launch_request::new_run_id;
@@ -25,24 +26,26 @@ pub(super) async fn submit(args: &SlurmSubmitArgs) -> Result<Outcome, CliError> 
     let (inventory, base) = load_slurm_inventory(&args.common, LoadMode::Full)?;
     hide_known_secrets(&inventory);
     let job = inventory.slurm_job()?;
-    let script = slurm::render_batch_script(&inventory, &job).map_err(CliError::Usage)?;
+    let mut script = slurm::render_batch_script(&inventory, &job, &[]).map_err(CliError::Usage)?;
     let secrets = read_secrets(&job.job.secret_names)?;
+    let tasks = inventory.slurm_login_inventory();
+    if let Some(tasks) = &tasks {
+        check_login_tasks(tasks, &base)?;
+    }
     let output = OutputOptions::progress_only(ProgressMode::Plain);
-    let (mut session, login) = open_slurm_session("slurm submit", &args.common, (inventory, base), output)?;
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
-    let asked = Some(script.as_str()).filter(|_| args.dry_run);
+    let (mut session, login) = open_slurm_session("slurm submit", &args.common, (inventory.clone(), base.clone()), output)?;
+    let mut signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    // Tasks would change what a live job uses, and may take an hour: sbatch is asked before them.
+    let asked = Some(script.as_str()).filter(|_| args.dry_run || tasks.is_some());
+    let settings = Some(&job.settings).filter(|_| args.preflight != PreflightLevel::Off);
     let checked = match args.preflight {
-        PreflightLevel::Off if !args.dry_run => Ok(Ok(Outcome::Ok)),
-        _ => signals.run_until_stopped(check_cluster(&session, &login, &job.settings, asked)).await,
+        PreflightLevel::Off if asked.is_none() => Ok(Ok(Outcome::Ok)),
+        _ => signals.run_until_stopped(check_cluster(&session, &login, settings, asked)).await,
     };
     match checked {
-        Ok(Ok(Outcome::Ok)) if !args.dry_run => {}
+        Ok(Ok(Outcome::Ok)) => {}
         Ok(Ok(outcome)) => {
-            print_stderr(if outcome == Outcome::Ok {
-                "the cluster would take the job; nothing was submitted"
-            } else {
-                "nothing was submitted"
-            });
+            print_stderr("nothing was submitted");
             return Ok(finish(session, login, outcome, "").await);
         }
         Ok(Err(error)) => {
@@ -51,29 +54,55 @@ pub(super) async fn submit(args: &SlurmSubmitArgs) -> Result<Outcome, CliError> 
         }
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
     }
+    if let Some(tasks) = tasks {
+        match run_login_tasks(args, tasks, base, &mut signals).await? {
+            Ok(registered) => script = slurm::render_batch_script(&inventory, &job, &registered).map_err(CliError::Usage)?,
+            Err(outcome) => {
+                print_stderr("nothing was submitted");
+                return Ok(finish(session, login, outcome, "").await);
+            }
+        }
+    }
+    if args.dry_run {
+        print_stderr("the cluster would take the job; nothing was submitted");
+        return Ok(finish(session, login, Outcome::Ok, "").await);
+    }
     let submission = Submission { script, run_id: new_run_id(&jiff::Zoned::now()), secrets };
-    let status = session.suggest_command("slurm status", "");
-    let end = match signals.run_until_stopped(login.submit(&submission)).await {
-        Ok(Ok(end)) => end,
-        Ok(Err(error)) => {
-            let outcome = report_login_error(&error);
-            print_stderr(&format!("    the job may have been submitted: {status}"));
-            return Ok(finish(session, login, outcome, &error.to_string()).await);
-        }
-        Err(outcome) => {
-            print_stderr(&format!("interrupted; the job may have been submitted: {status}"));
-            return Ok(outcome);
-        }
+    let (outcome, reason) = match hand_over(&mut session, &login, &submission, &signals).await {
+        Ok(end) => end,
+        Err(outcome) => return Ok(outcome),
     };
-    let (outcome, reason) = report_submission(&mut session, &submission.run_id, end).await;
     Ok(finish(session, login, outcome, &reason).await)
 }
 
-/// Prints what is wrong with the cluster for the job. `script`: sbatch is asked about it, too, and whether a job lives.
+/// Submits; the outcome and its reason. `Err`: interrupted.
+async fn hand_over(
+    session: &mut Session,
+    login: &LoginNode,
+    submission: &Submission,
+    signals: &StopController,
+) -> Result<(Outcome, String), Outcome> {
+    let status = session.suggest_command("slurm status", "");
+    match signals.run_until_stopped(login.submit(submission)).await {
+        Ok(Ok(end)) => Ok(report_submission(session, &submission.run_id, end).await),
+        Ok(Err(error)) => {
+            let outcome = report_login_error(&error);
+            print_stderr(&format!("    the job may have been submitted: {status}"));
+            Ok((outcome, error.to_string()))
+        }
+        Err(outcome) => {
+            print_stderr(&format!("interrupted; the job may have been submitted: {status}"));
+            Err(outcome)
+        }
+    }
+}
+
+/// Prints what is wrong with the cluster for the job. `settings`: what it is compared with; `script`: sbatch is asked about it, too, and
+/// whether a job lives.
 async fn check_cluster(
     session: &Session,
     login: &LoginNode,
-    settings: &SlurmSettings,
+    settings: Option<&SlurmSettings>,
     script: Option<&str>,
 ) -> Result<Outcome, RemoteError> {
     let (cluster, report) = login.preflight(script).await?;
@@ -83,7 +112,7 @@ async fn check_cluster(
     }
     let clean = |text: &str| session.reporter.sanitizer().sanitize_line(text);
     let mut fits = true;
-    for finding in judge_cluster(&cluster, settings) {
+    for finding in settings.map(|settings| judge_cluster(&cluster, settings)).unwrap_or_default() {
         let kind = if finding.is_error { "error" } else { "warning" };
         print_stderr(&format!("{kind}: {}\n    help: {}", clean(&finding.message), clean(&finding.hint)));
         fits &= !finding.is_error;

@@ -54,6 +54,8 @@ pub(crate) struct ExecutionReport {
     pub launched_hosts: Vec<usize>,
     /// Whether a step was started that can leave something on its host, even if it failed.
     pub may_have_leftovers: bool,
+    /// What tasks have registered, by host.
+    pub registered: Vec<Vec<(String, String)>>,
 }
 
 impl ExecutionReport {
@@ -212,6 +214,7 @@ impl PlanExecution<'_> {
             self.engine.emitter.send(EventKind::StepFailed { step: step.id, error, hint: String::new(), unreachable: false });
             self.report.may_have_leftovers |= step.action.can_leave_leftovers();
         }
+        self.report.registered = self.registered;
         self.report.interrupted = cancelled && self.statuses.iter().any(|status| !status.has_ended());
         self.report
     }

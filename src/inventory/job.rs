@@ -8,19 +8,23 @@ use super::{
     hosts, launch,
 };
 
-/// The job, or what is wrong in `check`.
-pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: &mut InventoryErrors) -> Option<Job> {
-    let read = &inventory.merged;
-    let facts = EvalInputs {
-        tree: &read.tree,
-        host_nodes: &read.host_nodes,
+/// What the templates of a job are evaluated with.
+pub(super) fn eval_inputs<'a>(inventory: &'a Inventory, runtime: &'a RuntimeValues) -> EvalInputs<'a> {
+    EvalInputs {
+        tree: &inventory.merged.tree,
+        host_nodes: &inventory.merged.host_nodes,
         host_names: inventory.hosts.iter().map(|host| host.name.as_str()).collect(),
         fabric_addresses: inventory.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
         gpus: inventory.hosts.iter().map(|host| &host.gpus).collect(),
         runtime,
         nproc_override: None,
-    };
-    let scope = Evaluator::new(facts);
+    }
+}
+
+/// The job, or what is wrong in `check`.
+pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: &mut InventoryErrors) -> Option<Job> {
+    let read = &inventory.merged;
+    let scope = Evaluator::new(eval_inputs(inventory, runtime));
     evaluate_all_vars(&scope);
     let block = read.tree.get("launch");
     let has_tasks = read.tree.get("prepare").is_some_and(|list| !list.items().is_empty());

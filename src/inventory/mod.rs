@@ -36,6 +36,7 @@ mod schema;
 mod secrets;
 mod slurm;
 mod slurm_job;
+mod slurm_prepare;
 pub(crate) mod smoke_test;
 mod ssh_args;
 mod task_settings;

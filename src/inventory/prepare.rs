@@ -10,7 +10,7 @@ use super::schema;
 use super::task_settings::{PrepareTask, TaskCommand};
 use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
 use super::{Inventory, JobHost};
-use crate::text::host_patterns;
+use crate::text::{host_patterns, shell_template};
 
 /// The most tasks of an inventory.
 const MAX_TASKS: usize = 200;
@@ -234,6 +234,10 @@ impl TaskReader<'_> {
                 let chosen: Vec<&String> = all.iter().zip(kept).filter(|(_, kept)| *kept).map(|(name, _)| name).collect();
                 names.iter().map(|name| chosen.iter().any(|chosen| chosen == name)).collect()
             }
+            Err(_) if all.iter().any(|name| name.contains('\0')) => {
+                errors.report(&node.location, "SLURM chooses the nodes", "write all, master or workers");
+                vec![false; names.len()]
+            }
             Err((message, hint)) => {
                 errors.report(
                     &node.location,
@@ -319,8 +323,16 @@ fn validate_path(text: &str) -> Result<(), (String, String)> {
     validate_no_nul(text)
 }
 
+/// On SLURM a NUL stands for what only the running job knows.
 fn validate_no_nul(text: &str) -> Result<(), (String, String)> {
-    if text.contains('\0') { Err(("a NUL byte".to_owned(), "remove it".to_owned())) } else { Ok(()) }
+    match text.contains('\0') {
+        false => Ok(()),
+        true if shell_template::has_foreign_nul(text) => Err(("a NUL byte".to_owned(), "remove it".to_owned())),
+        true => Err((
+            "a value that is known when the job starts".to_owned(),
+            "a task in the container reads ORCH_RUN_ID, ORCH_HOST and ORCH_NODE_RANK from its environment; one on the host runs before, on the login node".to_owned(),
+        )),
+    }
 }
 
 fn validate_registered_name(name: &str) -> Result<(), (String, String)> {

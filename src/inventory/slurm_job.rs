@@ -2,12 +2,14 @@
 
 use std::sync::OnceLock;
 
+use super::errors::InventoryErrors;
 use super::slurm::{SlurmContainer, SlurmSettings};
+use super::slurm_prepare::{check_tasks, login_inventory, place_tasks};
 use super::validated::MergedInventory;
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlNode};
 use super::{
     ContainerGpus, ContainerUser, EntrypointMode, GpuSelection, HostSshSettings, Inventory, InventoryHost, InventoryProblem, Job,
-    LaunchCommand, RuntimeValues,
+    LaunchCommand, PrepareTask, RuntimeValues,
 };
 use crate::text::shell_template::{self, variable};
 
@@ -27,6 +29,16 @@ pub struct SlurmJob {
 }
 
 impl SlurmJob {
+    /// The tasks that are steps of the job, in its containers.
+    pub(crate) fn step_tasks(&self) -> impl Iterator<Item = &PrepareTask> {
+        self.job.tasks.iter().filter(|task| task.in_container)
+    }
+
+    /// What is done on the login node before the job is submitted.
+    pub(crate) fn login_tasks(&self) -> impl Iterator<Item = &PrepareTask> {
+        self.job.tasks.iter().filter(|task| !task.in_container)
+    }
+
     /// Seconds from the signal to the end of the time limit.
     pub fn signal_secs(&self) -> u64 {
         self.job.launch.stop_grace.as_secs() + SIGNAL_MARGIN_SECS
@@ -52,12 +64,22 @@ impl Inventory {
         }
         let mut problems = Vec::new();
         SlurmChecks { inventory: self, settings, job: &job, problems: &mut problems }.run();
+        let mut errors = InventoryErrors::default();
+        check_tasks(&view.merged.tree, &job.tasks, settings.container, &mut errors);
+        problems.extend(errors.problems);
         if !problems.is_empty() {
             problems.sort();
             return Err(readable(problems));
         }
         let fabric = self.hosts.iter().filter_map(|host| Some((host.name.clone(), host.fabric_address.clone()?))).collect();
         Ok(SlurmJob { settings: settings.clone(), job, hosts: view.hosts, fabric_addresses: fabric })
+    }
+
+    /// The tasks that are done on the login node before the job is submitted; `None`: there are none, or no login node.
+    pub(crate) fn slurm_login_inventory(&self) -> Option<Inventory> {
+        let login = self.slurm.as_ref()?.login.as_ref()?;
+        let view = self.slurm_view();
+        login_inventory(&view, login, &view.slurm_values())
     }
 
     /// The same inventory with the cluster's nodes for hosts.
@@ -77,6 +99,7 @@ impl Inventory {
         let member =
             |host: &InventoryHost| YamlNode::map(at.clone(), vec![entry("name", YamlNode::scalar(at.clone(), host.name.clone(), false))]);
         let mut tree = self.merged.tree.clone();
+        place_tasks(&mut tree, settings.container, &self.merged.all_host_names);
         if tree.get_path(&["launch", "master_port"]).is_none() && tree.get("launch").is_some() {
             // Two jobs may share a node: without a port of its own a job takes one by its id.
             let port = YamlNode::map(at.clone(), vec![entry("master_port", YamlNode::scalar(at.clone(), "auto", true))]);
@@ -116,9 +139,6 @@ struct SlurmChecks<'a> {
 
 impl SlurmChecks<'_> {
     fn run(&mut self) {
-        if !self.job.tasks.is_empty() {
-            self.report(&["prepare"], "not supported yet on SLURM", "remove it, and do its tasks on the cluster before the job starts");
-        }
         self.check_values();
         self.check_secrets();
         self.check_time();

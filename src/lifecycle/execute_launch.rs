@@ -44,6 +44,7 @@ pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget
         return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);
     }
     if context.request.tasks_only {
+        context.state.registered = report.registered.into_iter().next().unwrap_or_default();
         return Ok(LaunchStep::done(Outcome::Ok, ""));
     }
     follow(context, &target.job, &plan, &offsets).await

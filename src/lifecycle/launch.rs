@@ -15,19 +15,19 @@ pub(crate) enum LaunchEnd {
     LeftNow(Outcome),
 }
 
-pub(crate) async fn run_launch(mut context: LaunchContext<'_>) -> Result<LaunchEnd, WorkflowError> {
+pub(crate) async fn run_launch(context: &mut LaunchContext<'_>) -> Result<LaunchEnd, WorkflowError> {
     let leave = context.signals.leave_token.clone();
     context.session.emit_run_started("", None);
     loop {
         let end = tokio::select! {
-            end = reconcile_with_retries(&mut context) => end?,
+            end = reconcile_with_retries(context) => end?,
             () = leave.cancelled() => return Ok(LaunchEnd::LeftNow(context.signals.signal_outcome())),
         };
         context.session.emit_run_finished(&end.outcome, &end.reason);
-        if !stays_open(&context, &end.outcome) {
+        if !stays_open(context, &end.outcome) {
             return Ok(LaunchEnd::Ended(end));
         }
-        let (outcome, launch_again) = confirm::decide_after_run(&mut context, end.outcome).await?;
+        let (outcome, launch_again) = confirm::decide_after_run(context, end.outcome).await?;
         if !launch_again {
             return Ok(LaunchEnd::Ended(WorkflowEnd { outcome, reason: end.reason }));
         }

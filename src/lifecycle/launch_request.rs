@@ -61,6 +61,8 @@ pub(crate) struct LaunchState {
     pub(crate) relaunch: bool,
     /// Hosts that only an earlier run's record names, already cleared.
     pub(crate) cleared_hosts: Vec<String>,
+    /// What tasks have registered on the first host, where the run is its tasks alone.
+    pub(crate) registered: Vec<(String, String)>,
 }
 
 impl LaunchState {
@@ -80,6 +82,7 @@ impl LaunchState {
             confirmed: !request.confirm_first,
             relaunch: false,
             cleared_hosts: Vec::new(),
+            registered: Vec::new(),
         };
         state.assign_run_id();
         state

@@ -32,6 +32,7 @@ pub(crate) mod reporter_task;
 pub(crate) mod session;
 pub(crate) mod slurm_follow;
 pub(crate) mod slurm_job;
+pub(crate) mod slurm_prepare;
 pub(crate) mod smoke;
 pub(crate) mod stop_controller;
 pub(crate) mod stop_ladder;

@@ -96,7 +96,8 @@ fn refuse_beside_ranks(session: &Session, facts: &[HostFacts]) -> Option<Workflo
 
 /// Waits for tasks that another command has started, so that none is started twice; then the hosts are looked at again.
 async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], run: &str) -> Result<LaunchStep, WorkflowError> {
-    let text = format!("tasks of {run} are running: waiting for them (Ctrl-C leaves them running); `--recreate` stops them");
+    let stop = if context.session.command() == "slurm submit" { "`orchestrate slurm down`" } else { "`--recreate`" };
+    let text = format!("tasks of {run} are running: waiting for them (Ctrl-C leaves them running); {stop} stops them");
     context.session.notice(text, false);
     context.signals.set_policy(InterruptPolicy::Detach);
     let end = follow_tasks(context.session, facts, run, context.signals).await?;

@@ -52,17 +52,18 @@ pub(crate) async fn wait_for_start(
         None => login.status().await?,
     };
     let mut pauses = PollPauses::new();
-    let mut reported = String::new();
+    let mut reported: Option<(String, Option<(u32, u32)>)> = None;
     loop {
         let waits = report.may_live();
         if !waits || is_started(&report, earlier) {
             return Ok(report);
         }
-        let text = format!("job {}: {}", report.job.unwrap_or_default(), headline(&report));
-        if text != reported {
-            let more: String = pending_lines(&report).iter().map(|line| format!(";{}", line.trim_end().replacen(' ', "", 1))).collect();
-            session.notice(format!("{text}{more}"), false);
-            reported = text;
+        let state = (headline(&report), report.place);
+        if reported.as_ref() != Some(&state) {
+            session.notice(format!("job {}: {}", report.job.unwrap_or_default(), state.0), false);
+            // A line each: one would be cut on the dashboard before the expected start.
+            pending_lines(&report).iter().for_each(|line| session.notice(line.trim().to_owned(), false));
+            reported = Some(state);
         }
         pauses.wait().await;
         match login.status().await {
@@ -129,7 +130,7 @@ pub(crate) async fn open_nodes(
     Ok(Some(StartedJob { run_id, job: report.job, spec, offsets }))
 }
 
-/// Fetches the logs of the starts before the last one; returns their runs, and how it went.
+/// Fetches the logs of the starts before the last one, also those of earlier jobs; returns their jobs and runs, and how it went.
 ///
 /// # Errors
 /// This laptop's run directory.
@@ -137,16 +138,19 @@ pub(crate) async fn fetch_earlier_starts(
     session: &Session,
     report: &JobReport,
     starts: Vec<JobStart>,
-) -> Result<(Vec<String>, Outcome), WorkflowError> {
+) -> Result<(Vec<(u64, String)>, Outcome), WorkflowError> {
     let (mut runs, mut outcome) = (Vec::new(), Outcome::Ok);
     for start in starts.into_iter().filter(|start| report.notes.run_id.as_ref() != Some(&start.run_id)) {
         let mut own = session.open_silent("slurm down", session.inventory.clone());
         let notes = JobNotes { run_id: Some(start.run_id.clone()), ..JobNotes::default() };
-        let of_start = JobReport { nodes: start.nodes, notes, ..report.clone() };
+        let of_start = JobReport { job: Some(start.job), nodes: start.nodes, notes, ..report.clone() };
         if let Some(job) = open_nodes(&mut own, &of_start, None).await? {
             let fetched = job.fetch(&own).await;
-            own.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at: 0 });
-            if fetched == Outcome::Ok { runs.push(start.run_id) } else { outcome = fetched }
+            // How an earlier job ended, SLURM may no longer know; an earlier start of this one was stopped.
+            if report.job == Some(start.job) {
+                own.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at: 0 });
+            }
+            if fetched == Outcome::Ok { runs.push((start.job, start.run_id)) } else { outcome = fetched }
         }
         own.finish(Outcome::Ok, "", false).await;
     }

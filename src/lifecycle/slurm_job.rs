@@ -114,12 +114,12 @@ impl LoginNode {
         Ok((ClusterReport::parse(&text), report))
     }
 
-    /// Every start of a job: its run and its nodes.
+    /// Every start of every job of the name: its job, its run and its nodes.
     ///
     /// # Errors
     /// As [`LoginNode::ask`].
-    pub(crate) async fn starts(&self, job: u64) -> Result<Vec<JobStart>, RemoteError> {
-        Ok(self.ask(&self.place.starts_command(job)).await?.starts)
+    pub(crate) async fn starts(&self) -> Result<Vec<JobStart>, RemoteError> {
+        Ok(self.ask(&self.place.starts_command()).await?.starts)
     }
 
     /// # Errors
@@ -173,7 +173,7 @@ impl LoginNode {
     ///
     /// # Errors
     /// As [`LoginNode::ask`].
-    pub(crate) async fn clean(&self, fetched: Option<(u64, &[String])>) -> Result<JobReport, RemoteError> {
+    pub(crate) async fn clean(&self, fetched: &[(u64, String)]) -> Result<JobReport, RemoteError> {
         self.ask(&self.place.clean_command(fetched)).await
     }
 

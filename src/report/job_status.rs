@@ -19,7 +19,9 @@ pub(crate) fn status_lines(name: &str, report: &JobReport) -> Vec<String> {
         lines.extend(pending_lines(report));
     }
     lines.extend(report.notes.run_id.iter().map(|run| format!("  run {run}")));
-    if let Some(why) = report.notes.stopping.as_ref().filter(|_| report.phase() == Some(JobPhase::Running)) {
+    let running = report.phase() == Some(JobPhase::Running);
+    lines.extend(report.notes.task.iter().filter(|_| running).map(|task| format!("  task {task}")));
+    if let Some(why) = report.notes.stopping.as_ref().filter(|_| running) {
         lines.push(format!("  stopping the ranks: {why}"));
     }
     if report.has_ended() || report.state.is_none() {

@@ -9,7 +9,7 @@ use crate::Cluster;
 /// A laptop and the login node that it reaches.
 pub(crate) struct Login {
     pub(crate) cluster: Cluster,
-    port: u16,
+    pub(crate) port: u16,
     sshd: Child,
 }
 

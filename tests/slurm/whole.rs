@@ -1,4 +1,7 @@
-//! Tier 2: ends that take minutes, a lost login node, and `submit` killed at each of its commands.
+//! Tier 2: ends that take minutes, a lost login node, and `submit` and `cancel` killed at each of their commands.
+
+#[path = "whole/guides.rs"]
+mod guides;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -176,38 +179,50 @@ fi
 exec sh -c \"$SSH_ORIGINAL_COMMAND\"
 ";
 
-#[test]
-#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
-fn submit_killed_at_each_command_leaves_no_unknown_job() {
+/// A login node at which commands can be held, and the directory of the shell that holds them.
+fn holding_login() -> (tempfile::TempDir, Login) {
     let dir = tempfile::tempdir().expect("a folder");
     let shell = dir.path().join("shell");
     std::fs::write(&shell, COUNTING_SHELL.replace("DIR", &dir.path().display().to_string())).expect("written");
     assert!(Command::new("chmod").args(["755", &shell.display().to_string()]).status().expect("chmod").success());
     let login = Login::with_sshd_options(&format!("ForceCommand {}\n", shell.display()));
-    let ranks = format!("secrets: [HF_TOKEN]\n{}", waiting_ranks(&login.cluster.path("never")));
+    (dir, login)
+}
+
+/// Kills a command when its remote command with this number is held; returns whether it got so far.
+fn kill_at(dir: &Path, login: &Login, verb: &str, inventory: &Path, (number, how): (usize, &str)) -> bool {
+    for file in ["count", "held", "release"] {
+        drop(std::fs::remove_file(dir.join(file)));
+    }
+    std::fs::write(dir.join("hold"), format!("{number} {how}\n")).expect("written");
+    let mut command = login.complete_command(login.cluster.command(env!("CARGO_BIN_EXE_orchestrate")), &["slurm", verb], inventory);
+    let mut command = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let held = || dir.join("held").exists();
+    let (mut ended, deadline) = (false, Instant::now() + Duration::from_secs(60));
+    while !held() && !ended {
+        assert!(Instant::now() < deadline, "{how} command {number}: `{verb}` neither ends nor reaches it");
+        ended = command.try_wait().expect("its state").is_some();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    command.kill().expect("killed");
+    command.wait().expect("reaped");
+    std::fs::write(dir.join("release"), "").expect("written");
+    drop(std::fs::remove_file(dir.join("hold")));
+    held()
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn submit_killed_at_each_command_leaves_no_unknown_job() {
+    let (dir, login) = holding_login();
+    // The commands of tasks on the login node are among those of `submit`.
+    let tasks = "secrets: [HF_TOKEN]\nprepare: [{ name: look, run: echo seen }]\n";
+    let ranks = format!("{tasks}{}", waiting_ranks(&login.cluster.path("never")));
     let inventory = login.inventory("sweep", ", secrets: file, args: [\"--hold\"]", &ranks);
     let mut struck = 0;
     for how in ["before", "answer"] {
-        for number in 1..20 {
-            for file in ["count", "held", "release"] {
-                drop(std::fs::remove_file(dir.path().join(file)));
-            }
-            std::fs::write(dir.path().join("hold"), format!("{number} {how}\n")).expect("written");
-            let mut submit =
-                login.complete_command(login.cluster.command(env!("CARGO_BIN_EXE_orchestrate")), &["slurm", "submit"], &inventory);
-            let mut submit = submit.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
-            let held = || dir.path().join("held").exists();
-            let (mut ended, deadline) = (false, Instant::now() + Duration::from_secs(60));
-            while !held() && !ended {
-                assert!(Instant::now() < deadline, "{how} command {number}: `submit` neither ends nor reaches it");
-                ended = submit.try_wait().expect("its state").is_some();
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            submit.kill().expect("killed");
-            submit.wait().expect("reaped");
-            std::fs::write(dir.path().join("release"), "").expect("written");
-            drop(std::fs::remove_file(dir.path().join("hold")));
-            let is_struck = held();
+        for number in 1..60 {
+            let is_struck = kill_at(dir.path(), &login, "submit", &inventory, (number, how));
             check_known_and_clean(&login, &inventory, &format!("{how} command {number}"));
             if !is_struck {
                 break;
@@ -215,7 +230,29 @@ fn submit_killed_at_each_command_leaves_no_unknown_job() {
             struck += 1;
         }
     }
-    assert!(struck >= 4, "the check of the cluster and the submission, each before and after: {struck}");
+    assert!(struck >= 16, "the check of the cluster, the tasks and the submission, each before and after: {struck}");
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn cancel_killed_at_each_command_leaves_the_job_known() {
+    let (dir, login) = holding_login();
+    let inventory = login.inventory("sweep", "", &waiting_ranks(&login.cluster.path("never")));
+    let mut struck = 0;
+    for how in ["before", "answer"] {
+        for number in 1..20 {
+            let job = login.submit(&inventory);
+            login.wait_for_status(&inventory, "\n  run ");
+            let is_struck = kill_at(dir.path(), &login, "cancel", &inventory, (number, how));
+            login.orchestrate(&["slurm", "cancel"], &inventory).expect(0, &[&format!("job {job}"), "CANCELLED"]);
+            check_known_and_clean(&login, &inventory, &format!("{how} command {number}"));
+            if !is_struck {
+                break;
+            }
+            struck += 1;
+        }
+    }
+    assert!(struck >= 4, "scancel and the question for its end, each before and after: {struck}");
 }
 
 /// `status` knows a queued job, and `down` leaves nothing.

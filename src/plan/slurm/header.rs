@@ -37,6 +37,7 @@ fn title(inputs: &ScriptInputs<'_>) -> String {
             "# Secrets ({names}): before that, write a line `export NAME='value'` for each into the file secrets_file below, mode 0600.\n"
         ));
     }
+    text.push_str(&super::step_tasks::title_text(inputs));
     text.push_str(
         "# Options on sbatch's command line go before those below. One task a node: the launcher there starts the node's ranks.\n",
     );
@@ -102,6 +103,7 @@ fn settings(inputs: &ScriptInputs<'_>) -> String {
     for (line, comment) in lines {
         text.push_str(&if comment.is_empty() { format!("{line}\n") } else { format!("{line:<46} # {comment}\n") });
     }
+    text.push_str(&super::step_tasks::settings_text(inputs));
     text.push_str(&container_options(inputs));
     text
 }
@@ -133,7 +135,10 @@ fn container_options(inputs: &ScriptInputs<'_>) -> String {
         plain if plain.contains(',') && !plain.starts_with(['"', '\'']) => format!("'{plain}'"),
         quoted => quoted,
     };
-    let lines: String = words.iter().map(|word| format!("  {}\n", quoted(word))).collect();
+    let mut lines: String = words.iter().map(|word| format!("  {}\n", quoted(word))).collect();
+    if super::step_tasks::has_steps(inputs) {
+        lines.insert_str(0, super::step_tasks::pyxis_name_line());
+    }
     format!("# Where the ranks run. The last option: without it the image's own values of these variables win.\ncontainer=(\n{lines})\n")
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct JobNotes {
     pub(crate) stopping: Option<String>,
     /// The rank that failed first, its node and exit code.
     pub(crate) first_failure: Option<(u32, String, u8)>,
+    /// The task of `prepare` that runs: its number and name.
+    pub(crate) task: Option<String>,
     /// Why the script gave up before or beside the ranks.
     pub(crate) failure: Option<String>,
     /// The script's exit code.
@@ -41,6 +43,8 @@ impl JobNotes {
         match rest.split_once(' ') {
             Some(("running", run)) if is_valid_run_id(run) => self.run_id = Some(run.to_owned()),
             Some(("stopping", why)) => self.stopping = Some(short(why)),
+            Some(("task", task)) => self.task = Some(short(task)),
+            Some(("tasks", _)) => self.task = None,
             Some(("failed", why)) => self.failure = Some(short(why)),
             Some(("ended", code)) => self.exit_code = code.parse().ok(),
             Some(("first", first)) => self.first_failure = parse_first_failure(first).or(self.first_failure.take()),

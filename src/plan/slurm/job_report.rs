@@ -39,7 +39,7 @@ pub(crate) struct JobReport {
     pub(crate) notes: JobNotes,
     /// The run that `submit` gave the job's first start.
     pub(crate) given_run: Option<String>,
-    /// The job's starts, where they were asked for.
+    /// The starts of this job and of earlier ones of the name, where they were asked for.
     pub(crate) starts: Vec<JobStart>,
     /// The live job that an order met.
     pub(crate) live: Option<u64>,
@@ -58,6 +58,7 @@ pub(crate) struct JobReport {
 /// One start of a job: a requeued job has several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobStart {
+    pub(crate) job: u64,
     pub(crate) run_id: String,
     pub(crate) nodes: Vec<String>,
 }
@@ -72,8 +73,8 @@ pub(crate) struct OrderFailure {
 
 /// The most nodes of a job that are believed.
 const MAX_NODES: usize = 4096;
-/// The script gives up after ten starts.
-const MAX_STARTS: usize = 20;
+/// The most starts that are believed: of many jobs, each of which gives up after ten.
+const MAX_STARTS: usize = 200;
 
 impl JobReport {
     pub(crate) fn parse(answer: &str) -> JobReport {
@@ -166,8 +167,11 @@ impl AnswerReader {
             "notes" => body.iter().for_each(|line| report.notes.apply_line(line)),
             "nodes" if code == 0 => report.nodes = node_names(body),
             "given" if is_valid_run_id(value) => report.given_run = Some(value.to_owned()),
-            "start" if is_valid_run_id(value) && report.starts.len() < MAX_STARTS => {
-                report.starts.push(JobStart { run_id: value.to_owned(), nodes: node_names(body) });
+            "start" if report.starts.len() < MAX_STARTS => {
+                let start = value.split_once(' ').filter(|(run, _)| is_valid_run_id(run));
+                let start =
+                    start.and_then(|(run, job)| Some(JobStart { job: job_id(job)?, run_id: run.to_owned(), nodes: node_names(body) }));
+                report.starts.extend(start);
             }
             "ranks" => report.ranks_per_node = value.parse().unwrap_or_default(),
             "test" | "sbatch" | "scancel" if code != 0 => {

@@ -48,11 +48,11 @@ fn later_start_forgets_the_earlier_one() {
 }
 
 #[test]
-fn starts_of_a_requeued_job_are_distinguished() {
-    let starts = "@start 20261123-200000-000c\n n0\n n1\n@start 20261123-200500-000c\n n1\n n;id\n@start ../x\n n0\n";
+fn starts_of_all_jobs_are_distinguished() {
+    let starts = "@start 20261123-200000-000c 12\n n0\n n1\n@start 20261123-200500-000c 13\n n1\n n;id\n@start ../x 12\n n0\n";
     let known = report(starts).starts;
-    let names: Vec<(&str, usize)> = known.iter().map(|start| (start.run_id.as_str(), start.nodes.len())).collect();
-    assert_eq!(names, [("20261123-200000-000c", 2), ("20261123-200500-000c", 1)]);
+    let names: Vec<(&str, u64, usize)> = known.iter().map(|start| (start.run_id.as_str(), start.job, start.nodes.len())).collect();
+    assert_eq!(names, [("20261123-200000-000c", 12, 2), ("20261123-200500-000c", 13, 1)]);
     let first = "20261123-200000-000c";
     let waits = report("@squeue 0\n 12|PENDING||1600|gpu|/shared/run/t5|BeginTime\n@job 12\n@given 20261123-200000-000c\n");
     assert!(waits.was_requeued_after(first) && waits.given_run.as_deref() == Some(first));

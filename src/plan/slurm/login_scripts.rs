@@ -41,9 +41,9 @@ impl JobPlace {
         self.command("check the cluster", &settings, include_str!("../../../assets/slurm/preflight.sh"))
     }
 
-    /// Asks for every start of a job and the nodes of each.
-    pub(crate) fn starts_command(&self, job: u64) -> RemoteCommand {
-        self.command("list the job's runs", &format!("job={job}\n"), include_str!("../../../assets/slurm/starts.sh"))
+    /// Asks for every start of every job of the name, and the nodes of each.
+    pub(crate) fn starts_command(&self) -> RemoteCommand {
+        self.command("list the runs of all jobs", "", include_str!("../../../assets/slurm/starts.sh"))
     }
 
     /// Submits the job, unless one lives.
@@ -60,9 +60,9 @@ impl JobPlace {
         self.command("cancel the job", "", include_str!("../../../assets/slurm/cancel.sh"))
     }
 
-    /// Removes the files of jobs that have ended. `fetched`: a job, and its runs whose logs this laptop has; other runs are kept.
-    pub(crate) fn clean_command(&self, fetched: Option<(u64, &[String])>) -> RemoteCommand {
-        let fetched: Vec<String> = fetched.iter().flat_map(|(job, runs)| runs.iter().map(move |run| format!("{job}:{run}"))).collect();
+    /// Removes the files of jobs that have ended. `fetched`: the runs whose logs this laptop has, and their jobs; other runs are kept.
+    pub(crate) fn clean_command(&self, fetched: &[(u64, String)]) -> RemoteCommand {
+        let fetched: Vec<String> = fetched.iter().map(|(job, run)| format!("{job}:{run}")).collect();
         let settings = format!("fetched={}\n", quote(&fetched.join(" ")));
         self.command("remove the job's files", &settings, include_str!("../../../assets/slurm/clean.sh"))
     }

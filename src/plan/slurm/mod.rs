@@ -12,12 +12,13 @@ pub(crate) mod job_state;
 pub(crate) mod login_scripts;
 mod node_files;
 pub(crate) mod node_metrics;
+mod step_tasks;
 mod task;
 
 #[cfg(test)]
 mod tests;
 
-use self::inputs::ScriptInputs;
+use self::inputs::{ScriptInputs, without_first_line};
 use crate::inventory::{Inventory, SlurmContainer, SlurmJob};
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher::{HostLaunchSpec, LaunchSpecBuilder, build_launch_spec};
@@ -27,11 +28,11 @@ use crate::text::shell_template::variable;
 /// SLURM's default for the longest script, `max_script_size`.
 const SCRIPT_SIZE_LIMIT: usize = 4 << 20;
 
-/// The script of a job.
+/// The script of a job. `registered`: what tasks on the login node have registered.
 ///
 /// # Errors
 /// It would be longer than SLURM takes.
-pub(crate) fn render_batch_script(inventory: &Inventory, slurm: &SlurmJob) -> Result<String, String> {
+pub(crate) fn render_batch_script(inventory: &Inventory, slurm: &SlurmJob, registered: &[(String, String)]) -> Result<String, String> {
     let context = HostContext {
         run_id: variable("ORCH_RUN_ID"),
         in_container: slurm.settings.container == SlurmContainer::Docker,
@@ -40,9 +41,9 @@ pub(crate) fn render_batch_script(inventory: &Inventory, slurm: &SlurmJob) -> Re
     let layout = RankLayout::symbolic(&slurm.job);
     let builder = LaunchSpecBuilder { job: &slurm.job, layout: &layout, context: &context, node_rank: 0, hosts: &slurm.hosts, facts: None };
     let spec = shorten_run_dir(build_launch_spec(&builder), &context.run_dir());
-    let inputs = ScriptInputs { inventory, slurm, context, layout, spec };
+    let inputs = ScriptInputs { inventory, slurm, context, layout, spec, registered };
     let text = format!("{}{}{}", header::header_text(&inputs), main_text(), node_files::write_files_text(&inputs));
-    let text = format!("{text}\nmain \"$@\"\n");
+    let text = format!("{text}{}\nmain \"$@\"\n", step_tasks::main_text(&inputs));
     if text.len() > SCRIPT_SIZE_LIMIT {
         return Err(format!("the script has {} bytes, SLURM takes at most {SCRIPT_SIZE_LIMIT}", text.len()));
     }
@@ -50,9 +51,7 @@ pub(crate) fn render_batch_script(inventory: &Inventory, slurm: &SlurmJob) -> Re
 }
 
 fn main_text() -> String {
-    let body = include_str!("../../../assets/slurm/batch.sh");
-    // The first line is for shellcheck alone: here the settings precede it.
-    format!("\n{}\n", body.split_once('\n').map_or(body, |(_, rest)| rest).trim_end())
+    without_first_line(include_str!("../../../assets/slurm/batch.sh"))
 }
 
 /// Writes the run's directory as the variable that every rank has.

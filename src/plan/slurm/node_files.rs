@@ -2,28 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::inputs::{ScriptInputs, host_path};
-use super::task;
-use crate::inventory::SlurmContainer;
+use super::inputs::{RUN_VARIABLES, ScriptInputs, TASK_VARIABLES, host_path};
+use super::{step_tasks, task};
 use crate::text::shell_template::{self, variable};
-
-/// What the job's and the node's own lines of the environment set, and ranks get.
-const RUN_VARIABLES: [&str; 10] = [
-    "ORCH_ADDRESS",
-    "ORCH_HOST",
-    "ORCH_HOSTS",
-    "ORCH_MASTER_ADDR",
-    "ORCH_MASTER_NAME",
-    "ORCH_MASTER_PORT",
-    "ORCH_NODE_RANK",
-    "ORCH_RUN_DIR",
-    "ORCH_RUN_ID",
-    "ORCH_RUN_STAMP",
-];
-
-/// What of the task's environment is no rank's: it counts nodes where programs expect ranks.
-const TASK_VARIABLES: &str = "SLURM_NTASKS SLURM_NPROCS SLURM_PROCID SLURM_LOCALID SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE \
-                              SLURM_STEP_NUM_TASKS SLURM_STEP_TASKS_PER_NODE";
 
 /// The function that writes all files.
 pub(super) fn write_files_text(inputs: &ScriptInputs<'_>) -> String {
@@ -69,9 +50,8 @@ fn files(inputs: &ScriptInputs<'_>) -> Vec<(String, String)> {
         ("append", include_str!("../../../assets/append.sh")),
     ];
     files.extend(scripts.map(|(name, text)| (name.to_owned(), text.to_owned())));
-    if inputs.slurm.settings.container == SlurmContainer::Docker {
-        files.push(("remove".to_owned(), task::remove_text(inputs)));
-    }
+    files.extend(step_tasks::files(inputs));
+    files.extend(task::container_files(inputs));
     files
 }
 

@@ -1,6 +1,7 @@
 //! The end of a node's task: how the ranks' start is run in each kind of container.
 
-use super::inputs::{ScriptInputs, host_path, quote_host_path};
+use super::inputs::{ScriptInputs, host_path, quote_host_path, without_first_line};
+use super::step_tasks;
 use crate::inventory::{ContainerGpus, ContainerSettings, ContainerUser, PullPolicy, SlurmContainer};
 use crate::plan::action::{container, memlock};
 use crate::plan::logind::SystemdScope;
@@ -9,15 +10,52 @@ use crate::text::shell_template::{self, variable};
 
 /// The whole text of the task.
 pub(super) fn task_text(inputs: &ScriptInputs<'_>) -> String {
-    let common = include_str!("../../../assets/slurm/task.sh");
+    let common = common_text(inputs);
     let tail = match inputs.container() {
         SlurmContainer::None => "\ncd || fail 'no home directory'\nwith_secrets /bin/sh \"$ORCH_RUN_DIR/start\"\n".to_owned(),
         // This shell is in the container already.
         SlurmContainer::Pyxis => "\nwith_secrets /bin/sh \"$ORCH_RUN_DIR/start\"\n".to_owned(),
         SlurmContainer::Apptainer => apptainer_text(inputs),
-        SlurmContainer::Docker => inputs.container_settings().map_or_else(String::new, |spec| docker_text(inputs, spec)),
+        SlurmContainer::Docker => inputs.container_settings().map_or_else(String::new, |spec| docker_task_text(inputs, spec)),
     };
     format!("{common}{tail}")
+}
+
+/// What every task of a node begins with.
+fn common_text(inputs: &ScriptInputs<'_>) -> String {
+    format!("{}{}", include_str!("../../../assets/slurm/task.sh"), step_tasks::collect_text(inputs))
+}
+
+/// The further files of the nodes that tasks of `prepare`, and containers, make necessary.
+pub(super) fn container_files(inputs: &ScriptInputs<'_>) -> Vec<(String, String)> {
+    let file = |name: &str, text: String| (name.to_owned(), text);
+    let (common, has_steps) = (common_text(inputs), step_tasks::has_steps(inputs));
+    match (inputs.container(), inputs.container_settings()) {
+        (SlurmContainer::Docker, Some(spec)) => {
+            let mut files = vec![file("remove", remove_text(spec))];
+            if has_steps {
+                let step = step_tasks::step_tail("docker exec -i \"$container\" ");
+                files.push(file("step", format!("{common}\n{}container=orch-$ORCH_NAME-$host-$SLURM_JOB_ID\n{step}", engine_text(spec))));
+                files.push(file("hold", format!("{common}{}", docker_text(inputs, spec))));
+                files.push(file("idle", include_str!("../../../assets/slurm/idle.sh").to_owned()));
+            }
+            files
+        }
+        (SlurmContainer::Pyxis, _) if has_steps => vec![
+            file("remove", include_str!("../../../assets/slurm/remove-pyxis.sh").to_owned()),
+            file("step", format!("{common}{}", step_tasks::step_tail(""))),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// The ranks in a container of their own, or in the one in which tasks have run.
+fn docker_task_text(inputs: &ScriptInputs<'_>, spec: &ContainerSettings) -> String {
+    if !step_tasks::has_steps(inputs) {
+        return docker_text(inputs, spec);
+    }
+    let body = without_first_line(include_str!("../../../assets/slurm/exec.sh"));
+    format!("\n{}{body}\nwith_secrets in_container /bin/sh \"$ORCH_RUN_DIR/start\"\n", engine_text(spec))
 }
 
 /// Lines of `look` that make the directories of mounts with `create`.
@@ -74,10 +112,10 @@ fi
 ";
 
 /// The step that removes a container which the ranks' step left, from the same engine.
-pub(super) fn remove_text(inputs: &ScriptInputs<'_>) -> String {
+fn remove_text(spec: &ContainerSettings) -> String {
     let body = include_str!("../../../assets/slurm/remove.sh");
     let (head, rest) = body.split_once("dir=").unwrap_or(("", body));
-    format!("{head}{}dir={rest}", inputs.container_settings().map_or_else(String::new, engine_text))
+    format!("{head}{}dir={rest}", engine_text(spec))
 }
 
 /// docker with another engine than its own default.
@@ -110,12 +148,19 @@ fn docker_text(inputs: &ScriptInputs<'_>, spec: &ContainerSettings) -> String {
     if spec.user == ContainerUser::SshUser {
         text.push_str("ids=$(id -u):$(id -g)\n");
     }
-    text.push_str("\nwith_secrets run_container docker run -i --rm --sig-proxy=false \\\n");
+    let (start, main) = if step_tasks::has_steps(inputs) {
+        text.push_str(&without_first_line(include_str!("../../../assets/slurm/hold.sh")));
+        ("with_secrets hold_container docker run -d --rm", "idle")
+    } else {
+        text.push_str(&without_first_line(include_str!("../../../assets/slurm/run.sh")));
+        ("with_secrets run_container docker run -i --rm --sig-proxy=false", "start")
+    };
+    text.push_str(&format!("\n{start} \\\n"));
     text.push_str("  ${ib:+\"$ib\"} ${lock:+\"$lock\"} ${cgroup_flag:+\"$cgroup_flag\"} \\\n");
     for flag in docker_flags(inputs, spec, takes_gpus) {
         text.push_str(&format!("  {} \\\n", shell_template::quote(&flag)));
     }
-    text.push_str(&format!("  --entrypoint=/bin/sh {image} \"$ORCH_RUN_DIR/start\"\n"));
+    text.push_str(&format!("  --entrypoint=/bin/sh {image} \"$ORCH_RUN_DIR/{main}\"\n"));
     text
 }
 

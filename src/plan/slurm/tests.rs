@@ -37,7 +37,7 @@ fn render(text: &str) -> String {
     let source = InventorySource { name: "inventory.yaml".to_owned(), text: text.to_owned() };
     let inventory = Inventory::load(&[source], &[]).unwrap_or_else(|problems| panic!("{text}\n{problems:#?}"));
     let job = inventory.slurm_job().unwrap_or_else(|problems| panic!("{text}\n{problems:#?}"));
-    render_batch_script(&inventory, &job).expect("a script")
+    render_batch_script(&inventory, &job, &[("CODE_COMMIT".to_owned(), "it's 3f2a".to_owned())]).expect("a script")
 }
 
 fn simple(more: &str) -> String {
@@ -53,6 +53,15 @@ fn without_assets(script: &str) -> String {
         ("slurm/start", include_str!("../../../assets/slurm/start.sh")),
         ("slurm/stop", include_str!("../../../assets/slurm/stop.sh")),
         ("slurm/docker", include_str!("../../../assets/slurm/docker.sh")),
+        ("slurm/steps", include_str!("../../../assets/slurm/steps.sh")),
+        ("slurm/step", include_str!("../../../assets/slurm/step.sh")),
+        ("slurm/enter", include_str!("../../../assets/slurm/enter.sh")),
+        ("slurm/run", include_str!("../../../assets/slurm/run.sh")),
+        ("slurm/hold", include_str!("../../../assets/slurm/hold.sh")),
+        ("slurm/exec", include_str!("../../../assets/slurm/exec.sh")),
+        ("slurm/idle", include_str!("../../../assets/slurm/idle.sh")),
+        ("slurm/remove-pyxis", include_str!("../../../assets/slurm/remove-pyxis.sh")),
+        ("task", include_str!("../../../assets/task.sh")),
         ("keeper", include_str!("../../../assets/keeper.sh")),
         ("node", include_str!("../../../assets/node.sh")),
         ("worker", include_str!("../../../assets/worker.sh")),
@@ -75,8 +84,20 @@ fn without_assets(script: &str) -> String {
     })
 }
 
+/// Tasks on the login node, then two in the container.
+fn with_tasks(mode: SlurmContainer) -> String {
+    let tasks = "prepare:\n  - { name: code, sync: { from: ., to: ~/src } }\n  \
+                 - { name: which commit, hosts: master, in: host, run: cat ~/src/COMMIT, register: CODE_COMMIT }\n";
+    let steps = "  - { name: install it, run: pip install /data/x.whl, unless: \"python3 -c 'import x'\", env: { A: \"b $c\" }, retries: 2 }\n  \
+                 - { name: version, hosts: workers, once: true, run: python3 -V, register: PY_VERSION }\n";
+    let steps = if mode == SlurmContainer::None { "" } else { steps };
+    format!("{}{tasks}{steps}", inventory_text(LAUNCHERS[0].1, mode))
+}
+
 fn all_scripts() -> Vec<(String, String)> {
-    let mut all = Vec::new();
+    let tasks = [SlurmContainer::None, SlurmContainer::Docker, SlurmContainer::Pyxis]
+        .map(|mode| (format!("torchrun-tasks-{}", mode.as_str()), mode));
+    let mut all: Vec<(String, String)> = tasks.into_iter().map(|(name, mode)| (name, render(&with_tasks(mode)))).collect();
     for (name, launch) in LAUNCHERS {
         for mode in SlurmContainer::ALL {
             // The forms of a launcher differ in their words alone.
@@ -123,8 +144,8 @@ fn extract_files(script: &str, dir: &Path) -> Vec<PathBuf> {
         .output()
         .expect("bash");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let names = ["env", "argv", "worker.argv", "look", "task", "start", "stop"];
-    names.iter().map(|name| dir.join("files").join(name)).collect()
+    let names = ["env", "argv", "worker.argv", "look", "task", "start", "stop", "remove", "step", "hold", "task-3.env", "task-3"];
+    names.iter().map(|name| dir.join("files").join(name)).filter(|file| file.exists()).collect()
 }
 
 #[test]
@@ -229,4 +250,37 @@ fn file_name_of_a_rank_is_no_first_failure() {
     let text = String::from_utf8_lossy(&shell.stdout).into_owned();
     assert!(text.starts_with("orchestrate: rank 3 on n1 failed first, with exit code 7:"), "{text}");
     assert!(text.ends_with("exit 7\n"), "{text}");
+}
+
+/// What a task in the container printed is data: one line of text reaches later steps, byte for byte, and nothing else does.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
+fn registered_value_of_a_step_is_one_line_of_text() {
+    let step = include_str!("../../../assets/slurm/step.sh");
+    let keep = step.find("# keep_value").zip(step.find("# ended")).map(|(from, to)| &step[from..to]).expect("a function");
+    let script = format!(
+        "fail() {{ echo \"fail: $*\"; exit 1; }}\ndir=$1 host=n0 n=2 register=VALUE shared=''\n{keep}\nkeep_value \"$1/value\"\n\
+         . \"$dir/registered/n0/2\"\nprintf '<%s>' \"$VALUE\""
+    );
+    let long = "x".repeat(4097);
+    let cases: [(&[u8], &str); 7] = [
+        (b"it's $(id) \"b\"\n", "<it's $(id) \"b\">"),
+        ("版本 1".as_bytes(), "<版本 1>"),
+        (b"", "<>"),
+        (b"a\nb\n", "fail: task 2: it registers one line"),
+        (b"a\x1b[2J\n", "fail: task 2: what it registers has a control character"),
+        (b"a\xff\n", "fail: task 2: what it registers is not UTF-8"),
+        (long.as_bytes(), "fail: task 2: what it registers is longer than 4 KiB"),
+    ];
+    for (printed, expected) in cases {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("value"), printed).expect("written");
+        let shell = std::process::Command::new("/bin/sh").args(["-c", &script, "sh"]).arg(dir.path()).output().expect("a shell");
+        let said = String::from_utf8_lossy(&shell.stdout).into_owned();
+        assert!(said.starts_with(expected), "{said:?} for {expected:?}");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink("/etc/hostname", dir.path().join("value")).expect("linked");
+    let shell = std::process::Command::new("/bin/sh").args(["-c", &script, "sh"]).arg(dir.path()).output().expect("a shell");
+    assert!(shell.stdout.starts_with(b"fail: task 2: its output could not be kept"), "a link is not followed");
 }

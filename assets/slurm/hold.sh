@@ -1,0 +1,21 @@
+# shellcheck shell=sh disable=SC2154
+# hold_container COMMAND...: `docker run -d`; the container stays until the job releases it or is cancelled, and never outlives this shell.
+hold_container() {
+  "$@" </dev/null >/dev/null || fail 'the container did not start'
+  trap 'docker rm -f "$container" >/dev/null 2>&1' EXIT
+  asked='' waiter=''
+  trap 'asked=1; : >"$ORCH_RUN_DIR/stop"' TERM INT
+  : >"$dir/held/$host" || fail "cannot write $dir/held"
+  while [ ! -e "$dir/release" ]; do
+    # Ranks that run get their grace first: the step that started them notes their end.
+    if [ -n "$asked" ]; then
+      if [ ! -e "$ORCH_RUN_DIR/begun" ] || [ -e "$ORCH_RUN_DIR/ended" ]; then exit 143; fi
+    fi
+    # SLURM's signals end the client that waits, and not the container.
+    if [ -z "$waiter" ] || ! kill -0 "$waiter" 2>/dev/null; then
+      [ "$(docker inspect -f '{{.State.Running}}' "$container" 2>/dev/null </dev/null)" = true ] || fail 'the container has ended'
+      docker wait "$container" >/dev/null 2>&1 </dev/null & waiter=$!
+    fi
+    sleep 1 & wait $!
+  done
+}

@@ -1,0 +1,43 @@
+# shellcheck shell=bash disable=SC2154
+# The tasks of prepare that run in the container: a step each. A task ends on all nodes before the next one begins.
+run_tasks() {
+  rm -rf "$dir/registered" "$dir/held" "$dir/release"
+  mkdir -p "$dir/registered/@all" "$dir/held" || fail "cannot write $dir"
+  trap 'asked=1; stopping=1; explain_signal; [ -z "$step" ] || kill -TERM "$step"' USR1 TERM INT
+  hold_containers
+  for task in "${tasks[@]}"; do
+    say "task $task"
+    note "task $task"
+    # shellcheck disable=SC2016
+    ORCH_SECRETS=$secrets srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 --label ${container[@]+"${container[@]}"} \
+      /bin/sh -c 'exec /bin/sh "$0" "$1"' "$dir/files/step" "${task%%:*}" </dev/null &
+    step=$!
+    wait_for_step
+    step=''
+    [ -z "$stopping" ] || give_up 143 "stopped during task $task"
+    [ "$code" -eq 0 ] || give_up 1 "task $task failed"
+  done
+  trap - USR1 TERM INT
+  note "tasks done"
+}
+
+# Docker: one container a node for the whole job. A step of its own starts it, and removes it at the end or when the job is cancelled.
+hold_containers() {
+  [ -e "$dir/files/hold" ] || return 0
+  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 --label /bin/sh "$dir/files/hold" </dev/null &
+  holder=$!
+  until [ "$(find "$dir/held" -type f | wc -l)" -eq "$nodes" ]; do
+    [ -z "$stopping" ] || give_up 143 'stopped before the tasks'
+    kill -0 "$holder" 2>/dev/null || give_up 1 'a container could not be started: see above'
+    sleep 1
+  done
+}
+
+give_up() {
+  say "$2; logs: $root/$name/<node>.out/$run.*.log" >&2
+  [ "$1" -eq 143 ] || note "failed $2"
+  trap - USR1 TERM INT
+  remove_containers
+  note "ended $1"
+  exit "$1"
+}
