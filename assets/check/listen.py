@@ -7,30 +7,30 @@ def listen(port):
     s.bind(("", port))
     s.listen(128)
     return s
-doors = []
+listeners = []
 for label, port in (("ephemeral", 0), ("given", given)):
     if label == "given" and not port:
         continue
     try:
-        doors.append(listen(port))
-        print("listens", label, doors[-1].getsockname()[1])
+        listeners.append(listen(port))
+        print("listens", label, listeners[-1].getsockname()[1])
     except OSError as e:
         print("cannot", label, e)
 print("ready")
 sys.stdout.flush()
-end, guests = time.time() + seconds, []
+end, clients = time.time() + seconds, []
 while time.time() < end:
-    for s in select.select(doors + guests + [0], [], [], max(0.0, end - time.time()))[0]:
+    for s in select.select(listeners + clients + [0], [], [], max(0.0, end - time.time()))[0]:
         if s == 0:
             if not os.read(0, 4096):
                 sys.exit(0)
-        elif s in doors:
+        elif s in listeners:
             c = s.accept()[0]
             # The side that closes first keeps its port for a while: that should be the peer; our end resets.
             c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            guests.append(c)
-            if len(guests) > 200:
-                guests.pop(0).close()
+            clients.append(c)
+            if len(clients) > 200:
+                clients.pop(0).close()
         else:
-            guests.remove(s)
+            clients.remove(s)
             s.close()

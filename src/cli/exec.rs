@@ -15,8 +15,8 @@ use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::RemoteError;
-use crate::report::recap::fold_equal_answers;
 use crate::report::style::Tone;
+use crate::text::hostlist::fold_equal_answers;
 
 /// Kept output of all hosts together: this much standard output and this much standard error.
 const MAX_OUTPUT_BYTES: usize = 256 << 20;

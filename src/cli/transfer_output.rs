@@ -12,9 +12,9 @@ use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::transfer_files::{HostTransfers, TransferSummary};
 use crate::report::progress_bars_transfer::TransferBarSet;
-use crate::report::recap::fold_equal_answers;
 use crate::report::style::{Tone, count_noun};
 use crate::text::byte_size::format_bytes;
+use crate::text::hostlist::fold_equal_answers;
 use crate::transfer::error::TransferError;
 use crate::transfer::progress::TransferProgress;
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use crate::event::{Exit, HangSymptom, LogFile, Outcome};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::state::{ConnectionStatus, RankState, RunState};
+use crate::text::duration::format_rounded;
 use crate::text::hostlist::fold_numbers;
 
 use super::DiagnosisFinding;
@@ -307,7 +308,7 @@ impl Diagnoser<'_> {
             HangSymptom::Silent => "hang-silent",
             HangSymptom::NotReady => "hang-late",
         };
-        let groups = BTreeMap::from([("span".to_owned(), super::hang_detector::format_duration(at - hang.since))]);
+        let groups = BTreeMap::from([("span".to_owned(), format_rounded(at - hang.since))]);
         let finding = self.build_finding_by_id(id, groups, hang.evidence.clone())?;
         Some(DiagnosisFinding { ranks: hang.ranks.clone(), hosts: hang.hosts.clone(), ..finding })
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::ranks_behind::find_ranks_behind;
 use crate::event::{Hang, HangSymptom, RunGoal, UnixMillis};
 use crate::state::{ConnectionStatus, HostState, RankState, RunState};
+use crate::text::duration::format_rounded;
 
 /// A silence is reported after this time if other evidence suggests a hang,
 const SUSPICIOUS_SILENCE_MS: i64 = 5 * 60_000;
@@ -92,15 +93,6 @@ pub(crate) fn detect_hang(state: &RunState, settings: HangSettings, connected_si
 pub(crate) fn is_same_hang(old: &Hang, new: &Hang) -> bool {
     let quiet = |hang: &Hang| matches!(hang.symptom, HangSymptom::Silent | HangSymptom::Spinning);
     (old.symptom == new.symptom || quiet(old) && quiet(new)) && old.hosts == new.hosts && old.ranks == new.ranks
-}
-
-/// `90 s`, `5 min`, `2 h 10 min`.
-pub(crate) fn format_duration(millis: i64) -> String {
-    match millis.max(0) / 1000 {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-    }
 }
 
 struct HangDetector<'a> {
@@ -245,7 +237,7 @@ impl HangDetector<'_> {
             && !goes
             && waited >= self.settings.hang_after.unwrap_or(READY_TIMEOUT_MS);
         late.then(|| {
-            let line = format!("no line has met launch.ready_when; the ranks wrote last {} ago", format_duration(self.silence_duration()));
+            let line = format!("no line has met launch.ready_when; the ranks wrote last {} ago", format_rounded(self.silence_duration()));
             self.build_hang(HangSymptom::NotReady, &[], self.connected_since, vec![line])
         })
     }

@@ -115,7 +115,7 @@ impl Emitter {
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
     }
 
-    /// Whether log bytes can be stored again, judged without storing any.
+    /// Whether log bytes can be stored again; stores none.
     pub(crate) async fn can_store_logs(&self) -> bool {
         let (asked, answer) = oneshot::channel();
         self.enqueue(EngineMessage::CheckLogSpace(asked)) && answer.await.unwrap_or(false)

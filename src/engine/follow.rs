@@ -1,4 +1,4 @@
-//! Follows a run to its end: watchers on every host, the gang stopped when one of it fails, controls obeyed.
+//! Follows a run until it ends: reads every host, stops the gang when a rank fails, obeys controls.
 
 mod stopping;
 
@@ -55,7 +55,7 @@ pub(crate) enum FollowOutcome {
     },
     /// It was stopped from elsewhere.
     StoppedElsewhere,
-    /// Every rank runs and that was all that was wanted.
+    /// Every rank is running, and the caller asked for no more.
     Running,
     /// The run continues without this command.
     Detached,

@@ -176,7 +176,7 @@ impl HostConnection {
     /// As [`HostConnection::exec`]; the command's output is forwarded as it arrives.
     ///
     /// # Errors
-    /// Why it did not come to its end.
+    /// Why it did not complete.
     pub(crate) async fn exec_streaming(&self, command: &RemoteCommand, chunks: mpsc::Sender<OutputChunk>) -> Result<i32, RemoteError> {
         let remote = self.get_or_connect().await?;
         let answer = remote.exec_streaming(command, chunks).await;

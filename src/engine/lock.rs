@@ -1,4 +1,4 @@
-#![expect(clippy::disallowed_methods, reason = "the conductor owns tasks")]
+#![expect(clippy::disallowed_methods, reason = "the engine owns tasks")]
 //! Takes the name's lock on every host, shows that its holder lives, gives it back.
 
 use std::sync::Arc;

@@ -13,11 +13,12 @@ use crate::engine::log_stream::{
     DISK_SPACE_POLL_INTERVAL, LogOffsets, LogStreamError, StreamEnd, StreamEventTarget, StreamRequest, run_stream_once,
 };
 use crate::engine::log_stream_event::LogStreamEvent;
-use crate::engine::log_stream_reporting::{error_with_hint, format_duration};
+use crate::engine::log_stream_reporting::error_with_hint;
 use crate::model::log_file::LogFile;
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::log_frames::LogStreamPurpose;
 use crate::remote::RemoteError;
+use crate::text::duration::format_rounded;
 
 /// Follows the logs of one host. A lost connection is made again without end; after an error that no retry fixes the host is given up in the
 /// end. While this laptop cannot store logs, only starts and exits are streamed.
@@ -122,7 +123,7 @@ impl LogFollower {
         self.connection.warn_once(format!(
             "{}; it is tried again for {}, then the host is given up",
             error_with_hint(error),
-            format_duration(limit)
+            format_limit(limit)
         ));
         let pause = (limit / 10).min(MAX_FATAL_RETRY_PAUSE);
         pauses.spent_on_fatal += pause;
@@ -130,8 +131,12 @@ impl LogFollower {
     }
 }
 
+fn format_limit(limit: Duration) -> String {
+    format_rounded(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX))
+}
+
 async fn report_give_up(host: usize, error: &RemoteError, limit: Duration, events: &mpsc::Sender<LogStreamEvent>) {
-    let why = format!("{} (tried for {})", error_with_hint(error), format_duration(limit));
+    let why = format!("{} (tried for {})", error_with_hint(error), format_limit(limit));
     if events.send(LogStreamEvent::HostGivenUp(host, why)).await.is_err() {
         tracing::debug!(host, "the follower ended before the host was given up");
     }

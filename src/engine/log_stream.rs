@@ -53,7 +53,7 @@ pub(super) enum StreamEventTarget<'a> {
     Emitter,
 }
 
-/// What is asked for.
+/// One request to a host.
 #[derive(Clone, Copy)]
 pub(super) struct StreamRequest {
     /// Of how many hosts this is one.
@@ -63,7 +63,7 @@ pub(super) struct StreamRequest {
     pub(super) without_logs_poll: Option<Duration>,
 }
 
-/// How a stream came to its end.
+/// How a stream ended.
 pub(super) enum StreamEnd {
     /// There is nothing more.
     Complete(FetchedLogs),
@@ -227,7 +227,7 @@ impl LogStreamSession<'_> {
         }
     }
 
-    /// Takes a frame; whether more is wanted.
+    /// Handles a frame; returns whether to read on.
     async fn handle_frame(&mut self, frame: LogFrame) -> Result<bool, LogStreamError> {
         let host = self.connection.host_index();
         match frame {

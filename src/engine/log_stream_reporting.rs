@@ -1,8 +1,6 @@
 //! The messages about a host's log stream: missing bytes, unexpected files, errors with a hint; and how
 //! its reports become events.
 
-use std::time::Duration;
-
 use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::EventKind;
@@ -64,11 +62,6 @@ pub(super) fn describe_unexpected_file(word: &str, name: &str) -> String {
 /// An error with what to do.
 pub(super) fn error_with_hint(error: &RemoteError) -> String {
     if error.hint().is_empty() { error.to_string() } else { format!("{error}; {}", error.hint()) }
-}
-
-pub(super) fn format_duration(time: Duration) -> String {
-    let seconds = time.as_secs();
-    if seconds >= 60 && seconds.is_multiple_of(60) { format!("{} min", seconds / 60) } else { format!("{seconds} s") }
 }
 
 /// Emits a report as an event.

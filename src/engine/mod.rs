@@ -1,4 +1,4 @@
-//! The conductor: connects, gathers facts, carries a plan out, follows a run, ends it. Emits events; obeys controls.
+//! Connects to the hosts, gathers facts, executes a plan, follows a run and ends it. Emits events; obeys controls.
 //!
 //! It decides when, never what.
 
@@ -36,7 +36,7 @@ use crate::model::remote_command::RemoteCommand;
 use crate::plan::facts::HostFacts;
 use crate::remote::{HostConnector, RemoteError};
 
-/// The hosts of one operation and the words about them.
+/// The hosts of one operation, with its events.
 #[derive(Clone)]
 pub(crate) struct Engine {
     connections: Vec<Arc<HostConnection>>,

@@ -28,10 +28,10 @@ struct PullOutput {
     dropped_bytes: u64,
 }
 
-/// Runs the script of a pull to its end; its layers are reported as events of `step`.
+/// Runs the script of a pull until it ends; its layers are reported as events of `step`.
 ///
 /// # Errors
-/// Why it did not come to its end.
+/// Why it did not complete.
 pub(super) async fn pull_image(connection: &HostConnection, step: u32, command: &RemoteCommand) -> Result<CommandOutput, RemoteError> {
     let began = Instant::now();
     let report = |counts| connection.emitter().send(EventKind::PullProgress { step, counts });

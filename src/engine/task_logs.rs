@@ -63,7 +63,7 @@ impl TaskLogs {
         TaskLogs { end, streams, ended }
     }
 
-    /// Waits until a task's log was received to its end, some seconds at most.
+    /// Waits a few seconds at most until a task's log was received completely.
     pub(super) fn wait_for_end(&self, host: usize, number: u32) -> impl Future<Output = ()> + Send + 'static {
         let mut ended = self.ended.clone();
         async move {

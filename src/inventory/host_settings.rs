@@ -12,7 +12,7 @@ pub struct ContainerEngine {
 /// One host and the route to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InventoryHost {
-    /// The name in the inventory; also the alias that ssh_config is asked for.
+    /// The name in the inventory; also the alias that is looked up in ssh_config.
     pub name: String,
     /// Where ssh connects; `None`: what ssh_config says for the name.
     pub address: Option<String>,

@@ -13,7 +13,7 @@ const SOURCE_NAME: &str = "smoke";
 pub struct SmokeTest<'a> {
     /// The command's words; `None` is a placeholder for the job's interpreter.
     pub command: &'a [Option<&'a str>],
-    /// Where it meets; `None`: a free port of the master.
+    /// The rendezvous port; `None`: a free port of the master.
     pub port: Option<u16>,
     /// Processes a host; `None`: one a GPU.
     pub nproc: Option<u32>,

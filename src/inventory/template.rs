@@ -34,7 +34,7 @@ pub(super) enum TemplatePiece {
     Expression(String),
 }
 
-/// A place to evaluate expressions in, with every name strict and every loop bounded.
+/// An environment for expressions, with strict names and bounded loops.
 pub(super) fn new_environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);

@@ -1,4 +1,4 @@
-//! The only door to the YAML crates: text becomes a [`YamlNode`] tree in which every value knows its line and column.
+//! The only user of the YAML crates here: text becomes a [`YamlNode`] tree in which every value knows its line and column.
 //!
 //! `saphyr-parser` walks the text and says where everything stands; `serde_yaml` says what a plain word means (a number, a truth value, text).
 //! Knows nothing of the inventory's keys. Bounded: text, depth and the number of values after aliases were filled in.

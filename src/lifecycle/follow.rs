@@ -1,4 +1,4 @@
-//! Follows a run to its end: a run that this command launched, or an existing one.
+//! Follows a run until it ends: a run that this command launched, or an existing one.
 
 use std::time::Duration;
 

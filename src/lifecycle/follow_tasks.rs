@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::diagnose::hang_detector::format_duration;
 use crate::engine::executor::{ExecutionOptions, ExecutionReport, FailedStep};
 use crate::engine::log_stream::LogOffsets;
 use crate::engine::scheduler::FailurePolicy;
@@ -24,6 +23,7 @@ use crate::plan::action::task::{TASK_REMOVED, TASK_STOPPED, WaitForTask};
 use crate::plan::existing_run::{ExistingRun, running_tasks};
 use crate::plan::facts::HostFacts;
 use crate::plan::preparation::{PreparationProgress, has_failed_task, has_tasks_alone, is_lock_held, is_stopped, preparation_progress};
+use crate::text::duration::format_rounded;
 use crate::text::hostlist::fold_names;
 
 /// How long after a task its successor is looked for.
@@ -203,7 +203,7 @@ fn give_up_lost_hosts(session: &Session, answers: &HostAnswers, lost_since: &mut
         Some(since) => (since.elapsed() >= window).then_some(TasksEnd::HostsLost(hosts)),
         None => {
             *lost_since = Some(Instant::now());
-            let time = format_duration(i64::try_from(window.as_millis()).unwrap_or(i64::MAX));
+            let time = format_rounded(i64::try_from(window.as_millis()).unwrap_or(i64::MAX));
             session.notice(format!("no task runs on the other hosts: {} is given up after {time}", fold_names(&hosts)), true);
             None
         }
@@ -243,7 +243,7 @@ async fn ask_again(session: &Session) -> HostAnswers {
     HostAnswers { facts, silent }
 }
 
-/// Waits a moment; what the user wants if it comes first.
+/// Waits for the interval; returns the request of the user if one comes first.
 pub(crate) async fn pause(signals: &mut StopController) -> Option<TasksEnd> {
     unless_user_leaves(signals, tokio::time::sleep(LOOK_INTERVAL)).await.err()
 }

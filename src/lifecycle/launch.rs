@@ -1,4 +1,4 @@
-//! Runs a launch to its end, and launches again if the user asks for it.
+//! Runs a launch until it ends, and launches again if the user asks for it.
 
 use crate::event::Outcome;
 use crate::lifecycle::confirm;

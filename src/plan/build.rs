@@ -332,7 +332,7 @@ impl HostPlanner<'_> {
                 .job_host()
                 .and_then(|p| p.workdir.as_deref())
                 .filter(|_| whole)
-                .map(|dir| launcher::expand_home(dir, self.facts())),
+                .map(|dir| launcher::expand_home(dir, self.facts().map_or("~", |facts| &facts.home))),
         })
     }
 

@@ -124,7 +124,7 @@ pub(crate) fn find_host_without_docker_answer(facts: &[HostFacts]) -> Option<(us
     })
 }
 
-/// Decides the case. `wanted`: container and launch text of each host as asked for now; empty where nothing is asked for.
+/// Decides the case. `wanted`: container and launch text of each host in the inventory; empty if only the run matters.
 pub(crate) fn classify_existing_run(facts: &[HostFacts], names: &[String], wanted: &[(String, String)]) -> ExistingRun {
     let parts: Vec<HostRunState> = facts.iter().map(host_run_state).collect();
     let runs: Vec<&String> = facts.iter().filter_map(|f| f.current_run.as_ref()).collect();
@@ -143,7 +143,7 @@ pub(crate) fn classify_existing_run(facts: &[HostFacts], names: &[String], wante
             ExistingRun::Partial { reason: "a launch was interrupted before anything ran".to_owned() }
         };
     }
-    // A launcher that ended well a moment before the others is still a whole gang.
+    // A launcher that ended successfully just before the others still belongs to a complete gang.
     let fine = parts.iter().filter(|p| matches!(p, HostRunState::Running | HostRunState::Ended(Exit::Code(0)))).count();
     // An elastic one needs fewer than all.
     let least = facts.iter().find_map(HostFacts::run_record).map(|f| f.min_hosts).filter(|least| *least > 0).unwrap_or(parts.len());

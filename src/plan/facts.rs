@@ -23,7 +23,7 @@ pub enum DockerStatus {
     Unusable(String),
 }
 
-/// What a host answered.
+/// The facts of one host.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostFacts {
     /// Host clock when the script began and ended, seconds.
@@ -51,9 +51,9 @@ pub struct HostFacts {
     pub addresses: Vec<String>,
     /// The interface of each address.
     pub interfaces: BTreeMap<String, String>,
-    /// The source address of the route to each other host, where that was wanted and is known.
+    /// The source address of the route to each other host, where requested and known.
     pub route_sources: BTreeMap<String, String>,
-    /// A port on which nothing listened, where one was wanted.
+    /// A free port, where requested.
     pub free_port: Option<u16>,
     /// The address at which our connection arrived.
     pub ssh_address: Option<String>,
@@ -66,17 +66,17 @@ pub struct HostFacts {
     pub docker: DockerStatus,
     /// Containers of this name and host, but for those of checks.
     pub containers: Vec<ContainerFacts>,
-    /// What of this name is elsewhere on the host.
+    /// Resources of this name elsewhere on the host.
     pub orphans: OrphanFacts,
-    /// The name by which the host was asked.
+    /// The host's name in the request.
     pub host: String,
     /// `name/host` labels of the container that has our container's name; `/`: a container that is not ours.
     pub container_name_holder: Option<String>,
-    /// Id of the wanted image.
+    /// Id of the requested image.
     pub image_id: Option<String>,
-    /// Which of the wanted paths exist.
+    /// Which of the requested paths exist.
     pub existing_mounts: BTreeMap<String, bool>,
-    /// Wanted ports that something listens on.
+    /// Requested ports on which a process listens.
     pub busy_ports: BTreeSet<u16>,
     /// Whether a killed login at a registry left its folder in memory.
     pub has_leftover_login: bool,

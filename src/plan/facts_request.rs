@@ -1,4 +1,4 @@
-//! What a host is asked for its facts.
+//! The request for the facts of a host, and its script.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
 use crate::text::shell_quote::{join_quoted, quote};
 
-/// What the script is asked to look for beyond what is always of interest.
+/// What the script reports beyond what it always reports.
 #[derive(Debug, Clone, Default)]
 pub struct FactsRequest {
-    /// Whether docker is asked.
+    /// Whether to query docker.
     pub docker: bool,
-    /// The image whose id is wanted.
+    /// The image whose id is reported.
     pub image: Option<String>,
-    /// Host paths whose existence is wanted.
+    /// Host paths that are tested for existence.
     pub mounts: Vec<String>,
     /// Ports that should be free.
     pub ports: Vec<u16>,
-    /// Whether idle GPUs are looked for.
+    /// Whether to report idle GPUs.
     pub idle_gpus: bool,
-    /// Whether a free port is looked for.
+    /// Whether to find a free port.
     pub free_port: bool,
-    /// Addresses of the other hosts to which the routes are wanted.
+    /// Addresses of the other hosts, whose routes are reported.
     pub peers: Vec<String>,
-    /// Whether what this name left under other names of the host, and processes without a directory, are looked for.
+    /// Whether to search for leftovers under other names of the host, and for processes without a directory.
     pub orphans: bool,
 }
 
@@ -55,7 +55,7 @@ pub fn facts_command(context: &HostContext, request: &FactsRequest) -> RemoteCom
     RemoteCommand::from_script("gather facts", script, Duration::from_secs(90))
 }
 
-/// What the facts script is asked on each host for this job.
+/// The request to a host for this job.
 pub(crate) fn facts_request(inventory: &Inventory, job: Option<&Job>, host: usize) -> FactsRequest {
     let part = job.and_then(|j| j.hosts.get(host));
     let container = part.and_then(|p| p.container.as_ref());
@@ -75,10 +75,10 @@ pub(crate) fn facts_request(inventory: &Inventory, job: Option<&Job>, host: usiz
     }
 }
 
-/// The most hosts to which a host's routes are asked.
+/// The most hosts whose routes are reported.
 const MAX_PEERS: usize = 128;
 
-/// The addresses of the other hosts, where a host may need its routes to them: ssh connects to an address that need not be its own.
+/// The addresses of the other hosts, if the host needs its routes to them: the address that ssh connects to need not be its own.
 fn peer_addresses(inventory: &Inventory, host: usize) -> Vec<String> {
     let address = |host: &InventoryHost| {
         let known = host.fabric_address.clone().or_else(|| host.address.clone())?;

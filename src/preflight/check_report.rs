@@ -48,7 +48,7 @@ pub(crate) struct PreflightCheck {
     pub description: &'static str,
     /// What the hosts must be asked for it.
     pub probes: &'static [Probe],
-    /// The judgement: a cell for each host of the scene, in its order.
+    /// Evaluates the check: one result per host of the context, in its order.
     pub judge: fn(&CheckContext<'_>) -> Vec<CheckResult>,
 }
 

@@ -146,7 +146,7 @@ pub(crate) fn launch_checks(job: &Job) -> Vec<PreflightCheck> {
     select_checks(&[], &[], &job.checks.skip).unwrap_or_default().into_iter().filter(wanted).collect()
 }
 
-/// Judges all hosts of the scene by each of these checks.
+/// Evaluates each of these checks for all hosts of the context.
 pub(crate) fn evaluate_checks(context: &CheckContext<'_>, checks: &[PreflightCheck]) -> Vec<CheckReport> {
     checks
         .iter()
@@ -155,7 +155,7 @@ pub(crate) fn evaluate_checks(context: &CheckContext<'_>, checks: &[PreflightChe
                 true => Vec::new(),
                 false => (check.judge)(context),
             };
-            // What was not asked, or not answered, is not judged.
+            // A check whose probes were not run or not answered is skipped.
             for (host, cell) in context.hosts.iter().zip(&mut cells) {
                 if let Some(probe) = check.probes.iter().find(|probe| !host.probe_output.is_complete(**probe)) {
                     *cell = CheckResult::skipped(host.probe_output.missing_reason(*probe));

@@ -186,7 +186,7 @@ pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteC
     let within = format!("{}{asked}{}", include_str!("../../assets/check/lib.sh"), include_str!("../../assets/check/inside.sh"));
     let Some(spec) = spec else {
         let setup = job.launch.setup.as_deref().unwrap_or_default();
-        let dir = part.and_then(|p| p.workdir.as_deref()).map(|dir| launcher::expand_home(dir, Some(facts)));
+        let dir = part.and_then(|p| p.workdir.as_deref()).map(|dir| launcher::expand_home(dir, &facts.home));
         let cd = dir.map_or_else(String::new, |dir| format!("cd {} 2>/dev/null\n", quote(&dir)));
         let shell = if setup.is_empty() { format!("{cd}{within}") } else { wrap_in_bash(&format!("{cd}{setup}\n"), &within) };
         return probe_command("check the container's environment", host_context, &shell, Duration::from_secs(120));
@@ -198,8 +198,8 @@ pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteC
     flags.extend(dir.map(|dir| format!("--workdir={dir}")));
     // What the launch would make is not there yet.
     let made = |m: &crate::inventory::Mount| {
-        let from = quote(&launcher::expand_home(&m.source, Some(facts)));
-        let mount = format!("--mount=type=bind,source={},target={}", launcher::expand_home(&m.source, Some(facts)), m.target);
+        let from = quote(&launcher::expand_home(&m.source, &facts.home));
+        let mount = format!("--mount=type=bind,source={},target={}", launcher::expand_home(&m.source, &facts.home), m.target);
         format!("[ -e {from} ] && set -- \"$@\" {}\n", quote(&mount))
     };
     let created: String = spec.mounts.iter().filter(|m| m.create_source && !m.read_only).map(made).collect();

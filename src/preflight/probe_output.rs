@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::connection::{ConnectionAttempt, ConnectionTarget};
 use super::probe::Probe;
 use crate::model::tcp_reachability::TcpReachability;
+use crate::text::width::first_bytes;
 
 /// How many lines of one host are kept.
 const MAX_LINES: usize = 8192;
@@ -27,7 +28,7 @@ impl ProbeOutput {
             if self.line_count >= MAX_LINES {
                 return;
             }
-            let line = truncate_line(line);
+            let line = first_bytes(line, MAX_LINE_BYTES);
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             self.line_count += 1;
             match key {
@@ -44,7 +45,7 @@ impl ProbeOutput {
         }
         if let TcpReachability::Blocked(why) | TcpReachability::Unknown(why) = &mut attempt.found {
             let line = why.lines().next().unwrap_or_default();
-            *why = truncate_line(line).trim_end().to_owned();
+            *why = first_bytes(line, MAX_LINE_BYTES).trim_end().to_owned();
         }
         self.line_count += 1;
         self.connections.push(attempt);
@@ -121,9 +122,4 @@ impl ProbeOutput {
         }
         rows
     }
-}
-
-fn truncate_line(line: &str) -> &str {
-    let end = (0..=MAX_LINE_BYTES.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
-    &line[..end]
 }

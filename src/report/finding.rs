@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::diagnose::{self, DiagnosisFinding, LocalizedTemplate};
+use crate::diagnose::{DiagnosisFinding, LocalizedTemplate};
 use crate::event::{Hang, HangSymptom, UnixMillis};
 use crate::state::RunState;
+use crate::text::duration::format_rounded;
 
 use super::style;
 use crate::text::hostlist;
@@ -76,7 +77,7 @@ pub(crate) fn describe_hang(hang: &Hang, at: UnixMillis, state: &RunState, sanit
     // If every rank of the hosts is concerned, the hosts are named alone.
     let whole_hosts = state.ranks.values().filter(|rank| hang.hosts.contains(&rank.host)).all(|rank| hang.ranks.contains(&rank.rank));
     let subject = if whole_hosts { hosts } else { format_ranks_on(&hang.ranks, &hosts) };
-    let span = diagnose::hang_detector::format_duration(at - hang.since);
+    let span = format_rounded(at - hang.since);
     match hang.symptom {
         HangSymptom::RankMissing => format!("waiting for: {subject} (for {span})"),
         HangSymptom::RankExited => format!("{subject} ended, the others have written nothing for {span}"),

@@ -4,6 +4,9 @@
 //!
 //! Hosts are identified by name. Log text is untrusted: sanitize it before you print it.
 
+mod generations;
+mod reading;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -321,8 +324,6 @@ fn io_error(what: &'static str, path: &Path, source: io::Error) -> LogStoreError
     LogStoreError::Io { what, path: path.display().to_string(), source }
 }
 
-mod generations;
-mod reading;
 #[cfg(test)]
 #[path = "log_store_tests.rs"]
 mod tests;

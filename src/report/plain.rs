@@ -2,6 +2,9 @@
 //!
 //! All times come from the events, so a journal replays to the same lines.
 
+mod grouping;
+mod phase_lines;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -277,8 +280,6 @@ impl<O: LineOutput> ReportSink for PlainSink<O> {
     }
 }
 
-mod grouping;
-mod phase_lines;
 #[cfg(test)]
 #[path = "plain_tests.rs"]
 mod tests;

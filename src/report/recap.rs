@@ -2,6 +2,8 @@
 //!
 //! It fits the terminal and stays short for 128 hosts: equal rows are merged.
 
+mod failure_rows;
+
 use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr;
@@ -14,7 +16,6 @@ use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts}
 use crate::text::translation::Lang;
 
 use super::style::{self, TextStyle, Tone, truncate_text};
-use crate::text::hostlist;
 use crate::text::sanitize::Sanitizer;
 use crate::text::width::{pad_end, pad_start};
 
@@ -323,19 +324,6 @@ fn is_still_running(state: &RunState) -> bool {
     matches!(state.outcome, Some((Outcome::Detached | Outcome::Signal(_), _))) && state.run_end() == Some(RunOutcome::Running)
 }
 
-/// Groups hosts with equal answers as `(folded names, answer)`, ordered by each group's first host.
-pub(crate) fn fold_equal_answers(answers: &[(String, String)]) -> Vec<(String, String)> {
-    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
-    for (name, answer) in answers {
-        match groups.iter_mut().find(|group| group.0 == answer) {
-            Some(group) => group.1.push(name.clone()),
-            None => groups.push((answer, vec![name.clone()])),
-        }
-    }
-    groups.into_iter().map(|(answer, names)| (hostlist::fold_names(&names), answer.to_owned())).collect()
-}
-
-mod failure_rows;
 #[cfg(test)]
 #[path = "recap_tests.rs"]
 mod tests;

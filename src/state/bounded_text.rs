@@ -1,5 +1,7 @@
 //! Texts of a length that can be kept.
 
+use crate::text::width::first_bytes;
+
 /// The most bytes of one text that is kept.
 pub(super) const MAX_TEXT_BYTES: usize = 4 << 10;
 
@@ -13,6 +15,5 @@ pub(super) fn truncate_text_to(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
-    let end = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    format!("{}…", &text[..end])
+    format!("{}…", first_bytes(text, max))
 }

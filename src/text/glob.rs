@@ -92,7 +92,17 @@ fn one_byte_matches(pattern: &[u8], byte: u8) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn glob_matching_terminates(pattern in "[a*?]{0,12}", name in "[ab]{0,20}") {
+            glob_match(&pattern, &name);
+            prop_assert!(glob_match("*", &name) && glob_match(&name, &name));
+        }
+    }
 
     #[test]
     fn file_names_match_as_in_a_shell() {

@@ -98,6 +98,18 @@ pub(super) fn split_last_number(name: &str, max_digits: usize) -> Option<(&str, 
     (end - prefix.len() <= max_digits).then(|| (prefix, &name[prefix.len()..end], &name[end..]))
 }
 
+/// Groups hosts with equal answers as `(folded names, answer)`, ordered by each group's first host.
+pub(crate) fn fold_equal_answers(answers: &[(String, String)]) -> Vec<(String, String)> {
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
+    for (name, answer) in answers {
+        match groups.iter_mut().find(|group| group.0 == answer) {
+            Some(group) => group.1.push(name.clone()),
+            None => groups.push((answer, vec![name.clone()])),
+        }
+    }
+    groups.into_iter().map(|(answer, names)| (fold_names(&names), answer.to_owned())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! Text: quoting, masking, sanitizing, splitting, host lists. Takes and returns strings; uses no other room.
 
 pub(crate) mod byte_size;
+pub(crate) mod duration;
 pub(crate) mod glob;
 pub(crate) mod host_patterns;
 pub(crate) mod hostlist;

@@ -44,7 +44,7 @@ fn split_at_wide(word: &str) -> Vec<&str> {
 }
 
 /// A text in pieces of at most `width` columns.
-fn split_to_width(text: &str, width: usize) -> Vec<&str> {
+pub(crate) fn split_to_width(text: &str, width: usize) -> Vec<&str> {
     let (mut found, mut from, mut used) = (Vec::new(), 0, 0);
     for (at, c) in text.char_indices() {
         let own = c.width().unwrap_or(0);
@@ -104,6 +104,12 @@ pub(crate) fn pad_end(text: &str, width: usize) -> String {
 /// A text with spaces before it, so that it takes at least `width` columns.
 pub(crate) fn pad_start(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// At most the first `most` bytes of a text, up to the end of a character.
+pub(crate) fn first_bytes(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
 }
 
 /// The first characters of a text, with `…` where something is missing.

@@ -155,5 +155,5 @@ fn check_terminal_use(named: &NamedPath<'_>) -> Option<String> {
     }
     let path = foreign_path(named)?;
     let stream = STD_STREAMS.iter().find(|stream| has_path_prefix(&path, stream))?;
-    Some(format!("writes past the doors to the terminal: {stream}"))
+    Some(format!("writes to the terminal outside the listed files: {stream}"))
 }

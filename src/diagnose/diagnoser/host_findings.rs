@@ -20,7 +20,7 @@ fn is_gpu_rule(rule: &str) -> bool {
 }
 
 impl Diagnoser<'_> {
-    /// Launchers that failed before any rank of theirs.
+    /// Launchers that failed before any of their ranks.
     pub(super) fn diagnose_launchers(&self) -> Vec<DiagnosisFinding> {
         let Some(culprit) = self.state.culprit.as_ref().filter(|culprit| culprit.ranks.is_empty()) else { return Vec::new() };
         let mut found: Vec<DiagnosisFinding> = Vec::new();

@@ -15,7 +15,7 @@ use crate::plan::action::{Action, ActionResult, Execution, launch::StopRanks};
 const MAX_QUERIED_HOSTS: usize = 4;
 
 impl Follower<'_> {
-    /// Ends the ranks on every host: each host's own script completes it, so a second order only makes it sharper.
+    /// Stops the ranks on every host. Each host's script completes the stop alone; a second order can only turn TERM into KILL.
     pub(super) fn set_goal(&mut self, goal: RunGoal, why: String) {
         self.engine.emitter.send(EventKind::GoalChanged { goal, reason: why.clone() });
         self.goal = goal;
@@ -54,7 +54,7 @@ impl Follower<'_> {
         }
     }
 
-    /// A host's ranks are dead: its last output gets a moment to arrive, then it counts as ended, independent of its status file.
+    /// A host's ranks are dead: after a short wait for its last output it counts as ended, whatever its status file says.
     pub(super) async fn handle_host_stopped(
         &mut self,
         stopped: Result<(usize, bool), tokio::task::JoinError>,
@@ -74,7 +74,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Whether the failed ranks were stopped by another command: their hosts are asked, for at most this time.
+    /// Asks the hosts of the failed ranks, within this time, whether another command stopped them.
     pub(super) async fn query_stopped_elsewhere(&mut self, finish_timeout: Duration) -> bool {
         if let Some(known) = self.stopped_elsewhere {
             return known;

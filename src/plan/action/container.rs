@@ -10,6 +10,7 @@ use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::{ActionResult, Issue, Observation, memlock};
 use crate::plan::facts::{DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
+use crate::plan::launcher::expand_home;
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
 use crate::text::shell_quote::{join_quoted, quote};
 
@@ -94,7 +95,7 @@ impl StartContainer {
             ));
         }
         for mount in spec.mounts.iter().filter(|m| m.create_source) {
-            script.push_str(&format!("mkdir -p {} || exit 73\n", quote(&self.expand_home(&mount.source))));
+            script.push_str(&format!("mkdir -p {} || exit 73\n", quote(&expand_home(&mount.source, &self.home))));
         }
         script.push_str(&format!(
             "found=$(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.name\"}}}}/{{{{index .Config.Labels \"orchestrate.host\"}}}} {{{{index .Config.Labels \"orchestrate.container_hash\"}}}} {{{{.Image}}}} {{{{.State.Status}}}}' {container} 2>/dev/null)\n\
@@ -158,14 +159,6 @@ impl StartContainer {
         RemoteCommand::from_script("start the keeper", script, Duration::from_secs(20))
     }
 
-    fn expand_home(&self, path: &str) -> String {
-        match path.strip_prefix("~/") {
-            Some(rest) => format!("{}/{rest}", self.home),
-            None if path == "~" => self.home.clone(),
-            None => path.to_owned(),
-        }
-    }
-
     pub(crate) fn docker_flags(&self, spec: &inventory::ContainerSettings) -> Vec<String> {
         let context = &self.context;
         let mut flags: Vec<String> = vec![
@@ -193,7 +186,7 @@ impl StartContainer {
         }
         for mount in &spec.mounts {
             let read_only = if mount.read_only { ",readonly" } else { "" };
-            flags.push(format!("--mount=type=bind,source={},target={}{read_only}", self.expand_home(&mount.source), mount.target));
+            flags.push(format!("--mount=type=bind,source={},target={}{read_only}", expand_home(&mount.source, &self.home), mount.target));
         }
         for (name, value) in &spec.env {
             flags.push(format!("--env={name}={value}"));

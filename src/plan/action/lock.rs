@@ -118,8 +118,8 @@ pub fn inspect_lock_command(context: &HostContext) -> RemoteCommand {
     RemoteCommand::from_script("check the lock", script, LOCK_TIMEOUT)
 }
 
-/// Puts another's lock aside, if it is still the one that was judged; taking it is the next step. Its last beat goes with it: the next holder
-/// would be judged by it until his own. Another may have done both between our look and our move: his lock is put back.
+/// Moves a stale lock aside if it has not changed since it was read; taking the lock is the next step. Its last heartbeat is moved too, so
+/// that it does not count for the next holder. If another operator did both in between, the fresh lock is put back.
 pub fn break_lock_command(context: &HostContext, lock: &LockRecord) -> RemoteCommand {
     let script = format!(
         "{}case $(readlink \"$P/lock\") in {token}:*) ;; *) exit 0 ;; esac\n\

@@ -4,7 +4,7 @@
 //! then runc does not start the container at all (`error setting rlimit type 8: operation not permitted`, crun says
 //! `` setrlimit `RLIMIT_MEMLOCK` ``), even if no process needs it.
 
-/// What docker is asked for first.
+/// The limit that is requested first.
 pub(crate) const UNLIMITED_FLAG: &str = "--ulimit=memlock=-1";
 
 /// sh: `attempt` runs `start` with its own arguments (it takes `$lock` before the user's own flags, writes its standard output to 4 and its complaints to

@@ -36,7 +36,7 @@ pub enum Action {
     /// Starts the container, or a bare host's keeper.
     StartContainer(container::StartContainer),
     CheckEnvironment(environment::CheckEnvironment),
-    /// Runs a task of `prepare` to its end.
+    /// Runs a task of `prepare` until it ends.
     RunTask(Box<task::RunTask>),
     /// Sends files of the laptop or of another host.
     SendFiles(send_files::SendFiles),

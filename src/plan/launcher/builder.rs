@@ -1,4 +1,4 @@
-//! What all launchers are built from: one host of the gang, with the words and variables that several of them use.
+//! What all launchers are built from: one host of the gang, with the arguments and variables that several of them use.
 
 use std::collections::BTreeMap;
 

@@ -22,7 +22,6 @@ pub(crate) use self::builder::LaunchSpecBuilder;
 use self::builder::env_map;
 pub(crate) use self::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv};
 use crate::inventory::{EntrypointMode, InventoryHost, LaunchCommand, Launcher};
-use crate::plan::facts::HostFacts;
 use crate::plan::rank_layout::RankLayout;
 
 /// Builds the start of one host of the gang.
@@ -81,15 +80,20 @@ fn common_env(builder: &LaunchSpecBuilder<'_>) -> BTreeMap<String, String> {
         ("ORCH_WORLD_SIZE", world.process_count_text()),
         ("ORCH_MASTER_ADDR", world.master_address().to_owned()),
         ("ORCH_MASTER_PORT", world.port_text()),
-        ("ORCH_WORKDIR", job.hosts.get(host).and_then(|h| h.workdir.as_deref()).map_or_else(String::new, |dir| expand_home(dir, facts))),
+        (
+            "ORCH_WORKDIR",
+            job.hosts
+                .get(host)
+                .and_then(|h| h.workdir.as_deref())
+                .map_or_else(String::new, |dir| expand_home(dir, facts.map_or("~", |facts| &facts.home))),
+        ),
         // Else the log of a Python rank stays empty for minutes (mission.md 5.7).
         ("PYTHONUNBUFFERED", "1".to_owned()),
     ])
 }
 
 /// A path of the host with the ssh user's home written out.
-pub(crate) fn expand_home(path: &str, facts: Option<&HostFacts>) -> String {
-    let home = facts.map_or("~", |f| f.home.as_str());
+pub(crate) fn expand_home(path: &str, home: &str) -> String {
     match path.strip_prefix("~/") {
         Some(rest) => format!("{home}/{rest}"),
         None if path == "~" => home.to_owned(),

@@ -8,6 +8,7 @@ use crate::inventory::{Inventory, InventorySource, RuntimeValues};
 use crate::model::phase::Phase;
 use crate::plan::build::{LaunchInputs, RunIdentity, plan_launch};
 use crate::plan::display;
+use crate::plan::facts::HostFacts;
 
 const LAUNCHER_CONFIGS: [(&str, &str); 10] = [
     ("torchrun-static", "with: torchrun\n  command: [train.py, --lr, \"1e-3\"]"),

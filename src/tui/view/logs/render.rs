@@ -8,6 +8,7 @@ use ratatui::text::{Line, Span};
 
 use crate::event::LogFile;
 use crate::report::style;
+use crate::text::width::split_to_width;
 use crate::tui::feed::DashboardRole;
 use crate::tui::line_groups;
 use crate::tui::model::Model;
@@ -16,7 +17,7 @@ use crate::tui::theme::DisplayStatus;
 use super::indexing::index_more;
 use super::pane::{LogRow, LogScope, LogsPane, TimeColumn};
 use super::rows::{count_lines, is_oldest_kept, read_visible, with_shown_log};
-use super::text::{escape_bytes, folded_spans, format_size, level_span, skip_columns, truncate_columns, wrap_columns};
+use super::text::{escape_bytes, folded_spans, format_size, level_span, skip_columns, truncate_columns};
 use crate::tui::view::lines::{render_lines, rows_area};
 use crate::tui::view::{formatting, host_status};
 
@@ -268,10 +269,14 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
     let text = safe_text(pane, model, row) + &count;
     if pane.wrap {
         let indent = || vec![Span::raw(" ".repeat(used))];
-        let parts = wrap_columns(&text, room).into_iter().enumerate();
+        let parts = split_to_width(&text, room).into_iter().enumerate();
         return parts
             .map(|(n, part)| {
-                Line::from_iter(if n == 0 { before.clone() } else { indent() }.into_iter().chain(highlight_matches(pane, model, part)))
+                Line::from_iter(if n == 0 { before.clone() } else { indent() }.into_iter().chain(highlight_matches(
+                    pane,
+                    model,
+                    part.to_owned(),
+                )))
             })
             .collect();
     }

@@ -1,12 +1,14 @@
 //! Wrapping, escaping and truncation of log rows.
 
-use super::text::{escape_bytes, skip_columns, truncate_columns, wrap_columns};
+use crate::text::width::split_to_width;
+
+use super::text::{escape_bytes, skip_columns, truncate_columns};
 
 #[test]
 fn wrapping_breaks_between_characters() {
-    assert_eq!(wrap_columns("abcdef", 4), ["abcd", "ef"]);
-    assert_eq!(wrap_columns("中中中", 4), ["中中", "中"]);
-    assert_eq!(wrap_columns("", 4), [""]);
+    assert_eq!(split_to_width("abcdef", 4), ["abcd", "ef"]);
+    assert_eq!(split_to_width("中中中", 4), ["中中", "中"]);
+    assert_eq!(split_to_width("", 4), [""]);
     assert_eq!((truncate_columns("abcd", 4), truncate_columns("abcde", 4)), (("abcd".into(), false), ("abc".into(), true)));
     assert_eq!((skip_columns("abc", 2), skip_columns("中a", 1)), ("c".into(), "中a".into()));
 }

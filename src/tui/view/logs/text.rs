@@ -5,6 +5,7 @@ use ratatui::text::Span;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::report::style;
+use crate::text::width::split_to_width;
 use crate::tui::line_filter::{LogLevel, detect_level};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
@@ -48,29 +49,11 @@ pub(super) fn skip_columns(text: &str, columns: usize) -> String {
 pub(super) fn truncate_columns(text: &str, room: usize) -> (String, bool) {
     // Only as much of a long line is examined as can be shown.
     let near: String = text.chars().take(4 * room + 8).collect();
-    let rows = wrap_columns(&near, room);
+    let rows = split_to_width(&near, room);
     if rows.len() <= 1 && near.len() == text.len() {
-        return (rows.into_iter().next().unwrap_or_default(), false);
+        return (rows.first().copied().unwrap_or_default().to_owned(), false);
     }
-    (wrap_columns(&near, room.saturating_sub(1).max(1)).into_iter().next().unwrap_or_default(), true)
-}
-
-/// Wraps into rows of at most `room` columns.
-pub(super) fn wrap_columns(text: &str, room: usize) -> Vec<String> {
-    let mut rows = vec![String::new()];
-    let mut used = 0;
-    for c in text.chars() {
-        let wide = c.width().unwrap_or(0);
-        if used + wide > room && used > 0 {
-            rows.push(String::new());
-            used = 0;
-        }
-        if let Some(row) = rows.last_mut() {
-            row.push(c);
-        }
-        used += wide;
-    }
-    rows
+    (split_to_width(&near, room.saturating_sub(1).max(1)).first().copied().unwrap_or_default().to_owned(), true)
 }
 
 pub(super) fn format_size(n: u64) -> String {
