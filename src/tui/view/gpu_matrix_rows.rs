@@ -129,7 +129,7 @@ pub(super) fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape)
         "  {:>4} {:>4} {:>5} {:>6}  ",
         or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
         or_dash(all.memory.map(|v| format!("{v:.0}%"))),
-        or_dash(all.hottest.map(|v| format!("{v:.0}C"))),
+        or_dash(all.hottest.map(|v| format!("{v:.0}{}", model.theme.degree()))),
         or_dash(all.power.map(formatting::format_watts)),
     );
     spans.push(Span::styled(totals, style));

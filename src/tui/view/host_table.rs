@@ -20,7 +20,7 @@ use crate::tui::theme::DisplayStatus;
 use super::gpu_outliers::LowGpus;
 use super::host_list::HostList;
 use super::host_status::{self, HostRankCounts};
-use super::lines::render_lines;
+use super::lines::{render_lines, selected_row};
 use super::{figure_age, formatting, graph, host_selection};
 
 /// Widths of the GPU summary and of the machine summary.
@@ -109,11 +109,12 @@ impl HostTable {
         list.groups = self.groups;
         let (at, top) = list.set_rows(drawn, room);
         list.rows.set_screen_rows(area.y + 1, room);
-        let columns = HostColumns::fit(usize::from(area.width), model, list, &self.rows);
+        let width = usize::from(area.width);
+        let columns = HostColumns::fit(width, model, list, &self.rows);
         let mut lines = vec![columns.header_line(model)];
         for (n, row) in self.rows.iter().enumerate().skip(top).take(room) {
             let line = columns.row_line(model, list, row);
-            lines.push(if n == at { line.style(model.theme.selected()) } else { line });
+            lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
         }
         if self.rows.is_empty() {
             let text = if model.state.hosts.is_empty() { model.lang.tr(" no hosts yet") } else { model.lang.tr(" no host matches") };
@@ -320,7 +321,7 @@ fn gpu_totals_text(model: &Model, row: &HostTableRow) -> String {
         "{:>4} {:>4} {:>4} {:>7} {:>5} ",
         or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
         or_dash(all.memory.map(|v| format!("{v:.0}%"))),
-        or_dash(all.hottest.map(|v| format!("{v:.0}C"))),
+        or_dash(all.hottest.map(|v| format!("{v:.0}{}", model.theme.degree()))),
         or_dash(all.power.map(formatting::format_watts)),
         formatting::format_age(row.last_output_at, model.now),
     )
