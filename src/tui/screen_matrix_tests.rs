@@ -175,6 +175,7 @@ fn slow_rank_is_named_at_common_sizes() {
             let buffer = draw(&mut scene.app, width, height);
             write_picture(&name, &buffer);
             let text = snapshot_text(&buffer);
+            assert!(text.contains("training step 112/400"), "the step of most ranks: {name}\n{text}");
             assert!(text.contains("slowest r21 on gpu02 step 106, 6 behind"), "{name}\n{text}");
         }
     }

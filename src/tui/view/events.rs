@@ -207,7 +207,7 @@ fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> Str
 pub(super) fn draw_newest(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let title = PaneFrame {
         left: vec![Span::styled(model.lang.tr("events"), model.theme.header())],
-        right: vec![Span::styled("6", model.theme.dim())],
+        right: vec![Span::styled(model.lang.tr("press 6 for more"), model.theme.dim())],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, area, model.theme, &title);

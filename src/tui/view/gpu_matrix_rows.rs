@@ -149,7 +149,7 @@ pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u
     let age = figure_age::past_age_text(model).map_or_else(String::new, |age| format!(", {age}"));
     let title = PaneFrame {
         left: vec![Span::styled("GPUs", model.theme.header()), Span::styled(format!(" tenths of utilization{age}"), model.theme.dim())],
-        right: vec![Span::styled("! fault  ? old  . idle", model.theme.dim())],
+        right: vec![Span::styled("! fault  ? old  . idle  - no data", model.theme.dim())],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);

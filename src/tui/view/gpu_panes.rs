@@ -205,12 +205,19 @@ fn full_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, w
 }
 
 impl FullRows<'_> {
+    /// A bar, and what is left to its end.
+    fn bar(&self, share: Option<f32>, width: usize, style: Style) -> [Span<'static>; 2] {
+        let theme = self.model.theme;
+        let filled = formatting::horizontal_bar(share, width, theme.ascii).trim_end().to_owned();
+        let rest = width.saturating_sub(filled.chars().count());
+        [Span::styled(filled, style), Span::styled(theme.separator().repeat(rest), theme.dim())]
+    }
+
     fn row(&self, gpu: &GpuSample, rank: Option<&RankState>) -> Line<'static> {
         let (model, theme, stale) = (self.model, self.model.theme, self.stale);
         let plain = if stale { theme.dim() } else { Style::new() };
         let status = gpu_status(model, (self.at, self.host), gpu, rank, stale);
         let calm = if status == DisplayStatus::Ok { plain } else { theme.status_style(status) };
-        let bar = |share: Option<f32>, width: usize| formatting::horizontal_bar(share, width, theme.ascii);
         let unit = theme.degree();
         let power = match (gpu.power, gpu.power_limit) {
             (Some(power), Some(limit)) if self.layout.shows_limit => format!("{power:.0}/{limit:.0}W"),
@@ -219,13 +226,15 @@ impl FullRows<'_> {
         let mut spans = vec![
             Span::styled(format!("{:>2}", gpu.index), theme.dim()),
             Span::styled(if status >= DisplayStatus::Warn { theme.symbol(status) } else { " " }, theme.status_style(status)),
-            Span::styled(bar(gpu.utilization, self.layout.utilization_bar), theme.status_style(status)),
-            Span::styled(format!("{:>5} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
-            Span::styled(format!("{:>7} ", memory_text(gpu)), plain),
-            Span::styled(bar(memory_share(gpu), self.layout.memory_bar), if stale { theme.dim() } else { theme.secondary() }),
+            Span::styled(format!("{:>4} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
+        ];
+        spans.extend(self.bar(gpu.utilization, self.layout.utilization_bar, theme.status_style(status)));
+        spans.push(Span::styled(format!("{:>8} ", memory_text(gpu)), plain));
+        spans.extend(self.bar(memory_share(gpu), self.layout.memory_bar, if stale { theme.dim() } else { theme.secondary() }));
+        spans.extend([
             Span::styled(format!(" {:>4} ", or_dash(gpu.temperature.map(|degrees| format!("{degrees:.0}{unit}")))), plain),
             Span::styled(formatting::pad_left(&power, if self.layout.shows_limit { 9 } else { 5 }) + " ", plain),
-        ];
+        ]);
         if self.layout.history > 0 {
             let values: Vec<Option<f32>> =
                 self.host.gpu_traces.get(&gpu.index).map(|trace| trace.iter().map(|point| point.utilization).collect()).unwrap_or_default();
@@ -258,7 +267,7 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>,
         or_dash(memory_text_of_all(host).filter(|text| text.len() <= room).or(totals.memory.map(|share| format!("{share:.0}%"))));
     let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
     let hottest = or_dash(totals.hottest.map(|degrees| format!("{degrees:.0}{}", theme.degree())));
-    let last = model.lang.tr_fill("last line {}", &[&formatting::format_age(last_output_at, model.now)]);
+    let last = model.lang.tr_fill("line {} ago", &[&formatting::format_age(last_output_at, model.now)]);
     let mut rows = [vec![Span::styled(" util ", theme.dim())], vec![Span::styled(" mem  ", theme.dim())]];
     rows[0].extend(utilization);
     rows[0].push(Span::styled(format!(" {}", or_dash(totals.utilization.map(|percent| format!("{percent:.0}%")))), plain));
@@ -270,7 +279,7 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>,
             format!(" {}", style::truncate_text(&standing.reason, width.saturating_sub(2))),
             theme.status_text_style(standing.status),
         ),
-        None => Line::from(vec![Span::styled(" max  ", theme.dim()), Span::styled(format!("{hottest}  {last}"), plain)]),
+        None => Line::from(vec![Span::styled(" temp ", theme.dim()), Span::styled(format!("{hottest} max  {last}"), plain)]),
     };
     rows.into_iter().map(Line::from).chain([third]).collect()
 }

@@ -174,7 +174,11 @@ impl HostColumns {
         let machine = numbers && width >= totals + MACHINE_WIDTH + longest.max(12) + 1 + widest_reason;
         let taken = totals + if machine { MACHINE_WIDTH } else { 0 };
         let rest = width.saturating_sub(taken);
-        let name = if rest > longest + 14 { longest.max(12) } else { rest.min(longest.max(rest.saturating_sub(9))) };
+        // Names of many hosts are cut before the reason of one is.
+        let own_names =
+            rows.iter().filter(|row| row.hosts.len() == 1).map(|row| row_label(model, list, row, folded).len()).max().unwrap_or(0);
+        let name_room = rest.saturating_sub(widest_reason + 2).max(own_names).max(28);
+        let name = if rest > longest + 14 { longest.min(name_room).max(12) } else { rest.min(longest.max(rest.saturating_sub(9))) };
         let after = rest.saturating_sub(name + 1);
         let history =
             if machine && after > MIN_HISTORY_WIDTH + widest_reason { (after - widest_reason - 1).min(MAX_HISTORY_WIDTH) } else { 0 };
@@ -259,13 +263,16 @@ impl HostColumns {
     fn gpu_glyphs(&self, model: &Model, row: &HostTableRow) -> Vec<Span<'static>> {
         let [host] = row.hosts[..] else { return vec![Span::raw(" ".repeat(self.gpu_width + 1))] };
         let Some(host) = model.state.hosts.get(host as usize) else { return Vec::new() };
-        let (old, dead) = (model.is_stale(host.gpus_at), has_old_figures(model, row.hosts[0]));
+        let dead = has_old_figures(model, row.hosts[0]);
+        let old = figure_age::has_lost_figures(model, host);
+        let failed = host_status::gpus_of_failed_ranks(&model.state, row.hosts[0], &row.ranks);
         let mut spans: Vec<Span<'static>> = host
             .gpus
             .iter()
             .take(self.gpu_width)
             .map(|gpu| {
                 let (glyph, status) = host_status::gpu_glyph(gpu, old);
+                let (glyph, status) = if failed.contains(&gpu.index) { ('!', DisplayStatus::Error) } else { (glyph, status) };
                 let style = match (status, gpu.utilization) {
                     (DisplayStatus::Ok, _) if dead => model.theme.dim(),
                     (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
