@@ -78,9 +78,8 @@ fn each_log_joins_the_first_group_that_it_can() {
         groups.add_line(rank_log(1), 40, 0, &format!("step {step} a"));
         groups.add_line(rank_log(2), 40, 0, &format!("step {step} a"));
     }
-    let joined = |rank: u32| {
-        (0..40).filter(|id| groups.get(*id).is_some_and(|group| group.logs.contains(&rank_log(rank)))).collect::<Vec<u64>>()
-    };
+    let joined =
+        |rank: u32| (0..40).filter(|id| groups.get(*id).is_some_and(|group| group.logs.contains(&rank_log(rank)))).collect::<Vec<u64>>();
     assert_eq!([joined(1), joined(2)], [vec![8, 9, 10], vec![8, 9, 10]], "the first of the newest 32");
     assert_eq!(groups.id_range(), (0, 40));
 }

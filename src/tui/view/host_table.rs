@@ -263,16 +263,15 @@ impl HostColumns {
     fn gpu_glyphs(&self, model: &Model, row: &HostTableRow) -> Vec<Span<'static>> {
         let [host] = row.hosts[..] else { return vec![Span::raw(" ".repeat(self.gpu_width + 1))] };
         let Some(host) = model.state.hosts.get(host as usize) else { return Vec::new() };
-        let dead = has_old_figures(model, row.hosts[0]);
-        let old = figure_age::has_lost_figures(model, host);
+        let (old, dead) = (figure_age::has_lost_figures(model, host), has_old_figures(model, row.hosts[0]));
         let failed = host_status::gpus_of_failed_ranks(&model.state, row.hosts[0], &row.ranks);
         let mut spans: Vec<Span<'static>> = host
             .gpus
             .iter()
             .take(self.gpu_width)
             .map(|gpu| {
-                let (glyph, status) = host_status::gpu_glyph(gpu, old);
-                let (glyph, status) = if failed.contains(&gpu.index) { ('!', DisplayStatus::Error) } else { (glyph, status) };
+                let is_failed = failed.contains(&gpu.index);
+                let (glyph, status) = if is_failed { ('!', DisplayStatus::Error) } else { host_status::gpu_glyph(gpu, old) };
                 let style = match (status, gpu.utilization) {
                     (DisplayStatus::Ok, _) if dead => model.theme.dim(),
                     (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
@@ -291,16 +290,12 @@ fn row_label(model: &Model, list: &HostList, row: &HostTableRow, folded: bool) -
     let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
     let mark = match (folded, row.hosts.len() > 1, row.is_member) {
         (false, ..) => "",
-        (_, true, _) if is_expanded(list, row) => "- ",
+        (_, true, _) if list.expanded.contains(&format!("{:?} {}", row.status, row.reason)) => "- ",
         (_, true, _) => "+ ",
         (_, _, true) => "    ",
         _ => "  ",
     };
     format!("{mark}{names}")
-}
-
-fn is_expanded(list: &HostList, row: &HostTableRow) -> bool {
-    list.expanded.contains(&format!("{:?} {}", row.status, row.reason))
 }
 
 /// Number of hosts in a row.
