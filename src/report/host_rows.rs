@@ -18,7 +18,7 @@ pub(crate) fn header_text(state: &RunState, sanitizer: &Sanitizer) -> String {
     let counts = state.rank_counts();
     let progress = match state.current_phase() {
         _ if counts.running > 0 && state.stopping_since.is_none() => {
-            format!("{} of {} running", style::count_noun(counts.running, "rank"), state.ranks.len())
+            format!("{} of {} running{}", style::count_noun(counts.running, "rank"), state.ranks.len(), training_progress(state))
         }
         _ if !state.ranks.is_empty() && counts.waiting == 0 && counts.running == 0 && !has_open_steps(state) => "ranks ended".to_owned(),
         Some(phase) => format!("{} {}", phase.name(), phase_progress(state, phase)),
@@ -26,6 +26,15 @@ pub(crate) fn header_text(state: &RunState, sanitizer: &Sanitizer) -> String {
         None => "connect".to_owned(),
     };
     format!("{title}  {progress}")
+}
+
+/// `, step 10/18, eta 8 s`: of the rank that is furthest behind.
+fn training_progress(state: &RunState) -> String {
+    let steps = state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.is_step));
+    let Some(slowest) = steps.min_by(|a, b| a.percent.total_cmp(&b.percent)) else { return String::new() };
+    let Some((done, total)) = slowest.done_of_total.filter(|(done, total)| done < total) else { return String::new() };
+    let eta = slowest.seconds_left.map_or_else(String::new, |left| format!(", eta {}", style::format_duration(left.saturating_mul(1000))));
+    format!(", step {done}/{total}{eta}")
 }
 
 fn has_open_steps(state: &RunState) -> bool {

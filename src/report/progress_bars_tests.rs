@@ -101,6 +101,18 @@ fn rows_show_each_host_activity() {
     assert_eq!(render_rows(&harness.state, 20, 80)[0], "  gpu01 [############] ● 1 rank running", "old values are not shown");
 }
 
+/// While the ranks train, the line above the bars says how far they are: the rank that is furthest behind counts.
+#[test]
+fn header_shows_the_step() {
+    let mut harness = harness(&FakeTerminal::default());
+    harness.emit(0, run_started(2, 1, &[]));
+    for rank in 0..2 {
+        harness.emit(1, EventKind::RankStarted { host: rank, rank, restart: 0, started_at: 0 });
+        harness.emit(1, rank_log(rank, rank, 0, &format!("step {}/40 loss 2.1\n", 7 + rank)));
+    }
+    assert_eq!(header_text(&harness.state, &Sanitizer::default()), "up wan22  2 ranks of 2 running, step 7/40");
+}
+
 /// A task that sends files has a bar of its own, with bytes and rate.
 #[test]
 fn rows_show_how_far_files_are() {

@@ -19,7 +19,7 @@ pub enum Lang {
 }
 
 /// What a message begins its remedy with.
-const HELP_SEPARATOR: &str = "; help: ";
+pub(crate) const HELP_SEPARATOR: &str = "; help: ";
 /// How deep a hole's text may have holes that are translated.
 const MAX_DEPTH: usize = 4;
 /// A text with fewer letters outside of its holes is not looked for in messages: it would match too much.

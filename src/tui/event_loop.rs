@@ -20,7 +20,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::app::{App, RedrawPriority};
 use super::background_color::{self, LateReplyFilter};
 use super::feed::{FeedMessage, FeedReceiver, UserAction};
-use super::frame_pacing::FramePacer;
+use super::frame_pacing::{FramePacer, MAX_WAIT};
 use super::frame_writer::{DashboardTerminal, open_cleared_terminal, terminal_size};
 use super::terminal;
 use super::theme::ColorScheme;
@@ -98,7 +98,7 @@ impl EventLoop {
         if self.query_background_color {
             self.detect_background_color()?;
         }
-        let mut drawn = Instant::now();
+        let (mut drawn, mut polled) = (Instant::now(), Instant::now());
         loop {
             if terminal::has_panicked() {
                 return Err(LoopError::Panicked);
@@ -106,7 +106,7 @@ impl EventLoop {
             let slow = self.unfocused || self.app.ui.frozen_since.is_some();
             let works = has_timed_work(&self.app);
             let wait = self.pacer.wait(slow, drawn.elapsed());
-            self.wait_for_input(if works { wait.min(BACKGROUND_WAIT) } else { wait })?;
+            let has_input = self.wait_for_input(if works { wait.min(BACKGROUND_WAIT) } else { wait })?;
             if !self.receive_messages(works) {
                 return Ok(());
             }
@@ -121,10 +121,14 @@ impl EventLoop {
                 terminal = open_cleared_terminal(size)?;
                 self.pacer.raise_to(RedrawPriority::Input);
             }
-            if self.handle_inputs()? {
-                self.pacer.raise_to(RedrawPriority::Input);
+            let is_resized = self.handle_resize(&mut size);
+            // A poll of the key library without input costs CPU time, so it is not part of every wake.
+            if has_input || is_resized || polled.elapsed() >= MAX_WAIT {
+                polled = Instant::now();
+                if self.handle_inputs()? {
+                    self.pacer.raise_to(RedrawPriority::Input);
+                }
             }
-            self.handle_resize(&mut size);
             terminal::set_mouse_capture(self.app.ui.wants_mouse())?;
             let step = self.pacer.step(slow, drawn.elapsed());
             if step.request_snapshot {
@@ -151,15 +155,17 @@ impl EventLoop {
         }
     }
 
-    fn handle_resize(&mut self, size: &mut Rect) {
-        let now = terminal_size();
-        if now != *size {
-            *size = now;
+    /// Takes over a new size of the terminal; returns whether it has one.
+    fn handle_resize(&mut self, size: &mut Rect) -> bool {
+        let before = std::mem::replace(size, terminal_size());
+        let is_resized = before != *size;
+        if is_resized {
             self.pacer.raise_to(RedrawPriority::Input);
             // The frozen frame has another size.
             self.app.ui.frozen_since = None;
             self.app.full_redraw = true;
         }
+        is_resized
     }
 
     /// Handles all pending messages; returns whether the feed is still open.
@@ -237,8 +243,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Waits for a key, a message or the timeout.
-    fn wait_for_input(&self, time: Duration) -> Result<(), LoopError> {
+    /// Waits for a key, a message or the timeout; returns whether there is input to read.
+    fn wait_for_input(&self, time: Duration) -> Result<bool, LoopError> {
         let stdin = io::stdin();
         let keys: BorrowedFd<'_> = stdin.as_fd();
         // While another program owns the terminal its input is not read, but a hangup is still detected.
@@ -254,7 +260,7 @@ impl EventLoop {
         if ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return Err(LoopError::Terminal(io::ErrorKind::UnexpectedEof.into()));
         }
-        Ok(())
+        Ok(!self.pending_keys.is_empty() || ends[0].revents().contains(PollFlags::IN))
     }
 }
 

@@ -1,7 +1,5 @@
 //! Lines of many ranks in groups; bounds.
 
-use proptest::prelude::*;
-
 use super::*;
 
 fn rank_log(rank: u32) -> (u32, LogFile) {
@@ -69,23 +67,19 @@ fn groups_are_bounded() {
     assert!(groups.groups.iter().all(|group| group.text().len() <= 2 * MAX_LINE_BYTES));
 }
 
-proptest! {
-    #[test]
-    fn single_line_keeps_its_text(line in "[a-z0-9 :.,x/\\[\\]=é中-]{0,60}") {
-        let (_, pieces) = tokenize_line(&line);
-        let text: String = pieces.iter().map(|piece| match piece {
-            LineSegment::Text(text) => text.clone(),
-            LineSegment::Number { first, .. } => first.clone(),
-        }).collect();
-        prop_assert_eq!(text, line);
+/// Groups are joined in their order, whatever the pace of each log, and only the newest ones.
+#[test]
+fn each_log_joins_the_first_group_that_it_can() {
+    let mut groups = LineGroups::default();
+    for step in 0..40 {
+        groups.add_line(rank_log(0), step, 0, &format!("step {step} a"));
     }
-
-    #[test]
-    fn equal_keys_have_matching_segments(a in "[ab0-9 .:]{0,20}", b in "[ab0-9 .:]{0,20}") {
-        let ((one, pieces), (other, more)) = (tokenize_line(&a), tokenize_line(&b));
-        if one.is_some() && one == other {
-            let kinds = |pieces: &[LineSegment]| pieces.iter().map(|piece| matches!(piece, LineSegment::Number { .. })).collect::<Vec<_>>();
-            prop_assert_eq!(kinds(&pieces), kinds(&more));
-        }
+    for step in 0..3 {
+        groups.add_line(rank_log(1), 40, 0, &format!("step {step} a"));
+        groups.add_line(rank_log(2), 40, 0, &format!("step {step} a"));
     }
+    let joined =
+        |rank: u32| (0..40).filter(|id| groups.get(*id).is_some_and(|group| group.logs.contains(&rank_log(rank)))).collect::<Vec<u64>>();
+    assert_eq!([joined(1), joined(2)], [vec![8, 9, 10], vec![8, 9, 10]], "the first of the newest 32");
+    assert_eq!(groups.id_range(), (0, 40));
 }

@@ -20,6 +20,7 @@ pub(crate) mod key_bindings;
 pub(crate) mod keymap;
 pub(crate) mod line_filter;
 pub(crate) mod line_groups;
+mod line_tokens;
 pub(crate) mod log_arrival_times;
 pub(crate) mod log_index;
 pub(crate) mod log_progress_bars;

@@ -152,9 +152,11 @@ fn outliers_are_named_and_never_folded() {
     }
     let text = rows(&draw(&mut scene.app, 80, 24)).join("\n");
     assert!(text.contains("   gpu40                     ▲"), "{text}");
+    assert!(text.contains(" ▲ gpu40  8 GPUs at 31% utilization; the median of the run is 96%"), "{text}");
     assert!(text.contains("63 hosts ●") && text.contains("hottest gpu40 GPU 0 91°"), "{text}");
     let text = rows(&draw(&mut scene.app, 160, 40)).join("\n");
     assert!(text.contains("least used gpu40 8 GPUs at 31%, median 96%"), "{text}");
+    assert!(text.contains("next  orchestrate exec --limit gpu40 -- nvidia-smi -q -d PERFORMANCE"), "{text}");
 }
 
 /// The rank that is behind is named with its host, and how far it is behind.
@@ -320,9 +322,9 @@ fn charts_stand_where_panes_and_log_keep_their_room() {
     let text = |scene: &mut DashboardFixture, width, height| rows(&draw(&mut scene.app, width, height)).join("\n");
     let shown = text(&mut scene, 200, 50);
     assert!(shown.contains("╭ loss 2.340 ") && shown.contains("╭ GPUs, mean 96% ") && shown.contains(" 0 to 100% ╮"), "{shown}");
-    assert!(shown.contains("│ 7 █"), "{shown}");
+    assert!(shown.contains("│ 7  96% █"), "{shown}");
     let small = text(&mut scene, 120, 36);
-    assert!(!small.contains("╭ loss") && small.contains("│ 7 █"), "{small}");
+    assert!(!small.contains("╭ loss") && small.contains("│ 7  96% █"), "{small}");
     scene.fail_rank();
     assert!(!text(&mut scene, 200, 50).contains("╭ loss"), "a failure has the room");
 }

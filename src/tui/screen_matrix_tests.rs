@@ -9,7 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
-use super::fixtures::{self, DashboardFixture};
+use super::fixtures::{self, BuildFixture, DashboardFixture};
 use super::svg::render_svg;
 use super::tests::{draw, snapshot_text};
 use super::ui::Screen;
@@ -51,6 +51,27 @@ pub(super) fn frames(buffer: &Buffer, what: &str) -> Vec<Rect> {
     found
 }
 
+/// Eight GPUs at work, each a little different; one of them at another utilization.
+fn busy_gpus(host: u32, round: u16, odd: Option<(u32, f32)>) -> EventKind {
+    let gpu = |index: u32| {
+        let wave = f32::from(u8::try_from((host * 7 + index * 5 + u32::from(round) * 3) % 11).expect("small"));
+        let utilization = odd.filter(|(gpu, _)| *gpu == index).map_or(99.0 - wave, |(_, percent)| percent);
+        GpuSample {
+            index,
+            uuid: format!("GPU-{host}-{index}"),
+            name: "NVIDIA H100 80GB HBM3".to_owned(),
+            utilization: Some(utilization),
+            memory_used: Some(71_000.0 - wave * 300.0),
+            memory_total: Some(81_559.0),
+            power: Some(110.0 + utilization * 5.6),
+            power_limit: Some(700.0),
+            temperature: Some(40.0 + utilization / 4.0 + if (host, index) == (1, 6) { 9.0 } else { 0.0 }),
+            ..GpuSample::default()
+        }
+    };
+    EventKind::Gpus { host, gpus: (0..8).map(gpu).collect() }
+}
+
 /// Hosts with eight GPUs and ranks each in training, with histories.
 fn healthy(hosts: u32) -> DashboardFixture {
     let mut scene = fixtures::training_hosts(hosts);
@@ -62,10 +83,27 @@ fn healthy(hosts: u32) -> DashboardFixture {
                 &format!("step {}/400 loss 2.{:03} tokens/s {} lr 3.0e-04\n", 81 + round, 340 - round * 9, 52_600 + noise),
             );
         }
-        (0..hosts).for_each(|host| scene.emit_gpus(host, 8, 99.0 - f32::from((round * 5 + 3) % 11)));
+        (0..hosts).for_each(|host| scene.emit(1, busy_gpus(host, round, None)));
         scene.advance(2_000);
     }
     (0..hosts).for_each(|host| scene.emit_host_metrics(host));
+    scene
+}
+
+/// Rank 21 falls behind on a GPU that works less than the others.
+fn straggler(hosts: u32) -> DashboardFixture {
+    let mut scene = healthy(hosts);
+    for round in 24..32_u16 {
+        for rank in (0..hosts * 8).filter(|rank| *rank != 21 || round < 26) {
+            let noise = (u32::from(round) * 7 + rank) % 90;
+            scene.emit_rank_log(
+                rank,
+                &format!("step {}/400 loss 2.{:03} tokens/s {} lr 3.0e-04\n", 81 + round, 340 - round * 9, 52_600 + noise),
+            );
+        }
+        (0..hosts).for_each(|host| scene.emit(1, busy_gpus(host, round, (host == 2).then_some((5, 41.0)))));
+        scene.advance(2_000);
+    }
     scene
 }
 
@@ -129,6 +167,21 @@ fn check_screens(kind: &str, hosts: u32, scene: &mut DashboardFixture) {
 }
 
 #[test]
+fn slow_rank_is_named_at_common_sizes() {
+    for hosts in [4, 16] {
+        let mut scene = straggler(hosts);
+        for (width, height) in SIZES {
+            let name = format!("overview-slow-{hosts}-{width}x{height}");
+            let buffer = draw(&mut scene.app, width, height);
+            write_picture(&name, &buffer);
+            let text = snapshot_text(&buffer);
+            assert!(text.contains("training step 112/400"), "the step of most ranks: {name}\n{text}");
+            assert!(text.contains("slowest r21 on gpu02 step 106, 6 behind"), "{name}\n{text}");
+        }
+    }
+}
+
+#[test]
 fn every_screen_at_common_sizes() {
     std::thread::scope(|scope| {
         for hosts in [1, 2, 4, 16, 128] {
@@ -140,4 +193,31 @@ fn every_screen_at_common_sizes() {
             });
         }
     });
+}
+
+/// Name, title, what is shown, the screen, and its size.
+type ReadmeImage = (&'static str, &'static str, BuildFixture, Screen, (u16, u16));
+
+/// The images in the README match the screens.
+#[test]
+fn readme_images_are_current() {
+    let shown: [ReadmeImage; 6] = [
+        ("overview", "The first screen: 4 hosts with 8 GPUs each in training", || healthy(4), Screen::Overview, (120, 36)),
+        ("failure", "The first screen after a rank failed on one of 16 hosts", fixtures::bad_day, Screen::Overview, (120, 40)),
+        ("many", "The first screen with 128 hosts", fixtures::many_hosts, Screen::Overview, (120, 36)),
+        ("launch", "The overview during a launch: hosts and phases", fixtures::launching_six_hosts, Screen::Overview, (100, 24)),
+        ("host", "One host with its GPUs, ranks and processes", fixtures::healthy, Screen::Host, (120, 40)),
+        ("gpus", "1024 GPUs on one screen", fixtures::many_hosts, Screen::Gpus, (100, 24)),
+    ];
+    for (name, title, make, screen, (width, height)) in shown {
+        let mut scene = make();
+        scene.app.ui.screen = screen;
+        let now = render_svg(&draw(&mut scene.app, width, height), title);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/screens").join(format!("{name}.svg"));
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(&path, &now).expect("painted");
+        }
+        assert!(std::fs::read_to_string(&path).unwrap_or_default() == now, "{name}.svg looks different; BLESS=1 rewrites it");
+    }
 }

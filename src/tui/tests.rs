@@ -142,33 +142,6 @@ fn overlays_match_snapshots() {
     }
 }
 
-/// Name, title, what is shown, the screen, and its size.
-type ReadmeImage = (&'static str, &'static str, BuildFixture, Screen, (u16, u16));
-
-/// The images in the README match the screens.
-#[test]
-fn readme_images_are_current() {
-    let shown: [ReadmeImage; 6] = [
-        ("overview", "The first screen: 4 hosts with 8 GPUs each in training", || fixtures::training_hosts(4), Screen::Overview, (120, 36)),
-        ("failure", "The first screen after a rank failed on one of 16 hosts", fixtures::bad_day, Screen::Overview, (120, 40)),
-        ("many", "The first screen with 128 hosts", fixtures::many_hosts, Screen::Overview, (120, 36)),
-        ("launch", "The overview during a launch: hosts and phases", fixtures::launching_six_hosts, Screen::Overview, (100, 24)),
-        ("host", "One host with its GPUs, ranks and processes", fixtures::healthy, Screen::Host, (120, 40)),
-        ("gpus", "1024 GPUs on one screen", fixtures::many_hosts, Screen::Gpus, (100, 24)),
-    ];
-    for (name, title, make, screen, (width, height)) in shown {
-        let mut scene = make();
-        scene.app.ui.screen = screen;
-        let now = super::svg::render_svg(&draw(&mut scene.app, width, height), title);
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/screens").join(format!("{name}.svg"));
-        if std::env::var_os("BLESS").is_some() {
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-            std::fs::write(&path, &now).expect("painted");
-        }
-        assert!(std::fs::read_to_string(&path).unwrap_or_default() == now, "{name}.svg looks different; BLESS=1 rewrites it");
-    }
-}
-
 /// The stored journals match their builders.
 #[test]
 fn journals_match_their_builders() {

@@ -153,6 +153,12 @@ impl Theme {
         self.status_color_style(at).add_modifier(modifier)
     }
 
+    /// Style of a text about a status: calmer than that of its symbol.
+    pub(crate) fn status_text_style(self, status: DisplayStatus) -> Style {
+        let style = self.status_style(status);
+        Style { add_modifier: style.add_modifier - Modifier::REVERSED, ..style }
+    }
+
     /// Style of the program name, the current tab and keys.
     pub fn accent(self) -> Style {
         self.status_color_style(1).add_modifier(Modifier::BOLD)
@@ -201,7 +207,7 @@ impl Theme {
             ColorScheme::Light => [60, 61, 25, 24, 23, 22],
             ColorScheme::HighContrast => [110, 116, 117, 123, 159, 195],
             ColorScheme::Ansi16 => [4, 4, 4, 6, 6, 6],
-            _ => [67, 74, 80, 116, 123, 159],
+            _ => [66, 67, 73, 74, 80, 116],
         };
         let at = ((percent.clamp(0.0, 100.0) / 100.0) * 5.0).round();
         // Between 0 and 5 by the line above.
@@ -213,6 +219,11 @@ impl Theme {
     /// Between the parts of a title.
     pub(crate) fn separator(self) -> &'static str {
         if self.ascii { "-" } else { "·" }
+    }
+
+    /// Unit of a temperature.
+    pub(crate) fn degree(self) -> &'static str {
+        if self.ascii { "C" } else { "°" }
     }
 
     /// Mark after truncated text.

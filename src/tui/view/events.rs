@@ -16,7 +16,7 @@ use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 use crate::tui::timeline::TimelineItem;
 
-use super::lines::{render_lines, rows_area};
+use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::{formatting, phase_bars};
 
@@ -107,7 +107,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
     let top = at.saturating_sub(room / 2).min(items.len().saturating_sub(room));
     for (n, item) in items.iter().enumerate().skip(top).take(room) {
         let line = event_row(model, item, width);
-        lines.push(if n == at { line.style(model.theme.selected()) } else { line });
+        lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
     }
     render_lines(frame, rows_area(area, 0, area.height), lines);
     room
@@ -207,7 +207,7 @@ fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> Str
 pub(super) fn draw_newest(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let title = PaneFrame {
         left: vec![Span::styled(model.lang.tr("events"), model.theme.header())],
-        right: vec![Span::styled("6", model.theme.dim())],
+        right: vec![Span::styled(model.lang.tr("press 6 for more"), model.theme.dim())],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, area, model.theme, &title);

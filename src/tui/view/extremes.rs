@@ -19,6 +19,8 @@ use super::{figure_age, formatting, host_status, training};
 const MIN_ROWS: u16 = 10;
 /// A rank this many steps behind the first is slow; fewer are the same round.
 const MIN_STEPS_BEHIND: f64 = 2.0;
+/// Ranks whose speeds are within this share of the mean are equally fast, in percent.
+const EVEN_PERCENT: f64 = 3.0;
 /// The last values of a rank's speed that are taken together.
 const SPEED_POINTS: usize = 8;
 /// A rank that has written nothing for this long is named, in milliseconds.
@@ -56,7 +58,7 @@ fn hottest_gpu(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
     let fresh = model.state.hosts.iter().enumerate().filter(|(at, host)| !figure_age::has_old_figures(model, *at, host));
     let all = fresh.flat_map(|(_, host)| host.gpus.iter().filter_map(move |gpu| Some((gpu.temperature?, host, gpu))));
     let (degrees, host, gpu) = all.reduce(|most, one| if one.0 > most.0 { one } else { most })?;
-    let unit = if model.theme.ascii { "C" } else { "°" };
+    let unit = model.theme.degree();
     let status = if host_status::is_throttled(gpu) { DisplayStatus::Warn } else { DisplayStatus::Ok };
     let why = if status == DisplayStatus::Warn { lang.tr(", slowed down") } else { "" };
     Some((lang.tr("hottest"), format!("{} GPU {} {degrees:.0}{unit}{why}", model.sanitize(&host.name), gpu.index), status))
@@ -110,9 +112,13 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     let count = f32::from(u16::try_from(speeds.len()).ok().filter(|count| *count > 1)?);
     let mean = f64::from(speeds.iter().map(|(speed, _)| speed).sum::<f32>() / count);
     let (speed, rank) = speeds.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    // Whole numbers: `52.6k, mean 52.6k` would be useless.
-    let whole = |value: f64| training::format_value(value.round());
-    let text = model.lang.tr_fill("{} {} tokens/s, mean {}", &[&owner(rank), &whole(f64::from(speed)), &whole(mean)]);
+    let below = (1.0 - f64::from(speed) / mean.max(f64::MIN_POSITIVE)).max(0.0) * 100.0;
+    if below < EVEN_PERCENT {
+        let text = model.lang.tr_fill("even, no rank more than {}% below the mean", &[&format!("{:.0}", below.ceil().max(1.0))]);
+        return Some((model.lang.tr("speed"), text, DisplayStatus::Ok));
+    }
+    let values = [training::format_value(f64::from(speed).round()), format!("{below:.0}")];
+    let text = model.lang.tr_fill("{} {} tokens/s, {}% below the mean", &[&owner(rank), &values[0], &values[1]]);
     Some((model.lang.tr("slowest"), text, DisplayStatus::Ok))
 }
 

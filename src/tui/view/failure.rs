@@ -111,8 +111,8 @@ pub(super) fn problem_line(model: &Model, problem: &RunProblem, width: usize) ->
 }
 
 fn status_line(model: &Model, status: DisplayStatus, text: &str, width: usize) -> Line<'static> {
-    let symbol = Span::styled(format!(" {} ", model.theme.symbol(status)), model.theme.status_style(status));
-    Line::from(vec![symbol, Span::raw(style::truncate_text(text, width.saturating_sub(3)))])
+    let symbol = Span::styled(model.theme.symbol(status), model.theme.status_style(status));
+    Line::from(vec![Span::raw(" "), symbol, Span::raw(format!(" {}", style::truncate_text(text, width.saturating_sub(3))))])
 }
 
 /// What to do about a problem, on one line.
@@ -154,7 +154,7 @@ fn draw_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProb
             Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
             Span::styled(format!(" {location}"), model.theme.header()),
         ],
-        right: vec![Span::styled(model.lang.tr("7 problems"), model.theme.dim())],
+        right: vec![Span::styled(model.lang.tr("press 7 for more"), model.theme.dim())],
         selected: false,
         status: problem.status,
     };

@@ -1,6 +1,6 @@
 //! Whether the figures of a host are current.
 
-use crate::state::HostState;
+use crate::state::{ConnectionStatus, HostState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -17,6 +17,12 @@ pub(crate) fn has_old_figures(model: &Model, at: usize, host: &HostState) -> boo
     let ended = standing.is_some_and(|standing| standing.ranks.total > 0 && standing.ranks.running == 0);
     let is_aged = ended && host.gpus_at > 0 && model.now - host.gpus_at > ENDED_STALE_MS;
     model.is_stale(host.gpus_at) || host.gpus_error.is_some() || failed || is_aged
+}
+
+/// Whether nothing is known of the GPUs of a host now: their values are old, or nobody can be asked for new ones.
+pub(super) fn has_lost_figures(model: &Model, host: &HostState) -> bool {
+    let is_lost = matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable);
+    model.is_stale(host.gpus_at) || is_lost && model.state.outcome.is_none()
 }
 
 /// Whether the run has ended and the figures of a host are older than the limit: they are what was, not what is.

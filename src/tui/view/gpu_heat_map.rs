@@ -2,15 +2,17 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
+use crate::event::GpuSample;
 use crate::state::{GpuTracePoint, HostState};
 use crate::tui::model::Model;
-use crate::tui::theme::DisplayStatus;
+use crate::tui::theme::{DisplayStatus, Theme};
 
 use super::gpu_matrix::{GpuMatrix, GpuMetric};
 use super::lines::render_lines;
-use super::{formatting, graph};
+use super::{figure_age, formatting, gpu_panes, graph, host_status};
 
 /// More hosts are the matrix.
 const MAX_HOSTS: usize = 8;
@@ -21,6 +23,8 @@ const MAX_CELLS: usize = 120;
 const MAX_ALL_CELLS: usize = 1_200;
 /// The width of a value behind the cells.
 const VALUE_WIDTH: usize = 6;
+/// The width of the other figures of a GPU and its rank.
+const FIGURES_WIDTH: usize = 37;
 
 /// Where each GPU is drawn: host, place on the host, and area.
 pub(super) type HeatRows = Vec<(usize, usize, Rect)>;
@@ -31,27 +35,28 @@ pub(super) struct HeatMapShape {
     columns: usize,
     cells: usize,
     name_width: usize,
+    /// Memory, temperature, power and rank have room behind the cells.
+    shows_figures: bool,
 }
 
 impl HeatMapShape {
-    /// The shape in which all GPUs fit; `None` where only the matrix does.
+    /// The shape in which all GPUs fit, with the longest history, then the most figures; `None` where only the matrix does.
     pub(super) fn fit(model: &Model, area: Rect, name_width: usize) -> Option<HeatMapShape> {
         let hosts = model.state.hosts.len();
         let gpus: Vec<usize> = model.state.hosts.iter().map(|host| host.gpus.len().max(1)).collect();
         if hosts == 0 || hosts > MAX_HOSTS {
             return None;
         }
-        (1..=hosts).find_map(|columns| {
+        let most_cells = MAX_CELLS.min(MAX_ALL_CELLS / gpus.iter().sum::<usize>().max(1));
+        let shape = |columns: usize| {
             let rows: usize = gpus.chunks(columns).map(|row| row.iter().max().copied().unwrap_or(1)).sum();
-            let width = usize::from(area.width) / columns;
             // Name, index, mark, value and gaps.
-            let cells = width.checked_sub(name_width + 6 + VALUE_WIDTH + 1)?.min(MAX_ALL_CELLS / gpus.iter().sum::<usize>().max(1));
-            (rows <= usize::from(area.height) && cells >= MIN_CELLS).then(|| HeatMapShape {
-                columns,
-                cells: cells.min(MAX_CELLS),
-                name_width,
-            })
-        })
+            let room = (usize::from(area.width) / columns).checked_sub(name_width + 6 + VALUE_WIDTH + 1)?;
+            let cells = room.min(most_cells);
+            let shows_figures = room >= cells + FIGURES_WIDTH;
+            (rows <= usize::from(area.height) && cells >= MIN_CELLS).then_some(HeatMapShape { columns, cells, name_width, shows_figures })
+        };
+        (1..=hosts).filter_map(shape).max_by_key(|shape| (shape.cells, shape.shows_figures, shape.columns))
     }
 
     /// Draws the rows. Gives where each GPU was drawn.
@@ -99,9 +104,29 @@ impl HeatMapShape {
         let cell = matrix.render_cell(at, location, VALUE_WIDTH - 1);
         let is_number = cell.content.ends_with(|c: char| c.is_ascii_digit());
         spans.push(if under { Span::raw(cell.content) } else { cell });
-        spans.push(Span::styled(if is_number { unit(metric) } else { " " }, theme.dim()));
+        spans.push(Span::styled(if is_number { unit(metric, theme) } else { " " }, theme.dim()));
+        if self.shows_figures {
+            let is_old = !is_match || figure_age::has_old_figures(model, at, host);
+            spans.push(Span::styled(figures_text(gpu, theme), if is_old { theme.dim() } else { Style::new() }));
+            if let Some(rank) = matrix.rank_of_gpu(at, gpu.index) {
+                let (status, _) = host_status::rank_status(rank);
+                spans.push(Span::raw(format!("  {:>6} ", format!("r{}", rank.rank))));
+                spans.push(Span::styled(theme.symbol(status), theme.status_style(status)));
+            }
+        }
         Line::from(spans)
     }
+}
+
+/// `   57/80G   62°   613/700W`.
+fn figures_text(gpu: &GpuSample, theme: Theme) -> String {
+    let degrees = gpu.temperature.map_or_else(|| "-".to_owned(), |degrees| format!("{degrees:.0}{}", theme.degree()));
+    let power = match (gpu.power, gpu.power_limit) {
+        (Some(power), Some(limit)) => format!("{power:.0}/{limit:.0}W"),
+        (Some(power), None) => format!("{power:.0}W"),
+        _ => "-".to_owned(),
+    };
+    format!("{:>10}{degrees:>6}{power:>11}", gpu_panes::memory_text(gpu))
 }
 
 /// Neighbouring cells of one color are one span.
@@ -131,10 +156,10 @@ fn trace_value(metric: GpuMetric, point: &GpuTracePoint) -> Option<f32> {
     }
 }
 
-fn unit(metric: GpuMetric) -> &'static str {
+fn unit(metric: GpuMetric, theme: Theme) -> &'static str {
     match metric {
         GpuMetric::Utilization | GpuMetric::Power | GpuMetric::Memory => "%",
-        GpuMetric::Temperature => "C",
+        GpuMetric::Temperature => theme.degree(),
     }
 }
 

@@ -248,7 +248,7 @@ impl<'a> GpuMatrix<'a> {
 }
 
 fn has_stale_gpus(model: &Model, host: &HostState) -> bool {
-    model.is_stale(host.gpus_at) || host.gpus_error.is_some()
+    figure_age::has_lost_figures(model, host) || host.gpus_error.is_some()
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ pub(super) fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape)
         "  {:>4} {:>4} {:>5} {:>6}  ",
         or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
         or_dash(all.memory.map(|v| format!("{v:.0}%"))),
-        or_dash(all.hottest.map(|v| format!("{v:.0}C"))),
+        or_dash(all.hottest.map(|v| format!("{v:.0}{}", model.theme.degree()))),
         or_dash(all.power.map(formatting::format_watts)),
     );
     spans.push(Span::styled(totals, style));
@@ -149,7 +149,7 @@ pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u
     let age = figure_age::past_age_text(model).map_or_else(String::new, |age| format!(", {age}"));
     let title = PaneFrame {
         left: vec![Span::styled("GPUs", model.theme.header()), Span::styled(format!(" tenths of utilization{age}"), model.theme.dim())],
-        right: vec![Span::styled("! fault  ? old  . idle", model.theme.dim())],
+        right: vec![Span::styled("! fault  ? old  . idle  - no data", model.theme.dim())],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);

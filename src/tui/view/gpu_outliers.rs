@@ -29,11 +29,19 @@ pub struct LowGpus {
 impl LowGpus {
     /// `8 GPUs at 31%, median 99%`.
     pub(crate) fn text(&self) -> String {
-        let gpus = match self.gpus[..] {
+        format!("{} at {:.0}%, median {:.0}%", self.gpus_text(), self.mean, self.median)
+    }
+
+    /// The same where there is more room.
+    pub(super) fn long_text(&self) -> String {
+        format!("{} at {:.0}% utilization; the median of the run is {:.0}%", self.gpus_text(), self.mean, self.median)
+    }
+
+    fn gpus_text(&self) -> String {
+        match self.gpus[..] {
             [one] => format!("GPU {one}"),
             _ => crate::report::style::count_noun(self.gpus.len(), "GPU"),
-        };
-        format!("{gpus} at {:.0}%, median {:.0}%", self.mean, self.median)
+        }
     }
 }
 

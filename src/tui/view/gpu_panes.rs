@@ -128,7 +128,8 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
     let status_style = model.theme.status_style(standing.status);
     let mut left = vec![Span::styled(title, if selected { model.theme.accent() } else { model.theme.header() })];
     if standing.status >= DisplayStatus::Warn {
-        left.push(Span::styled(format!(" {} {}", model.theme.separator(), standing.reason), status_style));
+        let style = model.theme.status_text_style(standing.status);
+        left.push(Span::styled(format!(" {} {}", model.theme.separator(), standing.reason), style));
     }
     let mut right = Vec::new();
     if standing.ranks.total > 0 {
@@ -204,13 +205,20 @@ fn full_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, w
 }
 
 impl FullRows<'_> {
+    /// A bar, and what is left to its end.
+    fn bar(&self, share: Option<f32>, width: usize, style: Style) -> [Span<'static>; 2] {
+        let theme = self.model.theme;
+        let filled = formatting::horizontal_bar(share, width, theme.ascii).trim_end().to_owned();
+        let rest = width.saturating_sub(filled.chars().count());
+        [Span::styled(filled, style), Span::styled(theme.separator().repeat(rest), theme.dim())]
+    }
+
     fn row(&self, gpu: &GpuSample, rank: Option<&RankState>) -> Line<'static> {
         let (model, theme, stale) = (self.model, self.model.theme, self.stale);
         let plain = if stale { theme.dim() } else { Style::new() };
         let status = gpu_status(model, (self.at, self.host), gpu, rank, stale);
         let calm = if status == DisplayStatus::Ok { plain } else { theme.status_style(status) };
-        let bar = |share: Option<f32>, width: usize| formatting::horizontal_bar(share, width, theme.ascii);
-        let unit = if theme.ascii { "C" } else { "°" };
+        let unit = theme.degree();
         let power = match (gpu.power, gpu.power_limit) {
             (Some(power), Some(limit)) if self.layout.shows_limit => format!("{power:.0}/{limit:.0}W"),
             (power, _) => or_dash(power.map(|power| format!("{power:.0}W"))),
@@ -218,13 +226,15 @@ impl FullRows<'_> {
         let mut spans = vec![
             Span::styled(format!("{:>2}", gpu.index), theme.dim()),
             Span::styled(if status >= DisplayStatus::Warn { theme.symbol(status) } else { " " }, theme.status_style(status)),
-            Span::styled(bar(gpu.utilization, self.layout.utilization_bar), theme.status_style(status)),
-            Span::styled(format!("{:>5} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
-            Span::styled(format!("{:>7} ", memory_text(gpu)), plain),
-            Span::styled(bar(memory_share(gpu), self.layout.memory_bar), if stale { theme.dim() } else { theme.secondary() }),
+            Span::styled(format!("{:>4} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
+        ];
+        spans.extend(self.bar(gpu.utilization, self.layout.utilization_bar, theme.status_style(status)));
+        spans.push(Span::styled(format!("{:>8} ", memory_text(gpu)), plain));
+        spans.extend(self.bar(memory_share(gpu), self.layout.memory_bar, if stale { theme.dim() } else { theme.secondary() }));
+        spans.extend([
             Span::styled(format!(" {:>4} ", or_dash(gpu.temperature.map(|degrees| format!("{degrees:.0}{unit}")))), plain),
             Span::styled(formatting::pad_left(&power, if self.layout.shows_limit { 9 } else { 5 }) + " ", plain),
-        ];
+        ]);
         if self.layout.history > 0 {
             let values: Vec<Option<f32>> =
                 self.host.gpu_traces.get(&gpu.index).map(|trace| trace.iter().map(|point| point.utilization).collect()).unwrap_or_default();
@@ -240,48 +250,61 @@ impl FullRows<'_> {
     }
 }
 
-/// Three rows: utilisation and memory as a vertical bar a GPU, then what is wrong, or the hottest GPU and the age of the last line.
+/// Three rows: utilization and memory as a vertical bar a GPU, then what is wrong, or the hottest GPU and the age of the last line.
 fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
     let theme = model.theme;
     let stale = figure_age::has_old_figures(model, at as usize, host);
     let plain = if stale { theme.dim() } else { Style::new() };
     let totals = host_status::sum_gpus(host.gpus.iter());
-    let bars = |share: &dyn Fn(&GpuSample) -> Option<f32>| {
-        let values: Vec<Option<f32>> = host.gpus.iter().map(share).collect();
-        graph::sparkline(&values, width.saturating_sub(18), theme.uses_ascii_graphs())
+    let statuses: Vec<DisplayStatus> =
+        host.gpus.iter().map(|gpu| gpu_status(model, (at, host), gpu, ranks.0.get(&(at, gpu.index)).copied(), stale)).collect();
+    let worst = statuses.iter().copied().max().unwrap_or_default();
+    let memory_style = if stale { theme.dim() } else { theme.secondary() };
+    let utilization = gpu_bars(model, host, width, |gpu| gpu.utilization, |place| theme.status_style(statuses[place]));
+    let memory = gpu_bars(model, host, width, memory_share, |_| memory_style);
+    let room = width.saturating_sub(formatting::spans_width(&memory) + 7);
+    let memory_sum =
+        or_dash(memory_text_of_all(host).filter(|text| text.len() <= room).or(totals.memory.map(|share| format!("{share:.0}%"))));
+    let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
+    let hottest = or_dash(totals.hottest.map(|degrees| format!("{degrees:.0}{}", theme.degree())));
+    let last = model.lang.tr_fill("line {} ago", &[&formatting::format_age(last_output_at, model.now)]);
+    let mut rows = [vec![Span::styled(" util ", theme.dim())], vec![Span::styled(" mem  ", theme.dim())]];
+    rows[0].extend(utilization);
+    rows[0].push(Span::styled(format!(" {}", or_dash(totals.utilization.map(|percent| format!("{percent:.0}%")))), plain));
+    rows[0].push(Span::styled(if worst >= DisplayStatus::Warn { theme.symbol(worst) } else { "" }, theme.status_style(worst)));
+    rows[1].extend(memory);
+    rows[1].push(Span::styled(format!(" {memory_sum}"), plain));
+    let third = match model.host_statuses.get(at as usize).filter(|standing| standing.status >= DisplayStatus::Warn) {
+        Some(standing) => Line::styled(
+            format!(" {}", style::truncate_text(&standing.reason, width.saturating_sub(2))),
+            theme.status_text_style(standing.status),
+        ),
+        None => Line::from(vec![Span::styled(" temp ", theme.dim()), Span::styled(format!("{hottest} max  {last}"), plain)]),
     };
+    rows.into_iter().map(Line::from).chain([third]).collect()
+}
+
+/// A vertical bar a GPU; apart from each other where there is room, since bars that touch look like one that lies.
+fn gpu_bars(
+    model: &Model,
+    host: &HostState,
+    width: usize,
+    share: impl Fn(&GpuSample) -> Option<f32>,
+    style: impl Fn(usize) -> Style,
+) -> Vec<Span<'static>> {
+    let gap = if host.gpus.len() * 2 + 11 <= width { " " } else { "" };
+    let bar = |(place, gpu): (usize, &GpuSample)| {
+        let drawn = graph::sparkline(&[share(gpu)], 1, model.theme.uses_ascii_graphs());
+        Span::styled(if place == 0 { drawn } else { format!("{gap}{drawn}") }, style(place))
+    };
+    host.gpus.iter().take(width.saturating_sub(18)).enumerate().map(bar).collect()
+}
+
+/// `555/637G`, of all GPUs of a host.
+fn memory_text_of_all(host: &HostState) -> Option<String> {
     let used: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_used).sum();
     let total: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_total).sum();
-    let memory = if total > 0.0 { format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0) } else { "-".to_owned() };
-    let worst = host
-        .gpus
-        .iter()
-        .map(|gpu| gpu_status(model, (at, host), gpu, ranks.0.get(&(at, gpu.index)).copied(), stale))
-        .max()
-        .unwrap_or_default();
-    let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
-    let hottest = or_dash(totals.hottest.map(|degrees| format!("{degrees:.0}{}", if theme.ascii { "C" } else { "°" })));
-    let last = model.lang.tr_fill("last line {}", &[&formatting::format_age(last_output_at, model.now)]);
-    vec![
-        Line::from(vec![
-            Span::styled(" util ", theme.dim()),
-            Span::styled(bars(&|gpu| gpu.utilization), theme.status_style(worst)),
-            Span::styled(format!(" {}", or_dash(totals.utilization.map(|percent| format!("{percent:.0}%")))), plain),
-            Span::styled(if worst >= DisplayStatus::Warn { theme.symbol(worst) } else { "" }, theme.status_style(worst)),
-        ]),
-        Line::from(vec![
-            Span::styled(" mem  ", theme.dim()),
-            Span::styled(bars(&memory_share), theme.secondary()),
-            Span::styled(format!(" {memory}"), plain),
-        ]),
-        match model.host_statuses.get(at as usize).filter(|standing| standing.status >= DisplayStatus::Warn) {
-            Some(standing) => Line::styled(
-                format!(" {}", style::truncate_text(&standing.reason, width.saturating_sub(2))),
-                theme.status_style(standing.status),
-            ),
-            None => Line::from(vec![Span::styled(" max  ", theme.dim()), Span::styled(format!("{hottest}  {last}"), plain)]),
-        },
-    ]
+    (total > 0.0).then(|| format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0))
 }
 
 /// What a GPU's colour says: calm while it works, a warning where it is slowed down or idle in a run, an error where its memory is broken.
@@ -310,7 +333,7 @@ fn memory_share(gpu: &GpuSample) -> Option<f32> {
 }
 
 /// `57/80G`.
-fn memory_text(gpu: &GpuSample) -> String {
+pub(super) fn memory_text(gpu: &GpuSample) -> String {
     match (gpu.memory_used, gpu.memory_total) {
         (Some(used), Some(total)) => format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0),
         (Some(used), None) => format!("{:.0}G", used / 1024.0),

@@ -48,6 +48,8 @@ fn bar_width(width: usize) -> usize {
 fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width: usize) -> Line<'static> {
     let dash = || "-".to_owned();
     let (glyph, status) = host_status::gpu_glyph(gpu, stale);
+    // The percentage says what a digit would.
+    let mark = if glyph.is_ascii_digit() { ' ' } else { glyph };
     let util = gpu.utilization.map_or_else(dash, |v| format!("{v:.0}%"));
     let memory = match (gpu.memory_used, gpu.memory_total) {
         (Some(used), Some(total)) => format!("{:.1}/{:.1}", used / 1024.0, total / 1024.0),
@@ -59,14 +61,14 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
         (Some(power), None) => format!("{power:.0}W"),
         _ => dash(),
     };
-    let temperature = gpu.temperature.map_or_else(dash, |v| format!("{v:.0}C"));
+    let temperature = gpu.temperature.map_or_else(dash, |v| format!("{v:.0}{}", model.theme.degree()));
     let clock = gpu.sm_clock.map_or_else(dash, |v| format!("{v:.0}"));
     let view = if stale { model.theme.dim() } else { ratatui::style::Style::new() };
     let share = gpu.memory_used.zip(gpu.memory_total).filter(|(_, total)| *total > 0.0).map(|(used, total)| used / total * 100.0);
     let bar = |share: Option<f32>| formatting::horizontal_bar(share, bar_width(width), model.theme.ascii);
     let bar_style = if stale { DisplayStatus::Pending } else { DisplayStatus::Ok };
     let mut spans = vec![
-        Span::styled(format!(" {glyph}"), model.theme.status_style(status)),
+        Span::styled(format!(" {mark}"), model.theme.status_style(status)),
         Span::styled(format!(" {:>2}  {util:>4} ", gpu.index), view),
         Span::styled(bar(gpu.utilization), model.theme.status_style(bar_style)),
         Span::styled(format!("{memory:>12} "), view),

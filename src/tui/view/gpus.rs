@@ -220,7 +220,7 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     let mut parts = vec![format!("{} g{}", model.sanitize(&host.name), gpu.index)];
     parts.extend(part("util ", gpu.utilization, "%"));
     parts.extend(gpu.memory_used.zip(gpu.memory_total).map(|(used, total)| format!("mem {:.0}/{:.0}G", used / 1024.0, total / 1024.0)));
-    parts.extend(part("", gpu.temperature, "C"));
+    parts.extend(part("", gpu.temperature, model.theme.degree()));
     parts.extend(part("", gpu.power, gpu.power_limit.map_or_else(|| "W".to_owned(), |limit| format!("/{limit:.0}W")).as_str()));
     parts.extend(part("", gpu.ecc_errors.filter(|errors| *errors > 0.0), " ECC errors"));
     parts

@@ -109,7 +109,8 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     if model.readonly {
         counts.push(Span::styled(model.lang.tr(" READ-ONLY"), model.theme.status_style(DisplayStatus::Warn)));
     }
-    counts.push(Span::styled(format!(" {} ", mode_text(model)), model.theme.dim()));
+    let is_wide = width >= WIDE_HEADER;
+    counts.push(Span::styled(format!("{}{} ", if is_wide { "  " } else { " " }, mode_text(model, is_wide)), model.theme.dim()));
     let right = formatting::spans_width(&counts);
     let left_room = width.saturating_sub(right);
     let program = if width >= 60 { " orchestrate  " } else { " " };
@@ -127,8 +128,10 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     Line::from(left)
 }
 
-fn mode_text(model: &Model) -> String {
+/// What is followed, and the time of day where there is room.
+fn mode_text(model: &Model, shows_clock: bool) -> String {
     let lang = model.lang;
+    let clock = if shows_clock && model.now > 0 { format!(" {}", model.format_time(model.now)) } else { String::new() };
     match (model.capabilities.role, model.replay_clock) {
         (DashboardRole::Replay, Some(clock)) => {
             let whole = (clock.end - clock.start).max(1);
@@ -138,7 +141,9 @@ fn mode_text(model: &Model) -> String {
         }
         (DashboardRole::Replay, None) => lang.tr("replay").to_owned(),
         (DashboardRole::Owner | DashboardRole::Observer, _) if model.state.outcome.is_some() => lang.tr("ended").to_owned(),
-        (DashboardRole::Owner | DashboardRole::Observer, _) => lang.tr("live").to_owned(),
+        // Nothing runs yet.
+        (DashboardRole::Owner, _) if model.capabilities.start_summary.is_some() => clock.trim_start().to_owned(),
+        (DashboardRole::Owner | DashboardRole::Observer, _) => format!("{}{clock}", lang.tr("live")),
     }
 }
 

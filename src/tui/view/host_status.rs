@@ -86,6 +86,13 @@ fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
     sums
 }
 
+/// The GPUs whose ranks failed by themselves, by index; none where the indexes do not show which rank uses which.
+pub(crate) fn gpus_of_failed_ranks(state: &RunState, host: u32, ranks: &HostRankCounts) -> Vec<u32> {
+    let gpus = state.hosts.get(host as usize).map_or(0, |host| host.gpus.len());
+    let failed = ranks.failed.iter().filter(|_| ranks.total == gpus);
+    failed.filter_map(|rank| state.ranks.get(rank)?.local_rank).collect()
+}
+
 /// Status of a rank, with a label.
 pub(crate) fn rank_status(rank: &RankState) -> (DisplayStatus, String) {
     match (rank.exit, rank.started_at) {

@@ -20,7 +20,7 @@ use crate::tui::theme::DisplayStatus;
 use super::gpu_outliers::LowGpus;
 use super::host_list::HostList;
 use super::host_status::{self, HostRankCounts};
-use super::lines::render_lines;
+use super::lines::{render_lines, selected_row};
 use super::{figure_age, formatting, graph, host_selection};
 
 /// Widths of the GPU summary and of the machine summary.
@@ -109,11 +109,12 @@ impl HostTable {
         list.groups = self.groups;
         let (at, top) = list.set_rows(drawn, room);
         list.rows.set_screen_rows(area.y + 1, room);
-        let columns = HostColumns::fit(usize::from(area.width), model, list, &self.rows);
+        let width = usize::from(area.width);
+        let columns = HostColumns::fit(width, model, list, &self.rows);
         let mut lines = vec![columns.header_line(model)];
         for (n, row) in self.rows.iter().enumerate().skip(top).take(room) {
             let line = columns.row_line(model, list, row);
-            lines.push(if n == at { line.style(model.theme.selected()) } else { line });
+            lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
         }
         if self.rows.is_empty() {
             let text = if model.state.hosts.is_empty() { model.lang.tr(" no hosts yet") } else { model.lang.tr(" no host matches") };
@@ -173,7 +174,11 @@ impl HostColumns {
         let machine = numbers && width >= totals + MACHINE_WIDTH + longest.max(12) + 1 + widest_reason;
         let taken = totals + if machine { MACHINE_WIDTH } else { 0 };
         let rest = width.saturating_sub(taken);
-        let name = if rest > longest + 14 { longest.max(12) } else { rest.min(longest.max(rest.saturating_sub(9))) };
+        // Names of many hosts are cut before the reason of one is.
+        let own_names =
+            rows.iter().filter(|row| row.hosts.len() == 1).map(|row| row_label(model, list, row, folded).len()).max().unwrap_or(0);
+        let name_room = rest.saturating_sub(widest_reason + 2).max(own_names).max(28);
+        let name = if rest > longest + 14 { longest.min(name_room).max(12) } else { rest.min(longest.max(rest.saturating_sub(9))) };
         let after = rest.saturating_sub(name + 1);
         let history =
             if machine && after > MIN_HISTORY_WIDTH + widest_reason { (after - widest_reason - 1).min(MAX_HISTORY_WIDTH) } else { 0 };
@@ -258,13 +263,15 @@ impl HostColumns {
     fn gpu_glyphs(&self, model: &Model, row: &HostTableRow) -> Vec<Span<'static>> {
         let [host] = row.hosts[..] else { return vec![Span::raw(" ".repeat(self.gpu_width + 1))] };
         let Some(host) = model.state.hosts.get(host as usize) else { return Vec::new() };
-        let (old, dead) = (model.is_stale(host.gpus_at), has_old_figures(model, row.hosts[0]));
+        let (old, dead) = (figure_age::has_lost_figures(model, host), has_old_figures(model, row.hosts[0]));
+        let failed = host_status::gpus_of_failed_ranks(&model.state, row.hosts[0], &row.ranks);
         let mut spans: Vec<Span<'static>> = host
             .gpus
             .iter()
             .take(self.gpu_width)
             .map(|gpu| {
-                let (glyph, status) = host_status::gpu_glyph(gpu, old);
+                let is_failed = failed.contains(&gpu.index);
+                let (glyph, status) = if is_failed { ('!', DisplayStatus::Error) } else { host_status::gpu_glyph(gpu, old) };
                 let style = match (status, gpu.utilization) {
                     (DisplayStatus::Ok, _) if dead => model.theme.dim(),
                     (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
@@ -283,16 +290,12 @@ fn row_label(model: &Model, list: &HostList, row: &HostTableRow, folded: bool) -
     let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
     let mark = match (folded, row.hosts.len() > 1, row.is_member) {
         (false, ..) => "",
-        (_, true, _) if is_expanded(list, row) => "- ",
+        (_, true, _) if list.expanded.contains(&format!("{:?} {}", row.status, row.reason)) => "- ",
         (_, true, _) => "+ ",
         (_, _, true) => "    ",
         _ => "  ",
     };
     format!("{mark}{names}")
-}
-
-fn is_expanded(list: &HostList, row: &HostTableRow) -> bool {
-    list.expanded.contains(&format!("{:?} {}", row.status, row.reason))
 }
 
 /// Number of hosts in a row.
@@ -320,7 +323,7 @@ fn gpu_totals_text(model: &Model, row: &HostTableRow) -> String {
         "{:>4} {:>4} {:>4} {:>7} {:>5} ",
         or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
         or_dash(all.memory.map(|v| format!("{v:.0}%"))),
-        or_dash(all.hottest.map(|v| format!("{v:.0}C"))),
+        or_dash(all.hottest.map(|v| format!("{v:.0}{}", model.theme.degree()))),
         or_dash(all.power.map(formatting::format_watts)),
         formatting::format_age(row.last_output_at, model.now),
     )

@@ -19,7 +19,7 @@ use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
 use super::host_list::HostList;
-use super::lines::render_lines;
+use super::lines::{render_lines, selected_row};
 
 /// Minimum width of a phase column.
 const PHASE_COLUMN_WIDTH: usize = 10;
@@ -135,7 +135,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
         let note = row.sent.as_ref().map_or_else(|| row.note.clone(), transfer_text);
         spans.push(Span::raw(style::truncate_text(&note, left)));
         let line = Line::from(spans);
-        lines.push(if n == at { line.style(model.theme.selected()) } else { line });
+        lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
     }
     let used = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
     render_lines(frame, area, lines);

@@ -7,6 +7,7 @@ use ratatui::widgets::Paragraph;
 
 use crate::event::UnixMillis;
 use crate::tui::model::Model;
+use crate::tui::theme::Theme;
 
 use super::formatting;
 
@@ -18,6 +19,12 @@ pub(super) fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_
     if area.width > 0 && area.height > 0 {
         frame.render_widget(Paragraph::new(lines), area);
     }
+}
+
+/// The row under the cursor: one style over its whole width, since parts in colors of their own would look like patches.
+pub(super) fn selected_row(line: &Line<'_>, theme: Theme, width: usize) -> Line<'static> {
+    let text: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
+    Line::styled(formatting::pad(&text, width), theme.selected())
 }
 
 /// Age of a value as text.

@@ -29,7 +29,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
         .map(|line| Line::raw(style::truncate_text(&format!(" {}", model.sanitize(line)), width)))
         .collect();
     let phases = phases(model);
-    lines.extend(phases.iter().map(|phase| phase_line(model, *phase, width)));
+    let count_width = phases.iter().map(|phase| count_text(model, *phase).len()).max().unwrap_or(0);
+    lines.extend(phases.iter().map(|phase| phase_line(model, *phase, (width, count_width))));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
     if phases.is_empty() || height > area.height {
         return 0;
@@ -55,26 +56,32 @@ fn phases(model: &Model) -> Vec<Phase> {
     phases
 }
 
-/// `● pull        pull the image          ██████▋     4/6 hosts     28 s`.
-fn phase_line(model: &Model, phase: Phase, width: usize) -> Line<'static> {
+/// `4/6 steps`: how many of a phase have ended.
+fn count_text(model: &Model, phase: Phase) -> String {
+    let steps = model.state.step_tracker.steps_in_phase(phase);
+    let (ended, all) = steps.fold((0, 0), |(ended, all), step| (ended + usize::from(step.status.has_ended()), all + 1));
+    format!("{ended}/{}", style::count_noun(all, "step"))
+}
+
+/// `● pull        pull the image          ██████▋     4/6 steps     28 s`.
+fn phase_line(model: &Model, phase: Phase, (width, count_width): (usize, usize)) -> Line<'static> {
     let theme = model.theme;
     let steps: Vec<&StepState> = model.state.step_tracker.steps_in_phase(phase).collect();
     let ended = steps.iter().filter(|step| step.status.has_ended()).count();
     let status = phase_status(&steps, ended);
     let title = steps.iter().find(|step| step.status == StepStatus::Running).or(steps.first()).map_or("", |step| step.info.title.as_str());
-    let hosts = format!("{ended}/{}", style::count_noun(steps.len(), "step"));
     let began = steps.iter().filter_map(|step| step.started_at).min();
     let until = if ended == steps.len() { steps.iter().filter_map(|step| step.ended_at).max() } else { Some(model.now) };
     let took = began.zip(until).map_or_else(String::new, |(from, to)| style::format_duration(to - from));
     // Mark, name, count and duration.
-    let rest = width.saturating_sub(3 + 12 + 12 + 9);
+    let rest = width.saturating_sub(3 + 12 + count_width + 2 + 9 + 1);
     let title_width = rest / 2;
     Line::from(vec![
         Span::styled(format!(" {} ", theme.symbol(status)), theme.status_style(status)),
         Span::raw(formatting::pad(phase.name(), 12)),
         Span::styled(formatting::pad(&model.sanitize(title), title_width), theme.dim()),
         Span::styled(bar(ended, steps.len(), rest.saturating_sub(title_width).min(40), theme), theme.status_style(status)),
-        Span::raw(format!("{}{}", formatting::pad_left(&hosts, 12), formatting::pad_left(&took, 9))),
+        Span::raw(formatting::pad_left(&count_text(model, phase), count_width + 2) + &formatting::pad_left(&took, 9)),
     ])
 }
 

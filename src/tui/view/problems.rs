@@ -14,7 +14,7 @@ use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
 use super::failure::{last_lines, next_label, problem_line};
-use super::lines::{render_lines, rows_area};
+use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::run_problems::{RunProblem, collect_problems};
 use super::selectable_list::SelectableList;
@@ -93,7 +93,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let width = usize::from(list.width);
     let rows = all.iter().enumerate().skip(top).take(room).map(|(n, problem)| {
         let line = problem_line(model, problem, width);
-        if n == at { line.style(model.theme.selected()) } else { line }
+        if n == at { selected_row(&line, model.theme, width) } else { line }
     });
     render_lines(frame, list, rows.collect());
     let used = u16::try_from(all.len()).unwrap_or(u16::MAX).saturating_add(1);

@@ -16,7 +16,7 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::lines::render_lines;
+use super::lines::{render_lines, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::selectable_list::SelectableList;
 use super::training::{self, TrainingColumns};
@@ -166,7 +166,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
     for (n, rank) in keys.iter().enumerate().skip(top).take(room) {
         let Some(rank) = model.state.ranks.get(rank) else { continue };
         let line = rank_row(model, rank, name, rest, columns.as_ref());
-        lines.push(if n == at { line.style(model.theme.selected()) } else { line });
+        lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
     }
     if keys.is_empty() {
         lines.push(Line::styled(" no ranks yet", model.theme.dim()));

@@ -8,6 +8,7 @@ use crate::diagnose::DiagnosisFinding;
 use crate::event::{LogFile, Phase};
 use crate::report::{finding, style};
 use crate::state::{ConnectionStatus, RankState};
+use crate::text::translation::HELP_SEPARATOR;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -66,14 +67,17 @@ pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
     add_rank_problems(model, findings, &mut found);
     add_step_problems(model, findings, &mut found);
     add_host_problems(model, findings, &mut found);
+    add_low_gpus(model, &mut found);
     let fresh =
         model.state.notices.iter().rev().filter(|note| note.warn && (model.now - note.at < NOTICE_MS || model.state.outcome.is_some()));
     for note in fresh.take(20) {
         let text = model.sanitize(&note.text);
+        let (text, next_step) = text.split_once(HELP_SEPARATOR).unwrap_or((&text, ""));
+        let problem = RunProblem { next_step: next_step.to_owned(), ..RunProblem::new(DisplayStatus::Warn, text.to_owned()) };
         match note.host {
-            Some(host) => found.push_or_merge(host, RunProblem::new(DisplayStatus::Warn, text)),
+            Some(host) => found.push_or_merge(host, problem),
             None if found.0.iter().any(|known| known.text == text) => {}
-            None => found.0.push(RunProblem::new(DisplayStatus::Warn, text)),
+            None => found.0.push(problem),
         }
     }
     let mut all = found.0;
@@ -198,5 +202,15 @@ fn add_host_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         if let Some(why) = host_status::hardware_warning(host) {
             problems.push_or_merge(at, RunProblem::new(DisplayStatus::Warn, model.sanitize(&why)));
         }
+    }
+}
+
+/// GPUs that have worked much less than the others for a while hold up the whole run.
+fn add_low_gpus(model: &Model, problems: &mut ProblemList) {
+    for ((at, host), standing) in (0_u32..).zip(&model.state.hosts).zip(&model.host_statuses) {
+        let Some(low) = standing.low_gpus.as_ref().filter(|low| low.is_warning) else { continue };
+        let limit = format!("--limit {} -- nvidia-smi -q -d PERFORMANCE", model.sanitize(&host.name));
+        let next_step = model.advice.format_command("exec", &limit);
+        problems.push_or_merge(at, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Warn, low.long_text()) });
     }
 }

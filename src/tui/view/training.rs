@@ -18,6 +18,8 @@ use super::lines::{render_lines, rows_area};
 
 /// A progress bar not redrawn for this long is outdated, in milliseconds.
 const STALE_AFTER_MS: i64 = 120_000;
+/// The least that the height of a history stands for, as a share of the value.
+const MIN_SPAN: f32 = 0.02;
 /// Minimum height to show the metrics.
 const MIN_ROWS: u16 = 1;
 
@@ -109,13 +111,16 @@ pub(super) fn longest_points(model: &Model, metric: u8, run: &MetricSeries) -> V
     longest.filter(|longest| longest.len() > own.len() * 2).unwrap_or(own)
 }
 
-/// Progress of the run: that of its slowest rank among those that printed a step and its total lately. A run that ends has no ETA.
+/// Progress of the run: the median of the ranks that printed a step and its total lately, so that it agrees with the values beside it; a rank
+/// that is behind is named as an extreme. A run that ends has no ETA.
 fn run_progress(model: &Model) -> Option<TrainingProgress> {
     let reported = model.state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.is_step));
     let fresh = reported.filter(|progress| !model.is_older_than(progress.drawn_at, STALE_AFTER_MS));
     let ends = model.state.outcome.is_some() || model.state.goal.0 != RunGoal::Up;
-    let slowest = fresh.min_by(|a, b| a.percent.total_cmp(&b.percent))?;
-    Some(TrainingProgress { seconds_left: slowest.seconds_left.filter(|_| !ends), ..slowest })
+    let mut all: Vec<TrainingProgress> = fresh.collect();
+    all.sort_by(|a, b| a.percent.total_cmp(&b.percent));
+    let median = all.get(all.len() / 2).copied()?;
+    Some(TrainingProgress { seconds_left: median.seconds_left.filter(|_| !ends), ..median })
 }
 
 /// ` step 1180/4000 ███████▌             29%  eta 1h12m`.
@@ -214,9 +219,12 @@ pub(crate) fn sparkline(points: impl Iterator<Item = f32>, width: usize, theme: 
     let shown: Vec<f32> =
         all.chunks(part).map(|chunk| chunk.iter().sum::<f32>() / f32::from(u16::try_from(chunk.len()).unwrap_or(1))).collect();
     let finite = || shown.iter().copied().filter(|value| value.is_finite());
-    let (least, most) = (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
+    let (mut least, mut most) = (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
     // Means of equal values may differ by rounding.
     let level = most - least <= most.abs().max(least.abs()) * 1e-5;
+    // A noise of a thousandth is drawn as small as it is.
+    let missing = (most.abs().max(least.abs()) * MIN_SPAN - (most - least)).max(0.0);
+    (least, most) = (least - missing / 2.0, most + missing / 2.0);
     let bar = |value: f32| {
         if !value.is_finite() {
             return '!';

@@ -77,6 +77,8 @@ pub(super) struct MergedLines {
     pub seqs: VecDeque<u64>,
     pub errors: VecDeque<u64>,
     pub next_unfolded: u64,
+    /// The lines from this one on may be errors.
+    pub next_unchecked: u64,
 }
 
 #[derive(Debug, Clone)]

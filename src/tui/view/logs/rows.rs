@@ -83,12 +83,16 @@ pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
         let mine = of.is_none_or(|host| entry.log.0 == host);
         if mine && logs.filter.as_ref().is_none_or(|filter| filter.matches(line_origin(state, entry.log), &entry.text)) {
             kept.seqs.push_back(entry.seq);
-            if detect_level(&entry.text) == LogLevel::Error {
-                kept.errors.push_back(entry.seq);
-            }
         }
     }
     kept.next_seq = next;
+    // Only the view of single lines marks errors.
+    if !logs.fold {
+        let unchecked = kept.seqs.partition_point(|seq| *seq < kept.next_unchecked);
+        let is_error = |seq: &&u64| ring.get(**seq).is_some_and(|entry| detect_level(&entry.text) == LogLevel::Error);
+        kept.errors.extend(kept.seqs.range(unchecked..).filter(is_error));
+        kept.next_unchecked = next;
+    }
     for list in [&mut kept.seqs, &mut kept.errors] {
         let gone = list.partition_point(|seq| *seq < first);
         list.drain(..gone);
