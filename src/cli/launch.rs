@@ -42,7 +42,7 @@ pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathB
         (false, true) => ("prepare", InterruptPolicy::Stop),
         (false, false) => ("up", InterruptPolicy::Stop),
     };
-    let output = OutputOptions::with_main_rank(args.common.progress, args.tail);
+    let output = OutputOptions::with_main_rank(args.common.progress, args.tail).without_bars_if(args.dry_run);
     let mut session = open_session(command, &args.common, (inventory, base), output)?;
     session.history_lines = args.tail;
     let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
