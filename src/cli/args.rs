@@ -12,9 +12,13 @@ use super::transfer_args::{PullArgs, PushArgs};
 use super::value_parsers::{parse_duration, parse_rank, parse_ranks, parse_speed};
 use crate::text::rank_selection::RankSelection;
 
+/// Below the list of commands.
+const FIRST_STEPS: &str = "First steps: `orchestrate demo` needs no other machine; for your own hosts `init`, `plan`, `check`, `up`. \
+     The inventory is the first argument, -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.";
+
 /// Multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 #[derive(Debug, Parser)]
-#[command(name = "orchestrate", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "orchestrate", version, propagate_version = true, max_term_width = 100, after_help = FIRST_STEPS)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -26,13 +30,13 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Open the dashboard: follow the live run, or show the plan and start it on request
     Tui(TuiArgs),
-    /// Fetch missing logs, stop and remove the run, verify that nothing is left
+    /// Stop the run, fetch missing logs, remove what it created, verify that nothing is left
     Down(DownArgs),
     /// List what runs on each host
     Ps(PsArgs),
     /// Show the logs of the ranks, from the hosts or from this laptop's copies
     Logs(LogsArgs),
-    /// Run the tasks of `prepare` alone, in containers that stay
+    /// Run the set-up tasks (`prepare` in the inventory) alone, in containers that stay
     Prepare(PrepareArgs),
     /// Follow the live run; Ctrl-C detaches
     Attach(AttachArgs),
@@ -60,9 +64,9 @@ pub(crate) enum Command {
     Runs(RunsArgs),
     /// Play a past run on the dashboard
     Replay(ReplayArgs),
-    /// Run a complete job on an embedded cluster
+    /// Run a complete job on a cluster simulated on this machine
     Demo(DemoArgs),
-    /// Start an embedded cluster and keep it running until Ctrl-C
+    /// Start a cluster simulated on this machine and keep it running until Ctrl-C
     Sandbox(SandboxArgs),
 }
 
@@ -70,7 +74,10 @@ pub(crate) enum Command {
 pub(crate) struct PsArgs {
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Print JSON, one line per host
+    /// List every run of every name and owner on the hosts, by labels and run directories
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON, one line per host; with --all, per run and host
     #[arg(long)]
     pub json: bool,
 }

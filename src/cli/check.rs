@@ -78,6 +78,10 @@ fn print_results(args: &CheckArgs, session: &Session, checked: &CheckedHosts, st
         print_stdout(&page::render_text(&context, &checked.reports));
     }
     checked.problems.iter().for_each(|problem| print_stderr(problem));
+    let is_for_people = !args.json && args.common.progress != ProgressMode::Json;
+    if is_for_people && *outcome == Outcome::Ok && checked.problems.is_empty() {
+        print_stderr(&format!("next: {}", session.suggest_command("up", "")));
+    }
 }
 
 /// A separate run on the hosts, after the checks.

@@ -45,7 +45,7 @@ fn refuse_flags_of_hosts(args: &DownArgs) -> Result<(), CliError> {
 
 /// The outcome, and whether a run of `check --smoke` is on the hosts.
 async fn tear_down_inventory(args: &DownArgs, loaded: (Inventory, PathBuf), signals: &StopController) -> Result<(Outcome, bool), CliError> {
-    let output = OutputOptions::progress_only(args.common.progress);
+    let output = OutputOptions::progress_only(args.common.progress).without_bars_if(args.dry_run);
     let mut session = open_session("down", &args.common, loaded, output)?;
     session.emit_run_started("", None);
     let retry_command = session.suggest_command("down", "");

@@ -4,7 +4,7 @@
 use crate::cli::args::{ExecArgs, ProgressMode};
 use crate::cli::exec_single_host::{has_piped_input, pipe_to_single_host, stream_single_host};
 use crate::cli::exit::{CliError, as_ssh_exit};
-use crate::cli::local_env::{print_json, print_stderr, print_stdout};
+use crate::cli::local_env::{print_json, print_stderr, print_stdout, print_untranslated, user_lang};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::unreachable::print_unreachable;
@@ -80,7 +80,7 @@ async fn run_on_all_hosts(session: &Session, command: RemoteCommand) -> Vec<Host
 }
 
 fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, args: &ExecArgs) -> Outcome {
-    let json = wants_json(args);
+    let (json, lang) = (wants_json(args), user_lang());
     let (mut outputs, mut problems, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     let mut outcome = Outcome::Ok;
     let sanitizer = session.reporter.sanitizer();
@@ -90,10 +90,9 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
             Some(Ok(output)) => {
                 let mut text = sanitizer.sanitize_multiline(&output.stdout_text());
                 if output.dropped_bytes > 0 {
-                    text.push_str(&format!(
-                        "… {} more bytes: select one host with --limit for the complete output\n",
-                        output.dropped_bytes
-                    ));
+                    let dropped = output.dropped_bytes.to_string();
+                    text.push_str(&lang.tr_fill("… {} more bytes: select one host with --limit for the complete output", &[&dropped]));
+                    text.push('\n');
                 }
                 let stderr = sanitizer.sanitize_multiline(&String::from_utf8_lossy(&output.stderr));
                 if json {
@@ -105,12 +104,10 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
                 }
                 if !output.is_success() {
                     outcome = worse_outcome(Outcome::Failed, outcome);
-                    problems.push((
-                        name.clone(),
-                        format!("exit {}{}{}", output.exit_code, if stderr.is_empty() { "" } else { "\n" }, stderr.trim_end()),
-                    ));
+                    let exit = lang.tr_fill("exit {}", &[&output.exit_code.to_string()]);
+                    problems.push((name.clone(), format!("{exit}{}{}", if stderr.is_empty() { "" } else { "\n" }, stderr.trim_end())));
                 } else if !stderr.is_empty() && !json {
-                    problems.push((name.clone(), format!("standard error:\n{}", stderr.trim_end())));
+                    problems.push((name.clone(), format!("{}\n{}", lang.tr("standard error:"), stderr.trim_end())));
                 }
             }
             Some(Err(error)) => {
@@ -132,7 +129,8 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
     }
     if !json {
         for (hosts, text) in fold_equal_answers(&problems) {
-            print_stderr(&format!("{}: {text}", style.paint(Tone::Warn, &hosts)));
+            // What the command wrote is not translated.
+            print_untranslated(&format!("{}{}{text}", style.paint(Tone::Warn, &hosts), lang.colon()));
         }
     }
     print_unreachable(sanitizer, style, unreachable);

@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cli::exit::CliError;
 use crate::cli::interactive;
 use crate::cli::interactive_end::InteractiveEnd;
-use crate::cli::local_env::print_stderr;
+use crate::cli::local_env::{print_stderr, user_lang};
 use crate::cli::passthrough;
 use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
@@ -66,16 +66,18 @@ pub(super) async fn pipe_to_single_host(session: &Session, name: &str, command: 
 
 /// The remote command's status becomes the program's. A closed pipe (`| head`) is not an error.
 fn report_end(session: &Session, name: &str, exit: Result<i32, RemoteError>, written: std::io::Result<()>) -> Result<Outcome, CliError> {
-    let style = session.reporter.style();
+    let (style, lang) = (session.reporter.style(), user_lang());
     Ok(match (written, exit) {
         (Err(error), _) if error.kind() == std::io::ErrorKind::BrokenPipe => Outcome::Ok,
         (Err(error), _) => {
-            print_stderr(&format!("{}: standard output: {error}", style.paint(Tone::Bad, "error")));
+            let text = lang.tr_fill("standard output: {}", &[&error.to_string()]);
+            print_stderr(&format!("{}{}{text}", style.paint(Tone::Bad, lang.tr("error")), lang.colon()));
             Outcome::Failed
         }
         (Ok(()), Ok(0)) => Outcome::Ok,
         (Ok(()), Ok(code)) => {
-            print_stderr(&format!("{}: exit {code}", style.paint(Tone::Warn, name)));
+            let exit = lang.tr_fill("exit {}", &[&code.to_string()]);
+            print_stderr(&format!("{}{}{exit}", style.paint(Tone::Warn, name), lang.colon()));
             return Err(CliError::RemoteExit(u8::try_from(code).unwrap_or(255)));
         }
         (Ok(()), Err(error)) => {

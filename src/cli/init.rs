@@ -37,7 +37,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     let host_count = crate::report::style::count_noun(hosts.len().max(2), "host");
     let placeholders = if hosts.is_empty() { "hosts (gpu01, gpu02) and launch.command (train.py)" } else { "launch.command (train.py)" };
     print_stderr(&format!(
-        "{name}: {host_count}; replace the placeholders: {placeholders}\n    next: `orchestrate plan {}`",
+        "wrote {name}: {host_count}; replace the placeholders: {placeholders}\n    next: `orchestrate plan {}`",
         crate::text::shell_quote::quote(&name)
     ));
     Ok(Outcome::Ok)

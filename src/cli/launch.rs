@@ -64,7 +64,7 @@ pub(super) async fn launch_with_signals(
         (false, true) => "prepare",
         (false, false) => "up",
     };
-    let output = OutputOptions::with_main_rank(args.common.progress, args.tail);
+    let output = OutputOptions::with_main_rank(args.common.progress, args.tail).without_bars_if(args.dry_run);
     let mut session = open_session(command, &args.common, (inventory, base), output)?;
     session.history_lines = args.tail;
     spawn_action_handler(&mut session, signals);

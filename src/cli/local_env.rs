@@ -11,6 +11,9 @@ use crate::cli::args::{ColorChoice, CommonArgs, DashboardArgs, Language};
 use crate::cli::dashboard_config;
 use crate::cli::exit::CliError;
 use crate::cli::laptop_id;
+pub(crate) use crate::cli::printing::{
+    print_json, print_stderr, print_stdout, print_untranslated, set_user_lang, terminal_columns, user_lang, wrap_to_terminal,
+};
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::engine::lock::LockIdentity;
 use crate::inventory::{Inventory, InventoryHost};
@@ -130,6 +133,10 @@ impl Console for TerminalConsole {
         print_stderr(text);
     }
 
+    fn print_finished(&self, line: &str) {
+        print_untranslated(line);
+    }
+
     fn print_stdout(&self, text: &str) {
         print_stdout(text);
     }
@@ -139,7 +146,9 @@ impl Console for TerminalConsole {
     }
 
     fn confirm(&self, question: &str) -> bool {
-        TtyPrompt.ask_line(&format!("{question} [y/N]")).is_some_and(|answer| matches!(answer.trim(), "y" | "Y" | "yes"))
+        TtyPrompt
+            .ask_line(&format!("{} [y/N]", user_lang().message(question)))
+            .is_some_and(|answer| matches!(answer.trim(), "y" | "Y" | "yes"))
     }
 
     fn columns(&self) -> Option<u16> {
@@ -156,13 +165,13 @@ impl UserPrompt for TtyPrompt {
             return None;
         }
         // The question may come from a server.
-        let shown = safe_output::to_printable(&format!("{question}: "));
+        let shown = safe_output::to_printable(&format!("{}: ", user_lang().message(question)));
         crate::tui::terminal::with_normal_screen(|| rpassword::prompt_password(shown.as_str()).ok())
     }
 
     fn ask_line(&self, question: &str) -> Option<String> {
         let mut answer = String::new();
-        let shown = safe_output::to_printable(&format!("{question}: "));
+        let shown = safe_output::to_printable(&format!("{}: ", user_lang().message(question)));
         if !std::io::stdin().is_terminal() || write!(std::io::stderr(), "{}", shown.as_str()).is_err() {
             return None;
         }
@@ -172,32 +181,6 @@ impl UserPrompt for TtyPrompt {
 
     fn show_notice(&self, text: &str) {
         print_stderr(text);
-    }
-}
-
-/// Prints one sanitized line on standard error; a closed standard error is not an error. While the dashboard has the screen, the line is
-/// printed after it ends.
-pub(crate) fn print_stderr(text: &str) {
-    let text = safe_output::to_printable(text);
-    if crate::tui::terminal::defer_line_until_restore(&text) {
-        return;
-    }
-    if safe_output::write_stderr_line(&text).is_err() {
-        tracing::debug!("standard error is closed");
-    }
-}
-
-/// Prints sanitized text on standard output. A closed pipe (`| head`) is not an error.
-pub(crate) fn print_stdout(text: &str) {
-    if safe_output::write_stdout(&safe_output::to_printable(text)).is_err() {
-        tracing::debug!("standard output is closed");
-    }
-}
-
-/// Prints JSON on standard output. Control sequences are escaped, so that the values stay intact.
-pub(crate) fn print_json(text: &str) {
-    if safe_output::write_stdout(&safe_output::to_printable_json(text)).is_err() {
-        tracing::debug!("standard output is closed");
     }
 }
 
@@ -263,12 +246,6 @@ fn use_color_on(output: &impl IsTerminal, when: ColorChoice) -> bool {
                 && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
         }
     }
-}
-
-/// The width of the terminal on standard error; `None` if it is not a terminal or reports no size.
-pub(crate) fn terminal_columns() -> Option<u16> {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
-    (size.ws_col > 0).then_some(size.ws_col)
 }
 
 /// Dashboard settings: flags first, then the user's configuration, then the terminal's defaults. `panic_advice` is printed if the dashboard

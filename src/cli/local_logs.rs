@@ -56,7 +56,8 @@ impl LocalRuns {
             |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| open_logs(dir.path()).is_ok_and(|logs| !logs.hosts().is_empty()));
         let location = if outcome == Outcome::Ok { "on any host" } else { "on the hosts that answered" };
         let Some(run) = selected.or_else(|| self.runs.iter().rev().find(has_logs).cloned()) else {
-            print_stderr(&format!("no run of {} is {location}, and this laptop has no logs of it", self.name));
+            let help = "`orchestrate runs` lists the runs that this laptop knows";
+            print_stderr(&format!("no run of {} is {location}, and this laptop has no logs of it\n    help: {help}", self.name));
             return Err(worse_outcome(outcome, Outcome::Failed));
         };
         print_stderr(&format!("no run of {} is {location}: printing this laptop's copy of {}", self.name, run.run));

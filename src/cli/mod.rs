@@ -33,8 +33,10 @@ mod output;
 pub(crate) mod passthrough;
 pub(crate) mod plan;
 pub(crate) mod prepare;
+mod printing;
 pub(crate) mod probe_listing;
 pub(crate) mod ps;
+mod ps_all;
 mod ps_ranks;
 pub(crate) mod pull;
 pub(crate) mod push;
@@ -55,6 +57,7 @@ pub(crate) mod ssh_report;
 pub(crate) mod stacks;
 pub(crate) mod task_args;
 mod task_listing;
+mod text_table;
 mod transfer_args;
 mod transfer_output;
 pub(crate) mod tui;
@@ -81,11 +84,12 @@ pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
         let more = if backtrace.status() == std::backtrace::BacktraceStatus::Captured { format!("\n{backtrace}") } else { String::new() };
-        print_stderr(&format!("{panic}{more}"));
+        local_env::print_untranslated(&format!("{panic}{more}"));
     }));
     let common = common_args(&cli.command);
     init_tracing(common.as_ref().map_or(0, |common| common.verbose));
     let lang = local_env::resolve_lang(common.as_ref().and_then(|common| common.lang));
+    local_env::set_user_lang(lang);
     let advice = common.map_or_else(AdviceFormatter::default, |common| local_env::build_advice(&common, Path::new("."), &[]));
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -98,6 +102,7 @@ pub fn main() -> ExitCode {
         .unwrap_or_else(|_| Err(CliError::Bug(anyhow::anyhow!("orchestrate panicked; the panic message is printed above"))));
     // Restore the terminal before printing anything.
     crate::tui::terminal::restore();
+    crate::report::progress_bars::release_terminal();
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     if crate::tui::terminal::has_panicked() {
         return ExitCode::from(70);
@@ -107,9 +112,6 @@ pub fn main() -> ExitCode {
         Err(error) => report_error(error, &advice, lang),
     })
 }
-
-/// What an error's remedy begins with, on a line of its own.
-const HELP_LINE: &str = "\n    help: ";
 
 /// `--readonly` is an error for commands that change hosts.
 fn reject_readonly_changes(command: &Command) -> Result<(), CliError> {
@@ -164,8 +166,7 @@ async fn run(command: Command) -> Result<Outcome, CliError> {
 fn report_error(error: CliError, advice: &AdviceFormatter, lang: Lang) -> u8 {
     match error {
         CliError::Usage(text) => {
-            let parts: Vec<_> = text.split(HELP_LINE).map(|part| lang.message(part)).collect();
-            print_stderr(&advice.complete_commands(&parts.join(&format!("\n    {}", lang.tr("help: ")))));
+            print_stderr(&advice.complete_commands(&text));
             2
         }
         CliError::Inventory(problems) => {
@@ -223,7 +224,7 @@ struct StderrWriter;
 impl std::io::Write for StderrWriter {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
         // One log event per call, with its newline. It may quote text from a host.
-        print_stderr(String::from_utf8_lossy(text).trim_end());
+        local_env::print_untranslated(String::from_utf8_lossy(text).trim_end());
         Ok(text.len())
     }
 

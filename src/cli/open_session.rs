@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cli::args::CommonArgs;
 use crate::cli::exit::CliError;
 use crate::cli::inventory_files::{load_diagnosis_rules, read_inventory_files};
-use crate::cli::local_env::{LocalEnv, TerminalConsole, build_advice, hide_known_secrets, print_stderr, raise_nofile_limit};
+use crate::cli::local_env::{LocalEnv, TerminalConsole, build_advice, hide_known_secrets, print_stderr, raise_nofile_limit, user_lang};
 use crate::cli::output::{OutputOptions, reporter_setup};
 use crate::diagnose::RuleSet;
 use crate::inventory::lint::{LintFinding, LintSeverity};
@@ -96,8 +96,10 @@ pub(super) fn open_slurm_session(
 fn apply_lints(inventory: Inventory, args: &CommonArgs) -> Result<Inventory, CliError> {
     let (denied, warnings): (Vec<LintFinding>, Vec<LintFinding>) =
         inventory.run_lints(&RuntimeValues::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == LintSeverity::Deny);
+    let lang = user_lang();
     for finding in &warnings {
-        print_stderr(&build_advice(args, Path::new("."), &[]).complete_commands(&format!("warning: {}", finding.problem)));
+        let text = format!("{}{}", lang.tr("warning: "), finding.problem.text(lang));
+        print_stderr(&build_advice(args, Path::new("."), &[]).complete_commands(&text));
     }
     if denied.is_empty() { Ok(inventory) } else { Err(CliError::Inventory(denied.into_iter().map(|finding| finding.problem).collect())) }
 }

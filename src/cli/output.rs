@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::dashboard::open_dashboard;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_stderr, resolve_lang, use_color, use_color_on_stdout};
+use crate::cli::local_env::{print_stderr, resolve_lang, terminal_columns, use_color, use_color_on_stdout};
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::lifecycle::reporter_task::ReporterSetup;
 use crate::report::ReportSink;
@@ -29,6 +29,14 @@ impl OutputOptions {
     /// Progress alone, without log lines.
     pub(super) fn progress_only(progress: ProgressMode) -> OutputOptions {
         OutputOptions { progress, logs: LogSelection::None, history_lines: None }
+    }
+
+    /// A dry run prints a page on standard output, which bars would overwrite as they are cleared.
+    pub(super) fn without_bars_if(mut self, dry_run: bool) -> OutputOptions {
+        if dry_run && matches!(self.progress, ProgressMode::Auto | ProgressMode::Bars) {
+            self.progress = ProgressMode::Plain;
+        }
+        self
     }
 
     /// Progress with the log lines of the main rank.
@@ -87,7 +95,8 @@ fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, 
     let output = SplitLineOutput::new(SanitizedLineWriter::stderr(), Some(stdout));
     spawn_threaded_sink(output, |lines| {
         let plain = PlainSink::new(lines, sanitizer, style, logs);
-        plain.with_lang(lang).with_log_style(log_style).with_advice(advice).with_history(history_lines)
+        let columns = terminal_columns().map(usize::from);
+        plain.with_lang(lang).with_columns(columns).with_log_style(log_style).with_advice(advice).with_history(history_lines)
     })
 }
 

@@ -2,14 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
+use unicode_width::UnicodeWidthStr as _;
+
 use crate::cli::args::{CommonArgs, PlanArgs, ProgressMode};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{LocalEnv, hide_known_secrets, print_json, print_stderr, print_stdout, terminal_columns, write_in_thread};
+use crate::cli::local_env::{
+    LocalEnv, hide_known_secrets, print_json, print_stderr, print_stdout, terminal_columns, user_lang, write_in_thread,
+};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::unreachable::print_unreachable;
 use crate::cli::{probe_listing, ssh_report};
 use crate::event::Outcome;
+use crate::inventory::constraint::GangSize;
 use crate::inventory::{Inventory, RuntimeValues};
 use crate::lifecycle::plan_preview::{build_plan, gpu_counts, placeholder_facts};
 use crate::lifecycle::stop_controller::StopController;
@@ -19,6 +24,11 @@ use crate::plan::facts::HostFacts;
 use crate::plan::overview::DEFAULT_COLUMNS;
 use crate::plan::rank_environment::format_rank_environment;
 use crate::remote::{RemoteError, SshFleet};
+use crate::text::translation::Lang;
+use crate::text::width::pad_start;
+
+/// How many process counts `--suggest` lists.
+const MAX_SIZES: usize = 20;
 
 pub(crate) async fn run(args: &PlanArgs) -> Result<Outcome, CliError> {
     let mode = if args.suggest { LoadMode::ConnectionOnly } else { LoadMode::Full };
@@ -37,7 +47,9 @@ async fn print_plan(inputs: &PlanInputs, args: &PlanArgs) -> Result<Outcome, Cli
     let preview = build_plan(inventory, facts, "<run id>", "<run stamp>")?;
     let asked = args.facts.then_some(facts.as_slice());
     if let Some(rank) = args.rank {
-        print_stdout(&format_rank_environment(&preview.plan, &preview.job, rank).map_err(CliError::Usage)?);
+        let text = format_rank_environment(&preview.plan, &preview.job, rank).map_err(CliError::Usage)?;
+        let more = if args.facts { "" } else { "# --facts: also the network interfaces of the host\n" };
+        print_stdout(&format!("{text}{more}"));
     } else if args.json {
         let probes = probe_listing::launch_probes(inventory, &preview.job, facts);
         let mut value = display::plan_to_json(&preview.plan);
@@ -53,7 +65,7 @@ async fn print_plan(inputs: &PlanInputs, args: &PlanArgs) -> Result<Outcome, Cli
         write_in_thread(move || print_stdout(&[routes, probes, plan].concat())).await?;
     } else {
         let columns = terminal_columns().map_or(DEFAULT_COLUMNS, usize::from);
-        print_stdout(&preview.overview(inventory, asked, columns));
+        print_stdout(&preview.overview(inventory, asked, user_lang(), columns));
     }
     Ok(Outcome::Ok)
 }
@@ -121,22 +133,33 @@ async fn host_routes(inventory: &Inventory, base: &Path, args: &PlanArgs) -> Res
     Ok(inventory.hosts.iter().map(|host| host.name.clone()).zip(routes).collect())
 }
 
+/// A row per process count that fits.
+fn format_sizes(fits: &[GangSize], lang: Lang) -> String {
+    let header = [lang.tr("hosts"), "nproc_per_node", lang.tr("processes"), lang.tr("idle GPUs")];
+    let row = |cells: [&str; 4]| {
+        let cells: Vec<String> = cells.iter().zip(header).map(|(cell, title)| pad_start(cell, title.width())).collect();
+        cells.join("  ") + "\n"
+    };
+    fits.iter().take(MAX_SIZES).fold(row(header), |text, fit| {
+        let idle = fit.idle_gpus.map_or_else(|| "?".to_owned(), |idle| idle.to_string());
+        text + &row([&fit.hosts.to_string(), &fit.nproc.to_string(), &fit.world_size().to_string(), &idle])
+    })
+}
+
 /// Prints the process counts that satisfy all constraints.
 fn suggest_process_counts(inventory: &Inventory, facts: &[HostFacts], args: &PlanArgs) -> Result<Outcome, CliError> {
     let values = RuntimeValues { gpu_counts: gpu_counts(inventory, facts), ..RuntimeValues::default() };
     let (constraints, fits) = inventory.suggest_gang_sizes(&values);
     if args.json {
-        let fit = |fit: &crate::inventory::constraint::GangSize| serde_json::json!({ "hosts": fit.hosts, "nproc_per_node": fit.nproc, "processes": fit.world_size(), "idle_gpus": fit.idle_gpus });
+        let fit = |fit: &GangSize| serde_json::json!({ "hosts": fit.hosts, "nproc_per_node": fit.nproc, "processes": fit.world_size(), "idle_gpus": fit.idle_gpus });
         let suggestions: Vec<serde_json::Value> = fits.iter().map(fit).collect();
         print_json(&format!("{:#}\n", serde_json::json!({ "constraints": constraints, "suggestions": suggestions })));
     } else {
-        let mut text = "hosts  nproc_per_node  processes  idle GPUs\n".to_owned();
-        for fit in fits.iter().take(20) {
-            let idle = fit.idle_gpus.map_or_else(|| "?".to_owned(), |idle| idle.to_string());
-            text.push_str(&format!("{:>5}  {:>14}  {:>9}  {idle:>9}\n", fit.hosts, fit.nproc, fit.world_size()));
-        }
         if !fits.is_empty() {
-            print_stdout(&text);
+            print_stdout(&format_sizes(&fits, user_lang()));
+            if !args.facts && fits.iter().any(|fit| fit.idle_gpus.is_none()) {
+                print_stderr("?: the GPUs are not known; --facts asks the hosts");
+            }
         }
     }
     match fits.first() {

@@ -1,13 +1,13 @@
 //! `ps`: lists what runs on each host.
 
-use std::fmt::Write as _;
-
 use crate::cli::args::{ProgressMode, PsArgs};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_json, print_stderr, print_stdout, terminal_columns};
+use crate::cli::local_env::{print_json, print_stderr, print_stdout, terminal_columns, user_lang};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
+use crate::cli::ps_all;
 use crate::cli::ps_ranks::{RankRow, collect_ranks};
+use crate::cli::text_table::format_table;
 use crate::event::{Exit, Outcome};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
@@ -16,12 +16,20 @@ use crate::plan::facts::HostFacts;
 use crate::plan::overview::DEFAULT_COLUMNS;
 use crate::report::style::format_duration;
 use crate::text::sanitize::Sanitizer;
+use crate::text::translation::Lang;
 use crate::text::width::truncate_text;
 
 pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
     let loaded = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let session = open_session("ps", &args.common, loaded, OutputOptions::progress_only(ProgressMode::Quiet))?;
     let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    if args.all {
+        let outcome = match signals.run_until_stopped(ps_all::collect(&session)).await {
+            Ok(answers) => ps_all::print(&session, answers, args),
+            Err(outcome) => outcome,
+        };
+        return Ok(session.disconnect(&signals, outcome).await);
+    }
     let answers = match signals.run_until_stopped(session.gather_facts(None)).await {
         Ok(answers) => answers,
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
@@ -48,28 +56,39 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
     if args.json || args.common.progress == ProgressMode::Json {
         print_json(&rows.iter().fold(String::new(), |text, row| text + &sanitizer.mask_json(row.to_json().to_string()) + "\n"));
     } else {
-        let header = ["HOST", "RUN", "AGE", "LAUNCHER", "RANKS", "CONTAINER", "OWNER"].map(str::to_owned);
-        let cells = rows.iter().map(|row| row.cells().map(|cell| sanitizer.sanitize_line(&cell)));
-        print_stdout(&format_table(&std::iter::once(header).chain(cells).collect::<Vec<_>>()));
-        print_stdout(&format_ranks(&rows, sanitizer));
+        print_stdout(&format_hosts(&rows, sanitizer, user_lang()));
+        print_stdout(&format_ranks(&rows, sanitizer, user_lang()));
+        if outcome == Outcome::Ok && rows.iter().all(|row| row.run.is_none() && row.container.is_none()) {
+            print_stderr(&format!("no run of {} is on any host", session.inventory.name));
+        }
     }
     Ok(session.disconnect(&signals, outcome).await)
 }
 
+/// A row a host.
+fn format_hosts(hosts: &[HostRow], sanitizer: &Sanitizer, lang: Lang) -> String {
+    let header = [lang.tr("HOST"), lang.tr("RUN"), lang.tr("AGE"), "LAUNCHER", lang.tr("RANKS"), lang.tr("CONTAINER"), lang.tr("OWNER")];
+    let cells = hosts.iter().map(|row| row.cells(lang).map(|cell| sanitizer.sanitize_line(&cell)));
+    format_table(&std::iter::once(header.map(str::to_owned)).chain(cells).collect::<Vec<_>>())
+}
+
 /// A row a rank, after an empty line; empty without ranks.
-fn format_ranks(hosts: &[HostRow], sanitizer: &Sanitizer) -> String {
+fn format_ranks(hosts: &[HostRow], sanitizer: &Sanitizer, lang: Lang) -> String {
     let columns = terminal_columns().map_or(DEFAULT_COLUMNS, usize::from);
     let mut rows: Vec<(u32, [String; 5])> = Vec::new();
     for host in hosts {
         let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         rows.extend(host.rank_rows.iter().map(|row| {
             let line = row.last_line.as_deref().map(|line| sanitizer.sanitize_line(line).replace('\t', " "));
-            (row.rank, [row.rank.to_string(), host.host.clone(), row.state_text(), dash(row.step_text()), dash(line)])
+            (
+                row.rank,
+                [row.rank.to_string(), host.host.clone(), lang.message(&row.state_text()).into_owned(), dash(row.step_text()), dash(line)],
+            )
         }));
     }
     rows.sort_by_key(|(rank, _)| *rank);
-    let header = ["RANK", "HOST", "STATE", "STEP", "LAST LINE"].map(str::to_owned);
-    let table: Vec<[String; 5]> = std::iter::once(header).chain(rows.into_iter().map(|(_, row)| row)).collect();
+    let header = ["RANK", lang.tr("HOST"), lang.tr("STATE"), lang.tr("STEP"), lang.tr("LAST LINE")];
+    let table: Vec<[String; 5]> = std::iter::once(header.map(str::to_owned)).chain(rows.into_iter().map(|(_, row)| row)).collect();
     if table.len() == 1 {
         return String::new();
     }
@@ -130,22 +149,25 @@ impl HostRow {
         }
     }
 
-    fn ranks_text(&self) -> Option<String> {
-        let counts = self.ranks.iter().zip(["running", "ok", "failed"]).filter(|(count, _)| **count > 0);
-        let texts: Vec<String> = counts.map(|(count, state)| format!("{count} {state}")).collect();
-        (!texts.is_empty()).then(|| texts.join(", "))
+    fn ranks_text(&self, lang: Lang) -> Option<String> {
+        let states = [lang.tr("running"), lang.tr("ok"), lang.tr("failed")];
+        let counts = self.ranks.iter().zip(states).filter(|(count, _)| **count > 0);
+        let texts: Vec<String> = counts.map(|(count, state)| lang.tr_fill("{} {}", &[&count.to_string(), state])).collect();
+        (!texts.is_empty()).then(|| texts.join(lang.comma()))
     }
 
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self, lang: Lang) -> [String; 7] {
         let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let run = self.error.as_ref().map(|error| format!("unreachable: {error}")).or_else(|| self.run.clone());
+        let said = |text: &Option<String>| dash(text.as_ref().map(|text| lang.message(text).into_owned()));
+        let unreachable = |error: &String| lang.tr_fill("unreachable: {}", &[&lang.message(error)]);
+        let run = self.error.as_ref().map(unreachable).or_else(|| self.run.clone());
         [
             self.host.clone(),
             dash(run),
             dash(self.age_millis.map(format_duration)),
-            dash(self.launcher.clone()),
-            dash(self.ranks_text()),
-            dash(self.container.clone()),
+            said(&self.launcher),
+            dash(self.ranks_text(lang)),
+            said(&self.container),
             dash(self.owner.clone()),
         ]
     }
@@ -154,28 +176,9 @@ impl HostRow {
         let [running, ok, failed] = self.ranks;
         serde_json::json!({
             "format": "ps 1", "host": self.host, "run": self.run, "started_at": self.started_at.map(|at| at.to_string()),
-            "age_seconds": self.age_millis.map(|age| age / 1000), "launcher": self.launcher, "ranks": self.ranks_text(),
+            "age_seconds": self.age_millis.map(|age| age / 1000), "launcher": self.launcher, "ranks": self.ranks_text(Lang::En),
             "ranks_running": running, "ranks_ok": ok, "ranks_failed": failed, "container": self.container, "owner": self.owner,
             "error": self.error, "rank_rows": self.rank_rows.iter().map(RankRow::to_json).collect::<Vec<_>>(),
         })
     }
-}
-
-pub(crate) fn format_table<const N: usize>(rows: &[[String; N]]) -> String {
-    let widths: Vec<usize> =
-        (0..N).map(|i| rows.iter().map(|r| unicode_width::UnicodeWidthStr::width(r[i].as_str())).max().unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let pad = width.saturating_sub(unicode_width::UnicodeWidthStr::width(cell.as_str()));
-            // Writing to a String cannot fail.
-            if write!(line, "{cell}{}  ", " ".repeat(pad)).is_err() {
-                return text;
-            }
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }

@@ -8,7 +8,7 @@ use crate::cli::clipboard::LocalClipboard;
 use crate::cli::dashboard::RunDirLogReader;
 use crate::cli::exit::CliError;
 use crate::cli::journal_player::JournalPlayer;
-use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, resolve_lang, terminal_columns, use_color};
+use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, print_untranslated, resolve_lang, terminal_columns, use_color};
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::reporter_task::error_chain;
@@ -87,7 +87,7 @@ fn print_recap(state: &RunState, dir: &RunDir, args: &ReplayArgs) {
         columns: terminal_columns(),
         ..recap::RecapContext::default()
     };
-    recap::render_recap(state, &context).iter().for_each(|line| print_stderr(line));
+    recap::render_recap(state, &context).iter().for_each(|line| print_untranslated(line));
 }
 
 /// `None` waits forever.

@@ -2,18 +2,19 @@
 
 use crate::cli::args::{RunsArgs, RunsVerb};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{LocalEnv, print_json, print_stdout};
-use crate::cli::ps::format_table;
+use crate::cli::local_env::{LocalEnv, print_json, print_stderr, print_stdout, terminal_columns, user_lang};
+use crate::cli::text_table::format_table;
 use crate::event::Outcome;
 use crate::report::past_runs::{list_runs, prune_runs};
 use crate::report::style;
 
 pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
-    let state = LocalEnv::read()?.state_dir;
+    let (state, lang) = (LocalEnv::read()?.state_dir, user_lang());
     let state_error = |e: std::io::Error| CliError::Usage(format!("{}: {e}", state.display()));
     if let Some(RunsVerb::Prune { keep }) = &args.verb {
         let pruned = prune_runs(&state, i64::MAX, *keep).map_err(state_error)?;
-        print_stdout(&format!("{} removed\n", style::count_noun(pruned.len(), "run")));
+        let count = style::count_noun(pruned.len(), "run");
+        print_stdout(&format!("{}\n", lang.tr_fill("{} removed", &[&lang.message(&count)])));
         return Ok(Outcome::Ok);
     }
     let runs = list_runs(&state).map_err(state_error)?;
@@ -28,20 +29,24 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
         return Ok(Outcome::Ok);
     }
     if runs.is_empty() {
-        print_stdout(&format!("no runs in {}\n", state.join("runs").display()));
+        print_stdout(&format!("{}\n", lang.tr_fill("no runs in {}", &[&state.join("runs").display().to_string()])));
         return Ok(Outcome::Ok);
     }
-    let mut rows = vec![["RUN", "NAME", "HOSTS", "RANKS", "RAN", "OUTCOME"].map(str::to_owned)];
+    let mut rows =
+        vec![[lang.tr("RUN"), lang.tr("NAME"), lang.tr("HOSTS"), lang.tr("RANKS"), lang.tr("RAN"), lang.tr("OUTCOME")].map(str::to_owned)];
     for run in runs {
         let took = run.took.map_or_else(|| "-".to_owned(), style::format_duration);
         let ended = match (&run.damaged, run.run_end, &run.outcome) {
-            (Some(damage), ..) => format!("damaged: {damage}"),
-            (None, Some(end), _) => style::run_end_label(end).0.to_owned(),
-            (None, None, Some(outcome)) => style::outcome_label(outcome).0.to_owned(),
-            (None, None, None) => "end not seen from this laptop".to_owned(),
+            (Some(damage), ..) => lang.tr_fill("damaged: {}", &[damage]),
+            (None, Some(end), _) => lang.term(style::run_end_label(end).0).to_owned(),
+            (None, None, Some(outcome)) => lang.term(style::outcome_label(outcome).0).to_owned(),
+            (None, None, None) => lang.tr("end not seen from this laptop").to_owned(),
         };
         rows.push([run.run, run.name, run.hosts.to_string(), run.ranks.to_string(), took, ended]);
     }
     print_stdout(&format_table(&rows));
+    if terminal_columns().is_some() {
+        print_stderr("next: `replay RUN` plays a run on the dashboard, `logs INVENTORY --run RUN` prints its logs");
+    }
     Ok(Outcome::Ok)
 }

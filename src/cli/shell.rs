@@ -4,7 +4,7 @@ use crate::cli::args::{ProgressMode, ShellArgs};
 use crate::cli::exit::{CliError, as_ssh_exit};
 use crate::cli::interactive;
 use crate::cli::interactive_end::InteractiveEnd;
-use crate::cli::local_env::print_stderr;
+use crate::cli::local_env::{print_stderr, user_lang};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::shell_target::{ShellTarget, find_rank_host, parse_target};
@@ -18,7 +18,7 @@ use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
 use crate::remote::RemoteError;
-use crate::report::style::Tone;
+use crate::report::style::{TextStyle, Tone};
 
 pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     let common = args.common_args();
@@ -52,6 +52,11 @@ pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     }
 }
 
+fn print_error(style: TextStyle, text: &str) {
+    let lang = user_lang();
+    print_stderr(&format!("{}{}{}", style.paint(Tone::Bad, lang.tr("error")), lang.colon(), lang.message(text)));
+}
+
 /// Prints why there is no host for the shell.
 fn report_no_target(session: &Session, target: &ShellTarget, answers: &[Result<HostFacts, RemoteError>]) -> Outcome {
     let style = session.reporter.style();
@@ -65,12 +70,14 @@ fn report_no_target(session: &Session, target: &ShellTarget, answers: &[Result<H
     print_unreachable(session.reporter.sanitizer(), style, unreachable);
     if let ShellTarget::Rank(rank) = target {
         let record = answers.iter().flatten().find_map(HostFacts::run_record);
-        let label = style.paint(Tone::Bad, "error");
-        match record {
-            Some(record) if rank < &record.world_size => print_stderr(&format!("{label}: the host of rank {rank} did not answer")),
-            Some(record) => print_stderr(&format!("{label}: run {} has no rank {rank}: it has {}", record.run_id, record.world_size)),
-            None => print_stderr(&format!("{label}: no run of {} is known to the hosts that answered", session.inventory.name)),
-        }
+        print_error(
+            style,
+            &match record {
+                Some(record) if rank < &record.world_size => format!("the host of rank {rank} did not answer"),
+                Some(record) => format!("run {} has no rank {rank}: it has {}", record.run_id, record.world_size),
+                None => format!("no run of {} is known to the hosts that answered", session.inventory.name),
+            },
+        );
         print_stderr(&format!("    help: `{}` lists the ranks of each host; a host name works as well", session.suggest_command("ps", "")));
     }
     if is_unreachable { Outcome::Unreachable } else { Outcome::Refused }
@@ -93,7 +100,7 @@ async fn open_shell(
     let command = match request.build_command() {
         Ok(command) => command,
         Err(Issue { message, hint }) => {
-            print_stderr(&format!("{}: {}", style.paint(Tone::Bad, "error"), sanitizer.sanitize_line(&message)));
+            print_error(style, &sanitizer.sanitize_line(&message));
             print_stderr(&format!("    help: {}", session.reporter.advice().complete_commands(&sanitizer.sanitize_line(&hint))));
             return Ok(Outcome::Refused);
         }
@@ -117,7 +124,7 @@ async fn open_shell(
         InteractiveEnd::Exited(code) => Err(CliError::RemoteExit(u8::try_from(code).unwrap_or(255))),
         InteractiveEnd::OutputFailed(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Outcome::Ok),
         InteractiveEnd::OutputFailed(error) => {
-            print_stderr(&format!("error: standard output: {error}"));
+            print_error(style, &format!("standard output: {error}"));
             Ok(Outcome::Failed)
         }
         InteractiveEnd::Escaped => {

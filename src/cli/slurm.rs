@@ -3,7 +3,7 @@
 
 use crate::cli::args::{ProgressMode, SlurmCommand, SlurmJobArgs, SlurmRenderArgs};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{hide_known_secrets, print_raw_unless_tty, print_stderr, print_stdout};
+use crate::cli::local_env::{hide_known_secrets, print_raw_unless_tty, print_stderr, print_stdout, user_lang};
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, save_end};
@@ -52,7 +52,8 @@ async fn status(args: &SlurmJobArgs) -> Result<Outcome, CliError> {
         Ok(Err(error)) => report_login_error(&error),
         Ok(Ok(report)) => {
             let lines = status_lines(&login.place.name, &report);
-            print_stdout(&(session.reporter.sanitizer().sanitize_multiline(&lines.join("\n")) + "\n"));
+            let text = session.reporter.sanitizer().sanitize_multiline(&lines.join("\n"));
+            print_stdout(&format!("{}\n", user_lang().lines(&text)));
             save_end(&mut session, &report).await;
             if report.job.is_none() { Outcome::Ok } else { job_outcome(&report).0 }
         }

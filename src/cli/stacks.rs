@@ -2,7 +2,7 @@
 
 use crate::cli::args::{ProgressMode, StacksArgs};
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_json, print_stderr, print_stdout};
+use crate::cli::local_env::{print_json, print_stderr, print_stdout, user_lang, wrap_to_terminal};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::unreachable::print_unreachable;
@@ -14,7 +14,7 @@ use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::protocol::stacks;
 use crate::plan::protocol::stacks::{RankStack, StackGroup};
 use crate::report::style::{Tone, count_noun, format_ranks};
-use crate::text::hostlist::{fold_names, fold_numbers};
+use crate::text::hostlist::fold_names;
 use crate::text::rank_selection::RankSelection;
 
 /// Longer stacks are cut in the text; the JSON has every frame.
@@ -69,6 +69,10 @@ fn to_json_lines(session: &Session, found: &[(usize, RankStack)]) -> String {
     lines.collect()
 }
 
+fn suggest_py_spy(install: &str) -> String {
+    format!("next: add py-spy to the image; for this run, on each host: `{install}`")
+}
+
 /// What the kernel's view leaves open, and how to see more. `install` installs py-spy where the first rank runs.
 fn kernel_view_limits(reason: &str, ranks: usize, install: &str) -> Vec<String> {
     let limit = match ranks {
@@ -76,7 +80,7 @@ fn kernel_view_limits(reason: &str, ranks: usize, install: &str) -> Vec<String> 
         _ => format!("it shows no Python: these {} may stand at different lines, one of them hung", count_noun(ranks, "rank")),
     };
     let next = if reason.contains("neither py-spy nor gdb") {
-        format!("next: add py-spy to the image; for this run: {install} (on each host)")
+        suggest_py_spy(install)
     } else if ["permission", "not permitted", "ptrace"].iter().any(|word| reason.to_lowercase().contains(word)) {
         "next: set container.args: [--cap-add=SYS_PTRACE] for the next launch; on a bare host, kernel.yama.ptrace_scope=0".to_owned()
     } else if reason.contains("no timeout(1)") {
@@ -89,26 +93,34 @@ fn kernel_view_limits(reason: &str, ranks: usize, install: &str) -> Vec<String> 
 
 fn format_text(session: &Session, groups: &[StackGroup]) -> String {
     let (names, style, sanitizer) = (session.host_names(), session.reporter.style(), session.reporter.sanitizer());
-    let mut lines = Vec::new();
+    let (mut lines, lang) = (Vec::new(), user_lang());
     for group in groups {
         let ranks: Vec<u32> = group.members.iter().map(|(_, stack)| stack.rank).collect();
         let mut hosts: Vec<String> = group.members.iter().filter_map(|(host, _)| names.get(*host).cloned()).collect();
         hosts.sort();
         hosts.dedup();
-        let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-        let title = format!("---- {noun} {} on {} ({})", fold_numbers(&ranks), sanitizer.sanitize_line(&fold_names(&hosts)), group.source);
-        lines.push(style.paint(Tone::Plain, &title));
+        let hosts = sanitizer.sanitize_line(&fold_names(&hosts));
+        let title = lang.tr_fill("{} on {}", &[&lang.message(&format_ranks(&ranks)), &hosts]);
+        lines.push(style.paint(Tone::Plain, &format!("---- {title} ({})", group.source)));
         let Some((_, first)) = group.members.first() else { continue };
         lines.extend(group.frames.iter().take(MAX_FRAMES).map(|frame| format!("    {}", sanitizer.sanitize_line(frame))));
         if group.frames.len() > MAX_FRAMES {
-            lines.push(format!("    … {} more", count_noun(group.frames.len() - MAX_FRAMES, "frame")));
+            let more = count_noun(group.frames.len() - MAX_FRAMES, "frame");
+            lines.push(format!("    {}", lang.tr_fill("… {} more", &[&lang.message(&more)])));
         }
-        let dim = |text: String| style.paint(Tone::Dim, &format!("    {}", sanitizer.sanitize_line(&text)));
+        let dim = |text: String| {
+            let text = wrap_to_terminal(&format!("    {}", lang.lines(&sanitizer.sanitize_line(&text))));
+            text.split('\n').map(|line| style.paint(Tone::Dim, line)).collect::<Vec<_>>().join("\n")
+        };
+        let install = session.suggest_command("shell", &format!("{} -- pip install py-spy", first.rank));
+        if group.source == "gdb" {
+            lines.push(dim("gdb shows native frames: where the interpreter is, not which line of Python runs".to_owned()));
+            lines.push(dim(suggest_py_spy(&install)));
+        }
         if group.source == "kernel" {
             lines.push(dim(format!("command: {}", first.command_line)));
             lines.push(dim(format!("state {}; threads: {}", first.kernel_state, first.threads.join(", "))));
             lines.push(dim(format!("only kernel information: {}", first.fallback_reason)));
-            let install = session.suggest_command("shell", &format!("{} -- pip install py-spy", first.rank));
             lines.extend(kernel_view_limits(&first.fallback_reason, ranks.len(), &install).into_iter().map(dim));
         }
         if group.source == "kernel" && group.members.iter().any(|(_, stack)| stack.handles_usr1) {
@@ -133,7 +145,7 @@ mod tests {
         assert_eq!(
             lines("neither py-spy nor gdb here", 16),
             "it shows no Python: these 16 ranks may stand at different lines, one of them hung\n\
-             next: add py-spy to the image; for this run: orchestrate shell 0 -- pip install py-spy (on each host)"
+             next: add py-spy to the image; for this run, on each host: `orchestrate shell 0 -- pip install py-spy`"
         );
         assert!(lines("py-spy: Error: Permission Denied: Try running again with elevated permissions", 2).contains("--cap-add=SYS_PTRACE"));
         assert!(lines("gdb: ptrace: Operation not permitted.", 1).starts_with("it shows no Python: where this rank stands"));

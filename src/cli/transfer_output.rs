@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use crate::cli::args::ProgressMode;
-use crate::cli::local_env::{print_json, print_stderr, print_stdout};
+use crate::cli::local_env::{print_json, print_stderr, print_stdout, user_lang};
 use crate::cli::transfer_args::TransferArgs;
 use crate::event::Outcome;
 use crate::lifecycle::error::worse_outcome;
@@ -15,6 +15,7 @@ use crate::report::progress_bars_transfer::TransferBarSet;
 use crate::report::style::{Tone, count_noun};
 use crate::text::byte_size::format_bytes;
 use crate::text::hostlist::fold_equal_answers;
+use crate::text::width::pad_end;
 use crate::transfer::error::TransferError;
 use crate::transfer::progress::TransferProgress;
 
@@ -59,12 +60,13 @@ impl Drop for TransferBars {
 /// `3 new, 1 changed, 2.0 MiB (96 unchanged)`
 fn summary_text(summary: &TransferSummary, dry_run: bool) -> String {
     let counts = [(summary.new, "new"), (summary.changed, "changed"), (summary.modes, "mode"), (summary.deleted, "deleted")];
-    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
-    let unchanged = format!("{} unchanged", summary.unchanged);
+    let lang = user_lang();
+    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {}", lang.term(word))).collect();
+    let unchanged = lang.tr_fill("{} unchanged", &[&summary.unchanged.to_string()]);
     if counts.is_empty() {
         return unchanged;
     }
-    let would = if dry_run { "would change: " } else { "" };
+    let would = if dry_run { lang.tr("would change: ") } else { "" };
     let rest = if summary.unchanged > 0 { format!(" ({unchanged})") } else { String::new() };
     format!("{would}{}, {}{rest}", counts.join(", "), format_bytes(summary.bytes))
 }
@@ -75,7 +77,7 @@ fn host_text(summary: &TransferSummary, args: &TransferArgs) -> String {
         text.push_str(&format!("\n  {mark} {name}"));
     }
     if summary.names.len() > MAX_NAMES {
-        text.push_str(&format!("\n  … {} more", summary.names.len() - MAX_NAMES));
+        text.push_str(&format!("\n  {}", user_lang().tr_fill("… {} more", &[&(summary.names.len() - MAX_NAMES).to_string()])));
     }
     text
 }
@@ -92,7 +94,7 @@ fn status_word(result: &Result<TransferSummary, TransferError>) -> &'static str 
 
 /// Prints the result of each host, equal ones together, and the recap; returns the outcome.
 pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &TransferArgs) -> Outcome {
-    let json = args.progress == ProgressMode::Json;
+    let (json, lang) = (args.progress == ProgressMode::Json, user_lang());
     let (sanitizer, style, names) = (session.reporter.sanitizer(), session.reporter.style(), session.host_names());
     let (mut fine, mut bad) = (Vec::new(), Vec::new());
     let mut counts = [("ok", 0), ("changed", 0), ("failed", 0), ("unreachable", 0)];
@@ -125,14 +127,16 @@ pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &
     for (hosts, text) in fold_equal_answers(&fine) {
         let (word, text) = text.split_once('\0').unwrap_or_default();
         let tone = if word == "ok" { Tone::Ok } else { Tone::Warn };
-        print_stdout(&format!("{}  {hosts}: {text}\n", style.paint(tone, &format!("{word:7}"))));
+        print_stdout(&format!("{}  {hosts}: {text}\n", style.paint(tone, &pad_end(&lang.message(word), 7))));
     }
     for (hosts, text) in fold_equal_answers(&bad) {
-        print_stderr(&format!("{}: {}", style.paint(Tone::Bad, &hosts), sanitizer.sanitize_multiline(&text)));
+        let text = lang.lines(&sanitizer.sanitize_multiline(&text)).into_owned();
+        print_stderr(&format!("{}{}{text}", style.paint(Tone::Bad, &hosts), lang.colon()));
     }
-    let shown: Vec<String> = counts.iter().map(|(word, n)| format!("{word} {n}")).collect();
-    let dry = if args.dry_run { "  (dry run: nothing was changed)" } else { "" };
-    print_stderr(&format!("RECAP  {}  {}{dry}", count_noun(names.len(), "host"), shown.join("  ")));
+    let shown: Vec<String> = counts.iter().map(|(word, n)| format!("{} {n}", lang.term(word))).collect();
+    let dry = if args.dry_run { lang.tr("  (dry run: nothing was changed)") } else { "" };
+    let hosts = count_noun(names.len(), "host");
+    print_stderr(&format!("{}  {}  {}{dry}", lang.tr("RECAP"), lang.message(&hosts), shown.join("  ")));
     outcome
 }
 

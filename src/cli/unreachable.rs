@@ -1,6 +1,6 @@
 //! Prints hosts that could not be reached.
 
-use crate::cli::local_env::print_stderr;
+use crate::cli::local_env::{print_stderr, user_lang};
 use crate::report::style::{TextStyle, Tone};
 use crate::text::hostlist::group_errors;
 use crate::text::sanitize::Sanitizer;
@@ -9,7 +9,9 @@ use crate::text::sanitize::Sanitizer;
 pub(super) fn print_unreachable(sanitizer: &Sanitizer, style: TextStyle, unreachable: Vec<(String, String, String)>) {
     for group in group_errors(unreachable) {
         for (index, line) in group.lines().iter().enumerate() {
-            print_stderr(&style.paint(if index == 0 { Tone::Bad } else { Tone::Plain }, &sanitizer.sanitize_line(line)));
+            print_stderr(
+                &style.paint(if index == 0 { Tone::Bad } else { Tone::Plain }, &user_lang().lines(&sanitizer.sanitize_line(line))),
+            );
         }
     }
 }

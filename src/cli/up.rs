@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::cli::args::{CommonArgs, UpArgs};
 use crate::cli::exit::CliError;
 use crate::cli::launch::{launch, limited};
+use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, load_inventory};
 use crate::cli::task_listing::list_tasks;
 use crate::event::Outcome;
@@ -24,7 +25,12 @@ pub(crate) async fn run(args: &UpArgs) -> Result<Outcome, CliError> {
 pub(crate) async fn run_with_inventory(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<Outcome, CliError> {
     let (session, end) = launch(args, full_inventory, base).await?;
     let outcome = match end {
-        LaunchEnd::Ended(end) => end.outcome,
+        LaunchEnd::Ended(end) => {
+            if args.dry_run {
+                print_stderr(&end.reason);
+            }
+            end.outcome
+        }
         LaunchEnd::LeftNow(outcome) => return Ok(outcome),
     };
     let recap = outcome != Outcome::Refused || session.run_dir.is_some();

@@ -170,7 +170,7 @@ fn find_gang_sizes(evaluator: &Evaluator<'_>, expressions: &[(String, &SourceLoc
 fn constraint_hint(evaluator: &Evaluator<'_>, expressions: &[(String, &SourceLocation)]) -> String {
     let hosts = evaluator.inputs().host_names.len();
     let fits = find_gang_sizes(evaluator, expressions, hosts);
-    let on = |hosts: usize| format!("on {hosts} host{}", if hosts == 1 { "" } else { "s" });
+    let on = |hosts: usize| if hosts == 1 { "on 1 host".to_owned() } else { format!("on {hosts} hosts") };
     let Some(best) = fits.first() else {
         let fewer = (1..hosts).rev().flat_map(|hosts| find_gang_sizes(evaluator, expressions, hosts)).max_by_key(|fit| fit.world_size());
         return match fewer {

@@ -158,18 +158,18 @@ pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&
     if let Some(from) = from {
         text.push_str(&format!("# Hosts from {from}.\n"));
     }
-    text.push_str(&format!("name: {name}                      # names containers, labels and run directories\n\nhosts:                           # the order is the node rank; the first is the master\n"));
+    text.push_str(&format!("name: {name}                      # names containers, labels and run directories\n\nhosts:                           # in node-rank order; the first is the master\n"));
     for host in hosts {
         text.push_str(&format!("  - {}\n", host.to_yaml()));
     }
     if hosts.is_empty() {
-        text.push_str("  - gpu01                        # an alias of ~/.ssh/config, or user@address:port\n  - gpu02\n");
+        text.push_str("  - gpu01                        # alias of ~/.ssh/config or user@address:port\n  - gpu02\n");
     }
     text.push('\n');
     match ssh_config {
         Some(file) => text.push_str(&format!("ssh: {{ config: {} }}              # used instead of ~/.ssh/config\n\n", quote_yaml(file))),
         None => {
-            text.push_str("# ssh: { user: root, identity: ~/.ssh/id_ed25519, jump: [bastion] }   # what ~/.ssh/config does not set\n\n")
+            text.push_str("# What ~/.ssh/config does not set:\n# ssh: { user: root, identity: ~/.ssh/id_ed25519, jump: [bastion] }\n\n")
         }
     }
     text.push_str(
@@ -178,11 +178,11 @@ pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&
          #   mounts: [/data:/data:ro]\n\
          # env: { OMP_NUM_THREADS: 8 }\n\n\
          launch:\n  \
-         with: torchrun                 # torchrun | accelerate | deepspeed | processes | script\n  \
+         with: torchrun                 # or accelerate, deepspeed, processes, script\n  \
          # nproc_per_node: 8            # default: the GPUs of each host\n  \
          master_port: auto              # a free port on the master\n  \
-         command: [train.py]            # the script and its arguments; orchestrate adds the launcher's flags\n\n\
-         teardown: always               # always | on-success | never\n",
+         command: [train.py]            # script and arguments, without launcher flags\n\n\
+         teardown: always                 # always | on-success | never\n",
     );
     text
 }

@@ -38,12 +38,20 @@ impl InventoryProblem {
         if !self.key_path.is_empty() {
             text += &format!(": {}", self.key_path);
         }
-        text += &format!(": {}", lang.message(&self.message));
+        let (message, lint) = split_lint_name(&self.message);
+        text += &format!(": {}{lint}", lang.message(message));
         if !self.hint.is_empty() {
             text += &format!("\n    {}{}", lang.tr("help: "), lang.message(&self.hint));
         }
         text
     }
+}
+
+/// A message, and the lint that found it, in brackets.
+fn split_lint_name(message: &str) -> (&str, &str) {
+    let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let bracket = message.rfind(" [").filter(|at| message[at + 2..].strip_suffix(']').is_some_and(is_name));
+    message.split_at(bracket.unwrap_or(message.len()))
 }
 
 impl fmt::Display for InventoryProblem {

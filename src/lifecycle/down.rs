@@ -80,8 +80,8 @@ fn describe_followers(session: &Session, facts: &[Option<HostFacts>]) -> Option<
         return None;
     }
     let names: Vec<&str> = owners.into_iter().collect();
-    let verb = if names.len() == 1 { "follows" } else { "follow" };
-    Some(format!("{} {verb} the live run of {}", names.join(", "), session.inventory.name))
+    let (name, all) = (&session.inventory.name, names.join(", "));
+    Some(if names.len() == 1 { format!("{all} follows the live run of {name}") } else { format!("{all} follow the live run of {name}") })
 }
 
 /// The hosts that answered hold nothing that a teardown removes.
@@ -107,7 +107,11 @@ fn print_teardown_plan(session: &Session, facts: &[Option<HostFacts>], request: 
     let plan = plan_teardown(session.host_contexts(facts, None), facts, spec);
     let console = &session.local.console;
     let columns = console.columns().map_or(DEFAULT_COLUMNS, usize::from);
-    console.print_stdout(&if request.show_scripts { format_plan(&plan, None, false) } else { format_teardown(&plan, facts, columns) });
+    console.print_stdout(&if request.show_scripts {
+        format_plan(&plan, None, false)
+    } else {
+        format_teardown(&plan, facts, session.reporter.lang(), columns)
+    });
     WorkflowEnd::new(Outcome::Ok, "nothing was changed")
 }
 

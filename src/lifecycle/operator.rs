@@ -11,8 +11,11 @@ use crate::event::controls::{DashboardCapabilities, UserAction};
 use crate::text::translation::Lang;
 
 pub(crate) trait Console: Send + Sync {
-    /// One line on standard error.
+    /// A message on standard error, in the user's language.
     fn print_stderr(&self, text: &str);
+
+    /// A line on standard error that is translated and wrapped already.
+    fn print_finished(&self, line: &str);
 
     /// Text on standard output.
     fn print_stdout(&self, text: &str);

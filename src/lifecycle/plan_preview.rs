@@ -8,6 +8,7 @@ use crate::plan::existing_run::{ExistingRun, classify_existing_run};
 use crate::plan::facts::HostFacts;
 use crate::plan::overview::{PlanOverview, format_overview};
 use crate::plan::rank_layout::usable_gpu_count;
+use crate::text::translation::Lang;
 
 /// Facts with placeholders for what only the host knows.
 pub(crate) fn placeholder_facts(inventory: &Inventory, host: &str) -> HostFacts {
@@ -34,15 +35,16 @@ pub(crate) struct PlanPreview {
 
 impl PlanPreview {
     /// The plan on one screen. `facts`: `None` where the hosts were not asked.
-    pub(crate) fn overview(&self, inventory: &Inventory, facts: Option<&[HostFacts]>, columns: usize) -> String {
+    pub(crate) fn overview(&self, inventory: &Inventory, facts: Option<&[HostFacts]>, lang: Lang, columns: usize) -> String {
         let effect = match facts {
-            None => vec!["the hosts were not asked; --facts asks them and compares".to_owned()],
+            None => vec!["the hosts were not asked: --facts asks them and compares, `check` tests them, `up` launches".to_owned()],
             Some(facts) => {
                 let names: Vec<String> = inventory.hosts.iter().map(|host| host.name.clone()).collect();
                 describe_up(classify_existing_run(facts, &names, &self.config_texts))
             }
         };
-        format_overview(&PlanOverview { plan: &self.plan, job: &self.job, hosts: &inventory.hosts, facts, effect: &effect }, columns)
+        let overview = PlanOverview { plan: &self.plan, job: &self.job, hosts: &inventory.hosts, facts, effect: &effect, lang };
+        format_overview(&overview, columns)
     }
 }
 

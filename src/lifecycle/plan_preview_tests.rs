@@ -49,10 +49,14 @@ fn answers(inventory: &Inventory) -> Vec<HostFacts> {
 }
 
 fn overview(inventory: &Inventory, asked: bool, columns: usize) -> String {
+    overview_in(Lang::En, inventory, asked, columns)
+}
+
+fn overview_in(lang: Lang, inventory: &Inventory, asked: bool, columns: usize) -> String {
     let facts =
         if asked { answers(inventory) } else { inventory.hosts.iter().map(|host| placeholder_facts(inventory, &host.name)).collect() };
     let preview = build_plan(inventory, &facts, "<run id>", "<run stamp>").unwrap_or_else(|error| panic!("{error:?}"));
-    preview.overview(inventory, asked.then_some(&facts), columns)
+    preview.overview(inventory, asked.then_some(&facts), lang, columns)
 }
 
 #[test]
@@ -63,8 +67,8 @@ fn every_config_is_planned_on_one_screen() {
     assert!(configs.len() >= 8, "{}", configs.len());
     for (name, inventory) in configs {
         for (asked, kind) in [(false, "plan"), (true, "facts")] {
-            for columns in [60, 80, 120] {
-                let text = overview(&inventory, asked, columns);
+            for (columns, lang) in [60, 80, 120].into_iter().flat_map(|columns| [(columns, Lang::En), (columns, Lang::Zh)]) {
+                let text = overview_in(lang, &inventory, asked, columns);
                 let widest = text.lines().map(|line| line.width()).max().unwrap_or(0);
                 assert!(widest <= columns, "{name} {kind}: {widest} of {columns} columns\n{text}");
                 let lines = text.lines().count();
@@ -80,6 +84,20 @@ fn every_config_is_planned_on_one_screen() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:?} differ from tests/data/overviews; `BLESS=1 cargo test --lib planned_on_one_screen` writes them");
+}
+
+/// `BLESS=1` rewrites the file for review.
+#[test]
+fn plan_in_chinese() {
+    let all = example_configs();
+    let wanted = |name: &str| all.iter().find(|(config, _)| config == name).map(|(_, inventory)| inventory).expect("a config");
+    let pages = [("wan22", false), ("wan22", true), ("translation", true), ("cpu", false)];
+    let found: String = pages.iter().map(|(name, asked)| overview_in(Lang::Zh, wanted(name), *asked, 80) + "\n").collect();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/zh/plan.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, &found).expect("written");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), found);
 }
 
 #[test]
@@ -126,7 +144,7 @@ fn ids_of_the_ssh_user_are_not_invented() {
     let mut facts = answers(&inventory);
     facts.iter_mut().for_each(|facts| (facts.uid, facts.gid) = (Some(1007), Some(100)));
     let preview = build_plan(&inventory, &facts, "<run id>", "<run stamp>").expect("a plan");
-    let text = preview.overview(&inventory, Some(&facts), 80);
+    let text = preview.overview(&inventory, Some(&facts), Lang::En, 80);
     assert!(text.contains("--user=1007:100"), "{text}");
 }
 

@@ -243,7 +243,8 @@ fn print_dry_run(context: &LaunchContext<'_>, target: &LaunchTarget, (plan, fact
         console.print_stdout(&format!("{}\n{}", effect[0], format_plan(plan, Some(facts), false)));
         return;
     }
-    let overview = PlanOverview { plan, job: &target.job, hosts: &session.inventory.hosts, facts: Some(facts), effect: &effect };
+    let (hosts, lang) = (&session.inventory.hosts, session.reporter.lang());
+    let overview = PlanOverview { plan, job: &target.job, hosts, facts: Some(facts), effect: &effect, lang };
     console.print_stdout(&format_overview(&overview, console.columns().map_or(DEFAULT_COLUMNS, usize::from)));
 }
 
@@ -251,7 +252,7 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
     let session = &context.session;
     let shown = if context.request.show_all_differences { differences.len() } else { MAX_SHOWN_DIFFERENCES };
     let more = if differences.len() > shown { format!(" (and {} more: --diff)", differences.len() - shown) } else { String::new() };
-    session.notice(format!("refused, nothing was changed: {run} is live and differs from the inventory{more}"), true);
+    session.notice(format!("refused, nothing was changed: {run} is live and differs from what was asked for{more}"), true);
     for line in differences.iter().take(shown) {
         session.notice(format!("  {line}"), true);
     }

@@ -304,7 +304,7 @@ impl Session {
         }
         if recap {
             for line in crate::report::recap::render_recap(&state, &context) {
-                self.local.console.print_stderr(&line);
+                self.local.console.print_finished(&line);
             }
         }
         (outcome, *state)

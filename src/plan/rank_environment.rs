@@ -40,9 +40,9 @@ pub(crate) fn format_rank_environment(plan: &Plan, job: &Job, rank: u32) -> Resu
         text.push_str(&format!("{secret}=***\n"));
     }
     if job.hosts.get(host).is_some_and(|host| host.container.is_some()) {
-        text.push_str("# and what the image sets\n");
+        text.push_str("# and what the image and the launcher set\n");
     } else {
-        text.push_str("# and what a login to the host sets\n");
+        text.push_str("# and what a login to the host and the launcher set\n");
     }
     Ok(text)
 }

@@ -6,6 +6,9 @@ use crate::text::translation::Lang;
 
 use super::style::{self, Tone};
 
+/// What the remedy of an error before it begins with.
+const HELP_PREFIX: &str = "help: ";
+
 /// An event that several hosts may report within a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GroupableEvent {
@@ -63,6 +66,12 @@ impl EventTexts<'_> {
             GroupableEvent::NodeExited(exit) => (Tone::Bad, lang.tr_fill("{}: the launcher ended: {}", &[hosts, &lang.message(&exit)])),
             GroupableEvent::Signalled(signal) => {
                 (Tone::Warn, lang.tr_fill("{} sent to the ranks on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))
+            }
+            // Below the error that it belongs to.
+            GroupableEvent::Notice { text, .. } if text.starts_with(HELP_PREFIX) => (Tone::Plain, format!("    {}", self.message(&text))),
+            // A detail of the notice before it.
+            GroupableEvent::Notice { text, .. } if text.starts_with("  ") => {
+                (Tone::Warn, format!("    {}", self.message(text.trim_start())))
             }
             GroupableEvent::Notice { text, warn } => {
                 let (tone, prefix) = if warn { (Tone::Warn, lang.tr("warning: ")) } else { (Tone::Plain, "") };

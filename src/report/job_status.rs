@@ -104,6 +104,7 @@ pub(crate) fn job_outcome(report: &JobReport) -> (Outcome, RunOutcome) {
 mod tests {
     use super::*;
     use crate::plan::slurm::job_notes::JobNotes;
+    use crate::text::translation::Lang;
 
     fn report(state: JobState) -> JobReport {
         JobReport { job: Some(12), now: 10_000, state: Some((state, StateSource::Squeue)), ..JobReport::default() }
@@ -135,6 +136,18 @@ mod tests {
         assert!(text.starts_with("job 12  t5  FAILED on n[0-1]\n  rank 2 on n1 failed first, with exit code 7\n  cause: "), "{text}");
         assert_eq!(job_outcome(&failed).0, Outcome::Failed);
         assert_eq!(job_outcome(&report(JobState::Cancelled)).0, Outcome::Stopped);
+    }
+
+    #[test]
+    fn status_is_translated_line_by_line() {
+        let notes = JobNotes { noted_at: 9_000, first_failure: Some((2, "n1".to_owned(), 7)), ..JobNotes::default() };
+        let failed = JobReport { notes, nodes: vec!["n0".to_owned(), "n1".to_owned()], ..report(JobState::Failed) };
+        let pending =
+            JobReport { reason: "Priority".to_owned(), place: Some((3, 17)), partition: "gpu".to_owned(), ..report(JobState::Pending) };
+        let chinese = |report| Lang::Zh.lines(&status_lines("t5", report).join("\n")).into_owned();
+        let (failed, pending) = (chinese(&failed), chinese(&pending));
+        assert!(failed.contains("\n  n1 上的 rank 2 最先失败，退出码 7\n  原因：") && failed.contains("\n    建议："), "{failed}");
+        assert!(pending.ends_with("\n  前面有更高优先级的作业\n  在分区 gpu 的 17 个等待作业中排第 3"), "{pending}");
     }
 
     #[test]

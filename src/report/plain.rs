@@ -20,7 +20,7 @@ use super::log_lines::{LogLineMerger, LogSelection};
 use super::style::{self, TextStyle, Tone};
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
-use crate::text::width::pad_end;
+use crate::text::width::{pad_end, wrap_indented};
 
 /// How long an event waits for equal ones of other hosts.
 const GROUPING_WINDOW_MS: i64 = 250;
@@ -59,8 +59,11 @@ pub(crate) struct PlainSink<O> {
     /// For log lines, which may go to another output.
     log_style: TextStyle,
     lang: Lang,
+    columns: Option<usize>,
     advice: AdviceFormatter,
     log_filter: LogLineMerger,
+    /// Whether only errors of ranks other than the main one are shown.
+    is_selective: bool,
     /// How many of the lines that a log has when this command attaches are shown; `None`: all.
     history_lines: Option<usize>,
     steps: BTreeMap<u32, (Phase, u32, String)>,
@@ -84,7 +87,9 @@ impl<O: LineOutput> PlainSink<O> {
             style,
             log_style: style,
             lang: Lang::En,
+            columns: None,
             advice: AdviceFormatter::default(),
+            is_selective: logs == LogSelection::MainRank,
             log_filter: LogLineMerger::new(logs),
             history_lines: None,
             steps: BTreeMap::new(),
@@ -110,6 +115,12 @@ impl<O: LineOutput> PlainSink<O> {
         PlainSink { lang, ..self }
     }
 
+    /// Breaks status lines, but not log lines, at the terminal's columns; `None`: not.
+    #[must_use]
+    pub(crate) fn with_columns(self, columns: Option<usize>) -> Self {
+        PlainSink { columns, ..self }
+    }
+
     #[must_use]
     pub(crate) fn with_log_style(self, log_style: TextStyle) -> Self {
         PlainSink { log_style, ..self }
@@ -130,7 +141,9 @@ impl<O: LineOutput> PlainSink<O> {
     }
 
     fn write_line(&mut self, tone: Tone, text: &str) -> io::Result<()> {
-        self.out.write_line(&self.style.paint(tone, text))
+        let Some(columns) = self.columns else { return self.out.write_line(&self.style.paint(tone, text)) };
+        let lines = wrap_indented(text, columns);
+        lines.iter().try_for_each(|line| self.out.write_line(&self.style.paint(tone, line)))
     }
 
     fn write_logs(&mut self, all: bool, now: UnixMillis, state: &RunState) -> io::Result<()> {
@@ -173,7 +186,12 @@ impl<O: LineOutput> PlainSink<O> {
         let text =
             self.lang.tr_fill("{} on {} ({})", &[&self.count(state.ranks.len(), "rank"), &self.count(hosts.len(), "host"), &duration]);
         let text = format!("{} {text}", pad_end(self.lang.tr("ready"), 11));
-        self.write_line(Tone::Ok, &text)
+        self.write_line(Tone::Ok, &text)?;
+        if !self.is_selective || state.ranks.len() < 2 {
+            return Ok(());
+        }
+        let follow = self.advice.format_command("logs", "-f");
+        self.write_line(Tone::Dim, &self.lang.tr_fill("            shown: rank 0, and errors of the others; all: `{}`", &[&follow]))
     }
 
     fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {

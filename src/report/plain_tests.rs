@@ -22,6 +22,7 @@ facts       ok gpu[01-16] (0.8 s)
 container   changed gpu[01-02]; ok gpu[03-16] (0.8 s)
 workers     changed gpu[01-16] (0.8 s)
 ready       32 ranks on 16 hosts (2.5 s)
+            shown: rank 0, and errors of the others; all: `orchestrate logs -f`
 [rank 0 gpu01] step 1
 [rank 0 gpu01] step 2
 [rank 3 gpu02] Traceback (most recent call last):

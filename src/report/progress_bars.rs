@@ -3,14 +3,16 @@
 //! Drawing may block: `threaded_sink` puts a queue between the sink, which makes the texts, and the terminal.
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, UnixMillis};
 use crate::state::RunState;
-use crate::text::sanitize::Sanitizer;
+use crate::text::sanitize::{PrintableText, Sanitizer};
 use crate::text::translation::Lang;
 
 use super::ReportSink;
@@ -24,6 +26,32 @@ use super::style::{TextStyle, truncate_text};
 const REDRAW_INTERVAL_MS: i64 = 100;
 /// Terminal lines that are kept free of bars.
 const RESERVED_LINES: usize = 4;
+
+/// The bars on standard error while they are drawn, and the modes that the terminal had before.
+static DRAWN: Mutex<Option<(MultiProgress, Option<Termios>)>> = Mutex::new(None);
+
+/// Prints a message of another place above the bars, which would draw over it; `false`: none are drawn.
+pub(crate) fn print_above_bars(text: &PrintableText) -> bool {
+    let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+    drawn.as_ref().is_some_and(|(bars, _)| bars.println(text.as_str()).is_ok())
+}
+
+/// The echo of Ctrl-C would move the cursor, and the next drawing leave old bars behind. Returns the modes before.
+fn hide_control_echo() -> Option<Termios> {
+    let before = tcgetattr(io::stderr()).ok()?;
+    let mut modes = before.clone();
+    modes.local_modes.remove(LocalModes::ECHOCTL);
+    tcsetattr(io::stderr(), OptionalActions::Now, &modes).ok().map(|()| before)
+}
+
+/// Forgets the bars, and gives the terminal its modes back; does nothing a second time.
+pub(crate) fn release_terminal() {
+    if let Some((_, Some(before))) = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).take()
+        && let Err(error) = tcsetattr(io::stderr(), OptionalActions::Now, &before)
+    {
+        tracing::debug!(%error, "the terminal's modes could not be restored");
+    }
+}
 
 /// Returns rows and columns.
 pub(crate) type TerminalSizeFn = Box<dyn Fn() -> (usize, usize) + Send>;
@@ -48,7 +76,7 @@ pub(crate) fn stderr_size() -> (usize, usize) {
 
 impl<O: LineOutput> ProgressBars<O> {
     pub(crate) fn new(out: O, size: TerminalSizeFn, sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
-        let plain_sink = PlainSink::new(out, sanitizer.clone(), style, logs);
+        let plain_sink = PlainSink::new(out, sanitizer.clone(), style, logs).with_columns(Some(size().1));
         ProgressBars { plain_sink, sanitizer, style, terminal_size: size, last_draw: None, dirty: true }
     }
 
@@ -117,7 +145,9 @@ pub(crate) struct BarTerminal {
 
 impl BarTerminal {
     pub(crate) fn stderr(sanitizer: Sanitizer) -> Self {
-        Self::new(ProgressDrawTarget::stderr(), sanitizer)
+        let terminal = Self::new(ProgressDrawTarget::stderr(), sanitizer);
+        *DRAWN.lock().unwrap_or_else(PoisonError::into_inner) = Some((terminal.multi.clone(), hide_control_echo()));
+        terminal
     }
 
     pub(crate) fn new(target: ProgressDrawTarget, sanitizer: Sanitizer) -> Self {
@@ -175,7 +205,9 @@ impl LineOutput for BarTerminal {
         self.flush()?;
         self.header.finish_and_clear();
         self.rows.drain(..).for_each(|row| row.finish_and_clear());
-        self.multi.clear()
+        let cleared = self.multi.clear();
+        release_terminal();
+        cleared
     }
 }
 

@@ -17,7 +17,7 @@ use crate::text::translation::Lang;
 
 use super::style::{self, TextStyle, Tone, truncate_text};
 use crate::text::sanitize::Sanitizer;
-use crate::text::width::{pad_end, pad_start};
+use crate::text::width::{pad_end, pad_start, wrap_message};
 
 /// Everything that the recap needs besides the run's state.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +46,8 @@ impl RecapContext {
     }
 }
 
+/// What a label takes.
+const LABEL_COLUMNS: usize = 12;
 const MIN_WIDTH: usize = 80;
 /// Longer lines are hard to read.
 const MAX_WIDTH: usize = 120;
@@ -84,7 +86,7 @@ struct RecapRenderer<'a> {
 impl RecapRenderer<'_> {
     /// The columns to the right of a label.
     fn text_width(&self) -> usize {
-        self.context.width() - 12
+        self.context.width() - LABEL_COLUMNS
     }
 
     fn sanitize(&self, text: &str) -> String {
@@ -119,6 +121,15 @@ impl RecapRenderer<'_> {
         format!("  {} {text}", pad_end(label, 9))
     }
 
+    /// A command stays whole, so that it can be pasted.
+    fn reason_rows(&self, reason: &str) -> Vec<String> {
+        let width = self.context.width();
+        if !reason.contains("orchestrate ") {
+            return vec![self.labeled_row(Tone::Plain, self.lang.tr("reason"), reason)];
+        }
+        wrap_message(reason, &self.whole_row(self.lang.tr("reason"), ""), &" ".repeat(LABEL_COLUMNS), width)
+    }
+
     fn header_rows(&self) -> Vec<String> {
         let (label, tone, reason) = outcome_text(self.state, &self.context.sanitizer);
         let title = truncate_text(&style::run_title(&self.state.info, &self.context.sanitizer), 40);
@@ -128,12 +139,7 @@ impl RecapRenderer<'_> {
         let mut lines = vec![lang.tr_fill("RECAP  {}  {}  after {}", &[&title, &outcome, &elapsed])];
         if !reason.is_empty() {
             let reason = lang.message(&reason);
-            // A command is not truncated, so that it can be pasted.
-            lines.push(if reason.contains("orchestrate ") {
-                self.whole_row(lang.tr("reason"), &reason)
-            } else {
-                self.labeled_row(Tone::Plain, lang.tr("reason"), &reason)
-            });
+            lines.extend(self.reason_rows(&self.context.advice.complete_commands(&reason)));
         }
         // The command's outcome and the run's can differ: `down` is OK, the run was STOPPED.
         if let Some((end, tone)) = self.state.run_end().map(style::run_end_label).filter(|(end, _)| *end != label) {
@@ -263,13 +269,14 @@ impl RecapRenderer<'_> {
             let end = if rank.was_stopped { self.lang.tr("stopped").to_owned() } else { self.rank_outcome(rank) };
             *ends.entry(end).or_default() += 1;
         }
-        let mut texts: Vec<String> = ends.into_iter().map(|(end, n)| format!("{n} {end}")).collect();
-        texts.sort_by_key(|text| !text.ends_with(&format!(" {}", self.lang.tr("ok"))));
+        let mut ends: Vec<(String, usize)> = ends.into_iter().collect();
+        ends.sort_by_key(|(end, _)| end != self.lang.tr("ok"));
+        let mut texts: Vec<String> = ends.into_iter().map(|(end, n)| self.lang.tr_fill("{} {}", &[&n.to_string(), &end])).collect();
         if let (true, Some((exit, _))) = (texts.is_empty(), host.launcher_exit) {
             let exit = if exit.is_success() { self.lang.tr("ok").to_owned() } else { self.exit(exit) };
             texts.push(format!("launcher: {exit}"));
         }
-        texts.join(", ")
+        texts.join(self.lang.comma())
     }
 
     fn exit(&self, exit: Exit) -> String {

@@ -11,5 +11,6 @@ pub mod sanitize;
 pub(crate) mod shell_quote;
 pub(crate) mod shell_split;
 pub(crate) mod shell_template;
+mod translated_lines;
 pub mod translation;
 pub(crate) mod width;

@@ -1,7 +1,7 @@
 //! Texts for people in Chinese. The English text stays in the code and is the key; `assets/zh.po` holds the pairs, in gettext's format.
 //!
 //! `{}` in an English text is a hole, `{#}` one that takes digits only. The Chinese text names holes by number: `{0}` as it is, `{0:tr}`
-//! translated itself. What names the inventory after `orchestrate VERB` is a hole of its own, in both languages.
+//! translated itself, `{0:#}` a number or several (`0-3,7`), without which the text is not recognized in a message. What names the inventory after `orchestrate VERB` is a hole of its own, in both languages.
 //! `tests/architecture/translation.rs` fails for a text without its pair.
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ pub(crate) const HELP_SEPARATOR: &str = "; help: ";
 const MAX_DEPTH: usize = 4;
 /// A text with fewer letters outside of its holes is not looked for in messages: it would match too much.
 const MIN_LETTERS: usize = 2;
-/// In a text with fewer letters that begins with a hole, a hole takes one word, or what is translated itself.
+/// In a text with fewer letters a hole takes one word, or what is translated itself; one that begins with a label (`leftover: {}`) takes all.
 const FEW_LETTERS: usize = 9;
 /// Longer texts are no messages of this program.
 const MAX_TEXT_BYTES: usize = 4 << 10;
@@ -60,14 +60,6 @@ impl Lang {
         pieces.fold(first, |text, piece| text + values.next().copied().unwrap_or_default() + piece)
     }
 
-    /// The separator between a location and its message.
-    pub(crate) fn colon(self) -> &'static str {
-        match self {
-            Lang::En => ": ",
-            Lang::Zh => "：",
-        }
-    }
-
     /// A message that was composed elsewhere; unchanged where it has no translation.
     pub(crate) fn message(self, english: &str) -> Cow<'_, str> {
         match self {
@@ -89,6 +81,13 @@ fn translate(english: &str, depth: usize) -> Option<String> {
     }
     if let Some(chinese) = CHINESE.exact.get(english) {
         return Some((*chinese).to_owned());
+    }
+    if english.contains("{{") {
+        // A template in a text: the table writes its braces once.
+        let chinese = CHINESE.exact.get(english.replace("{{", "{").replace("}}", "}").as_str());
+        if let Some(chinese) = chinese {
+            return Some(chinese.replace('{', "{{").replace('}', "}}"));
+        }
     }
     let patterns = CHINESE.patterns.iter().filter(|pattern| pattern.literal_letters >= MIN_LETTERS);
     let whole = patterns.into_iter().find_map(|pattern| pattern.translate(&pattern.matches(english)?, depth));
@@ -226,13 +225,20 @@ impl Pattern {
         if is_count && !values.first().is_some_and(is_number) {
             return None;
         }
+        let is_numeric = |(at, value): (usize, &&str)| !self.chinese.contains(&format!("{{{at}:#}}")) || is_number_list(value);
+        if !values.iter().take(self.own_holes()).enumerate().all(is_numeric) {
+            return None;
+        }
         let (text, translated) = self.fill(values, depth);
         let wanted = self.chinese.matches(":tr}").count();
         let is_word = |(at, value): (usize, &&str)| !value.contains(' ') || self.chinese.contains(&format!("{{{at}:tr}}"));
         let are_words = || values.iter().take(self.own_holes()).enumerate().all(is_word);
-        let is_anchored = self.literals.first().is_some_and(|first| first.len() > 2);
+        let is_labeled = self
+            .literals
+            .first()
+            .is_some_and(|first| first.len() > 2 && !first.starts_with(|c: char| c.is_alphabetic()) || first.ends_with(": "));
         let is_sure = match self.literal_letters {
-            0..FEW_LETTERS if is_anchored => true,
+            0..FEW_LETTERS if is_labeled => true,
             // `{} or {}`.
             0..4 => are_words() && translated == wanted,
             4..FEW_LETTERS => are_words() && (translated > 0 || wanted == 0),
@@ -286,11 +292,16 @@ fn command_end(text: &str) -> Option<usize> {
     (length > 0).then_some(COMMAND_PREFIX.len() + length)
 }
 
-/// `{1}` or `{1:tr}` at the beginning: its number, whether it is translated, and the text after it.
+/// `7`, `0-3,7`: what ranks, codes and signals are.
+fn is_number_list(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit()) && text.bytes().all(|b| b.is_ascii_digit() || b"-,".contains(&b))
+}
+
+/// `{1}`, `{1:tr}` or `{1:#}` at the beginning: its number, whether it is translated, and the text after it.
 fn numbered_hole(text: &str) -> Option<(usize, bool, &str)> {
     let (inside, tail) = text.strip_prefix('{')?.split_once('}')?;
     let (number, translated) = inside.strip_suffix(":tr").map_or((inside, false), |number| (number, true));
-    Some((number.parse().ok()?, translated, tail))
+    Some((number.strip_suffix(":#").unwrap_or(number).parse().ok()?, translated, tail))
 }
 
 #[cfg(test)]

@@ -37,6 +37,46 @@ fn few_letters_match_words_alone() {
 }
 
 #[test]
+fn short_texts_are_no_beginnings_of_foreign_ones() {
+    for (ours, chinese) in [
+        ("rank 3", "rank 3"),
+        ("ranks 0-3,7", "rank 0-3,7"),
+        ("exit 137", "退出码 137"),
+        ("signal 9 (KILL)", "信号 9（KILL）"),
+        ("rank 3 on gpu01", "gpu01 上的 rank 3"),
+        ("leftover: a process of this program", "残留：a process of this program"),
+    ] {
+        assert_eq!(Lang::Zh.message(ours), chinese);
+    }
+    for foreign in [
+        "rank zero only",
+        "rank 3 is not initialized",
+        "exit code of the hook",
+        "exit now",
+        "signal handler installed",
+        "GPU memory fragmented",
+        "rank 0 on a node with no GPU",
+        "lacks a driver and a library",
+        "has no attribute",
+    ] {
+        assert_eq!(Lang::Zh.message(foreign), foreign);
+    }
+}
+
+#[test]
+fn templates_keep_their_braces() {
+    let text = "write {{ run.stamp }}, which is the same on all hosts";
+    assert_eq!(Lang::Zh.message(text), "请写 {{ run.stamp }}，它在所有主机上相同");
+}
+
+#[test]
+fn lines_keep_indentation_and_translate_labels() {
+    let text = "error: no host\n    help: set slurm.login\nwarning: nothing was changed\nfree text\n";
+    assert_eq!(Lang::Zh.lines(text), "错误：没有主机\n    建议：设置 slurm.login\n警告：没有做任何更改\nfree text\n");
+    assert_eq!(Lang::En.lines(text), text);
+}
+
+#[test]
 fn chinese_values_take_no_space() {
     let pattern = table("{} on {}", "{1} 上的 {0}。");
     assert_eq!(pattern.fill(&["rank 3", "gpu01"], 0).0, "gpu01 上的 rank 3。");

@@ -96,6 +96,30 @@ pub(crate) fn wrap_with_indent(text: &str, first: &str, then: &str, width: usize
     lines
 }
 
+/// Stands for a space where no line may end.
+const JOINED: char = '\u{e000}';
+
+/// A message as [`wrap_with_indent`] does, with what is in backticks on one line, so that it can be pasted. A line with a command of this program
+/// that is in no backticks stays whole.
+pub(crate) fn wrap_message(text: &str, first: &str, then: &str, width: usize) -> Vec<String> {
+    let parts: Vec<&str> = text.split('`').collect();
+    let is_balanced = parts.len() % 2 == 1;
+    if first.width() + text.width() <= width || parts.iter().step_by(2).any(|outside| outside.contains("orchestrate ")) {
+        return vec![format!("{first}{text}")];
+    }
+    let join =
+        |(at, part): (usize, &&str)| if at % 2 == 1 && is_balanced { part.replace(' ', &JOINED.to_string()) } else { (*part).to_owned() };
+    let joined: Vec<String> = parts.iter().enumerate().map(join).collect();
+    wrap_with_indent(&joined.join("`"), first, then, width).into_iter().map(|line| line.replace(JOINED, " ")).collect()
+}
+
+/// A message as [`wrap_message`] does; what follows is indented by four spaces more than it.
+pub(crate) fn wrap_indented(line: &str, width: usize) -> Vec<String> {
+    let message = line.trim_start_matches(' ');
+    let indent = &line[..line.len() - message.len()];
+    wrap_message(message, indent, &format!("{indent}    "), width)
+}
+
 /// A text with spaces after it, so that it takes at least `width` columns.
 pub(crate) fn pad_end(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
@@ -142,5 +166,21 @@ mod tests {
         assert_eq!((pad_end("主机", 6), pad_start("失败", 7), pad_end("主机", 3)), ("主机  ".into(), "   失败".into(), "主机".into()));
         let lines = wrap_with_indent("日志写不下去时，rank 会退出", "  ", "    ", 14);
         assert_eq!(lines, ["  日志写不下去", "    时，rank", "    会退出"], "no line begins with a comma");
+    }
+
+    #[test]
+    fn messages_keep_what_can_be_pasted() {
+        let wrap = |text: &str| wrap_message(text, "  ", "    ", 30);
+        assert_eq!(wrap("a short one"), ["  a short one"]);
+        assert_eq!(
+            wrap("the logs stay there: `orchestrate down x.yaml` fetches them"),
+            ["  the logs stay there:", "    `orchestrate down x.yaml`", "    fetches them"]
+        );
+        assert_eq!(wrap("orchestrate logs x.yaml --rank 2 --tail 100").len(), 1);
+        assert_eq!(wrap("an open ` is no beginning of words that belong together").len(), 2);
+        assert_eq!(
+            wrap("运行仍在继续：`orchestrate down` 取回日志并删除"),
+            ["  运行仍在继续：", "    `orchestrate down` 取回日", "    志并删除"]
+        );
     }
 }

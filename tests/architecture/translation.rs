@@ -14,26 +14,14 @@ const MECHANISM_FILE: &str = "src/text/translation.rs";
 /// Files with messages for users, with the functions and constants that compose them; empty: the whole file.
 const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/engine/gang.rs", &["failure_reason", "describe_failure"]),
-    ("src/inventory/check_settings.rs", &[]),
-    ("src/inventory/container.rs", &[]),
-    ("src/inventory/errors.rs", &[]),
-    ("src/inventory/eval/nproc.rs", &[]),
-    ("src/inventory/hosts.rs", &[]),
-    ("src/inventory/job.rs", &[]),
-    ("src/inventory/launch.rs", &[]),
-    ("src/inventory/load.rs", &[]),
-    ("src/inventory/name_syntax.rs", &[]),
-    ("src/inventory/prepare.rs", &[]),
-    ("src/inventory/reserved_flags.rs", &[]),
-    ("src/inventory/yaml_parser.rs", &[]),
-    ("src/inventory/yaml_tree.rs", &["describe"]),
-    ("src/lifecycle/attach.rs", &[]),
-    ("src/lifecycle/check.rs", &[]),
-    ("src/lifecycle/clear_recorded_hosts.rs", &[]),
-    ("src/lifecycle/execute_launch.rs", &[]),
-    ("src/lifecycle/launch.rs", &[]),
-    ("src/lifecycle/prepare_launch.rs", &[]),
-    ("src/lifecycle/teardown.rs", &[]),
+    ("src/inventory/", &[]),
+    ("src/cli/", &[]),
+    ("src/lifecycle/", &[]),
+    ("src/plan/overview/", &[]),
+    ("src/plan/slurm/job_report.rs", &[]),
+    ("src/plan/slurm/job_state.rs", &[]),
+    ("src/plan/slurm/job_notes.rs", &[]),
+    ("src/report/job_status.rs", &[]),
     ("src/model/exit.rs", &["fmt"]),
     ("src/plan/action/container.rs", &["judge"]),
     ("src/plan/action/environment.rs", &["judge", "judge_files", "judge_gpus"]),
@@ -68,11 +56,84 @@ const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/tui/view/run_problems.rs", &[]),
 ];
 
+/// `tracing::debug!(…)` after its first word.
+const MAX_MACRO_PATH: usize = 5;
 /// Functions where a single word may be a label.
 const LABEL_ROOMS: [&str; 2] = ["src/report/", "src/tui/"];
 
 /// Literals in those functions that are not for users: names, values, units, and patterns for hosts' answers.
 const NO_TEXTS: &[&str] = &[
+    " ({} hosts)",
+    "(^|/)tail -[fF] /dev/null|(^|/)sleep (inf|infinity)\\b",
+    ", FAIL_RANK: \"13\", FAIL_STEP: \"{}\"",
+    "-o StrictHostKeyChecking=accept-new",
+    "-o UserKnownHostsFile={}",
+    "<from {}: address>",
+    "<from {}: home>",
+    "<from {}: {}>",
+    "<its address>",
+    "<run id>",
+    "<run stamp>",
+    "<secret {}>",
+    "JAX_PLATFORMS, TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT",
+    "More processors requested",
+    "STEPS: \"{}\"{}",
+    "First steps: `orchestrate demo` needs no other machine; for your own hosts `init`, `plan`, `check`, `up`. The inventory is the first argument, -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.",
+    "Socket timed out",
+    "Unable to contact slurm controller",
+    "Unicode not allowed",
+    "Zero Bytes",
+    "[node {}] ",
+    "[rank {} {}] ",
+    "[task {} {}] ",
+    "accounting/QOS policy",
+    "address: {}",
+    "become: sudo",
+    "connections: each worker to the master and back, each host to the next",
+    "deepspeed hostfile",
+    "deepspeed static",
+    "down {}",
+    "fabric address",
+    "free port",
+    "generic resource",
+    "gpus: {}",
+    "identity: {}",
+    "its address",
+    "master_port: auto",
+    "master_port: {}",
+    "name: {}",
+    "neither py-spy nor gdb",
+    "no timeout(1)",
+    "node configuration is not available",
+    "not permitted",
+    "ode count",
+    "port: {}",
+    "ps all 1",
+    "rehearsed in the task",
+    "run id",
+    "run stamp",
+    "sbatch --test-only",
+    "slurm attach",
+    "slurm cancel",
+    "slurm down",
+    "slurm logs",
+    "slurm status",
+    "slurm submit",
+    "ssh: { {} }",
+    "the new id could not be read back",
+    "the reporter has ended",
+    "the system has random numbers",
+    "through {}",
+    "time limit",
+    "to the host",
+    "torchrun static",
+    "unrecognized option",
+    "user: {}",
+    "{} -- 'kill -USR1 {}'",
+    "{} -- pip install py-spy",
+    "{}: sbatch {}",
+    "{}: ssh {} sh <{}",
+    "| (opened through the host's own sshd, to a listener on the other host)",
     "\"$(cat assets/{})\"",
     "/etc/nccl.conf ({})",
     "<from {}: uid:gid>",
@@ -144,7 +205,9 @@ fn compare(sources: &BTreeMap<String, String>, table: &str, message_sources: &[(
     let (pairs, mut problems) = parse_table(table);
     let mut needed: BTreeMap<String, String> = BTreeMap::new();
     let mut all: BTreeSet<String> = BTreeSet::new();
-    for (file, text) in sources.iter().filter(|(file, _)| file.starts_with("src/") && !file.ends_with("tests.rs")) {
+    for (file, text) in
+        sources.iter().filter(|(file, _)| file.starts_with("src/") && !file.ends_with("tests.rs") && !file.contains("/tests/"))
+    {
         let Ok(tokens) = text.parse::<TokenStream>() else { continue };
         let mut reader = LiteralReader { found: Vec::new(), not_literal: 0 };
         reader.walk(tokens, &[]);
@@ -159,11 +222,15 @@ fn compare(sources: &BTreeMap<String, String>, table: &str, message_sources: &[(
                 LiteralUse::Translated => vec![literal.value.clone()],
                 LiteralUse::Noun => vec![format!("{{#}} {}", literal.value), format!("{{#}} {}", plural(&literal.value))],
                 LiteralUse::Other if names.iter().any(listed) => {
-                    messages(&literal.value).filter(|text| is_message(text) || has_labels && is_label(text)).collect()
+                    let texts = messages(&literal.value).map(|text| match pairs.contains_key(&text) {
+                        true => text,
+                        false => without_label(&text).to_owned(),
+                    });
+                    texts.filter(|text| is_message(text) || has_labels && is_label(text)).collect()
                 }
                 LiteralUse::Other => Vec::new(),
             };
-            all.extend(messages(&literal.value));
+            all.extend(messages(&literal.value).flat_map(|text| [without_label(&text).to_owned(), text]));
             all.extend(texts.iter().cloned());
             needed.extend(texts.into_iter().filter(|text| !NO_TEXTS.contains(&text.as_str())).map(|text| (text, file.clone())));
         }
@@ -180,9 +247,17 @@ fn plural(noun: &str) -> String {
     format!("{noun}{end}")
 }
 
-/// A message and its remedy are translated separately.
+/// A message and its remedy are translated separately, also where the remedy is on a line of its own.
 fn messages(literal: &str) -> impl Iterator<Item = String> {
-    without_names(literal).split("; help: ").map(str::to_owned).collect::<Vec<_>>().into_iter()
+    let text = without_names(literal);
+    let lines = text.split("\n    ").flat_map(|line| line.split("; help: "));
+    lines.map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+/// Without the indentation and the label that `Lang::lines` translates by themselves.
+fn without_label(line: &str) -> &str {
+    let text = if line.starts_with("  ") { line.trim_start() } else { line };
+    ["help: ", "warning: ", "error: "].iter().find_map(|label| text.strip_prefix(label)).unwrap_or(text)
 }
 
 fn word_count(text: &str) -> usize {
@@ -191,7 +266,8 @@ fn word_count(text: &str) -> usize {
 
 /// Several words, or a word with a placeholder: neither a key nor a format.
 fn is_message(text: &str) -> bool {
-    text.contains(' ') && !text.contains('\n') && (word_count(text) > 1 || word_count(text) == 1 && text.contains("{}"))
+    let is_pattern = ["\\\\", "[-_]", "[= ]", "[\"']"].iter().any(|part| text.contains(part)) && !text.starts_with("write");
+    !is_pattern && text.contains(' ') && !text.contains('\n') && (word_count(text) > 1 || word_count(text) == 1 && text.contains("{}"))
 }
 
 /// A single word with a capital first letter: `FAILED`, `Overview`.
@@ -265,6 +341,11 @@ impl LiteralReader {
             match token {
                 TokenTree::Punct(punct) if punct.as_char() == '#' => at = self.skip_attribute(&tokens, at, &names),
                 TokenTree::Punct(punct) if punct.as_char() == ';' => names.truncate(enclosing.len()),
+                // Logs of the program itself are English.
+                TokenTree::Ident(ident) if ident == "tracing" => {
+                    let group = tokens[at..].iter().take(MAX_MACRO_PATH).position(|token| matches!(token, TokenTree::Group(_)));
+                    at += group.map_or(0, |group| group + 1);
+                }
                 TokenTree::Ident(ident) => {
                     let name = ident.to_string();
                     if let ("fn" | "const" | "static", Some(TokenTree::Ident(defined))) = (name.as_str(), tokens.get(at)) {
@@ -295,6 +376,8 @@ impl LiteralReader {
                 Some(first) => self.add(first, enclosing, LiteralUse::Translated),
                 None => self.not_literal += 1,
             },
+            // Of an internal error.
+            "context" | "with_context" => return,
             "count_noun" | "count" => arguments.iter().for_each(|argument| self.add(argument, enclosing, LiteralUse::Noun)),
             // Help and hint of a key binding, after its key names.
             "binding" => {

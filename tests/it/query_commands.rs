@@ -152,7 +152,7 @@ async fn logs_of_past_runs_come_from_local_copies() {
     assert_eq!(advised, format!("orchestrate logs {} --rank 2", file.display()));
     // The next step: the command on a line of its own, the other remedies complete.
     let remedy = format!("  do        orchestrate exec {} --limit gpu02 -- nvidia-smi;\n", file.display());
-    ended.assert_contains(&remedy).assert_contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n");
+    ended.assert_contains(&remedy).assert_contains("add under `env`: PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True\n");
     fixture.assert_no_leftovers().await;
     // After the advised `down`, nothing is on the hosts any more.
     let words: Vec<&str> = advised.split(' ').skip(1).collect();
@@ -229,6 +229,12 @@ async fn ps_lists_runs_per_host() {
         ["0 gpu01 running 7/9", "1 gpu01 running 7/9", "2 gpu02 running 7/9", "3 gpu02 running 7/9"]
     );
     assert!(ps.stdout.contains("7/9   rank 3 saves") && !ps.stdout.contains('\u{1b}'), "{}", ps.stdout);
+    // From an inventory of another name, too.
+    let other = fixture.write_inventory("other", &JobSpec { nproc_per_node: 2, ..JobSpec::default() });
+    let all = laptop.run(&["ps", "--all", path_str(&other)]).await;
+    let rows: Vec<&str> = all.assert_exit_code(0).stdout.lines().skip(1).collect();
+    let complete = |row: &&str| ["look", run.as_str(), " running", "tester@"].iter().all(|word| row.contains(word));
+    assert!(rows.len() == 2 && rows.iter().all(complete) && all.stderr.is_empty(), "{}{}", all.stdout, all.stderr);
     let json = laptop.run(&["ps", file, "--json"]).await;
     let row: serde_json::Value = serde_json::from_str(json.assert_exit_code(0).stdout.lines().next().expect("a line")).expect("JSON");
     assert_eq!((row["host"].as_str(), row["run"].as_str(), row["ranks"].as_str()), (Some("gpu01"), Some(run.as_str()), Some("2 running")));

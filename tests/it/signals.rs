@@ -6,6 +6,7 @@ use orchestrate::event::{EventKind, Phase, RunGoal};
 use orchestrate::sandbox::Faults;
 
 use crate::support::{JobSpec, SandboxFixture, path_str, wait_until};
+use crate::tui::open_terminal;
 
 /// Whether a process runs; a zombie does not.
 pub(crate) fn is_alive(pid: i32) -> bool {
@@ -40,24 +41,27 @@ async fn first_ctrl_c_stops_gracefully() {
     }
 }
 
+/// On a terminal, where the messages stay above the bars and no bar is left behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_ctrl_c_kills() {
     let fixture = SandboxFixture::with_hosts(2).await;
     let job = JobSpec { stop_grace: "300s", env: "DEAF: \"0 1\"".to_owned(), ..JobSpec::default() };
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("twice", &job));
-    let up = laptop.start(&["up", path_str(&file)]);
+    let mut terminal = open_terminal(&laptop, &["up", path_str(&file), "--progress", "bars"]);
     let pids = fixture.wait_for_ranks(2).await;
-    up.send_signal("INT");
+    terminal.wait_for_text("2 ranks of 2 running");
+    terminal.press("\x03");
+    terminal.wait_for_text("Ctrl-C: stopping the ranks; press Ctrl-C again to kill");
     wait_until("both saw TERM", async || (fixture.term_received_at(0).is_some() && fixture.term_received_at(1).is_some()).then_some(()))
         .await;
     assert!(pids.iter().all(|pid| is_alive(*pid)), "deaf");
-    up.send_signal("INT");
-    let ended = up.wait_for_exit().await;
-    ended
-        .assert_exit_code(130)
-        .assert_recap("STOPPED")
-        .assert_contains("killing the ranks; press Ctrl-C again to leave now")
-        .assert_not_contains("could not be stopped");
+    terminal.press("\x03");
+    terminal.wait_for_text("Ctrl-C: killing the ranks; press Ctrl-C again to leave now");
+    assert_eq!(terminal.wait_for_exit(), 130);
+    let screen = terminal.screen_text();
+    assert!(screen.contains("RECAP  up twice  STOPPED") && !screen.contains("could not be stopped"), "{screen}");
+    assert!(!screen.contains(" of 2 running") && !screen.contains("[####"), "a bar is left:\n{screen}");
+    terminal.assert_restored();
     let events = laptop.read_journal();
     let at = |f: &dyn Fn(&EventKind) -> bool| events.iter().find(|e| f(&e.kind)).map(|e| e.at).expect("it is in the journal");
     let order = at(&|k| matches!(k, EventKind::GoalChanged { goal: RunGoal::Kill, .. }));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::inventory::InventorySource;
+use crate::text::translation::Lang;
 
 fn load(name: &str, text: &str) -> Inventory {
     let source = InventorySource { name: name.to_owned(), text: text.to_owned() };
@@ -33,6 +34,23 @@ fn every_lint_has_bad_and_good_file() {
         let good = lint_names(&load_lint_file(&format!("{lint}.good.yaml")));
         assert!(!good.contains(&lint), "{lint}.good.yaml triggers it");
     }
+}
+
+/// What every lint says of its bad file, in Chinese. `BLESS=1` rewrites the file for review.
+#[test]
+fn lints_in_chinese() {
+    let mut text = String::new();
+    for (lint, _) in LINTS {
+        let found = load_lint_file(&format!("{lint}.bad.yaml")).run_all_lints(&RuntimeValues::default()).expect("a job");
+        for (_, problem) in found.iter().filter(|(name, _)| *name == lint) {
+            text += &format!("{}\n", problem.text(Lang::Zh));
+        }
+    }
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/zh/lints.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, &text).expect("written");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), text);
 }
 
 #[test]

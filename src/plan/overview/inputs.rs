@@ -3,6 +3,7 @@
 use crate::inventory::{InventoryHost, Job};
 use crate::plan::Plan;
 use crate::plan::facts::HostFacts;
+use crate::text::translation::Lang;
 
 pub(crate) struct PlanOverview<'a> {
     pub plan: &'a Plan,
@@ -12,4 +13,5 @@ pub(crate) struct PlanOverview<'a> {
     pub facts: Option<&'a [HostFacts]>,
     /// What `up` would do with what is on the hosts, then the differences from a live run.
     pub effect: &'a [String],
+    pub lang: Lang,
 }

@@ -17,7 +17,7 @@ const COLUMNS: std::ops::RangeInclusive<usize> = 60..=120;
 
 /// At most 40 lines of at most `columns` columns.
 pub(crate) fn format_overview(overview: &PlanOverview<'_>, columns: usize) -> String {
-    let mut page = OverviewPage::new(columns.clamp(*COLUMNS.start(), *COLUMNS.end()));
+    let mut page = OverviewPage::new(overview.lang, columns.clamp(*COLUMNS.start(), *COLUMNS.end()));
     let launches = overview.plan.run_record.as_ref().is_none_or(|record| !record.tasks_only);
     if launches {
         sections::push_summary(&mut page, overview);
@@ -31,8 +31,9 @@ pub(crate) fn format_overview(overview: &PlanOverview<'_>, columns: usize) -> St
     }
     sections::push_phases(&mut page, overview);
     sections::push_effect(&mut page, overview);
-    let whole = if is_shortened { ", whole commands" } else { "" };
-    let rank = if launches { "; --rank 0: the environment of rank 0" } else { "" };
-    page.row("more", &format!("-v: scripts{whole}{rank}"), 2);
+    let lang = overview.lang;
+    let scripts = if is_shortened { lang.tr("-v: scripts, whole commands") } else { lang.tr("-v: scripts") };
+    let rank = if launches { lang.tr("; --rank 0: the environment of rank 0") } else { "" };
+    page.row(lang.tr("more"), &format!("{scripts}{rank}"), 2);
     page.into_text()
 }

@@ -3,7 +3,8 @@
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::text::shell_quote::quote;
-use crate::text::width::{truncate_text, wrap_text};
+use crate::text::translation::Lang;
+use crate::text::width::{pad_end, truncate_text, wrap_text};
 
 /// Columns of a label.
 const LABEL_WIDTH: usize = 11;
@@ -13,13 +14,14 @@ const COMMAND_INDENT: &str = "  ";
 const CONTINUATION_INDENT: &str = "      ";
 
 pub(super) struct OverviewPage {
+    lang: Lang,
     columns: usize,
     lines: Vec<String>,
 }
 
 impl OverviewPage {
-    pub(super) fn new(columns: usize) -> OverviewPage {
-        OverviewPage { columns, lines: Vec::new() }
+    pub(super) fn new(lang: Lang, columns: usize) -> OverviewPage {
+        OverviewPage { lang, columns, lines: Vec::new() }
     }
 
     pub(super) fn into_text(self) -> String {
@@ -43,7 +45,7 @@ impl OverviewPage {
         }
         for (at, line) in wrapped.iter().enumerate() {
             let label = if at == 0 { label } else { "" };
-            self.lines.push(format!("{label:<LABEL_WIDTH$}{line}").trim_end().to_owned());
+            self.lines.push(format!("{}{line}", pad_end(label, LABEL_WIDTH)).trim_end().to_owned());
         }
     }
 
@@ -51,7 +53,7 @@ impl OverviewPage {
     /// this one was.
     pub(super) fn command(&mut self, words: &[String], max_lines: usize) -> bool {
         let limit = self.columns.saturating_sub(CONTINUATION_INDENT.len() + 2).max(20);
-        let shown: Vec<String> = words.iter().map(|word| show_word(word, limit)).collect();
+        let shown: Vec<String> = words.iter().map(|word| show_word(self.lang, word, limit)).collect();
         let mut is_shortened = shown.iter().any(|word| word.contains('…'));
         let mut lines: Vec<String> = Vec::new();
         let mut line = COMMAND_INDENT.to_owned();
@@ -71,7 +73,7 @@ impl OverviewPage {
             is_shortened = true;
             lines.truncate(max_lines);
             if let Some(last) = lines.last_mut() {
-                *last = format!("{CONTINUATION_INDENT}… (the whole command: -v)");
+                *last = format!("{CONTINUATION_INDENT}{}", self.lang.tr("… (the whole command: -v)"));
             }
         }
         self.lines.append(&mut lines);
@@ -80,12 +82,13 @@ impl OverviewPage {
 }
 
 /// One word as a person types it. A value that only the hosts know is shown as `<from …>`, unquoted.
-fn show_word(word: &str, limit: usize) -> String {
+fn show_word(lang: Lang, word: &str, limit: usize) -> String {
     let lines = word.lines().count();
     if lines > 1 {
         let is_command = |line: &&str| !line.is_empty() && !line.starts_with('#') && !line.starts_with("set -");
         let first = word.lines().map(str::trim).find(is_command).unwrap_or_default();
-        return format!("'{}… ({lines} lines)'", truncate_text(first, limit.saturating_sub(18)).trim_end_matches('…'));
+        let more = lang.tr_fill(" … ({} lines)", &[&lines.to_string()]);
+        return format!("'{}{}'", truncate_text(first, limit.saturating_sub(18)).trim_end_matches('…'), more.trim_start());
     }
     let quoted = match word.strip_prefix("~/") {
         _ if has_only_placeholders(word) => word.to_owned(),
@@ -145,7 +148,7 @@ mod tests {
     use super::*;
 
     fn command(words: &[&str], max_lines: usize) -> (String, bool) {
-        let mut page = OverviewPage::new(40);
+        let mut page = OverviewPage::new(Lang::En, 40);
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let is_shortened = page.command(&words, max_lines);
         (page.into_text(), is_shortened)
@@ -170,7 +173,7 @@ mod tests {
 
     #[test]
     fn rows_are_bounded() {
-        let mut page = OverviewPage::new(40);
+        let mut page = OverviewPage::new(Lang::En, 40);
         page.row("hosts", &"gpu01 gpu02 ".repeat(20), 2);
         let text = page.into_text();
         assert!(text.lines().count() == 2 && text.ends_with("…\n") && text.lines().all(|line| line.width() <= 40), "{text}");

@@ -10,6 +10,7 @@ use crate::plan::facts::HostFacts;
 use crate::plan::launcher::{HostLaunchSpec, ManualLaunch};
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::text::hostlist::{fold_names, fold_numbers};
+use crate::text::translation::Lang;
 
 /// Different commands of different hosts; further ones are counted.
 const MAX_GROUPS: usize = 2;
@@ -21,38 +22,52 @@ const MAX_RANK_HOSTS: usize = 6;
 /// Different states of steps on the hosts.
 const MAX_FOUND: usize = 5;
 const MAX_SHOWN_DIFFERENCES: usize = 3;
-/// Where the number of GPUs is not known.
-const RANK_PER_GPU: &str = "one rank per GPU";
 /// Of the run itself, not of the job.
 const INTERNAL_VARIABLES: &str = "ORCH_";
 
 pub(super) fn push_summary(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
-    let PlanOverview { plan, job, hosts, .. } = overview;
+    let PlanOverview { plan, job, hosts, lang, .. } = overview;
     let name = plan.hosts.first().map_or("", |context| context.name.as_str());
-    let ranks = match plan.world_size {
-        0 => RANK_PER_GPU.to_owned(),
-        1 => "1 rank".to_owned(),
-        count => format!("{count} ranks"),
-    };
-    let noun = if hosts.len() == 1 { "host" } else { "hosts" };
-    page.line(&format!("{name}: {} {noun}, {ranks}, started by {}", hosts.len(), job.launch.launcher.as_str()));
-    page.row("hosts", &host_groups(overview), 3);
+    let ranks = if plan.world_size == 0 { rank_per_gpu(*lang).to_owned() } else { count(*lang, plan.world_size, "rank") };
+    let host_count = count_hosts(*lang, hosts.len());
+    page.line(&lang.tr_fill("{}: {}, {}, started by {}", &[name, &host_count, &ranks, job.launch.launcher.as_str()]));
+    page.row(lang.tr("hosts"), &host_groups(overview), 3);
     let specs = launch_specs(overview);
     let master = specs.first().and_then(|spec| spec.env.get("ORCH_MASTER_ADDR").zip(spec.env.get("ORCH_MASTER_PORT")));
     if let (Some((address, port)), Some(first)) = (master, hosts.first()) {
         let address = if address.contains(':') && !address.contains('<') { format!("[{address}]") } else { address.clone() };
-        page.row("master", &format!("{}, ranks meet at {address}:{port}", first.name), 2);
+        let place = lang.tr_fill("{}, ranks meet at {}:{}", &[&first.name, &address, port]);
+        page.row("master", &if is_free_port(overview) { place + lang.tr(" (a free port: `up` picks its own)") } else { place }, 2);
     }
-    page.row("ranks", &rank_ranges(overview), 3);
+    page.row(lang.tr("ranks"), &rank_ranges(overview), 3);
 }
 
 /// Of tasks alone: no rank starts.
 pub(super) fn push_tasks_summary(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
-    let PlanOverview { plan, hosts, .. } = overview;
+    let PlanOverview { plan, hosts, lang, .. } = overview;
     let name = plan.hosts.first().map_or("", |context| context.name.as_str());
-    let noun = if hosts.len() == 1 { "host" } else { "hosts" };
-    page.line(&format!("{name}: {} {noun}, the tasks of `prepare` alone", hosts.len()));
-    page.row("hosts", &fold_names(&hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>()), 3);
+    page.line(&lang.tr_fill("{}: {}, the tasks of `prepare` alone", &[name, &count_hosts(*lang, hosts.len())]));
+    page.row(lang.tr("hosts"), &fold_names(&hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>()), 3);
+}
+
+/// Whether the master's port is one that was free when the master was asked: the next command gets another.
+fn is_free_port(overview: &PlanOverview<'_>) -> bool {
+    let free = overview.facts.and_then(|facts| facts.first()).and_then(|facts| facts.free_port);
+    free.is_some() && free == overview.job.launch.master_port
+}
+
+/// Where the number of GPUs is not known.
+fn rank_per_gpu(lang: Lang) -> &'static str {
+    lang.tr("one rank per GPU")
+}
+
+/// `3 ranks`.
+fn count(lang: Lang, count: u32, noun: &str) -> String {
+    lang.message(&format!("{count} {noun}{}", if count == 1 { "" } else { "s" })).into_owned()
+}
+
+fn count_hosts(lang: Lang, hosts: usize) -> String {
+    count(lang, u32::try_from(hosts).unwrap_or(u32::MAX), "host")
 }
 
 /// `gpu[01-02]: 8 GPUs each, 5 ranks each`, equal hosts together.
@@ -65,50 +80,56 @@ fn host_groups(overview: &PlanOverview<'_>) -> String {
             None => groups.push((text, vec![host.name.clone()])),
         }
     }
+    let lang = overview.lang;
     let texts = groups.into_iter().map(|(text, names)| {
-        let each = if names.len() > 1 && !text.ends_with(RANK_PER_GPU) { " each" } else { "" };
-        format!("{}: {text}{each}", fold_names(&names))
+        if names.len() > 1 && !text.ends_with(rank_per_gpu(lang)) {
+            return lang.tr_fill("{}: {} each", &[&fold_names(&names), &text]);
+        }
+        format!("{}{}{text}", fold_names(&names), lang.colon())
     });
-    texts.collect::<Vec<_>>().join("; ")
+    texts.collect::<Vec<_>>().join(lang.semicolon())
 }
 
 fn host_resources(overview: &PlanOverview<'_>, at: usize, host: &InventoryHost) -> String {
-    let plural = |count: u32, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let lang = overview.lang;
     let facts = overview.facts.and_then(|facts| facts.get(at));
     let gpus = match (&host.gpus, facts) {
-        (GpuSelection::List(list), _) => format!("GPU{} {}", if list.len() == 1 { "" } else { "s" }, fold_numbers(list)),
-        (GpuSelection::Count(count), _) => plural(*count, "GPU"),
-        (GpuSelection::Any, Some(facts)) => plural(usable_gpu_count(host, facts), "GPU"),
-        (GpuSelection::Any, None) => "every GPU".to_owned(),
+        (GpuSelection::List(list), _) => {
+            let indexes = fold_numbers(list);
+            if list.len() == 1 { lang.tr_fill("GPU {}", &[&indexes]) } else { lang.tr_fill("GPUs {}", &[&indexes]) }
+        }
+        (GpuSelection::Count(gpus), _) => count(lang, *gpus, "GPU"),
+        (GpuSelection::Any, Some(facts)) => count(lang, usable_gpu_count(host, facts), "GPU"),
+        (GpuSelection::Any, None) => lang.tr("every GPU").to_owned(),
     };
     let ranks = match (overview.job.launch.launcher, overview.job.nproc(at)) {
-        (Launcher::Script, _) => "1 rank".to_owned(),
-        (_, Some(count)) => plural(count, "rank"),
-        (_, None) => RANK_PER_GPU.to_owned(),
+        (Launcher::Script, _) => count(lang, 1, "rank"),
+        (_, Some(ranks)) => count(lang, ranks, "rank"),
+        (_, None) => rank_per_gpu(lang).to_owned(),
     };
-    format!("{gpus}, {ranks}")
+    lang.tr_fill("{}, {}", &[&gpus, &ranks])
 }
 
 fn rank_ranges(overview: &PlanOverview<'_>) -> String {
-    let PlanOverview { plan, job, hosts, .. } = overview;
+    let PlanOverview { plan, job, hosts, lang, .. } = overview;
     if job.launch.launcher.has_dynamic_ranks() {
-        return "the rendezvous assigns them at the start (c10d)".to_owned();
+        return lang.tr("the rendezvous assigns them at the start (c10d)").to_owned();
     }
     if plan.ranks.is_empty() {
-        return "known with the number of GPUs: --facts asks the hosts".to_owned();
+        return lang.tr("known with the number of GPUs: --facts asks the hosts").to_owned();
     }
     let of_host = |(at, host): (usize, &InventoryHost)| {
         let ranks: Vec<u32> = plan.ranks.iter().filter(|info| info.host as usize == at).map(|info| info.rank).collect();
-        format!("{} on {}", fold_numbers(&ranks), host.name)
+        lang.tr_fill("{} on {}", &[&fold_numbers(&ranks), &host.name])
     };
     let all: Vec<String> = hosts.iter().enumerate().map(of_host).collect();
     match all.as_slice() {
-        [first, second, .., last] if all.len() > MAX_RANK_HOSTS => format!("{first}, {second}, …, {last}"),
-        _ => all.join(", "),
+        [first, second, .., last] if all.len() > MAX_RANK_HOSTS => [first, second, "…", last].join(lang.comma()),
+        _ => all.join(lang.comma()),
     }
 }
 
-/// Whether a command was shortened.
+/// Whether there is a container: its command leaves out what a person would not type.
 pub(super) fn push_container(page: &mut OverviewPage, overview: &PlanOverview<'_>) -> bool {
     let mut all = Vec::new();
     for step in &overview.plan.steps {
@@ -118,26 +139,31 @@ pub(super) fn push_container(page: &mut OverviewPage, overview: &PlanOverview<'_
             all.push(host_words(overview, step.host, docker_words(container, spec)));
         }
     }
+    let lang = overview.lang;
     if all.is_empty() {
         let tasks_only = overview.plan.run_record.as_ref().is_some_and(|record| record.tasks_only);
-        let what = if tasks_only { "tasks run" } else { "the launcher runs" };
-        page.row("container", &format!("none: {what} on the hosts themselves"), 1);
+        let bare = if tasks_only {
+            lang.tr("none: tasks run on the hosts themselves")
+        } else {
+            lang.tr("none: the launcher runs on the hosts themselves")
+        };
+        page.row(lang.tr("container"), bare, 1);
         return false;
     }
     let settings: Vec<&ContainerSettings> = overview.job.hosts.iter().filter_map(|host| host.container.as_ref()).collect();
-    let mut images: Vec<String> = settings.iter().map(|spec| describe_image(spec)).collect();
+    let mut images: Vec<String> = settings.iter().map(|spec| describe_image(lang, spec)).collect();
     images.dedup();
-    page.row("image", &images.join("; "), 3);
-    push_commands(page, "container", &fold_words(&all), overview.hosts.len())
+    page.row(lang.tr("image"), &images.join(lang.semicolon()), 3);
+    push_commands(page, lang.tr("container"), &fold_words(&all), overview);
+    true
 }
 
-fn describe_image(spec: &ContainerSettings) -> String {
-    let pull = match spec.pull {
-        PullPolicy::Missing => "pulled where it is missing",
-        PullPolicy::Always => "pulled every time",
-        PullPolicy::Never => "never pulled",
-    };
-    format!("{} ({pull})", spec.image)
+fn describe_image(lang: Lang, spec: &ContainerSettings) -> String {
+    match spec.pull {
+        PullPolicy::Missing => lang.tr_fill("{} (pulled where it is missing)", &[&spec.image]),
+        PullPolicy::Always => lang.tr_fill("{} (pulled every time)", &[&spec.image]),
+        PullPolicy::Never => lang.tr_fill("{} (never pulled)", &[&spec.image]),
+    }
 }
 
 /// Whether a command was shortened.
@@ -147,40 +173,46 @@ pub(super) fn push_launch(page: &mut OverviewPage, overview: &PlanOverview<'_>) 
         ManualLaunch::Command(words) | ManualLaunch::PerRank(words, _) => host_words(overview, at, words.clone()),
     };
     let all: Vec<HostWords> = specs.iter().enumerate().map(words).collect();
-    page.row("start", &start_order(overview), 2);
+    let lang = overview.lang;
+    page.row(lang.tr("start"), &start_order(overview), 2);
     let per_rank = specs.iter().any(|spec| matches!(spec.manual_launch, ManualLaunch::PerRank(..)));
-    let label = if per_rank { "each rank" } else { "launch" };
-    let is_shortened = push_commands(page, label, &fold_words(&all), overview.hosts.len());
+    let label = if per_rank { lang.tr("each rank") } else { lang.tr("launch") };
+    let is_shortened = push_commands(page, label, &fold_words(&all), overview);
     if let Some(setup) = &overview.job.launch.setup {
         let lines: Vec<&str> = setup.trim().lines().collect();
-        let more = if lines.len() > 1 { format!(" … ({} lines)", lines.len()) } else { String::new() };
-        page.row("setup", &format!("{}{more}", lines.first().copied().unwrap_or_default()), 1);
+        let more = if lines.len() > 1 { lang.tr_fill(" … ({} lines)", &[&lines.len().to_string()]) } else { String::new() };
+        page.row(lang.tr("setup"), &format!("{}{more}", lines.first().copied().unwrap_or_default()), 1);
     }
     is_shortened
 }
 
 fn start_order(overview: &PlanOverview<'_>) -> String {
     let launch = &overview.job.launch;
-    let Some(master) = overview.hosts.first().filter(|_| overview.hosts.len() > 1) else { return "at once".to_owned() };
-    let port = launch.master_port.map_or_else(|| "the master's port".to_owned(), |port| format!("port {port}"));
-    match (launch.start, launch.gate) {
-        (StartOrder::Together, _) => "all hosts together".to_owned(),
-        (_, StartGate::MasterPort) => format!("{} first; the others when {port} listens there", master.name),
-        (_, StartGate::MasterStarted) => format!("{} first; the others when its process runs", master.name),
-        (_, StartGate::None) => format!("{} first; the others right after it", master.name),
+    let lang = overview.lang;
+    let Some(master) = overview.hosts.first().filter(|_| overview.hosts.len() > 1) else { return lang.tr("at once").to_owned() };
+    match (launch.start, launch.gate, launch.master_port) {
+        (StartOrder::Together, ..) => lang.tr("all hosts together").to_owned(),
+        (_, StartGate::MasterPort, Some(port)) => {
+            lang.tr_fill("{} first; the others when port {} listens there", &[&master.name, &port.to_string()])
+        }
+        (_, StartGate::MasterPort, None) => lang.tr_fill("{} first; the others when the master's port listens there", &[&master.name]),
+        (_, StartGate::MasterStarted, _) => lang.tr_fill("{} first; the others when its process runs", &[&master.name]),
+        (_, StartGate::None, _) => lang.tr_fill("{} first; the others right after it", &[&master.name]),
     }
 }
 
-fn push_commands(page: &mut OverviewPage, label: &str, groups: &[WordGroup], hosts: usize) -> bool {
+fn push_commands(page: &mut OverviewPage, label: &str, groups: &[WordGroup], overview: &PlanOverview<'_>) -> bool {
+    let (lang, hosts) = (overview.lang, overview.hosts.len());
     let max_lines = if groups.len() > 1 { MAX_GROUP_COMMAND_LINES } else { MAX_COMMAND_LINES };
     let mut is_shortened = false;
     for (at, group) in groups.iter().take(MAX_GROUPS).enumerate() {
-        let place = if group.hosts.len() == hosts && hosts > 1 { "every host".to_owned() } else { fold_names(&group.hosts) };
-        page.row(if at == 0 { label } else { "" }, &format!("on {place}"), 1);
+        let is_everywhere = group.hosts.len() == hosts && hosts > 1;
+        let place = if is_everywhere { lang.tr("on every host").to_owned() } else { lang.tr_fill("on {}", &[&fold_names(&group.hosts)]) };
+        page.row(if at == 0 { label } else { "" }, &place, 1);
         is_shortened |= page.command(&group.words, max_lines);
     }
     if groups.len() > MAX_GROUPS {
-        page.row("", &format!("… and {} more that differ", groups.len() - MAX_GROUPS), 1);
+        page.row("", &lang.tr_fill("… and {} more that differ", &[&(groups.len() - MAX_GROUPS).to_string()]), 1);
         is_shortened = true;
     }
     is_shortened
@@ -191,33 +223,41 @@ pub(super) fn push_environment(page: &mut OverviewPage, overview: &PlanOverview<
     let specs = launch_specs(overview);
     let words = |(at, spec): (usize, &&HostLaunchSpec)| {
         let own = spec.env_defaults.iter().chain(&spec.env).filter(|(name, _)| !name.starts_with(INTERNAL_VARIABLES));
-        host_words(overview, at, own.map(|(name, value)| format!("{name}={value}")).collect())
+        host_words(overview, at, own.map(|(name, value)| env_word(name, value)).collect())
     };
     let all: Vec<HostWords> = specs.iter().enumerate().map(words).collect();
-    let groups = fold_words(&all);
+    let (groups, lang) = (fold_words(&all), overview.lang);
     if let Some(group) = groups.first().filter(|group| !group.words.is_empty()) {
-        let more = if groups.len() > 1 { format!(" (on {}; other hosts differ)", fold_names(&group.hosts)) } else { String::new() };
-        page.row("env", &format!("{}{more}", group.words.join(" ")), 4);
+        let more =
+            if groups.len() > 1 { lang.tr_fill(" (on {}; other hosts differ)", &[&fold_names(&group.hosts)]) } else { String::new() };
+        page.row(lang.tr("env"), &format!("{}{more}", group.words.join(" ")), 4);
     }
     if !overview.job.secret_names.is_empty() {
-        page.row("secrets", &format!("{} (never in a command or on a disk)", overview.job.secret_names.join(", ")), 2);
+        let names = overview.job.secret_names.join(", ");
+        page.row(lang.tr("secrets"), &lang.tr_fill("{} (never in a command or on a disk)", &[&names]), 2);
     }
 }
 
+/// A value that begins with `=`, as NCCL has it for exact names, would look like a mistake.
+fn env_word(name: &str, value: &str) -> String {
+    if value.starts_with('=') { format!("{name}='{value}'") } else { format!("{name}={value}") }
+}
+
 pub(super) fn push_phases(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
+    let lang = overview.lang;
     let tasks: Vec<&str> = overview.job.tasks.iter().map(|task| task.name.as_str()).collect();
     if !tasks.is_empty() {
-        page.row("tasks", &tasks.join(", "), 1);
+        page.row(lang.tr("tasks"), &tasks.join(", "), 1);
     }
     let mut names: Vec<&str> = overview.plan.phases().iter().map(|phase| phase.name()).collect();
     names.dedup();
-    page.row("phases", &names.join(", "), 2);
+    page.row(lang.tr("phases"), &names.join(", "), 2);
     let Some(facts) = overview.facts else { return };
     // The steps that depend on what is on the hosts.
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     for step in &overview.plan.steps {
         let host = overview.plan.hosts.get(step.host).map_or("", |context| context.host.as_str());
-        let state = facts.get(step.host).and_then(|facts| describe_observation(&step.action, facts, host));
+        let state = facts.get(step.host).and_then(|facts| describe_observation(lang, &step.action, facts, host));
         let Some(state) = state else { continue };
         match found.iter_mut().find(|(known, _)| *known == state) {
             Some((_, hosts)) => hosts.push(host.to_owned()),
@@ -225,37 +265,39 @@ pub(super) fn push_phases(page: &mut OverviewPage, overview: &PlanOverview<'_>) 
         }
     }
     for (at, (state, hosts)) in found.iter().take(MAX_FOUND).enumerate() {
-        let hosts = if hosts.len() > 1 && hosts.len() == facts.len() { "all hosts".to_owned() } else { fold_names(hosts) };
-        page.row(if at == 0 { "found" } else { "" }, &format!("{hosts}: {state}"), 2);
+        let hosts = if hosts.len() > 1 && hosts.len() == facts.len() { lang.tr("all hosts").to_owned() } else { fold_names(hosts) };
+        page.row(if at == 0 { lang.tr("found") } else { "" }, &format!("{hosts}{}{state}", lang.colon()), 2);
     }
     if found.len() > MAX_FOUND {
-        page.row("", &format!("… and {} more: -v", found.len() - MAX_FOUND), 1);
+        page.row("", &lang.tr_fill("… and {} more: -v", &[&(found.len() - MAX_FOUND).to_string()]), 1);
     }
 }
 
 /// What is on the host for this step; `None`: it runs in any case.
-fn describe_observation(action: &Action, facts: &HostFacts, host: &str) -> Option<String> {
+fn describe_observation(lang: Lang, action: &Action, facts: &HostFacts, host: &str) -> Option<String> {
     match action.observe(facts) {
         Observation::Satisfied(_) if matches!(action, Action::VerifyHostFacts(_)) => None,
-        Observation::Satisfied(note) if note.is_empty() => Some(format!("{}: not needed", action.title())),
-        Observation::Satisfied(note) => Some(format!("{}: not needed ({note})", action.title())),
+        Observation::Satisfied(note) if note.is_empty() => Some(lang.tr_fill("{}: not needed", &[&lang.message(action.title())])),
+        Observation::Satisfied(note) => Some(lang.tr_fill("{}: not needed ({})", &[&lang.message(action.title()), &lang.message(&note)])),
         Observation::Needed(why) if why.is_empty() => None,
-        Observation::Needed(why) => Some(format!("{}: needed ({why})", action.title())),
+        Observation::Needed(why) => Some(lang.tr_fill("{}: needed ({})", &[&lang.message(action.title()), &lang.message(&why)])),
         Observation::Impossible(issues) => {
-            let issues: Vec<&str> = issues.iter().map(|issue| issue.message.as_str()).collect();
-            Some(format!("IMPOSSIBLE: {}", issues.join("; ").replace(host, "<host>")))
+            let issues: Vec<_> = issues.iter().map(|issue| lang.message(&issue.message).into_owned()).collect();
+            Some(lang.tr_fill("IMPOSSIBLE: {}", &[&issues.join(lang.semicolon()).replace(host, "<host>")]))
         }
     }
 }
 
 pub(super) fn push_effect(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
     let Some((effect, differences)) = overview.effect.split_first() else { return };
-    page.row("now", effect, 3);
+    let lang = overview.lang;
+    page.row(lang.tr("now"), &lang.message(effect), 3);
     for difference in differences.iter().take(MAX_SHOWN_DIFFERENCES) {
-        page.row("", &format!("differs: {difference}"), 1);
+        page.row("", &lang.tr_fill("differs: {}", &[&lang.message(difference)]), 1);
     }
     if differences.len() > MAX_SHOWN_DIFFERENCES {
-        page.row("", &format!("… and {} more (`up --diff` shows all)", differences.len() - MAX_SHOWN_DIFFERENCES), 1);
+        let more = (differences.len() - MAX_SHOWN_DIFFERENCES).to_string();
+        page.row("", &lang.tr_fill("… and {} more (`up --diff` shows all)", &[&more]), 1);
     }
 }
 

@@ -1,27 +1,29 @@
 //! A teardown on one screen: what would be stopped, fetched and removed, and where.
 
 use super::page::OverviewPage;
+use crate::model::exit::RunOutcome;
 use crate::plan::Plan;
 use crate::plan::existing_run::run_outcome;
 use crate::plan::facts::HostFacts;
 use crate::text::hostlist::fold_names;
+use crate::text::translation::Lang;
 
 /// The plan of `down` with what was found; a host without facts did not answer.
-pub(crate) fn format_teardown(plan: &Plan, facts: &[Option<HostFacts>], columns: usize) -> String {
-    let mut page = OverviewPage::new(columns);
+pub(crate) fn format_teardown(plan: &Plan, facts: &[Option<HostFacts>], lang: Lang, columns: usize) -> String {
+    let mut page = OverviewPage::new(lang, columns);
     let name = plan.hosts.first().map_or("", |context| context.name.as_str());
     page.line(&format!("down {name}"));
     let known: Vec<&HostFacts> = facts.iter().flatten().collect();
     let mut runs: Vec<&str> = known.iter().filter_map(|facts| facts.current_run.as_deref()).collect();
     runs.dedup();
-    let state = run_outcome(&known).map_or("not started", |(outcome, _)| match outcome {
-        crate::model::exit::RunOutcome::Running => "running",
-        crate::model::exit::RunOutcome::Ok => "ended, ok",
-        crate::model::exit::RunOutcome::Failed => "failed",
-        crate::model::exit::RunOutcome::Stopped => "stopped",
+    let state = run_outcome(&known).map_or(lang.tr("not started"), |(outcome, _)| match outcome {
+        RunOutcome::Running => lang.tr("running"),
+        RunOutcome::Ok => lang.tr("ended, ok"),
+        RunOutcome::Failed => lang.tr("failed"),
+        RunOutcome::Stopped => lang.tr("stopped"),
     });
-    let run = if runs.is_empty() { "none, only leftovers".to_owned() } else { format!("{} ({state})", runs.join(", ")) };
-    page.row("run", &run, 2);
+    let run = if runs.is_empty() { lang.tr("none, only leftovers").to_owned() } else { format!("{} ({state})", runs.join(", ")) };
+    page.row(lang.tr("run"), &run, 2);
     for phase in plan.phases() {
         let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
         for step in plan.steps.iter().filter(|step| step.phase == phase) {
@@ -32,14 +34,15 @@ pub(crate) fn format_teardown(plan: &Plan, facts: &[Option<HostFacts>], columns:
                 None => groups.push((step.action.title(), vec![host])),
             }
         }
-        let texts: Vec<String> = groups.into_iter().map(|(title, hosts)| format!("{title}: {}", fold_names(&hosts))).collect();
-        page.row(phase.name(), &texts.join("; "), 3);
+        let texts: Vec<String> =
+            groups.into_iter().map(|(title, hosts)| format!("{}{}{}", lang.message(title), lang.colon(), fold_names(&hosts))).collect();
+        page.row(phase.name(), &texts.join(lang.semicolon()), 3);
     }
     let silent: Vec<String> =
         plan.hosts.iter().zip(facts).filter(|(_, facts)| facts.is_none()).map(|(context, _)| context.host.clone()).collect();
     if !silent.is_empty() {
-        page.row("unknown", &format!("{} did not answer", fold_names(&silent)), 2);
+        page.row(lang.tr("unknown"), &lang.tr_fill("{} did not answer", &[&fold_names(&silent)]), 2);
     }
-    page.row("more", "-v prints every script", 1);
+    page.row(lang.tr("more"), lang.tr("-v prints every script"), 1);
     page.into_text()
 }

@@ -1,6 +1,7 @@
 //! What travels between a host and this program: each protocol has one reader here, beside its writer in `assets/`. Everything read is
 //! hostile until a strict grammar has passed it.
 
+pub(crate) mod all_runs;
 pub(crate) mod host_metrics;
 pub mod lock_record;
 pub(crate) mod log_ends;

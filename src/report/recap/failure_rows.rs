@@ -6,6 +6,10 @@ use super::super::finding;
 use super::super::style::{self, Tone, truncate_text};
 use super::{MAX_ROWS, RecapRenderer};
 use crate::state::ConnectionStatus;
+use crate::text::width::wrap_with_indent;
+
+/// What the prefix of a quoted line takes.
+const QUOTE_COLUMNS: usize = 6;
 
 /// Label, description, hint.
 type FailureRow = (&'static str, String, String);
@@ -130,7 +134,9 @@ impl RecapRenderer<'_> {
 
     fn quoted_lines(&self, lines: &[String]) -> Vec<String> {
         let bar = self.style.paint(Tone::Dim, "|");
-        lines.iter().map(|line| format!("    {bar} {}", self.sanitize(line))).collect()
+        let width = self.context.columns.map_or(usize::MAX, |_| self.context.width() - QUOTE_COLUMNS);
+        let quote = |line: &String| wrap_with_indent(&self.sanitize(line), "", "  ", width);
+        lines.iter().flat_map(quote).map(|line| format!("    {bar} {line}")).collect()
     }
 
     /// The other failed ranks, grouped by their exits.
