@@ -310,6 +310,10 @@ async fn sync_task_sends_only_what_differs() {
         std::fs::write(path, text).expect("written");
     }
     let prepare = async |more: &[&str]| laptop.run(&[&["prepare", path_str(&file), "--progress", "plain"], more].concat()).await;
+    std::os::unix::fs::symlink("/etc/passwd", source.join("bad")).expect("a link");
+    prepare(&[]).await.assert_exit_code(2).assert_contains("task `code`: ").assert_contains("src/bad: the link leads out of the directory");
+    assert!(laptop.run_dirs().is_empty(), "no host was contacted");
+    std::fs::remove_file(source.join("bad")).expect("removed");
     let listed = prepare(&["--list-tasks"]).await;
     listed.assert_exit_code(0).assert_contains("1  code      gpu[01-03]  tags: code").assert_contains("2  one host  gpu02");
     let dry = prepare(&["--dry-run"]).await;
