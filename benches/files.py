@@ -3,7 +3,7 @@
 
     cargo build --profile dist
     apt-get install rsync ansible openssh-server
-    python3 benches/files.py [--hosts 4] [--files 10000] [--mib 4096] [--rounds 3] [--only tree|big|tasks] [--bin FILE]
+    python3 benches/files.py [--hosts 4] [--files 10000] [--mib 4096] [--rounds 3] [--only tree|big|tasks] [--without-ansible] [--bin FILE]
 
 Linux, loopback only. `tree` and `big` need root: one OpenSSH server, a user with /bin/sh and an empty home; every "host" is another loopback
 address with a home of its own. All ways use the same key and the cipher that orchestrate negotiates. Every copy is compared with its source.
@@ -110,6 +110,7 @@ class Hosts:
             if not (equal(source, copy) if source.is_dir() else filecmp.cmp(source, copy, shallow=False)):
                 die(f"{what}: a copy differs")
         self.results.setdefault(what, []).append(result)
+        print(f"{what}: {result.wall:.2f} s, CPU here {result.cpu:.2f} s, load {os.getloadavg()[0]:.0f}", file=sys.stderr, flush=True)
 
     def first_and_unchanged(self, what, command, source, target):
         self.clear(target)
@@ -137,11 +138,17 @@ def measure_tree(hosts):
     for _ in range(arguments.rounds):
         hosts.first_and_unchanged("push", hosts.push(tree, "tree"), tree, "tree")
         hosts.first_and_unchanged("rsync -a", hosts.rsync(tree, "tree"), tree, "tree")
-        hosts.first_and_unchanged("prepare", hosts.prepare(tree, "tree"), tree, "tree")
+        prepare = hosts.prepare(tree, "tree")
+        hosts.first_and_unchanged("prepare", prepare, tree, "tree")
+        # On bare hosts a keeper stays.
+        measure([prepare[0], "down", "--yes", "--discard-logs", *prepare[2:4], "--progress", "quiet"], hosts.env)
+        if arguments.without_ansible:
+            continue
         hosts.first_and_unchanged("synchronize", hosts.playbook("ansible.posix.synchronize", tree, "tree"), tree, "tree")
-    few = f"{arguments.copied} files"
-    hosts.first_and_unchanged(f"push, {few}", hosts.push(part, "part"), part, "part")
-    hosts.first_and_unchanged(f"copy, {few}", hosts.playbook("copy", part, "part"), part, "part")
+    if not arguments.without_ansible:
+        few = f"{arguments.copied} files"
+        hosts.first_and_unchanged(f"push, {few}", hosts.push(part, "part"), part, "part")
+        hosts.first_and_unchanged(f"copy, {few}", hosts.playbook("copy", part, "part"), part, "part")
     hosts.ratio("push, first", "rsync -a, first")
     hosts.ratio("push, unchanged", "rsync -a, unchanged")
     print()
@@ -219,12 +226,14 @@ def main():
     parser.add_argument("--task-hosts", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["tree", "big", "tasks"])
+    parser.add_argument("--without-ansible", action="store_true")
     parser.add_argument("--bin")
     arguments = parser.parse_args()
     program = binary(arguments.bin)
-    print(f"{machine()}; {arguments.rounds} rounds\n")
+    print(f"{machine()}; {arguments.rounds} rounds\n", flush=True)
     if arguments.only != "tasks":
-        missing = [tool for tool in ("rsync", "ansible-playbook") if not shutil.which(tool)]
+        tools = ["rsync"] + ["ansible-playbook"] * (not arguments.without_ansible)
+        missing = [tool for tool in tools if not shutil.which(tool)]
         if missing:
             die(f"{' and '.join(missing)} missing: apt-get install rsync ansible")
         measure_files(arguments, program)

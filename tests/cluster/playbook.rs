@@ -302,8 +302,7 @@ fn laptop_is_killed_in_each_kind_of_task(job: JobSpec, root: &str, run_there: &d
             prepare.wait_until("a part of the file has arrived", arrived);
         }
         prepare.kill();
-        let other = Laptop::new();
-        assert_left(attach(&other), left);
+        assert_left(attach(&Laptop::new()), left);
         for host in hosts {
             assert_eq!(run_there(&cluster, host, &format!("ls {root}/{directory}")), "", "no file has its final name on {host}");
         }
