@@ -110,11 +110,26 @@ signal() {
 
 send() { for p in $ours; do signal "$1" "$p"; done; }
 
+# relays PID: whether it hands a TERM on to its child, which gets its own from here. Known once all processes are: a `timeout` without a child is
+# busybox's, which only watches. GNU's would also send KILL ten seconds later, whatever the grace period.
+relays() {
+  q=$1 name=''
+  { read -r name <"/proc/$q/comm"; } 2>/dev/null
+  case $name in timeout | sudo) ;; *) return 1 ;; esac
+  [ -n "$all" ] || return 0
+  if [ -z "$parents" ]; then
+    # shellcheck disable=SC2086
+    set -- $all
+    while [ $# -ge 4 ]; do parents="$parents $2"; shift 4; done
+  fi
+  case "$parents " in *" $q "*) ;; *) return 1 ;; esac
+}
+
 # TERM once per process: a second one makes some programs abort saving.
 term() {
   for p in $ours; do
     [ "$p" = $$ ] || [ "$p" = 1 ] && continue
-    case " $sent " in *" $p "*) ;; *) signal TERM "$p" && sent="$sent $p" ;; esac
+    case " $sent " in *" $p "*) ;; *) relays "$p" || { signal TERM "$p" && sent="$sent $p"; } ;; esac
   done
 }
 
@@ -153,7 +168,7 @@ report() {
   done
 }
 
-sent=
+sent='' all='' parents=''
 case $verb in
   list) scan ;;
   stop)

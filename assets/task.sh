@@ -88,6 +88,9 @@ script() {
   else bounded /bin/sh -c "$SCRIPT" "$R" "$base" "$1"; fi
 }
 
+# stopping: whether the run is being stopped. Then reap.sh ends every process after the run's own grace period.
+stopping() { [ -n "$signaled" ] || [ -e "$R/stopped" ]; }
+
 # bounded COMMAND...: runs it in a process group of its own, which is ended after the timeout: TERM, ten seconds later KILL. What a command leaves
 # that failed ends with it: the next try finds nothing of it, except of what root left, which ends with the run.
 within='' apart='' root_within=''
@@ -104,17 +107,25 @@ else
 fi
 [ -z "$apart" ] || command -v setsid >/dev/null || apart=''
 bounded() {
+  seconds; since=$up
   # shellcheck disable=SC2086
   $apart $within "$@" & group=$!
   # A signal ends the wait and not the command.
   while :; do wait "$group"; status=$?; kill -0 "$group" 2>/dev/null || break; done
-  [ "$status" = 0 ] || end_group "$group"
+  if [ "$status" != 0 ] && ! stopping; then
+    seconds
+    first=TERM
+    # A timeout with a group of its own has sent TERM to all of it.
+    case $apart$status in 124 | 137) [ $((up - since)) -lt "$timeout" ] || first=0 ;; esac
+    end_group "$group" "$first"
+  fi
   return "$status"
 }
 
-# end_group PID: ends what is left of a process group: TERM, ten seconds later KILL. A process group that does not exist is none of ours.
+# end_group PID SIGNAL: ends what is left of a process group: TERM, ten seconds later KILL. SIGNAL 0: it has got its TERM. A process group that does
+# not exist is none of ours.
 end_group() {
-  kill -TERM "-$1" 2>/dev/null || return 0
+  kill -"$2" "-$1" 2>/dev/null || return 0
   left=100
   while [ "$left" -gt 0 ] && kill -0 "-$1" 2>/dev/null; do left=$((left - 1)); sleep 0.1 2>/dev/null || { sleep 1; left=$((left - 9)); }; done
   kill -KILL "-$1" 2>/dev/null
@@ -141,7 +152,7 @@ kept_value() {
 if [ -n "$creates" ] && exists; then finish 0 creates; fi
 if [ -r "$R/$base.unless" ] && script "$base.unless" >/dev/null 2>&1; then finish 0 unless; fi
 # A stop that came while this started has found nothing to end.
-if [ -n "$signaled" ] || [ -e "$R/stopped" ]; then finish 143 ran; fi
+if stopping; then finish 143 ran; fi
 try=1
 while :; do
   seconds; began=$up
@@ -156,7 +167,7 @@ while :; do
   # An order to stop ends the script first and this shell a moment later. `wait` ends with the signal.
   sleep "$delay" & nap=$!
   wait "$nap"
-  if [ -n "$signaled" ] || [ -e "$R/stopped" ]; then kill "$nap" 2>/dev/null; break; fi
+  if stopping; then kill "$nap" 2>/dev/null; break; fi
 done
 if [ "$rc" = 0 ] && [ -n "$creates" ] && ! exists; then word='missing'; fi
 finish "$rc" "$word${size:+ $size}"

@@ -12,7 +12,7 @@
 #                        contents in this order: unpacked beside, proven, synced, renamed into place. Answer: A
 #   Q ID                 how much of a big file an earlier session left. Answer: Q SIZE SHA256
 #   B ID OFFSET LENGTH LAST MODE MTIME NAME +    the name (NAME bytes), LENGTH bytes of the file from OFFSET on, then `V SHA256` over them. With
-#                        LAST 1 the file is synced and renamed into place. Answer: B
+#                        LAST 1 the file is synced and renamed into place, with 2 its blocks of zeros become holes before, if fallocate can. Answer: B
 #   C MODE +N            these NUL-ended names get this mode. Answer: C
 #   W                    mark root as made by a sync, if nothing is in it. Answer: W
 #   D +N                 remove these NUL-ended names, files and empty directories, if a sync has made root. Answer: D
@@ -256,7 +256,8 @@ receive_big() { # ID OFFSET LENGTH LAST MODE MTIME NAME
   [ "$(stat -c %s "$file")" = $(($2 + $3)) ] || fail "$file: no space left on device, or the connection was lost; a rerun goes on there"
   read -r _ want || exit 0
   [ "$have" = "$want" ] || { rm -f "$file"; fail "what arrived is not what was sent (SHA-256 differs); try again"; }
-  [ "$4" = 1 ] || { printf 'B\n'; return; }
+  [ "$4" != 0 ] || { printf 'B\n'; return; }
+  [ "$4" = 1 ] || fallocate -d "$file" >/dev/null 2>&1
   { chmod "$5" "$file" && touch -d "@$6" "$file"; } || fail "$file: mode and time cannot be set"
   settle "$file"
   export file

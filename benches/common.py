@@ -7,6 +7,7 @@ The OpenSSH server needs root: it creates an unprivileged user with /bin/sh and 
 import contextlib
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -216,26 +218,57 @@ def tree_rss(root):
     return total
 
 
+ANSWERED = re.compile(r"(\S+Z)\s+DEBUG .*answered.*took_us=(\d+).*")
+
+
+def answered_commands(output):
+    """The intervals in which remote commands ran, from the lines of `-vv`."""
+    found = []
+    for match in filter(None, map(ANSWERED.match, output.decode(errors="replace").splitlines())):
+        end = datetime.fromisoformat(match[1].replace("Z", "+00:00")).timestamp()
+        found.append((end - int(match[2]) / 1e6, end))
+    return found
+
+
+def union(intervals, low, high):
+    """Seconds of [low, high] that the intervals cover."""
+    total, end = 0.0, low
+    for a, b in sorted(intervals):
+        a, b = max(a, end), min(b, high)
+        if b > a:
+            total += b - a
+            end = b
+    return total
+
+
+def bytes_read(pid):
+    """What a process has read by `read`: files and pipes; sockets are read by `recv`."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/io").read_text().split("rchar: ", 1)[1].split()[0])
+    return 0
+
+
 class Result:
     """The cost of one command."""
 
-    def __init__(self, wall, cpu, rc, peak, output):
-        self.wall, self.cpu, self.rc, self.peak, self.output = wall, cpu, rc, peak, output
+    def __init__(self, wall, cpu, rc, peak, output, read):
+        self.wall, self.cpu, self.rc, self.peak, self.output, self.read = wall, cpu, rc, peak, output, read
 
 
 def measure(command, env, limit=180, watch=False, stdout=None):
-    """Runs a command to its end: wall, user + system time with its children, and, if watched, the peak of the tree's resident memory."""
+    """Runs a command to its end: wall, user + system time with its children, and, if watched, the peak of the tree's resident memory
+    and the bytes that its first process has read."""
     with tempfile.TemporaryFile() as said:
         begin = time.monotonic()
         child = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout or said, stderr=said, start_new_session=True)
         timer = threading.Timer(limit, lambda: os.killpg(child.pid, signal.SIGKILL))
         timer.start()
-        peak = [0]
+        peak, read = [0], [0]
         done = threading.Event()
 
         def look():
             while not done.wait(0.01):
-                peak[0] = max(peak[0], tree_rss(child.pid))
+                peak[0], read[0] = max(peak[0], tree_rss(child.pid)), max(read[0], bytes_read(child.pid))
 
         watcher = threading.Thread(target=look, daemon=True)
         if watch:
@@ -250,7 +283,7 @@ def measure(command, env, limit=180, watch=False, stdout=None):
         said.seek(0)
         output = said.read()
     peak = max(peak[0], usage.ru_maxrss * 1024) if watch else usage.ru_maxrss * 1024
-    return Result(wall, usage.ru_utime + usage.ru_stime, child.returncode, peak, output)
+    return Result(wall, usage.ru_utime + usage.ru_stime, child.returncode, peak, output, read[0])
 
 
 def median(values):

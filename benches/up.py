@@ -15,17 +15,10 @@ a sandbox share one process table, so a host's script may find the ranks of anot
 
 import argparse
 import json
-import re
-from datetime import datetime
 
 from common import *
 
-ANSWERED = re.compile(r"(\S+Z)\s+DEBUG .*answered.*took_us=(\d+).*")
 JOB = "container:\n  image: demo/train:1\nlaunch:\n  with: script\n  gate: none\n  stop_grace: 10s\n  command: {command}\n"
-
-
-def seconds(stamp):
-    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
 
 
 def events(file):
@@ -36,17 +29,6 @@ def events(file):
             if "kind" in event and "at" in event:
                 found.append(event)
     return found
-
-
-def union(intervals, low, high):
-    """Seconds of [low, high] that the intervals cover."""
-    total, end = 0.0, low
-    for a, b in sorted(intervals):
-        a, b = max(a, end), min(b, high)
-        if b > a:
-            total += b - a
-            end = b
-    return total
 
 
 def inventory(place, sandbox, command, name):
@@ -76,12 +58,7 @@ def one_up(program, path, place, env):
 
 def remote_times(result, seen, finish):
     """The intervals in which remote commands ran."""
-    times = []
-    for line in result.output.decode(errors="replace").splitlines():
-        match = ANSWERED.match(line)
-        if match:
-            end = seconds(match[1])
-            times.append((end - int(match[2]) / 1e6, end))
+    times = answered_commands(result.output)
     commands = len(times)
     streams = {}
     titles = {}

@@ -169,7 +169,9 @@ impl PlanExecution<'_> {
         step.action.set_registered(self.registered.get(step.host).map(Vec::as_slice).unwrap_or_default());
         let (place, context) = (self.send_place.clone(), self.plan.hosts.get(step.host).cloned());
         let log_end = match (step.phase, &self.task_logs) {
-            (Phase::Task(number), Some(logs)) if matches!(step.action, Action::RunTask(_)) => Some(logs.wait_for_end(step.host, number)),
+            (Phase::Task(number), Some(logs)) if matches!(step.action, Action::RunTask(_) | Action::WaitForTask(_)) => {
+                Some(logs.wait_for_end(step.host, number))
+            }
             _ => None,
         };
         Some(async move {

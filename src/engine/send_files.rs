@@ -148,20 +148,25 @@ async fn send_together(mut waiting: mpsc::Receiver<WaitingHost>, count: usize) {
     let Some(source) = all.first().map(|first| first.source.clone()) else { return };
     let (hosts, targets, mut ends) = keep_locked(all).await;
     let progress = TransferProgress::new(count);
-    let results = tokio::select! {
-        results = push_tree(&source, hosts, &progress) => results,
-        () = report_progress(&progress, &targets) => return,
-        // Every host's step was interrupted.
-        () = all_closed(&mut ends) => return,
-    };
-    let mut report = |host: usize, result: Result<(), TransferError>| {
-        if let Some(end) = ends.remove(&host) {
-            report_end(host, end, result.map_err(SendFailure::from));
+    let mut sent = TaskProgress { progress: &progress, reported: vec![None; targets.len()], targets };
+    let mut pushed = std::pin::pin!(push_tree(&source, hosts, &progress));
+    let results = loop {
+        tokio::select! {
+            results = &mut pushed => break results,
+            () = tokio::time::sleep(PROGRESS_INTERVAL) => sent.report(&mut ends),
+            // Every host's step has ended or was interrupted.
+            () = all_closed(&mut ends) => return,
         }
     };
-    match results {
-        Ok(results) => results.into_iter().for_each(|(host, result)| report(host, result)),
-        Err(error) => (0..count).for_each(|host| report(host, Err(error.clone()))),
+    for (host, end) in ends {
+        let result = match &results {
+            Ok(results) => results.iter().find(|(of, _)| *of == host).map(|(_, result)| result.clone()),
+            Err(error) => Some(Err(error.clone())),
+        };
+        // A host without a result learns that it was interrupted.
+        if let Some(result) = result {
+            report_end(host, end, result.map_err(SendFailure::from));
+        }
     }
 }
 
@@ -184,15 +189,27 @@ async fn keep_locked(all: Vec<WaitingHost>) -> (Vec<SurveyedHost>, Vec<SendTarge
     (hosts, targets, ends)
 }
 
-/// Reports the progress of each host until it is dropped.
-async fn report_progress(progress: &TransferProgress, targets: &[SendTarget]) {
-    let mut reported: Vec<Option<(u64, u64)>> = vec![None; targets.len()];
-    loop {
-        tokio::time::sleep(PROGRESS_INTERVAL).await;
-        let counts = progress.counts();
-        for (target, reported) in targets.iter().zip(&mut reported) {
+/// Reports how far a task is on each host.
+struct TaskProgress<'a> {
+    progress: &'a TransferProgress,
+    targets: Vec<SendTarget>,
+    /// The last report of each target.
+    reported: Vec<Option<(u64, u64)>>,
+}
+
+impl TaskProgress<'_> {
+    /// A host that has failed does not wait for the others: its step ends.
+    fn report(&mut self, ends: &mut BTreeMap<usize, SendEnd>) {
+        let counts = self.progress.counts();
+        for (target, reported) in self.targets.iter().zip(&mut self.reported) {
             let host = target.connection.host_index();
-            let Some((done, total)) = counts.get(host).copied().filter(|(_, total)| *total > 0) else { continue };
+            if let Some(error) = self.progress.failure(host) {
+                if let Some(end) = ends.remove(&host) {
+                    report_end(host, end, Err(error.clone().into()));
+                }
+                continue;
+            }
+            let Some((done, total)) = counts.get(host).copied().flatten().filter(|(_, total)| *total > 0) else { continue };
             // A host that waits for the others is reported, too: its rate falls.
             if reported.replace((done, total)) != Some((total, total)) {
                 let host = target.connection.event_host_index();

@@ -48,7 +48,7 @@ pub(crate) fn find_file_sources(
     let mut problems = Vec::new();
     for (task, files) in tasks.iter().filter_map(|task| Some((task, task.files.as_ref()?))) {
         let found = TaskFiles { task: task.name.clone(), source: TaskFileSource::new(files, host_names, base) };
-        problems.extend(found.source.problem().map(|problem| format!("task `{}`: {problem}", task.name)));
+        problems.extend(found.source.problems().into_iter().map(|problem| format!("task `{}`: {problem}", task.name)));
         sources.insert(task.number, found);
     }
     if problems.is_empty() { Ok(sources) } else { Err(WorkflowError::Usage(problems.join("\n"))) }
@@ -56,7 +56,8 @@ pub(crate) fn find_file_sources(
 
 impl TaskFileSource {
     fn new(files: &FileTask, host_names: &[&str], base: &Path) -> TaskFileSource {
-        let path = base.join(&files.from);
+        // Without `.`: messages name it.
+        let path: PathBuf = base.join(&files.from).components().collect();
         match &files.source {
             FileSource::Directory { exclude, delete } => TaskFileSource::Directory { path, exclude: exclude.clone(), delete: *delete },
             FileSource::LaptopFiles => TaskFileSource::Files { path, rename: files.rename.clone(), mode: files.mode },
@@ -74,13 +75,14 @@ impl TaskFileSource {
         }
     }
 
-    /// Why it cannot be sent, as far as this laptop knows before it lists a directory.
-    fn problem(&self) -> Option<String> {
+    /// Why it cannot be sent, as far as this laptop knows. What the hosts get is read again when they are ready for it.
+    fn problems(&self) -> Vec<String> {
         match self {
-            TaskFileSource::Directory { path, .. } if path.is_dir() => None,
-            TaskFileSource::Directory { path, .. } => Some(format!("{}: no such directory on this laptop", path.display())),
-            TaskFileSource::Files { path, rename, mode } => read_files(path, rename.as_deref(), *mode).err(),
-            TaskFileSource::OnHost(..) => None,
+            TaskFileSource::Directory { path, .. } if !path.is_dir() => {
+                vec![format!("{}: no such directory on this laptop", path.display())]
+            }
+            TaskFileSource::Directory { .. } | TaskFileSource::Files { .. } => self.read().err().unwrap_or_default(),
+            TaskFileSource::OnHost(..) => Vec::new(),
         }
     }
 

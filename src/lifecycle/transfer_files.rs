@@ -111,14 +111,17 @@ pub(crate) async fn push_files(
     });
     let mut surveyed: Vec<SurveyedHost> = Vec::new();
     let mut results: HostTransfers = Vec::new();
-    for survey in join_all(surveys).await {
+    for (host, survey) in join_all(surveys).await.into_iter().enumerate() {
         results.push(match survey {
             Ok(host) => {
                 let summary = TransferSummary::new(&host.changes, tree.entries(), mode.names);
                 surveyed.push(host);
                 Ok(summary)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                progress.record_failure(host, &error);
+                Err(error)
+            }
         });
     }
     if mode.dry_run {
@@ -160,7 +163,11 @@ pub(crate) async fn pull_files(
                 };
                 Ok(summary)
             };
-            (host, pulled.await)
+            let pulled = pulled.await;
+            if let Err(error) = &pulled {
+                progress.record_failure(host, error);
+            }
+            (host, pulled)
         });
     }
     let mut results: Vec<Option<Result<TransferSummary, TransferError>>> = (0..tasks.len()).map(|_| None).collect();

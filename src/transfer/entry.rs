@@ -171,6 +171,13 @@ mod tests {
     }
 
     #[test]
+    fn only_files_directories_and_links_are_sent() {
+        let nouns = [0o100_644, 0o040_755, 0o120_777, 0o010_644, 0o140_755, 0o020_666, 0o060_660, 0o170_000, 0]
+            .map(|mode| EntryKind::from_mode(mode, 1).noun());
+        assert_eq!(nouns, ["a file", "a directory", "a link", "a fifo", "a socket", "a device", "a device", "a device", "a device"]);
+    }
+
+    #[test]
     fn links_may_not_lead_out() {
         for (from, text) in [("l", "x"), ("d/l", "../x"), ("a/b/l", "../../x/y"), ("l", "./x"), ("l", "d/")] {
             assert!(link_stays_inside(&name(from), text.as_bytes()), "{from} -> {text}");

@@ -161,6 +161,12 @@ impl LocalTree {
         }
     }
 
+    /// Whether the file takes less of the disk than its size.
+    pub(super) fn has_holes(&self, index: usize) -> bool {
+        let metadata = self.entries.get(index).map(|entry| std::fs::metadata(self.path_of(index, entry)));
+        metadata.is_some_and(|found| found.is_ok_and(|found| found.blocks().saturating_mul(512) < found.size()))
+    }
+
     /// Reads these files in order, each from its offset to its end. An error ends the pieces.
     pub(crate) fn read_contents(&self, files: Vec<(usize, u64)>) -> ContentPieces {
         let (sender, pieces) = mpsc::channel(QUEUED_PIECES);
@@ -233,10 +239,8 @@ fn read_entry(root: &Path, path: &Path) -> Result<Option<TreeEntry>, String> {
     };
     let entry = tree_entry(name, &metadata, text);
     match &entry.kind {
-        EntryKind::Special(noun) => Err(with_path(&format!("{noun} cannot be sent; leave it out with --exclude"))),
-        EntryKind::Link(text) if !link_stays_inside(&entry.name, text) => {
-            Err(with_path("the link leads out of the directory; leave it out with --exclude"))
-        }
+        EntryKind::Special(noun) => Err(with_path(&format!("{noun} cannot be sent; exclude it"))),
+        EntryKind::Link(text) if !link_stays_inside(&entry.name, text) => Err(with_path("the link leads out of the directory; exclude it")),
         _ => Ok(Some(entry)),
     }
 }

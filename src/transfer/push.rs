@@ -1,5 +1,6 @@
 //! To hosts, from the laptop or from another host: every file is read once, and each host gets what it lacks. The slowest host sets the pace.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -44,7 +45,7 @@ pub(crate) async fn push_tree(
     for surveyed in hosts {
         progress.add_total(surveyed.host, surveyed.changes.bytes);
         let (missing, mark) = (surveyed.hello.state == DirectoryState::Missing, surveyed.mark);
-        let mut upload = Upload::new(surveyed, tree.entries().len());
+        let mut upload = Upload::new(surveyed, tree.entries().len(), progress);
         if missing {
             let made = upload.stream.command("M", "M").await;
             upload.note(made);
@@ -61,32 +62,38 @@ pub(crate) async fn push_tree(
             continue;
         }
         if entry.size() > BIG_FILE {
-            push_big_file(tree, &mut uploads, index, progress).await?;
+            push_big_file(tree, &mut uploads, index).await?;
             continue;
         }
         batch.push(index);
         batch_bytes += entry.size();
         if batch_bytes >= BATCH_BYTES || batch.len() >= BATCH_FILES {
-            push_batch(tree, &mut uploads, &std::mem::take(&mut batch), progress).await?;
+            push_batch(tree, &mut uploads, &std::mem::take(&mut batch)).await?;
             batch_bytes = 0;
         }
     }
     if !batch.is_empty() {
-        push_batch(tree, &mut uploads, &batch, progress).await?;
+        push_batch(tree, &mut uploads, &batch).await?;
     }
     Ok(join_all(uploads.into_iter().map(|upload| finish_upload(upload, tree.entries()))).await)
 }
 
+async fn finish_upload(upload: Upload<'_>, entries: &[TreeEntry]) -> (usize, Result<(), TransferError>) {
+    let (host, progress) = (upload.host, upload.progress);
+    let result = complete_upload(upload, entries).await;
+    if let Err(error) = &result {
+        progress.record_failure(host, error);
+    }
+    (host, result)
+}
+
 /// Removes what is to go, sets the modes that alone differ, and ends the session.
-async fn finish_upload(mut upload: Upload, entries: &[TreeEntry]) -> (usize, Result<(), TransferError>) {
-    let host = upload.host;
+async fn complete_upload(mut upload: Upload<'_>, entries: &[TreeEntry]) -> Result<(), TransferError> {
     if let Some(error) = upload.error.take() {
-        return (host, Err(error));
+        return Err(error);
     }
     for names in std::mem::take(&mut upload.deletions).chunks(DELETED_AT_ONCE).map(|entries| name_list(entries.iter())) {
-        if let Err(error) = upload.send_names(&format!("D {}", names.len()), "D", &names).await {
-            return (host, Err(error));
-        }
+        upload.send_names(&format!("D {}", names.len()), "D", &names).await?;
     }
     let mut by_mode: BTreeMap<u32, Vec<&TreeEntry>> = BTreeMap::new();
     for (entry, change) in entries.iter().zip(&upload.changes) {
@@ -100,11 +107,9 @@ async fn finish_upload(mut upload: Upload, entries: &[TreeEntry]) -> (usize, Res
         // What is in a directory first.
         entries.reverse();
         let names = name_list(entries.into_iter());
-        if let Err(error) = upload.send_names(&format!("C {mode:o} {}", names.len()), "C", &names).await {
-            return (host, Err(error));
-        }
+        upload.send_names(&format!("C {mode:o} {}", names.len()), "C", &names).await?;
     }
-    (host, upload.stream.finish().await)
+    upload.stream.finish().await
 }
 
 /// Hosts that want the same entries of a batch: one digest serves them all.
@@ -114,7 +119,7 @@ struct BatchGroup {
     digest: Sha256,
 }
 
-fn group_uploads(tree: &TreeSource, uploads: &[Upload], batch: &[usize]) -> Vec<BatchGroup> {
+fn group_uploads(tree: &TreeSource, uploads: &[Upload<'_>], batch: &[usize]) -> Vec<BatchGroup> {
     let mut groups: Vec<BatchGroup> = Vec::new();
     for (member, upload) in uploads.iter().enumerate() {
         let wants = |index: &usize| tree.entries().get(*index).is_some_and(|entry| upload.wants(*index, entry));
@@ -128,7 +133,7 @@ fn group_uploads(tree: &TreeSource, uploads: &[Upload], batch: &[usize]) -> Vec<
     groups
 }
 
-async fn push_batch(tree: &TreeSource, uploads: &mut [Upload], batch: &[usize], progress: &TransferProgress) -> Result<(), TransferError> {
+async fn push_batch(tree: &TreeSource, uploads: &mut [Upload<'_>], batch: &[usize]) -> Result<(), TransferError> {
     let mut groups = group_uploads(tree, uploads, batch);
     let entries = |group: &BatchGroup| group.wanted.iter().filter_map(|index| tree.entries().get(*index)).collect::<Vec<_>>();
     for group in &groups {
@@ -147,7 +152,7 @@ async fn push_batch(tree: &TreeSource, uploads: &mut [Upload], batch: &[usize], 
     for index in batch {
         let Some(entry) = tree.entries().get(*index) else { continue };
         let mut takers: Vec<&mut BatchGroup> = groups.iter_mut().filter(|group| group.wanted.binary_search(index).is_ok()).collect();
-        send_to(uploads, &takers, &entry_header(entry).into(), None).await;
+        send_to(uploads, &takers, &entry_header(entry).into()).await;
         let mut left = entry.size();
         while left > 0 {
             let piece = pieces.recv().await.ok_or_else(|| ended_early(entry))??;
@@ -155,9 +160,9 @@ async fn push_batch(tree: &TreeSource, uploads: &mut [Upload], batch: &[usize], 
             for group in &mut takers {
                 group.digest.update(&piece);
             }
-            send_to(uploads, &takers, &piece, Some(progress)).await;
+            send_content_to(uploads, &takers, &piece).await;
         }
-        send_to(uploads, &takers, &Bytes::from_static(&[0; 512]).slice(..padding(entry.size())), None).await;
+        send_to(uploads, &takers, &Bytes::from_static(&[0; 512]).slice(..padding(entry.size()))).await;
     }
     // Whether the last file changed while it was read. Without a proof no host renames anything.
     if let Some(Err(problem)) = pieces.recv().await {
@@ -169,7 +174,7 @@ async fn push_batch(tree: &TreeSource, uploads: &mut [Upload], batch: &[usize], 
         let end = usize::try_from(archive_length(length) - length).unwrap_or(0);
         let proof = format!("V {}\n", hex(group.digest.clone()));
         let tail = [&vec![0; end][..], &name_list(files(&entries)), proof.as_bytes()].concat();
-        send_to(uploads, &[group], &tail.into(), None).await;
+        send_to(uploads, &[group], &tail.into()).await;
     }
     Ok(())
 }
@@ -178,22 +183,19 @@ fn files<'a>(entries: &'a [&TreeEntry]) -> impl Iterator<Item = &'a TreeEntry> {
     entries.iter().copied().filter(|entry| matches!(entry.kind, EntryKind::File { .. }))
 }
 
-async fn send_to(
-    uploads: &mut [Upload],
-    groups: &[impl std::borrow::Borrow<BatchGroup>],
-    bytes: &Bytes,
-    progress: Option<&TransferProgress>,
-) {
+async fn send_to(uploads: &mut [Upload<'_>], groups: &[impl Borrow<BatchGroup>], bytes: &Bytes) {
     for member in groups.iter().flat_map(|group| &group.borrow().members) {
-        if let Some(upload) = uploads.get_mut(*member)
-            && upload.error.is_none()
-        {
+        if let Some(upload) = uploads.get_mut(*member).filter(|upload| upload.error.is_none()) {
             let sent = upload.stream.send_shared(bytes.clone()).await;
-            if upload.note(sent).is_some()
-                && let Some(progress) = progress
-            {
-                progress.add_done(upload.host, length_of(bytes));
-            }
+            upload.note(sent);
+        }
+    }
+}
+
+async fn send_content_to(uploads: &mut [Upload<'_>], groups: &[impl Borrow<BatchGroup>], bytes: &Bytes) {
+    for member in groups.iter().flat_map(|group| &group.borrow().members) {
+        if let Some(upload) = uploads.get_mut(*member).filter(|upload| upload.error.is_none()) {
+            upload.send_content(bytes.clone()).await;
         }
     }
 }

@@ -9,7 +9,6 @@ use super::content_pieces::{ContentPieces, ended_early};
 use super::digest::{hex, part_id};
 use super::entry::TreeEntry;
 use super::error::TransferError;
-use super::progress::TransferProgress;
 use super::survey::name_list;
 use super::tree_source::TreeSource;
 use super::upload::{Upload, length_of};
@@ -17,32 +16,33 @@ use super::upload::{Upload, length_of};
 /// A big file is proven in segments.
 const SEGMENT_BYTES: u64 = 24 << 20;
 
+/// The last segment: the file is complete.
+const FINISH: u8 = 1;
+/// The same, and its blocks of zeros become holes.
+const FINISH_WITH_HOLES: u8 = 2;
+
 /// A host that gets a big file, and from which byte on it lacks it.
-type BigFileTaker<'a> = (&'a mut Upload, u64);
+type BigFileTaker<'a, 'p> = (&'a mut Upload<'p>, u64);
 
 /// Sends one file, to each host from the byte on that it lacks.
-pub(super) async fn push_big_file(
-    tree: &TreeSource,
-    uploads: &mut [Upload],
-    index: usize,
-    progress: &TransferProgress,
-) -> Result<(), TransferError> {
+pub(super) async fn push_big_file(tree: &TreeSource, uploads: &mut [Upload<'_>], index: usize) -> Result<(), TransferError> {
     let Some(entry) = tree.entries().get(index) else { return Ok(()) };
     // A source host must send a file to its end, for the other hosts that lack later ones.
     let may_stop = tree.is_local() || uploads.iter().all(|upload| upload.error.is_some() || upload.wants(index, entry));
-    let mut takers: Vec<&mut Upload> = uploads.iter_mut().filter(|upload| upload.wants(index, entry)).collect();
+    let mut takers: Vec<&mut Upload<'_>> = uploads.iter_mut().filter(|upload| upload.wants(index, entry)).collect();
     let id = part_id(entry);
     let offsets = find_offsets(tree, (index, entry), &mut takers, &id).await?;
-    let mut takers: Vec<BigFileTaker<'_>> = takers.into_iter().zip(offsets).collect();
+    let mut takers: Vec<BigFileTaker<'_, '_>> = takers.into_iter().zip(offsets).collect();
     for (upload, offset) in &takers {
-        progress.subtract_total(upload.host, *offset);
+        upload.progress.subtract_total(upload.host, *offset);
     }
     let mut start = takers.iter().map(|(_, offset)| *offset).min().unwrap_or(0);
     let mut pieces = tree.read_contents(vec![(index, start)]);
+    let finish = if tree.has_holes(index) { FINISH_WITH_HOLES } else { FINISH };
     loop {
         let end = start.saturating_add(SEGMENT_BYTES).min(entry.size());
-        let segment = Segment { entry, id: &id, start, end, may_stop };
-        let sent = push_segment(segment, &mut takers, (&mut pieces, progress)).await?;
+        let segment = Segment { entry, id: &id, start, end, may_stop, finish };
+        let sent = push_segment(segment, &mut takers, &mut pieces).await?;
         start = end;
         if !sent || start >= entry.size() {
             return Ok(());
@@ -59,16 +59,19 @@ struct Segment<'a> {
     end: u64,
     /// Whether the rest need not be read once no host takes it.
     may_stop: bool,
+    /// What follows the last segment.
+    finish: u8,
 }
 
 /// Sends the bytes of a segment to the hosts that lack some of them; the last one goes to all. `false`: no host takes more.
 async fn push_segment(
-    Segment { entry, id, start, end, may_stop }: Segment<'_>,
-    takers: &mut [BigFileTaker<'_>],
-    (pieces, progress): (&mut ContentPieces, &TransferProgress),
+    Segment { entry, id, start, end, may_stop, finish }: Segment<'_>,
+    takers: &mut [BigFileTaker<'_, '_>],
+    pieces: &mut ContentPieces,
 ) -> Result<bool, TransferError> {
     let last = end >= entry.size();
     let name = name_list(std::iter::once(entry));
+    let finish = if last { finish } else { 0 };
     // Without the NUL.
     let name = name.get(..name.len() - 1).unwrap_or_default();
     let mut digests: BTreeMap<u64, Sha256> = BTreeMap::new();
@@ -76,7 +79,7 @@ async fn push_segment(
         let from = (*offset).max(start);
         digests.entry(from).or_default();
         let (length, mode, mtime) = (end - from, entry.mode, entry.mtime);
-        upload.begin(&format!("B {id} {from} {length} {} {mode:o} {mtime} {}", u8::from(last), name.len()), "B").await;
+        upload.begin(&format!("B {id} {from} {length} {finish} {mode:o} {mtime} {}", name.len()), "B").await;
         if upload.error.is_none() {
             let sent = upload.stream.send(name).await;
             upload.note(sent);
@@ -95,9 +98,7 @@ async fn push_segment(
         for (upload, offset) in takers.iter_mut() {
             let rest = piece.slice(bytes_to_skip(at, piece_end, *offset)..);
             if upload.error.is_none() && !rest.is_empty() {
-                progress.add_done(upload.host, length_of(&rest));
-                let sent = upload.stream.send_shared(rest).await;
-                upload.note(sent);
+                upload.send_content(rest).await;
             }
         }
         at = piece_end;
@@ -126,7 +127,7 @@ fn bytes_to_skip(at: u64, end: u64, offset: u64) -> usize {
 async fn find_offsets(
     tree: &TreeSource,
     (index, entry): (usize, &TreeEntry),
-    takers: &mut [&mut Upload],
+    takers: &mut [&mut Upload<'_>],
     id: &str,
 ) -> Result<Vec<u64>, TransferError> {
     let asked = takers.iter_mut().map(|upload| async {

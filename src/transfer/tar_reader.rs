@@ -9,6 +9,8 @@ use super::tar_writer::{TAR_BLOCK, padding};
 
 /// A long name or a pax header is not longer.
 const MAX_EXTENSION_BYTES: u64 = 64 << 10;
+/// Headers and empty blocks in a row without a file. An archive that has more does not end.
+const MAX_OVERHEAD_BYTES: usize = 16 << 20;
 
 /// What an archive holds, piece by piece.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub(crate) struct TarReader {
     long_name: Option<Vec<u8>>,
     long_link: Option<Vec<u8>>,
     pax_size: Option<u64>,
+    /// Bytes of headers and empty blocks since the last file.
+    overhead: usize,
     ended: bool,
 }
 
@@ -55,6 +59,7 @@ impl TarReader {
             long_name: None,
             long_link: None,
             pax_size: None,
+            overhead: 0,
             ended: false,
         }
     }
@@ -86,9 +91,11 @@ impl TarReader {
                         return Ok(Some(TarEvent::End(self.pending.split_to(TAR_BLOCK).to_vec())));
                     }
                     let Some(block) = self.take(TAR_BLOCK) else { return Ok(None) };
+                    self.count_overhead(TAR_BLOCK)?;
                     if block.iter().any(|byte| *byte != 0)
                         && let Some(event) = self.read_header(&block)?
                     {
+                        self.overhead = 0;
                         return Ok(Some(event));
                     }
                 }
@@ -107,6 +114,7 @@ impl TarReader {
                 Expecting::Extension(kind, length, padding) => {
                     let length = usize::try_from(length).unwrap_or(usize::MAX);
                     let Some(mut body) = self.take(length.saturating_add(padding)) else { return Ok(None) };
+                    self.count_overhead(body.len())?;
                     body.truncate(length);
                     self.read_extension(kind, body)?;
                     self.expecting = Expecting::Header;
@@ -114,6 +122,11 @@ impl TarReader {
             }
         }
         Ok(None)
+    }
+
+    fn count_overhead(&mut self, bytes: usize) -> Result<(), String> {
+        self.overhead += bytes;
+        if self.overhead > MAX_OVERHEAD_BYTES { Err("the archive has no end".to_owned()) } else { Ok(()) }
     }
 
     fn take(&mut self, count: usize) -> Option<Vec<u8>> {
@@ -274,6 +287,28 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000), cut in 1_usize..700) {
             drop(read_all(&bytes, cut));
+        }
+    }
+
+    #[test]
+    fn archives_without_end_are_refused() {
+        let mut extension = entry_header(&TreeEntry {
+            name: TreeName::parse(b"x").expect("a name"),
+            kind: EntryKind::File { size: 0 },
+            mode: 0o644,
+            mtime: 7,
+        });
+        extension[156] = b'K';
+        let sum: u32 = extension.iter().enumerate().map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) }).sum();
+        extension[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        for block in [vec![0; TAR_BLOCK], extension] {
+            let mut reader = TarReader::new("\u{1}end");
+            let chunk = block.repeat(1024);
+            let refused = (0..=MAX_OVERHEAD_BYTES / chunk.len()).find_map(|_| {
+                reader.push(&chunk);
+                reader.next().err()
+            });
+            assert_eq!(refused.as_deref(), Some("the archive has no end"));
         }
     }
 

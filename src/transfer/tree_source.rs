@@ -50,6 +50,11 @@ impl TreeSource {
         }
     }
 
+    /// Whether a file of the laptop has holes; those of a host's file are not known.
+    pub(super) fn has_holes(&self, index: usize) -> bool {
+        matches!(self, TreeSource::Local(tree) if tree.has_holes(index))
+    }
+
     /// Reads these files in order, each from its offset to its end; after the last one, whether it changed meanwhile.
     pub(super) fn read_contents(&self, files: Vec<(usize, u64)>) -> ContentPieces {
         match self {

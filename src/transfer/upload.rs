@@ -6,13 +6,14 @@ use super::compare::{Change, TreeChanges};
 use super::entry::TreeEntry;
 use super::error::TransferError;
 use super::host_stream::HostStream;
+use super::progress::TransferProgress;
 use super::survey::SurveyedHost;
 
 /// Batches and segments that a host has not answered yet.
 const MAX_OPEN_ANSWERS: usize = 1;
 
 /// One host of a push.
-pub(super) struct Upload {
+pub(super) struct Upload<'a> {
     pub(super) host: usize,
     pub(super) stream: HostStream,
     pub(super) has_parts: bool,
@@ -21,10 +22,11 @@ pub(super) struct Upload {
     /// What is removed in the end.
     pub(super) deletions: Vec<TreeEntry>,
     pub(super) error: Option<TransferError>,
+    pub(super) progress: &'a TransferProgress,
 }
 
-impl Upload {
-    pub(super) fn new(surveyed: SurveyedHost, entries: usize) -> Upload {
+impl<'a> Upload<'a> {
+    pub(super) fn new(surveyed: SurveyedHost, entries: usize, progress: &'a TransferProgress) -> Upload<'a> {
         let mut changes = vec![None; entries];
         for (index, change) in &surveyed.changes.changes {
             if let Some(slot) = changes.get_mut(*index) {
@@ -38,6 +40,7 @@ impl Upload {
             changes,
             deletions: surveyed.changes.deletions,
             error: None,
+            progress,
         }
     }
 
@@ -66,10 +69,20 @@ impl Upload {
         self.stream.send(names).await
     }
 
+    /// Content of files.
+    pub(super) async fn send_content(&mut self, bytes: Bytes) {
+        let count = length_of(&bytes);
+        let sent = self.stream.send_shared(bytes).await;
+        if self.note(sent).is_some() {
+            self.progress.add_done(self.host, count);
+        }
+    }
+
     pub(super) fn note<T>(&mut self, result: Result<T, TransferError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
+                self.progress.record_failure(self.host, &error);
                 self.error.get_or_insert(error);
                 None
             }

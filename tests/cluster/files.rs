@@ -129,4 +129,56 @@ mod whole {
         tree_travels_there_and_back(&cluster, "gnu", "dev", &["gpu01", "gpu03"]);
         cluster.assert_hosts_unchanged();
     }
+
+    const GIB: u64 = 1 << 30;
+    /// A `dd` on the user's path notes how much of a big file it has taken from the connection.
+    const COUNTING_DD: &str = r#"
+set -e
+mkdir -p /opt/count && : >/opt/count/log && chmod 666 /opt/count/log
+cat >/opt/count/dd <<'EOF'
+#!/bin/sh
+# Listings and single blocks are no content of a big file.
+case $* in 'bs=65536 count=32 '* | *' count=1 '*) exec /usr/bin/dd "$@" ;; esac
+exec /usr/bin/dd "$@" 2>>/opt/count/log
+EOF
+chmod 755 /opt/count/dd
+echo 'PATH=/opt/count:$PATH' >/home/ops/.bashrc
+"#;
+    const BYTES_TAKEN: &str = r#"awk '/bytes/ { sum += $1 } END { printf "%d", sum }' /opt/count/log; rm -rf /opt/count /home/ops/.bashrc"#;
+
+    /// The connection is cut three times in the middle of 1 GiB: each run goes on where the last was cut, so that the host takes hardly more than
+    /// the file.
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn copy_that_is_cut_sends_no_byte_twice() {
+        let cluster = Cluster::acquire();
+        let laptop = Laptop::new();
+        let mut job = JobSpec::busybox("cut-copy").without_container().with_user("ops");
+        job.top_level = "teardown: never\nprepare:\n  - { name: image, copy: { from: ./image, to: ~/data/ } }\n".to_owned();
+        let file = cluster.write_inventory(&laptop, &job);
+        cluster.exec_on("gpu02", COUNTING_DD);
+        run_here("head -c 1073741824 /dev/urandom >\"$1\"", &laptop.home().join("image"));
+        let size_of_part = || {
+            let part = cluster.exec_on("gpu02", "cat /home/ops/data/.orchestrate-part.*/[0-9a-f]* 2>/dev/null | wc -c");
+            part.trim().parse::<u64>().expect("a number")
+        };
+        for quarter in 1..4 {
+            let mut prepare = laptop.start(&["prepare", path_str(&file), "--progress", "plain"]);
+            prepare.wait_until("the next quarter arrives", || (size_of_part() > quarter * GIB / 4).then_some(()));
+            cluster.inject_fault("gpu02", &["cut-ssh"]);
+            prepare.wait_for_exit().assert_exit_code(4).assert_contains("task `image` failed on gpu02");
+            assert_eq!(cluster.exec_on("gpu02", "ls /home/ops/data"), "", "nothing has the final name");
+        }
+        laptop.run(&["prepare", path_str(&file)]).assert_exit_code(0);
+        let wanted = run_here("sha256sum <\"$1\"", &laptop.home().join("image"));
+        for host in ["gpu01", "gpu02"] {
+            assert!(wanted.starts_with(&cluster.remote_sha256(host, "/home/ops/data/image")), "{host}");
+            cluster.exec_on(host, "rm -rf /home/ops/data");
+        }
+        let taken: u64 = cluster.exec_on("gpu02", BYTES_TAKEN).trim().parse().expect("a number");
+        // At each cut, less than a frame had been taken and not been written.
+        assert!((GIB - (64 << 10)..GIB + 3 * (2 << 20)).contains(&taken), "{taken} bytes of {GIB} were taken");
+        laptop.run(&["down", "--yes", path_str(&file)]).assert_exit_code(0);
+        cluster.assert_hosts_unchanged();
+    }
 }

@@ -1,10 +1,10 @@
-//! The steps of guide 004 as tasks: the master builds a wheel once with the variables of its compiler, and all hosts install it; a rerun
+//! The steps of guide 004 as tasks: the master builds a wheel once with the variables of its compiler, all hosts get it and install it; a rerun
 //! changes nothing, and a changed source file changes only what depends on it. A small C++ extension replaces DeepSpeed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::laptop::{CliOutput, Laptop, path_str, sha256_hex};
+use crate::laptop::{CliOutput, CliProcess, Laptop, path_str, sha256_hex};
 use crate::support::{Cluster, JobSpec};
 
 /// The extension; a `sync` task sends its files to the hosts.
@@ -50,10 +50,8 @@ const CONTAINER: Place = Place {
 };
 
 impl Place {
-    /// The inventory. `pull` brings the master's wheel to the laptop, and a task sends it from there to all hosts.
     fn inventory(&self, cluster: &Cluster) -> String {
         let Place { name, hosts, container, root, python, install } = self;
-        let master = hosts[0];
         let config = cluster.client_file("ssh_config");
         let config = config.display();
         format!(
@@ -77,7 +75,7 @@ teardown: never
       sha256sum setup.py *.cpp *.py >dist/sources
     unless: sha256sum -c --status dist/sources
     tags: [wheel]
-  - {{ name: hand the wheel out, sync: {{ from: ./wheels/{master}, to: ~/wheels }}, tags: [install] }}
+  - {{ name: hand the wheel out, copy: {{ from: "master:~/tinyops/dist/*.whl", to: ~/wheels/ }}, tags: [install] }}
   - name: install it
     run: |
       set -e
@@ -139,26 +137,17 @@ fn tasks_row(ended: &CliOutput) -> String {
     row.unwrap_or_else(|| panic!("no row of tasks\n{}", ended.transcript())).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-struct WheelJob<'a> {
-    place: &'a Place,
+struct WheelJob {
     laptop: Laptop,
     file: PathBuf,
 }
 
-impl WheelJob<'_> {
+impl WheelJob {
     #[track_caller]
     fn run(&self, words: &[&str]) -> CliOutput {
         let ended = self.laptop.run(&[words, &["-i", path_str(&self.file), "--progress", "plain"]].concat());
         ended.assert_exit_code(0);
         ended
-    }
-
-    /// Builds the wheel unless these sources are built already, and fetches it to the laptop.
-    #[track_caller]
-    fn build_and_fetch(&self) -> CliOutput {
-        let built = self.run(&["prepare", "--tags", "wheel"]);
-        self.run(&["pull", "--limit", self.place.hosts[0], "~/tinyops/dist", "wheels"]);
-        built
     }
 
     #[track_caller]
@@ -175,15 +164,14 @@ impl WheelJob<'_> {
 fn wheel_is_built_handed_out_and_installed(place: &Place) {
     let cluster = Cluster::acquire();
     let (laptop, file) = laptop_with_sources(&cluster, place);
-    let job = WheelJob { place, laptop, file };
-    job.build_and_fetch();
+    let job = WheelJob { laptop, file };
+    assert_eq!(tasks_row(&job.run(&["prepare"])), "tasks changed 7");
     let log = job.laptop.read_log_text(&format!("task-3-{}.log", place.hosts[0]));
     for line in
         ["setup.py sees TORCH_CUDA_ARCH_LIST=9.0 DS_BUILD_CPU_ADAM=1", "the compiler sees CXXFLAGS=-O2 -g0 TORCH_CUDA_ARCH_LIST=9.0"]
     {
         assert!(log.contains(line), "{line:?} is missing in the build log:\n{log}");
     }
-    assert_eq!(tasks_row(&job.run(&["prepare"])), "tasks changed 4 ok 2 skipped 1", "handed out and installed");
     assert_eq!(tasks_row(&job.run(&["prepare"])), "tasks changed 0 ok 4 skipped 3");
     for _ in 0..2 {
         assert_eq!(tasks_row(&job.run(&["up"])), "tasks changed 0 ok 4 skipped 3");
@@ -192,8 +180,12 @@ fn wheel_is_built_handed_out_and_installed(place: &Place) {
     let kernels = job.laptop.home().join("tinyops/kernels.cpp");
     let text = std::fs::read_to_string(&kernels).expect("the source").replace("+ 0", "+ 1");
     std::fs::write(&kernels, text).expect("written");
-    let third = job.build_and_fetch();
-    assert_eq!(tasks_row(&third), "tasks changed 2 ok 1", "the code and the build");
+    let preview = job.run(&["prepare", "--dry-run", "--diff"]);
+    assert_eq!(
+        preview.stdout.lines().filter(|line| line.trim_start().starts_with(['~', '+', '-'])).collect::<Vec<_>>(),
+        ["         ~ kernels.cpp"]
+    );
+    assert_eq!(tasks_row(&job.run(&["prepare", "--tags", "wheel"])), "tasks changed 2 ok 1", "the code and the build");
     assert_eq!(tasks_row(&job.run(&["prepare", "--start-at", "hand the wheel out"])), "tasks changed 4");
     assert_eq!(tasks_row(&job.run(&["up"])), "tasks changed 0 ok 4 skipped 3");
     job.assert_ranks_got(271);
@@ -256,9 +248,96 @@ fn task_in_a_container_outlives_its_laptop() {
     task_outlives_its_laptop(JobSpec::torch("outlive"));
 }
 
+/// Removes what these tasks leave in a home.
+const CLEAR: &str = "cd /home/dev && rm -rf data copied image.bin script.done";
+
+/// The laptop is killed in a script, in a `sync` and in a `copy` in turn. Each time another laptop says by `attach` what did not run, and the next
+/// `prepare` goes on there. After the last kill `down` leaves nothing, and no file is half-written under its final name.
+#[track_caller]
+fn laptop_is_killed_in_each_kind_of_task(job: JobSpec, root: &str, run_there: &dyn Fn(&Cluster, &str, &str) -> String) {
+    let cluster = Cluster::acquire();
+    let (name, hosts) = (job.name, ["gpu01", "gpu02"]);
+    let (place, suite) = if job.image.is_some() { ("container", "/mnt") } else { ("host", "/srv/suite") };
+    let tasks = format!(
+        "teardown: never\nprepare:\n  - name: script\n    creates: ~/script.done\n    run: |\n      seq 1 200000\n      echo waiting on $ORCH_HOST\n      \
+         until [ -e {suite}/ctl/{name}/go ]; do sleep 0.1; done\n      seq 1 200000\n      touch ~/script.done\n  \
+         - {{ name: data, in: {place}, sync: {{ from: ./data, to: {root}/data }} }}\n  \
+         - {{ name: image, in: {place}, copy: {{ from: \"master:~/image.bin\", to: {root}/copied/ }} }}\n"
+    );
+    let job = JobSpec { top_level: tasks, ..job };
+    let laptop = Laptop::new();
+    let file = cluster.write_inventory(&laptop, &job);
+    std::fs::create_dir(laptop.home().join("data")).expect("made");
+    std::fs::File::create_new(laptop.home().join("data/big")).and_then(|big| big.set_len(400 << 20)).expect("made");
+    for host in hosts {
+        cluster.exec_on(host, CLEAR);
+    }
+    cluster.exec_on("gpu01", "head -c 400000000 /dev/urandom >/home/dev/image.bin; chmod 644 /home/dev/image.bin");
+    let prepare = || laptop.start(&["prepare", path_str(&file), "--progress", "plain"]);
+    let attach = |laptop: &Laptop| laptop.start(&["attach", path_str(&cluster.write_inventory(laptop, &job)), "--progress", "plain"]);
+    let assert_left = |attach: CliProcess, what: &str| {
+        attach.wait_for_exit().assert_exit_code(1).assert_contains(&format!(": {what} did not run; continue with"));
+    };
+    let mut script = prepare();
+    for host in hosts {
+        script.wait_until("the script runs", || laptop.read_log_text(&format!("task-1-{host}.log")).contains("waiting").then_some(()));
+    }
+    script.kill();
+    let follower = Laptop::new();
+    let mut attached = attach(&follower);
+    for host in hosts {
+        attached.wait_for_output(&format!("waiting on {host}"));
+    }
+    cluster.write_control_file(&hosts, name, "go", "0");
+    assert_left(attached, "`data`, `image`");
+    for host in hosts {
+        let log = format!("{}task-1.log", cluster.run_file_prefix(host, job.user, name));
+        assert_eq!(sha256_hex(&follower.read_log(&format!("task-1-{host}.log"))), cluster.remote_sha256(host, &log), "log of {host}");
+    }
+    for (left, directory) in [("`data`, `image`", "data"), ("`image`", "copied")] {
+        let mut prepare = prepare();
+        for host in hosts {
+            let part = format!("cat {root}/{directory}/.orchestrate-part.*/[0-9a-f]* 2>/dev/null | wc -c");
+            let arrived = || (run_there(&cluster, host, &part).trim().parse::<u64>().unwrap_or(0) > 1 << 20).then_some(());
+            prepare.wait_until("a part of the file has arrived", arrived);
+        }
+        prepare.kill();
+        assert_left(attach(&Laptop::new()), left);
+        for host in hosts {
+            assert_eq!(run_there(&cluster, host, &format!("ls {root}/{directory}")), "", "no file has its final name on {host}");
+        }
+    }
+    let last = Laptop::new();
+    last.run(&["down", "--yes", path_str(&cluster.write_inventory(&last, &job))]).assert_exit_code(0);
+    for host in hosts {
+        cluster.exec_on(host, CLEAR);
+    }
+    cluster.assert_hosts_unchanged();
+}
+
 /// Tier 2.
 mod whole {
     use super::*;
+
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn laptop_is_killed_in_each_kind_of_task_on_bare_hosts() {
+        let job = JobSpec::busybox("killed-bare").without_container();
+        let run_there = |cluster: &Cluster, host: &str, script: &str| cluster.exec_on(host, &format!("HOME=/home/dev; {script}"));
+        laptop_is_killed_in_each_kind_of_task(job, "~", &run_there);
+    }
+
+    #[test]
+    #[ignore = "needs the test hosts: tests/run says how"]
+    fn laptop_is_killed_in_each_kind_of_task_in_containers() {
+        let mut job = JobSpec::busybox("killed");
+        // Tasks are bash scripts, and the busybox image has no bash.
+        job.image = Some("orchestrate-ml:test".to_owned());
+        let run_there = |cluster: &Cluster, host: &str, script: &str| {
+            cluster.exec_on(host, &format!("docker exec orch-killed-{host} sh -c '{script}'"))
+        };
+        laptop_is_killed_in_each_kind_of_task(job, "/data", &run_there);
+    }
 
     #[test]
     #[ignore = "needs the test hosts: tests/run says how"]

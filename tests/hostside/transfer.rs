@@ -120,6 +120,28 @@ fn archives_and_big_files_arrive_in_every_shell() {
     }
 }
 
+/// The last segment of a file with holes asks for holes: its content is the same, also where the host has no `fallocate` that makes them.
+#[test]
+fn zeros_of_a_file_with_holes_become_holes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let bytes = [&[7; 4096][..], &vec![0; 4 << 20], b"end"].concat();
+    let digs = "cd \"$0\" && head -c 65536 /dev/zero >x && fallocate -d x && [ $(stat -c %b x) = 0 ]";
+    let works = Command::new("sh").args(["-c", digs]).arg(dir.path()).status().is_ok_and(|status| status.success());
+    for (name, shell) in shells(dir.path()) {
+        let root = dir.path().join(name).join("to");
+        std::fs::create_dir_all(&root).expect("made");
+        let head = format!("B abc 0 {} 2 644 1000000 5\n./big", bytes.len());
+        let commands = [head.as_bytes(), &bytes, format!("V {}\nZ\n", hex(&bytes)).as_bytes()].concat();
+        let answer = String::from_utf8_lossy(&session(&shell, &root, &commands)).into_owned();
+        assert_eq!(answer.lines().skip(1).collect::<Vec<_>>(), ["B"], "{name}");
+        assert_eq!(std::fs::read(root.join("big")).expect("read"), bytes, "{name}");
+        let stat = root.join("big").metadata().expect("a file");
+        assert_eq!(stat.mtime(), 1_000_000, "{name}");
+        // busybox has one without this flag.
+        assert!(!works || name.contains("busybox") || stat.blocks() * 512 < 1 << 20, "{name}: {} blocks", stat.blocks());
+    }
+}
+
 #[test]
 fn wrong_checksum_or_escaping_path_is_refused_in_every_shell() {
     let dir = tempfile::tempdir().expect("a folder");

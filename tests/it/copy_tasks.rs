@@ -312,9 +312,9 @@ async fn nothing_is_sent_after_the_lock_was_lost() {
     fixture.end().await;
 }
 
-/// The program reports the bytes while a host receives files.
+/// While a host receives files its bytes are reported, and the failure of another one at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_of_a_task_are_reported_while_it_sends() {
+async fn bytes_and_failures_are_reported_while_a_task_sends() {
     let tasks = r#"
   - { name: code, sync: { from: ./src, to: ~/code } }
 "#;
@@ -324,11 +324,17 @@ async fn bytes_of_a_task_are_reported_while_it_sends() {
     let go = fixture.fixture.control_dir().join("go");
     let sync = format!("while [ ! -e '{}' ]; do sleep 0.1; done; exec /usr/bin/sync \"$@\"", go.display());
     fixture.fixture.set_faults("gpu02", &Faults { programs: [("sync".to_owned(), sync)].into(), ..Faults::default() });
+    let no_tar = "case $* in --version) ;; *) echo 'tar: broken' >&2; exit 3 ;; esac";
+    fixture.fixture.set_faults("gpu01", &Faults { programs: [("tar".to_owned(), no_tar.to_owned())].into(), ..Faults::default() });
     let mut running = fixture.laptop.start(&["prepare", path_str(&fixture.inventory), "--progress", "json"]);
     running.wait_for_output("\"kind\":\"step-progress\"").await;
+    running.wait_for_output("\"kind\":\"step-failed\"").await;
     std::fs::write(&go, "").expect("written");
     let ended = running.wait_for_exit().await;
-    ended.assert_exit_code(0).assert_contains("\"done\":4,\"total\":4");
-    fixture.fixture.set_faults("gpu02", &Faults::default());
+    ended.assert_exit_code(1).assert_contains("\"done\":4,\"total\":4").assert_contains("tar: broken");
+    for host in ["gpu01", "gpu02"] {
+        fixture.fixture.set_faults(host, &Faults::default());
+    }
+    fixture.prepare(&[]).await.assert_exit_code(0).assert_contains("code: changed gpu01; ok gpu02");
     fixture.end().await;
 }

@@ -301,7 +301,6 @@ async fn sync_task_sends_only_what_differs() {
     let source = file.parent().expect("a folder").join("src");
     let missing = laptop.run(&["prepare", path_str(&file), "--progress", "plain"]).await;
     missing.assert_exit_code(2).assert_contains("task `code`: ").assert_contains("src: no such directory on this laptop");
-    assert!(laptop.run_dirs().is_empty(), "no host was contacted");
     for (name, text) in
         [("train.py", "print(1)"), ("lib/a.py", "a"), ("big.ckpt", "x"), (".git/HEAD", "x"), ("out/log", "x"), (".gitignore", "out/\n")]
     {
@@ -310,10 +309,13 @@ async fn sync_task_sends_only_what_differs() {
         std::fs::write(path, text).expect("written");
     }
     let prepare = async |more: &[&str]| laptop.run(&[&["prepare", path_str(&file), "--progress", "plain"], more].concat()).await;
+    std::os::unix::fs::symlink("/etc/passwd", source.join("bad")).expect("a link");
+    prepare(&[]).await.assert_exit_code(2).assert_contains("task `code`: ").assert_contains("src/bad: the link leads out of the directory");
+    assert!(laptop.run_dirs().is_empty(), "no host was contacted");
+    std::fs::remove_file(source.join("bad")).expect("removed");
     let listed = prepare(&["--list-tasks"]).await;
     listed.assert_exit_code(0).assert_contains("1  code      gpu[01-03]  tags: code").assert_contains("2  one host  gpu02");
-    let dry = prepare(&["--dry-run"]).await;
-    dry.assert_exit_code(0).assert_contains("code");
+    prepare(&["--dry-run"]).await.assert_exit_code(0).assert_contains("code");
     assert!(!fixture.host_home(0).join("work").exists(), "a dry run sends nothing");
     let first = prepare(&[]).await;
     first

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use super::*;
 use crate::inventory::TaskCommand;
 use crate::plan::action::Issue;
+use crate::plan::action::launch::StopRanks;
 
 fn host_task(command: TaskCommand) -> HostTask {
     HostTask {
@@ -125,10 +126,40 @@ fn stop_that_came_first_is_obeyed() {
     let host = TaskHost::new(host_task(script("echo ran")));
     let context = host.run.context.clone();
     std::fs::write(format!("{}/reap", context.run_dir()), include_str!("../../../assets/reap.sh")).expect("written");
-    let stop = crate::plan::action::launch::StopRanks { context, grace: None, by_request: false, restore_scripts: false };
+    let stop = StopRanks { context, grace: None, by_request: false, restore_scripts: false };
     assert_eq!(host.output_of(&stop.command()).exit_code, 0);
     assert!(matches!(host.result(), ActionResult::Failed(_)));
     assert_eq!(host.log(), "", "nothing ran");
+}
+
+/// Counts TERM in a child of the script, which saves its work for a second, and dies by its own.
+const SAVING_CHILD: &str = "(trap 'echo TERM >>terms' TERM; (trap '' TERM; exec sleep 1) & touch ready
+while kill -0 $! 2>/dev/null; do wait $!; done; touch saved) &
+wait
+";
+
+#[test]
+fn processes_of_a_task_get_one_term() {
+    for (timeout, message) in [(30, "SIGTERM"), (1, "not done after 1 s")] {
+        let host = TaskHost::new(HostTask { timeout: Duration::from_secs(timeout), ..host_task(script(SAVING_CHILD)) });
+        let context = host.run.context.clone();
+        std::fs::write(format!("{}/reap", context.run_dir()), include_str!("../../../assets/reap.sh")).expect("written");
+        assert!(host.output_of(&host.run.start_command()).is_success());
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        while timeout == 30 && !host.dir.path().join("ready").exists() && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if timeout == 30 {
+            let stop = StopRanks { context, grace: Some(Duration::from_secs(30)), by_request: false, restore_scripts: false };
+            assert_eq!(host.output_of(&stop.command()).exit_code, 0);
+        }
+        match host.result() {
+            ActionResult::Failed(Issue { message: found, .. }) => assert!(found.starts_with(message), "{found}"),
+            other => panic!("{other:?}"),
+        }
+        assert!(host.dir.path().join("saved").exists(), "{message}: it had its time");
+        assert_eq!(std::fs::read_to_string(host.dir.path().join("terms")).expect("a signal"), "TERM\n", "{message}");
+    }
 }
 
 #[test]

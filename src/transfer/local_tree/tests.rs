@@ -39,6 +39,15 @@ fn links_out_and_fifos_are_named() {
     assert!(problems.iter().any(|p| p.contains("/pipe: a fifo cannot be sent")), "{problems:?}");
 }
 
+#[test]
+fn holes_are_noticed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("full"), vec![1; 100_000]).expect("written");
+    std::fs::File::create_new(dir.path().join("holes")).and_then(|file| file.set_len(1 << 20)).expect("made");
+    let tree = LocalTree::walk(dir.path(), &TreeFilter::default()).expect("a tree");
+    assert_eq!([0, 1, 2].map(|index| tree.has_holes(index)), [false, true, false]);
+}
+
 #[tokio::test]
 async fn contents_come_in_order_and_a_changed_file_is_an_error() {
     let dir = tempfile::tempdir().expect("a folder");
