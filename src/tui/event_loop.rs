@@ -125,9 +125,7 @@ impl EventLoop {
             // A poll of the key library without input costs CPU time, so it is not part of every wake.
             if has_input || is_resized || polled.elapsed() >= MAX_WAIT {
                 polled = Instant::now();
-                if self.handle_inputs()? {
-                    self.pacer.raise_to(RedrawPriority::Input);
-                }
+                self.read_inputs()?;
             }
             terminal::set_mouse_capture(self.app.ui.wants_mouse())?;
             let step = self.pacer.step(slow, drawn.elapsed());
@@ -153,6 +151,14 @@ impl EventLoop {
                 terminal::suspend();
             }
         }
+    }
+
+    /// Handles all pending keys; a frame follows if there were any.
+    fn read_inputs(&mut self) -> Result<(), LoopError> {
+        if self.handle_inputs()? {
+            self.pacer.raise_to(RedrawPriority::Input);
+        }
+        Ok(())
     }
 
     /// Takes over a new size of the terminal; returns whether it has one.
