@@ -193,7 +193,7 @@ async fn copy_resumes_where_it_was_cut() {
   - { name: image, hosts: workers, copy: { from: "master:~/image.bin", to: ~/data/ } }
 "#;
     let fixture = CopyFixture::new(3, false, tasks).await;
-    let content: Vec<u8> = (0..20_000_003_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+    let content: Vec<u8> = (0..10_000_003_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
     write(&fixture.remote(0, "image.bin"), &content);
     let parts = fixture.remote(1, "data").join(format!(".orchestrate-part.{}", rustix::process::geteuid().as_raw()));
     let part = async || {

@@ -136,29 +136,22 @@ async fn attach_gives_up_a_host_that_is_gone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attach_says_that_tasks_were_stopped_or_removed() {
-    for in_container in [true, false] {
-        let fixture = SandboxFixture::with_hosts(2).await;
-        let [laptop, other, third] = ["laptop", "other", "third"].map(|name| fixture.new_laptop(name));
-        let file = fixture.write_inventory("halted", &job_with_tasks(&fixture, in_container, OWN_STEPS));
-        let prepare = start_prepare(&laptop, path_str(&file)).await;
-        let mut attach = other.start(&["attach", path_str(&file), "--progress", "plain"]);
-        attach.wait_for_output("alone on gpu02").await;
-        prepare.send_signal("INT");
-        prepare.wait_for_exit().await.assert_exit_code(130);
-        attach
-            .wait_for_exit()
-            .await
-            .assert_exit_code(1)
-            .assert_contains("the tasks were stopped by another command")
-            .assert_recap("STOPPED");
-        // `down` from another laptop also removes the run.
-        let prepare = start_prepare(&laptop, path_str(&file)).await;
-        let mut attach = other.start(&["attach", path_str(&file), "--progress", "plain"]);
-        attach.wait_for_output("alone on gpu02").await;
-        third.run(&["down", "--yes", path_str(&file)]).await.assert_exit_code(0);
-        let attached = attach.wait_for_exit().await;
-        attached.assert_exit_code(1).assert_not_contains("a task failed").assert_recap("STOPPED");
-        prepare.wait_for_exit().await;
-        fixture.assert_clean_and_stop().await;
-    }
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let [laptop, other, third] = ["laptop", "other", "third"].map(|name| fixture.new_laptop(name));
+    let file = fixture.write_inventory("halted", &job_with_tasks(&fixture, true, OWN_STEPS));
+    let prepare = start_prepare(&laptop, path_str(&file)).await;
+    let mut attach = other.start(&["attach", path_str(&file), "--progress", "plain"]);
+    attach.wait_for_output("alone on gpu02").await;
+    prepare.send_signal("INT");
+    prepare.wait_for_exit().await.assert_exit_code(130);
+    attach.wait_for_exit().await.assert_exit_code(1).assert_contains("the tasks were stopped by another command").assert_recap("STOPPED");
+    // `down` from another laptop also removes the run.
+    let prepare = start_prepare(&laptop, path_str(&file)).await;
+    let mut attach = other.start(&["attach", path_str(&file), "--progress", "plain"]);
+    attach.wait_for_output("alone on gpu02").await;
+    third.run(&["down", "--yes", path_str(&file)]).await.assert_exit_code(0);
+    let attached = attach.wait_for_exit().await;
+    attached.assert_exit_code(1).assert_not_contains("a task failed").assert_recap("STOPPED");
+    prepare.wait_for_exit().await;
+    fixture.assert_clean_and_stop().await;
 }
