@@ -127,7 +127,11 @@ bounded() {
 end_group() {
   kill -"$2" "-$1" 2>/dev/null || return 0
   left=100
-  while [ "$left" -gt 0 ] && kill -0 "-$1" 2>/dev/null; do left=$((left - 1)); sleep 0.1 2>/dev/null || { sleep 1; left=$((left - 9)); }; done
+  while [ "$left" -gt 0 ] && kill -0 "-$1" 2>/dev/null; do
+    # From here on the stop's grace period counts.
+    stopping && return 0
+    left=$((left - 1)); sleep 0.1 2>/dev/null || { sleep 1; left=$((left - 9)); }
+  done
   kill -KILL "-$1" 2>/dev/null
   return 0
 }
@@ -137,7 +141,9 @@ end_group() {
 kept_value() {
   rm -f "$F$base.value"
   # The file is new: no link is followed.
-  kept=$({ { script "$base.run" 3>&-; printf '%s ' "$?" >&3; } | {
+  # A TERM reaches these subshells too; what the task prints while it saves must still have a reader.
+  kept=$(trap : TERM INT; { { trap 'signaled=1' TERM INT; script "$base.run" 3>&-; printf '%s ' "$?" >&3; } | {
+    trap '' TERM INT
     (exec 3>&-; umask 022; set -C; exec >"$F$base.value" && head -c 4097)
     written=$?
     cat >/dev/null 3>&-

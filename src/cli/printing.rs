@@ -25,9 +25,8 @@ pub(crate) fn user_lang() -> Lang {
 /// screen, it is printed after it ends.
 pub(crate) fn print_stderr(text: &str) {
     // Masked before it is translated.
-    let printable = safe_output::to_printable(text);
-    let text = user_lang().lines(printable.as_str());
-    print_untranslated(&wrap_to_terminal(&text));
+    let safe = safe_output::sanitizer().sanitize_colored(text);
+    print_untranslated(&wrap_to_terminal(&user_lang().lines(&safe)));
 }
 
 /// Each line broken between words, what follows indented; unchanged without a terminal.

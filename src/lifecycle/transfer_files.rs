@@ -105,24 +105,22 @@ pub(crate) async fn push_files(
         let forks = &forks;
         async move {
             let _turn = forks.acquire().await;
-            let remote = connect(session, host).await?;
-            survey_host((host, &*remote), directory, tree.wanted(mode.sync), &random_hex(NONCE_DIGITS)).await
+            let survey = async {
+                let remote = connect(session, host).await?;
+                survey_host((host, &*remote), directory, tree.wanted(mode.sync), &random_hex(NONCE_DIGITS)).await
+            };
+            // At once, and not when the slowest host has answered.
+            survey.await.inspect_err(|error| progress.record_failure(host, error))
         }
     });
     let mut surveyed: Vec<SurveyedHost> = Vec::new();
     let mut results: HostTransfers = Vec::new();
-    for (host, survey) in join_all(surveys).await.into_iter().enumerate() {
-        results.push(match survey {
-            Ok(host) => {
-                let summary = TransferSummary::new(&host.changes, tree.entries(), mode.names);
-                surveyed.push(host);
-                Ok(summary)
-            }
-            Err(error) => {
-                progress.record_failure(host, &error);
-                Err(error)
-            }
-        });
+    for survey in join_all(surveys).await {
+        results.push(survey.map(|host| {
+            let summary = TransferSummary::new(&host.changes, tree.entries(), mode.names);
+            surveyed.push(host);
+            summary
+        }));
     }
     if mode.dry_run {
         return Ok(results);

@@ -28,9 +28,10 @@ pub(crate) fn header_text(state: &RunState, sanitizer: &Sanitizer) -> String {
     format!("{title}  {progress}")
 }
 
-/// `, step 10/18, eta 8 s`: of the rank that is furthest behind.
+/// `, step 10/18, eta 8 s`: of the running rank that is furthest behind.
 fn training_progress(state: &RunState) -> String {
-    let steps = state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.is_step));
+    let running = state.ranks.values().filter(|rank| rank.exit.is_none());
+    let steps = running.filter_map(|rank| rank.progress.filter(|progress| progress.is_step));
     let Some(slowest) = steps.min_by(|a, b| a.percent.total_cmp(&b.percent)) else { return String::new() };
     let Some((done, total)) = slowest.done_of_total.filter(|(done, total)| done < total) else { return String::new() };
     let eta = slowest.seconds_left.map_or_else(String::new, |left| format!(", eta {}", style::format_duration(left.saturating_mul(1000))));

@@ -30,23 +30,38 @@ const RESERVED_LINES: usize = 4;
 /// The bars on standard error while they are drawn, and the modes that the terminal had before.
 static DRAWN: Mutex<Option<(MultiProgress, Option<Termios>)>> = Mutex::new(None);
 
-/// Prints a message of another place above the bars, which would draw over it; `false`: none are drawn.
+/// Prints a message of another place above the bars, which would draw over it; `false`: none are drawn, or this thread panics: then indicatif draws
+/// nothing, and may hold its own lock.
 pub(crate) fn print_above_bars(text: &PrintableText) -> bool {
+    if std::thread::panicking() {
+        return false;
+    }
     let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
     drawn.as_ref().is_some_and(|(bars, _)| bars.println(text.as_str()).is_ok())
 }
 
 /// The echo of Ctrl-C would move the cursor, and the next drawing leave old bars behind. Returns the modes before.
 fn hide_control_echo() -> Option<Termios> {
+    if !is_in_foreground() {
+        return None;
+    }
     let before = tcgetattr(io::stderr()).ok()?;
     let mut modes = before.clone();
     modes.local_modes.remove(LocalModes::ECHOCTL);
     tcsetattr(io::stderr(), OptionalActions::Now, &modes).ok().map(|()| before)
 }
 
+/// Whether this process may change the terminal's modes: the kernel stops a background job that does.
+fn is_in_foreground() -> bool {
+    rustix::termios::tcgetpgrp(io::stderr()).is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
 /// Forgets the bars, and gives the terminal its modes back; does nothing a second time.
 pub(crate) fn release_terminal() {
-    if let Some((_, Some(before))) = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).take()
+    // The lock is free again before anything is logged.
+    let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((_, Some(before))) = drawn
+        && is_in_foreground()
         && let Err(error) = tcsetattr(io::stderr(), OptionalActions::Now, &before)
     {
         tracing::debug!(%error, "the terminal's modes could not be restored");

@@ -244,11 +244,13 @@ impl Sanitizer {
 
     /// What may be written to a terminal; newlines stay.
     pub fn to_printable(&self, text: &str) -> PrintableText {
-        if self.secrets.is_empty() {
-            return PrintableText::new(text);
-        }
+        if self.secrets.is_empty() { PrintableText::new(text) } else { PrintableText::new(&self.sanitize_colored(text)) }
+    }
+
+    /// Safe text that keeps our colour marks; newlines stay.
+    pub(crate) fn sanitize_colored(&self, text: &str) -> String {
         // A secret that an escape sequence cuts in two is whole again only when that is gone.
-        PrintableText::new(&mask::mask_secrets(&sanitize_with_colors(text, true), &self.secrets))
+        mask::mask_secrets(&sanitize_with_colors(text, true), &self.secrets)
     }
 
     /// Safe text on one line.

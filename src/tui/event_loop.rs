@@ -98,7 +98,7 @@ impl EventLoop {
         if self.query_background_color {
             self.detect_background_color()?;
         }
-        let (mut drawn, mut polled) = (Instant::now(), Instant::now());
+        let (mut drawn, mut polled, mut had_input) = (Instant::now(), Instant::now(), false);
         loop {
             if terminal::has_panicked() {
                 return Err(LoopError::Panicked);
@@ -122,10 +122,10 @@ impl EventLoop {
                 self.pacer.raise_to(RedrawPriority::Input);
             }
             let is_resized = self.handle_resize(&mut size);
-            // A poll of the key library without input costs CPU time, so it is not part of every wake.
-            if has_input || is_resized || polled.elapsed() >= MAX_WAIT {
+            // A poll of the key library costs CPU time, so not every wake has one. After a read it may hold further keys.
+            if has_input || is_resized || had_input || polled.elapsed() >= MAX_WAIT {
                 polled = Instant::now();
-                self.read_inputs()?;
+                had_input = self.read_inputs()?;
             }
             terminal::set_mouse_capture(self.app.ui.wants_mouse())?;
             let step = self.pacer.step(slow, drawn.elapsed());
@@ -153,12 +153,13 @@ impl EventLoop {
         }
     }
 
-    /// Handles all pending keys; a frame follows if there were any.
-    fn read_inputs(&mut self) -> Result<(), LoopError> {
-        if self.handle_inputs()? {
+    /// Handles all pending keys; returns whether there were any: then a frame follows.
+    fn read_inputs(&mut self) -> Result<bool, LoopError> {
+        let had_input = self.handle_inputs()?;
+        if had_input {
             self.pacer.raise_to(RedrawPriority::Input);
         }
-        Ok(())
+        Ok(had_input)
     }
 
     /// Takes over a new size of the terminal; returns whether it has one.

@@ -64,8 +64,8 @@ async fn attach_names_the_tasks_that_a_killed_command_left() {
     allow(&fixture, "go1");
     let sentence = "the command that ran the tasks has ended before its last task: `between`, `last` did not run; continue with \
                     `orchestrate prepare";
-    attach.wait_for_exit().await.assert_exit_code(1).assert_contains(sentence);
-    laptop.run(&["attach", path_str(&file)]).await.assert_exit_code(1).assert_contains(sentence);
+    attach.wait_for_exit().await.assert_exit_code(1).assert_says(sentence);
+    laptop.run(&["attach", path_str(&file)]).await.assert_exit_code(1).assert_says(sentence);
     // A new `prepare` runs all of them.
     allow(&fixture, "go2");
     laptop.run(&["prepare", path_str(&file)]).await.assert_exit_code(0).assert_contains("tasks     changed 6");
@@ -111,10 +111,10 @@ async fn attach_gives_up_a_host_that_is_gone() {
         .assert_exit_code(4)
         .assert_contains("gpu01 has ended")
         .assert_contains("gpu02 is given up after 3 s")
-        .assert_contains(lost)
+        .assert_says(lost)
         .assert_not_contains("a task failed");
     // A host that is unreachable from the start is not reported as ended.
-    laptop.run(&["attach", path_str(&file)]).await.assert_exit_code(4).assert_contains(lost);
+    laptop.run(&["attach", path_str(&file)]).await.assert_exit_code(4).assert_says(lost);
     // It is reachable again in time: its task is followed to the end.
     fixture.set_faults("gpu02", &Faults::default());
     let mut attach = laptop.start(&["attach", path_str(&file), "--progress", "plain"]);

@@ -45,6 +45,7 @@ whose() { ls -ld "$1" 2>/dev/null | { read -r _ _ o _; printf %s "$o"; }; }
 refuse() { printf '%s; help: %s\n' "$1" "$2" >&2; exit 73; }
 # look PATH: sets mode and owner; of a link itself, not of what it leads to.
 look() { set -f; set -- $(ls -ldn "$1" 2>/dev/null); set +f; mode=${1:--} owner=${3:--}; }
+# Fails where another process releases the directories meanwhile: the caller tries again.
 usable() {
   own='set run_dir to a directory that belongs to you, or leave it out (~/.orchestrate)'
   if [ -L "$B" ]; then look "$B"; case $owner in 0 | "$uid") ;; *) refuse "$B is a link of another user ($(whose "$B"))" "$own" ;; esac; fi
@@ -61,14 +62,11 @@ usable() {
     *:d????w*) refuse "its group may rename your directories in $B" "$own" ;;
   esac
   mkdir -m 1700 "$N" 2>/dev/null && return 0
-  [ -e "$N" ] || [ -L "$N" ] || {
-    e=$(mkdir "$N" 2>&1) && rmdir "$N" && return 1
-    # Released by another process meanwhile: the caller tries again.
-    [ -d "$B" ] || return 1
-    printf '%s\n' "$e" >&2
-    exit 73
-  }
-  [ -e "$N" ] || [ -L "$N" ] || return 1
+  if ! [ -e "$N" ] && ! [ -L "$N" ]; then
+    e=$(mkdir -m 1700 "$N" 2>&1) && return 0
+    if [ -d "$B" ] && ! [ -e "$N" ]; then printf '%s\n' "$e" >&2; exit 73; fi
+    return 1
+  fi
   if [ -L "$N" ] || ! [ -d "$N" ] || ! [ -O "$N" ]; then refuse "$N is not a directory of yours (it belongs to $(whose "$N"))" "$own, or change name"; fi
   # Ours by its name, whatever mode it was made with.
   case $N in "$HOME/.orchestrate/"*) chmod 700 "$N" ;; esac
@@ -85,16 +83,17 @@ pub fn acquire_lock_command(context: &HostContext, text: &str) -> RemoteCommand 
         "{}{USABLE_DIRECTORY_SH}B={base} N={base}/{name} uid=$(id -u)\n\
          directories() {{ mkdir -p \"$IN\" \"$OUT\" && chmod 755 \"$IN\" && chmod 777 \"$OUT\"; }}\n\
          foreign() {{ [ -L \"$1\" ] || {{ [ -e \"$1\" ] && [ ! -O \"$1\" ] && [ -e \"$1\" ]; }}; }}\n\
+         l= e=\n\
          for i in 1 2 3 4 5; do\n\
-         usable\n\
+         usable || continue\n\
          for d in \"$P\" \"$IN\" \"$OUT\"; do ! foreign \"$d\" || refuse \"$d is not a directory of this user\" 'check it on that host; remove it, or change name or run_dir'; done\n\
          [ -d \"$P\" ] || e=$(mkdir \"$P\" 2>&1)\n\
          ln -s {text} \"$P/lock\" 2>/dev/null\n\
          l=$(readlink \"$P/lock\") && break\n\
          done\n\
-         [ -n \"$l\" ] || {{ printf '%s\\n' \"$e\" >&2; exit 73; }}\n\
+         [ -n \"$l\" ] || {{ printf '%s\\n' \"${{e:-other processes keep removing $N}}\" >&2; exit 73; }}\n\
          # Only under the lock: its holder may be removing them.\n\
-         if [ \"$l\" = {text} ]; then directories || {{ rm -f \"$P/lock\"; exit 73; }}; {beat}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
+         if [ \"$l\" = {text} ]; then {{ [ -O \"$N\" ] && [ ! -L \"$N\" ] && directories; }} || {{ rm -f \"$P/lock\"; exit 73; }}; {beat}; cat \"$P/current\" 2>/dev/null; exit 0; fi\n\
          printf '%s\\n' \"$l\"\n\
          exit {EXIT_LOCK_HELD}\n",
         context.script_preamble(),

@@ -138,6 +138,24 @@ while kill -0 $! 2>/dev/null; do wait $!; done; touch saved) &
 wait
 ";
 
+/// What a script prints after its TERM still has a reader, which is a pipe where its output is a value.
+#[test]
+fn stopped_task_with_a_value_may_print_while_it_saves() {
+    let text = "trap 'echo saving && touch saved; exit 7' TERM\ntouch ready\nwhile :; do sleep 0.1; done\n";
+    let host = TaskHost::new(HostTask { register: Some("V".to_owned()), ..host_task(script(text)) });
+    let context = host.run.context.clone();
+    std::fs::write(format!("{}/reap", context.run_dir()), include_str!("../../../assets/reap.sh")).expect("written");
+    assert!(host.output_of(&host.run.start_command()).is_success());
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while !host.dir.path().join("ready").exists() && std::time::Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let stop = StopRanks { context, grace: Some(Duration::from_secs(30)), by_request: false, restore_scripts: false };
+    assert_eq!(host.output_of(&stop.command()).exit_code, 0);
+    assert!(matches!(host.result(), ActionResult::Failed(Issue { message, .. }) if message.starts_with("exit 7")));
+    assert!(host.dir.path().join("saved").exists());
+}
+
 #[test]
 fn processes_of_a_task_get_one_term() {
     for (timeout, message) in [(30, "SIGTERM"), (1, "not done after 1 s")] {

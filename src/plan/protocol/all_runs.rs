@@ -15,6 +15,9 @@ const MAX_ROWS: usize = 512;
 /// The longest answer; one that is cut lacks its last line and is refused.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 
+/// The state of a run whose container docker does not list.
+const NO_CONTAINER: &str = "no container";
+
 /// One name on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct NamedRun {
@@ -25,7 +28,7 @@ pub(crate) struct NamedRun {
     pub(crate) run_id: Option<String>,
     /// RFC 3339: of the run, else of its container.
     pub(crate) started_at: String,
-    /// `running`, `exited`, `ended`, `no container`.
+    /// `running`, `exited`, `ended`, `no container`, `unknown`: docker did not answer.
     pub(crate) state: String,
     pub(crate) world_size: Option<u32>,
     pub(crate) owner: String,
@@ -35,7 +38,7 @@ pub(crate) struct NamedRun {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct AllRuns {
     pub(crate) runs: Vec<NamedRun>,
-    /// Why docker listed no containers.
+    /// Why docker listed not every container.
     pub(crate) docker_error: Option<String>,
 }
 
@@ -72,6 +75,9 @@ pub(crate) fn parse_all_runs(answer: &str) -> Option<AllRuns> {
             ("looked", _) => is_whole = true,
             _ => {}
         }
+    }
+    if found.docker_error.is_some() {
+        found.runs.iter_mut().filter(|run| run.state == NO_CONTAINER).for_each(|run| run.state = "unknown".to_owned());
     }
     // What is left belongs to other users, or has lost its directory.
     found.runs.extend(containers.into_iter().take(MAX_ROWS).map(|container| container.run));
@@ -114,7 +120,7 @@ fn with_container((run, in_container): (NamedRun, bool), containers: &mut Vec<La
     let is_own = |own: &LabeledContainer| own.run.name == run.name && own.run.host == run.host && own.run_dir == run_dir;
     let state = match containers.iter().position(is_own) {
         Some(at) => containers.swap_remove(at).run.state,
-        None => "no container".to_owned(),
+        None => NO_CONTAINER.to_owned(),
     };
     NamedRun { state, ..run }
 }
@@ -165,8 +171,12 @@ mod tests {
         );
         assert_eq!((found.runs[3].world_size, found.runs[1].owner.as_str()), (Some(4), "wu@desk"));
         assert_eq!(parse_all_runs("run_dir /x\n"), None, "a cut answer is no empty host");
-        let silent = parse_all_runs("docker_error permission denied\nlooked\n").expect("whole");
-        assert_eq!(silent.docker_error.as_deref(), Some("permission denied"));
+        let answer = format!(
+            "run ended gpu01 20261125-020000-0003 {}\ndocker_error permission denied\nlooked\n",
+            record("gone", "20261125-020000-0003", true)
+        );
+        let silent = parse_all_runs(&answer).expect("whole");
+        assert_eq!((silent.docker_error.as_deref(), silent.runs[0].state.as_str()), (Some("permission denied"), "unknown"));
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     let least = |metric: u8| values(metric).min_by(|a, b| a.0.total_cmp(&b.0));
     // One value says little about a rank: the last ones together do.
     let speed = |rank: &RankState| {
-        let points: Vec<f32> = rank.metrics.get(&TOKENS_PER_SECOND_INDEX)?.points().collect();
+        let points: Vec<f32> = rank.metrics.get(&TOKENS_PER_SECOND_INDEX)?.points().filter(|speed| speed.is_finite()).collect();
         let last = &points[points.len().saturating_sub(SPEED_POINTS)..];
         let count = f32::from(u16::try_from(last.len()).ok().filter(|count| *count > 0)?);
         Some(last.iter().sum::<f32>() / count)
@@ -111,8 +111,11 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     let speeds: Vec<(f32, &RankState)> = running().filter_map(|rank| Some((speed(rank)?, rank))).collect();
     let count = f32::from(u16::try_from(speeds.len()).ok().filter(|count| *count > 1)?);
     let mean = f64::from(speeds.iter().map(|(speed, _)| speed).sum::<f32>() / count);
+    if mean <= 0.0 {
+        return None;
+    }
     let (speed, rank) = speeds.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let below = (1.0 - f64::from(speed) / mean.max(f64::MIN_POSITIVE)).max(0.0) * 100.0;
+    let below = (1.0 - f64::from(speed) / mean).max(0.0) * 100.0;
     if below < EVEN_PERCENT {
         let text = model.lang.tr_fill("even, no rank more than {}% below the mean", &[&format!("{:.0}", below.ceil().max(1.0))]);
         return Some((model.lang.tr("speed"), text, DisplayStatus::Ok));

@@ -111,15 +111,15 @@ pub(super) fn longest_points(model: &Model, metric: u8, run: &MetricSeries) -> V
     longest.filter(|longest| longest.len() > own.len() * 2).unwrap_or(own)
 }
 
-/// Progress of the run: the median of the ranks that printed a step and its total lately, so that it agrees with the values beside it; a rank
-/// that is behind is named as an extreme. A run that ends has no ETA.
+/// Progress of the run: the median of the ranks that printed a step and its total lately, the lower one of two; a rank that is behind is named as
+/// an extreme. A run that ends has no ETA.
 fn run_progress(model: &Model) -> Option<TrainingProgress> {
     let reported = model.state.ranks.values().filter_map(|rank| rank.progress.filter(|progress| progress.is_step));
     let fresh = reported.filter(|progress| !model.is_older_than(progress.drawn_at, STALE_AFTER_MS));
     let ends = model.state.outcome.is_some() || model.state.goal.0 != RunGoal::Up;
     let mut all: Vec<TrainingProgress> = fresh.collect();
     all.sort_by(|a, b| a.percent.total_cmp(&b.percent));
-    let median = all.get(all.len() / 2).copied()?;
+    let median = all.get(all.len().saturating_sub(1) / 2).copied()?;
     Some(TrainingProgress { seconds_left: median.seconds_left.filter(|_| !ends), ..median })
 }
 

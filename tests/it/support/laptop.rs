@@ -204,6 +204,15 @@ impl CliOutput {
         self
     }
 
+    /// As [`Self::assert_contains`], for a sentence that may be wrapped.
+    #[track_caller]
+    pub(crate) fn assert_says(&self, text: &str) -> &Self {
+        let says = |output: &str| output.split_whitespace().collect::<Vec<_>>().join(" ").contains(text);
+        let found = says(&self.stdout) || says(&self.stderr);
+        assert!(found, "`{}` did not say {text:?}\n--- out\n{}--- err\n{}", self.args, self.stdout, self.stderr);
+        self
+    }
+
     #[track_caller]
     pub(crate) fn assert_not_contains(&self, text: &str) -> &Self {
         let found = self.stdout.contains(text) || self.stderr.contains(text);
