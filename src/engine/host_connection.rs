@@ -249,6 +249,11 @@ impl HostConnection {
         Ok(reported.1.insert(what))
     }
 
+    /// The next stream of logs has another reader: what it repeats is new to that one.
+    pub(crate) fn forget_reports(&self) {
+        self.reported_events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).1.clear();
+    }
+
     /// Emits a warning about this host once: a resumed stream repeats what it found. After 256 warnings it emits no more.
     pub(crate) fn warn_once(&self, text: String) {
         let mut warnings = self.sent_warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,6 +1,7 @@
 //! The logs of tasks of `prepare` while a plan is executed: one stream a host, from the first task to the last.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -8,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
+use crate::engine::host_connection::HostConnection;
 use crate::engine::log_follower::LogFollower;
 use crate::engine::log_stream::LogOffsets;
 use crate::engine::log_stream_event::LogStreamEvent;
@@ -24,6 +26,7 @@ type EndedTasks = BTreeSet<(usize, u32)>;
 
 /// The streams of all hosts.
 pub(super) struct TaskLogs {
+    connections: Vec<Arc<HostConnection>>,
     end: CancellationToken,
     streams: JoinSet<()>,
     ended: watch::Receiver<EndedTasks>,
@@ -60,7 +63,7 @@ impl TaskLogs {
                 }
             }
         });
-        TaskLogs { end, streams, ended }
+        TaskLogs { connections: engine.connections.clone(), end, streams, ended }
     }
 
     /// Waits a few seconds at most until a task's log was received completely.
@@ -77,5 +80,7 @@ impl TaskLogs {
     pub(super) async fn stop(mut self) {
         self.end.cancel();
         while self.streams.join_next().await.is_some() {}
+        // Ranks may have ended meanwhile: who reads the logs next must hear of it.
+        self.connections.iter().for_each(|connection| connection.forget_reports());
     }
 }

@@ -190,14 +190,25 @@ mod tests {
         }
         std::fs::write(private("train").join("20261125-020000-0001.json"), record("train", "20261125-020000-0001", false))
             .expect("written");
-        std::fs::write(private("train").join("keeper.pid"), format!("{} 1 boot\n", std::process::id())).expect("written");
+        let stat = std::fs::read_to_string("/proc/self/stat").expect("a process");
+        let start = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(19)).expect("its start time");
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot id");
+        let keeper = |start: &str| format!("{} {start} {boot}", std::process::id());
+        std::fs::write(private("train").join("keeper.pid"), keeper(start)).expect("written");
         std::fs::write(base.path().join("elsewhere"), record("linked", "20261125-020000-0002", false)).expect("written");
         symlink(base.path().join("elsewhere"), private("linked").join("20261125-020000-0002.json")).expect("linked");
         let command = all_runs_command(&context);
-        let output =
-            std::process::Command::new("/bin/sh").args(["-c", &command.script]).env("PATH", "/usr/bin:/bin").output().expect("a shell");
-        let found = parse_all_runs(&String::from_utf8_lossy(&output.stdout)).expect("whole");
-        let own: Vec<_> = found.runs.iter().filter(|run| run.run_id.is_some()).map(|run| (run.name.as_str(), run.state.as_str())).collect();
-        assert_eq!(own, [("train", "running")]);
+        let own = || {
+            let mut shell = std::process::Command::new("/bin/sh");
+            let output = shell.args(["-c", &command.script]).env("PATH", "/usr/bin:/bin").output().expect("a shell");
+            let found = parse_all_runs(&String::from_utf8_lossy(&output.stdout)).expect("whole");
+            let own = found.runs.into_iter().filter(|run| run.run_id.is_some());
+            own.map(|run| (run.name, run.state)).collect::<Vec<_>>()
+        };
+        let train = |state: &str| vec![("train".to_owned(), state.to_owned())];
+        assert_eq!(own(), train("running"));
+        // Another process has the keeper's number.
+        std::fs::write(private("train").join("keeper.pid"), keeper("1")).expect("written");
+        assert_eq!(own(), train("ended"));
     }
 }
