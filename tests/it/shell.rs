@@ -74,7 +74,7 @@ async fn terminal_is_restored_however_shell_ends() {
     let words = ["shell", "-i", path_str(&file), "gpu01"];
     let begin = || {
         let terminal = open_terminal(&laptop, &words);
-        terminal.wait_for_text("`~.` disconnects");
+        terminal.wait_for_text("disconnects");
         terminal
     };
     let gone = async |pid: i32| wait_until("the shell is gone", async || (!alive(pid)).then_some(())).await;
