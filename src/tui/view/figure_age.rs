@@ -19,7 +19,7 @@ pub(crate) fn has_old_figures(model: &Model, at: usize, host: &HostState) -> boo
     model.is_stale(host.gpus_at) || host.gpus_error.is_some() || failed || is_aged
 }
 
-/// Whether nothing is known of the GPUs of a host now: their values are old, or nobody can be asked for new ones.
+/// Whether nothing is known of the GPUs of a host now: their values are old, or its connection is lost, so that no new ones come.
 pub(super) fn has_lost_figures(model: &Model, host: &HostState) -> bool {
     let is_lost = matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable);
     model.is_stale(host.gpus_at) || is_lost && model.state.outcome.is_none()
