@@ -36,9 +36,10 @@ take_data() { # BYTES
   [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock 2>/dev/null || return 1
   [ $(($1 % 65536)) -eq 0 ] || take $(($1 % 65536))
 }
-# Keeps the laptop waiting while a silent command works, for an hour at most. Not to be nested.
+# Keeps the laptop waiting while a silent command works, for an hour at most. Not to be nested. No EXIT trap ends the beat: a background
+# process that is killed before it has begun runs that trap too (bash 5.2), and complains.
 patiently() {
-  { beats=180; while [ "$beats" -gt 0 ] && sleep 20 >/dev/null 5>&- 6<&-; do printf 'K\n' >&5; beats=$((beats - 1)); done; } </dev/null >/dev/null 2>&1 &
+  { beats=180; while [ "$beats" -gt 0 ] && sleep 20 >/dev/null 5>&- 6<&-; do printf 'K\n' >&5 || exit; beats=$((beats - 1)); done; } </dev/null >/dev/null 2>&1 &
   beat=$!
   "$@"
   status=$?
@@ -213,7 +214,7 @@ receive_archive() { # BLOCKS NAMES
   case $err in *'tar failed on this host'*) fail "tar: ${err%
 tar failed on this host*}" ;; esac
   if [ "$2" -gt 0 ]; then take "$2" >"$work/names" || fail "$work: the disk is full"; else : >"$work/names"; fi
-  read -r _ want || exit 0
+  read -r _ want || { end_beat; exit 0; }
   refuse_mounts
   have=$(cd "$tree" && digest_to "$work/sum" sh -c 'if [ -s "$1" ]; then xargs -0 cat <"$1"; fi | sha256sum >"$2"' sh "$work/names" "$work/sum")
   [ "$have" = "$want" ] || fail "what arrived is not what was sent (SHA-256 differs); try again"
@@ -254,7 +255,7 @@ receive_big() { # ID OFFSET LENGTH LAST MODE MTIME NAME
   have=$({ take_data "$3" | tee -a /dev/fd/8 | digest >&9; } 8>&7 9>&1)
   exec 7>&-
   [ "$(stat -c %s "$file")" = $(($2 + $3)) ] || fail "$file: no space left on device, or the connection was lost; a rerun goes on there"
-  read -r _ want || exit 0
+  read -r _ want || { end_beat; exit 0; }
   [ "$have" = "$want" ] || { rm -f "$file"; fail "what arrived is not what was sent (SHA-256 differs); try again"; }
   [ "$4" != 0 ] || { printf 'B\n'; return; }
   [ "$4" = 1 ] || fallocate -d "$file" >/dev/null 2>&1
@@ -315,7 +316,6 @@ opened() { [ "$(readlink -n /proc/self/fd/0; printf .)" = "$base/${1#./}." ]; }
 # shellcheck disable=SC2094
 prefix_digest() { [ ! -f "$2" ] || { if opened "$2"; then take_data "$1" | digest; fi; } 2>/dev/null <"$2"; }
 exec 5>&1 6<&0
-trap end_beat EXIT
 missing=0
 for tool in id tar find sha256sum dd sync stat xargs tee readlink; do command -v "$tool" >/dev/null 2>&1 || missing=$tool; done
 deref=''

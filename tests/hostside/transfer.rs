@@ -176,6 +176,18 @@ fn wrong_checksum_or_escaping_path_is_refused_in_every_shell() {
 }
 
 #[test]
+fn short_commands_end_their_heartbeat_without_a_complaint() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, shell) in shells(dir.path()) {
+        let root = dir.path().join(name);
+        std::fs::create_dir(&root).expect("made");
+        let commands = [b"Q abc123\n".repeat(50), b"Z\n".to_vec()].concat();
+        let answer = String::from_utf8_lossy(&session(&shell, &root, &commands)).into_owned();
+        assert_eq!(answer.lines().skip(1).collect::<Vec<_>>(), ["Q 0 none"; 50], "{name}");
+    }
+}
+
+#[test]
 fn bulk_data_waits_for_acknowledgements() {
     let dir = tempfile::tempdir().expect("a folder");
     let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_be_bytes).collect();
