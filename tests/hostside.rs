@@ -9,6 +9,8 @@ mod logind;
 mod postmortem;
 #[path = "hostside/run_end_detection.rs"]
 mod run_end_detection;
+#[path = "hostside/slurm_containers.rs"]
+mod slurm_containers;
 #[path = "hostside/sync_marker.rs"]
 mod sync_marker;
 #[path = "hostside/transfer.rs"]
@@ -16,7 +18,7 @@ mod transfer;
 #[path = "hostside/worker_environment.rs"]
 mod worker_environment;
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -26,8 +26,8 @@ main() {
   read_secrets
   # sbatch's --cpus-per-task is not srun's: since SLURM 22.05 it is handed on like this.
   [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
-  # One task a node in every step; nothing of it reads standard input.
-  each_node=(--nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --export=ALL --mpi=none)
+  # One task a node in every step; nothing of it reads standard input. A node that is done waits for the others (--wait=0: without limit).
+  each_node=(--nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --export=ALL --mpi=none --wait=0)
   name_nodes
   write_files
   look_at_nodes
@@ -93,14 +93,16 @@ find_end() {
   [ -z "$end" ] || end=$(date -d "$end" +%s 2>/dev/null)
 }
 
-# The ranks. A node that fails ends the step on all nodes at once; a node that ends well waits for the others (--wait=0: without limit).
+# The ranks. A node that fails ends the step on all nodes at once.
 run_ranks() {
   # srun looks for its command on the node, not in the image: /bin/sh is in both.
   # shellcheck disable=SC2016
-  ORCH_SECRETS=$secrets srun "${each_node[@]}" --kill-on-bad-exit=1 --wait=0 --label ${container[@]+"${container[@]}"} \
+  ORCH_SECRETS=$secrets srun "${each_node[@]}" --kill-on-bad-exit=1 --label ${container[@]+"${container[@]}"} \
     /bin/sh -c 'exec /bin/sh "$0"' "$dir/files/task" </dev/null &
   step=$!
   secrets=''
+  # A signal since the last task came before there were ranks to stop.
+  [ -z "$stopping" ] || kill -TERM "$step"
   # SLURM signals this shell alone (B: above); a second step signals every node, and the ranks have launch.stop_grace.
   trap 'asked=1; stopping=1; explain_signal; stop_nodes' USR1 TERM INT
   wait_for_step

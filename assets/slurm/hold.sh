@@ -1,10 +1,11 @@
 # shellcheck shell=sh disable=SC2154
-# hold_container COMMAND...: `docker run -d`; the container stays until the job releases it or is cancelled, and never outlives this shell.
+# hold_container COMMAND...: `docker run -d`; the container stays until the job releases it or is cancelled, and outlives this shell by two minutes
+# at most.
 hold_container() {
-  "$@" </dev/null >/dev/null || fail 'the container did not start'
+  asked='' waiter='' beats=0
   trap 'docker rm -f "$container" >/dev/null 2>&1' EXIT
-  asked='' waiter=''
   trap 'asked=1; : >"$ORCH_RUN_DIR/stop"' TERM INT
+  "$@" </dev/null >/dev/null || fail 'the container did not start'
   : >"$dir/held/$host" || fail "cannot write $dir/held"
   while [ ! -e "$dir/release" ]; do
     # Ranks that run get their grace first: the step that started them notes their end.
@@ -16,6 +17,9 @@ hold_container() {
       [ "$(docker inspect -f '{{.State.Running}}' "$container" 2>/dev/null </dev/null)" = true ] || fail 'the container has ended'
       docker wait "$container" >/dev/null 2>&1 </dev/null & waiter=$!
     fi
+    # A full disk loses a beat; the next one may be written.
+    if [ $((beats % 5)) -eq 0 ]; then { printf '%s\n' "$beats" >"$ORCH_RUN_DIR/beat"; } 2>/dev/null; fi
+    beats=$((beats + 1))
     sleep 1 & wait $!
   done
 }

@@ -6,12 +6,16 @@ n=$1 first=0 last=0 register='' shared=''
 if [ "$ORCH_NODE_RANK" -lt "$first" ] || [ "$ORCH_NODE_RANK" -gt "$last" ]; then exit 0; fi
 after_names "task-$n.env" >"$ORCH_RUN_DIR/task-$n.env" || fail "cannot write $ORCH_RUN_DIR"
 
-# keep_value FILE: what the task registers becomes a variable of later tasks and of the ranks: one line of text, at most 4 KiB.
+# The files of a task are written in its container, and read as those of ranks are.
+# shellcheck source=/dev/null
+. "$dir/files/read" || fail "cannot read $dir/files"
+task=$ORCH_RUN_ID.task-$n
+
+# keep_value: what the task registers becomes a variable of later tasks and of the ranks: one line of text, at most 4 KiB.
 keep_value() {
-  if [ ! -f "$1" ] || [ -L "$1" ]; then fail "task $n: its output could not be kept"; fi
   nl='
 '
-  value=$(head -c 4097 "$1"; echo .)
+  value=$(cd -P "$out" && bytes "$task.value" "$(pwd -P)" 1 4097 && echo .) || fail "task $n: its output could not be kept"
   value=${value%.} value=${value%"$nl"}
   case $value in *"$nl"*) fail "task $n: it registers one line, and printed several" ;; esac
   [ "$(printf %s "$value" | wc -c)" -le 4096 ] || fail "task $n: what it registers is longer than 4 KiB"
@@ -24,10 +28,11 @@ keep_value() {
   mv -f "$to/.$n" "$to/$n" || fail "cannot write $to"
 }
 
+# shellcheck disable=SC2016
+LAST_LINES=$OPENED'{ proper "$1" "$2" && tail -n 5; } <"$1"'
 # ended CODE: prints what became of it.
 ended() {
-  word='' file=$out/$ORCH_RUN_ID.task-$n
-  if [ -f "$file.rc" ] && [ ! -L "$file.rc" ]; then { read -r _ _ word _ <"$file.rc"; } 2>/dev/null; fi
+  word=$(cd -P "$out" && first_lines "$(pwd -P)" "$task.rc" | { read -r _ _ _ word _ && printf '%s' "$word"; })
   case $1:$word in
     0:creates) printf 'orchestrate: %s: task %s: skipped, what it creates exists\n' "$host" "$n" ;;
     0:unless) printf 'orchestrate: %s: task %s: skipped, unless succeeded\n' "$host" "$n" ;;
@@ -36,8 +41,8 @@ ended() {
     *:timeout) fail "task $n: not done within its timeout" ;;
     *)
       # The last lines may be on their way.
-      i=0; while [ ! -e "$file.end" ] && [ "$i" -lt 20 ]; do i=$((i + 1)); sleep 0.1 2>/dev/null || sleep 1; done
-      if [ -f "$file.log" ] && [ ! -L "$file.log" ]; then tail -n 5 "$file.log" | cut -c 1-500; fi
+      i=0; while [ ! -e "$out/$task.end" ] && [ "$i" -lt 20 ]; do i=$((i + 1)); sleep 0.1 2>/dev/null || sleep 1; done
+      (cd -P "$out" && within 20 sh -c "$LAST_LINES" sh "$task.log" "$(pwd -P)") 2>/dev/null | LC_ALL=C tr -d '\000-\010\013-\037\177' | cut -c 1-500
       fail "task $n: exit code $1" ;;
   esac
 }

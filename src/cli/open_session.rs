@@ -127,7 +127,9 @@ fn open_session_through(
     let secrets = hide_known_secrets(&inventory);
     let local_env = LocalEnv::read()?;
     raise_nofile_limit(inventory.hosts.len()).map_err(CliError::Usage)?;
-    let reporter = reporter_setup(args, output, &secrets, build_advice(args, &base_dir, &inventory.hosts))?;
+    let advice = build_advice(args, &base_dir, &inventory.hosts);
+    let advice = if command == "slurm submit" { advice.for_slurm_submit() } else { advice };
+    let reporter = reporter_setup(args, output, &secrets, advice)?;
     // Only commands that diagnose read the rules: a broken rule must not block `down`.
     let rules = match command {
         "up" | "tui" | "attach" | "slurm attach" => load_diagnosis_rules(inventory.diagnosis_rule_source()?, &base_dir)?,

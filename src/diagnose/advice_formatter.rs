@@ -36,6 +36,9 @@ const RANK_ENVIRONMENT_PREFIX: &str = "env.";
 /// What a command begins with.
 const PROGRAM_PREFIX: &str = "orchestrate ";
 
+/// What the commands for a cluster begin with.
+const SLURM_PREFIX: &str = "slurm ";
+
 /// What names the inventory of an operation and reaches its hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdviceFormatter {
@@ -47,6 +50,8 @@ pub struct AdviceFormatter {
     overrides: Vec<String>,
     /// What follows `ssh` for each host.
     ssh_args_by_host: BTreeMap<String, String>,
+    /// Whether what is to be taken down is a SLURM job with the tasks before it.
+    takes_down_job: bool,
 }
 
 impl AdviceFormatter {
@@ -54,7 +59,7 @@ impl AdviceFormatter {
     pub fn new(files: &[String], flags: &[String], hosts: BTreeMap<String, String>) -> AdviceFormatter {
         let flags = flags.iter().map(|flag| quote(flag)).collect::<Vec<_>>().join(" ");
         let inventory_files = files.iter().map(|file| quote(file)).collect();
-        AdviceFormatter { inventory_files, common_flags: flags, overrides: Vec::new(), ssh_args_by_host: hosts }
+        AdviceFormatter { inventory_files, common_flags: flags, ssh_args_by_host: hosts, ..AdviceFormatter::default() }
     }
 
     /// With the `KEY=VALUE` of each `--set`; a command gets those that matter to it.
@@ -63,8 +68,19 @@ impl AdviceFormatter {
         AdviceFormatter { overrides: overrides.to_vec(), ..self }
     }
 
+    /// Of `slurm submit`: where others say `down`, this says `slurm down`.
+    #[must_use]
+    pub(crate) fn for_slurm_submit(self) -> AdviceFormatter {
+        AdviceFormatter { takes_down_job: true, ..self }
+    }
+
+    fn own_verb<'a>(&self, verb: &'a str) -> &'a str {
+        if self.takes_down_job && verb == "down" { "slurm down" } else { verb }
+    }
+
     /// `orchestrate logs train.yaml --rank 3`.
     pub fn format_command(&self, verb: &str, rest: &str) -> String {
+        let verb = self.own_verb(verb);
         let inventory = self.inventory_args(verb);
         let words = [PROGRAM_PREFIX.trim_end(), verb, inventory.as_str(), rest];
         words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
@@ -82,8 +98,10 @@ impl AdviceFormatter {
         while let Some(at) = rest.find(PROGRAM_PREFIX) {
             let (before, after) = rest.split_at(at + PROGRAM_PREFIX.len());
             out.push_str(before);
-            let end = after.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(after.len());
+            let word_end = |from: usize| after[from..].find(|c: char| !c.is_ascii_lowercase()).map_or(after.len(), |at| from + at);
+            let end = if after.starts_with(SLURM_PREFIX) { word_end(SLURM_PREFIX.len()) } else { word_end(0) };
             let (verb, tail) = after.split_at(end);
+            let verb = self.own_verb(verb);
             let inventory = self.inventory_args(verb);
             let word = before[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '-' | '_' | '/' | '.'));
             out.push_str(verb);
@@ -137,6 +155,12 @@ mod tests {
         let overridden = one.with_overrides(&["env.STEPS=100".to_owned(), "ssh.user=li".to_owned()]);
         assert_eq!(overridden.format_command("up", ""), "orchestrate up 'my runs/a.yaml' --set env.STEPS=100 --set ssh.user=li");
         assert_eq!(overridden.format_command("down", ""), "orchestrate down 'my runs/a.yaml' --set ssh.user=li");
+        let submit = command_advice(&["a.yaml"], &[]).for_slurm_submit();
+        assert_eq!(submit.format_command("down", ""), "orchestrate slurm down a.yaml");
+        assert_eq!(
+            submit.complete_commands("`orchestrate down`, `orchestrate slurm status`, orchestrate slurm"),
+            "`orchestrate slurm down a.yaml`, `orchestrate slurm status a.yaml`, orchestrate slurm"
+        );
         let none = AdviceFormatter::default();
         assert_eq!((none.complete_commands(text), none.ssh_args("lab 2")), (text.to_owned(), "'lab 2'".to_owned()));
         assert_eq!(overridden.ssh_args("lab2"), "-p 2222 -i /k ops@10.0.0.2");

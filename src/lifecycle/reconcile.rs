@@ -96,13 +96,21 @@ fn refuse_beside_ranks(session: &Session, facts: &[HostFacts]) -> Option<Workflo
 
 /// Waits for tasks that another command has started, so that none is started twice; then the hosts are looked at again.
 async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], run: &str) -> Result<LaunchStep, WorkflowError> {
-    let stop = if context.session.command() == "slurm submit" { "`orchestrate slurm down`" } else { "`--recreate`" };
+    let before_submit = context.session.command() == "slurm submit";
+    let stop = if before_submit { "`orchestrate down`" } else { "`--recreate`" };
     let text = format!("tasks of {run} are running: waiting for them (Ctrl-C leaves them running); {stop} stops them");
     context.session.notice(text, false);
     context.signals.set_policy(InterruptPolicy::Detach);
     let end = follow_tasks(context.session, facts, run, context.signals).await?;
     context.signals.set_policy(if context.request.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop });
     match (end, context.signals.first_signal()) {
+        // Whoever started them may submit the job now: its ranks must not have tasks that run again beneath them.
+        (TasksEnd::Ended { .. } | TasksEnd::Abandoned { .. } | TasksEnd::Replaced | TasksEnd::Stopped, None) if before_submit => {
+            context
+                .session
+                .notice("help: `orchestrate slurm status` says whether its job was submitted; if it was not, submit again", true);
+            Ok(LaunchStep::done(Outcome::Refused, format!("the tasks of {run} have ended: another `slurm submit` started them")))
+        }
         // Hosts that are lost end the command when they are asked again.
         (TasksEnd::Ended { .. } | TasksEnd::Abandoned { .. } | TasksEnd::Replaced | TasksEnd::Stopped | TasksEnd::HostsLost(_), None) => {
             Ok(LaunchStep::Reconcile)

@@ -2,6 +2,7 @@
 
 use super::inputs::{RUN_VARIABLES, ScriptInputs, TASK_VARIABLES, without_first_line};
 use crate::inventory::{PrepareTask, TaskCommand};
+use crate::plan::host_context::SAFE_READ_SH;
 use crate::plan::task::HostTask;
 use crate::text::shell_quote::quote;
 use crate::text::shell_template::{self, variable};
@@ -41,6 +42,7 @@ pub(super) fn files(inputs: &ScriptInputs<'_>) -> Vec<(String, String)> {
         files.extend(task_files(inputs, task));
     }
     if has_steps(inputs) {
+        files.push(("read".to_owned(), SAFE_READ_SH.to_owned()));
         files.push(("run-task".to_owned(), include_str!("../../../assets/task.sh").to_owned()));
         files.push(("enter".to_owned(), include_str!("../../../assets/slurm/enter.sh").to_owned()));
     }
@@ -103,7 +105,7 @@ pub(super) fn collect_text(inputs: &ScriptInputs<'_>) -> &'static str {
 
 /// The end of a step: the task, run as the ranks are.
 pub(super) fn step_tail(prefix: &str) -> String {
-    let end = "\nended \"$code\"\nif [ -n \"$register\" ]; then keep_value \"$out/$ORCH_RUN_ID.task-$n.value\"; fi\n";
+    let end = "\nended \"$code\"\nif [ -n \"$register\" ]; then keep_value; fi\n";
     let step = without_first_line(include_str!("../../../assets/slurm/step.sh"));
     format!("{step}\nwith_secrets {prefix}/bin/sh \"$ORCH_RUN_DIR/enter\" \"$n\"\ncode=$?{end}")
 }

@@ -55,7 +55,8 @@ fn docker_task_text(inputs: &ScriptInputs<'_>, spec: &ContainerSettings) -> Stri
         return docker_text(inputs, spec);
     }
     let body = without_first_line(include_str!("../../../assets/slurm/exec.sh"));
-    format!("\n{}{body}\nwith_secrets in_container /bin/sh \"$ORCH_RUN_DIR/start\"\n", engine_text(spec))
+    let grace = inputs.slurm.job.launch.stop_grace.as_secs();
+    format!("\n{}stop_grace={grace}\n{body}\nwith_secrets in_container /bin/sh \"$ORCH_RUN_DIR/start\"\n", engine_text(spec))
 }
 
 /// Lines of `look` that make the directories of mounts with `create`.

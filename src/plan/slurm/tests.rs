@@ -61,6 +61,7 @@ fn without_assets(script: &str) -> String {
         ("slurm/exec", include_str!("../../../assets/slurm/exec.sh")),
         ("slurm/idle", include_str!("../../../assets/slurm/idle.sh")),
         ("slurm/remove-pyxis", include_str!("../../../assets/slurm/remove-pyxis.sh")),
+        ("read", include_str!("../../../assets/read.sh")),
         ("task", include_str!("../../../assets/task.sh")),
         ("keeper", include_str!("../../../assets/keeper.sh")),
         ("node", include_str!("../../../assets/node.sh")),
@@ -191,8 +192,9 @@ fn rules_of_rendezvous_and_steps_hold() {
     }
     for step in text.lines().filter(|line| line.contains("srun \"${each_node[@]}\"")) {
         assert!(step.contains("--kill-on-bad-exit=1"), "{step}");
-        assert!(step.contains("--overlap") != step.contains("--wait=0"), "side steps overlap, the ranks' step does not: {step}");
+        assert!(step.contains("--overlap") != step.starts_with("  ORCH_SECRETS="), "side steps overlap, the ranks' step does not: {step}");
     }
+    assert!(text.contains("--wait=0"), "a node whose ranks have ended waits for the others");
     assert!(text.contains("master_port=$((10000 + SLURM_JOB_ID % 50000))"));
     let c10d = render(&inventory_text(LAUNCHERS[5].1, SlurmContainer::None));
     assert!(c10d.contains("\"--rdzv_id=$ORCH_RENDEZVOUS_ID\"") && c10d.contains("\"$SLURM_JOB_ID-$start\""), "a new one for each start");
@@ -258,8 +260,9 @@ fn file_name_of_a_rank_is_no_first_failure() {
 fn registered_value_of_a_step_is_one_line_of_text() {
     let step = include_str!("../../../assets/slurm/step.sh");
     let keep = step.find("# keep_value").zip(step.find("# ended")).map(|(from, to)| &step[from..to]).expect("a function");
+    let read = crate::plan::host_context::SAFE_READ_SH;
     let script = format!(
-        "fail() {{ echo \"fail: $*\"; exit 1; }}\ndir=$1 host=n0 n=2 register=VALUE shared=''\n{keep}\nkeep_value \"$1/value\"\n\
+        "fail() {{ echo \"fail: $*\"; exit 1; }}\ndir=$1 out=$1 host=n0 n=2 register=VALUE shared='' task=t\n{read}\n{keep}\nkeep_value\n\
          . \"$dir/registered/n0/2\"\nprintf '<%s>' \"$VALUE\""
     );
     let long = "x".repeat(4097);
@@ -274,13 +277,13 @@ fn registered_value_of_a_step_is_one_line_of_text() {
     ];
     for (printed, expected) in cases {
         let dir = tempfile::tempdir().expect("a folder");
-        std::fs::write(dir.path().join("value"), printed).expect("written");
+        std::fs::write(dir.path().join("t.value"), printed).expect("written");
         let shell = std::process::Command::new("/bin/sh").args(["-c", &script, "sh"]).arg(dir.path()).output().expect("a shell");
         let said = String::from_utf8_lossy(&shell.stdout).into_owned();
         assert!(said.starts_with(expected), "{said:?} for {expected:?}");
     }
     let dir = tempfile::tempdir().expect("a folder");
-    std::os::unix::fs::symlink("/etc/hostname", dir.path().join("value")).expect("linked");
+    std::os::unix::fs::symlink("/etc/hostname", dir.path().join("t.value")).expect("linked");
     let shell = std::process::Command::new("/bin/sh").args(["-c", &script, "sh"]).arg(dir.path()).output().expect("a shell");
     assert!(shell.stdout.starts_with(b"fail: task 2: its output could not be kept"), "a link is not followed");
 }
