@@ -84,9 +84,16 @@ impl HostStream {
         let command = RemoteCommand::from_script("transfer files", directory.script(nonce), START_LIMIT).with_output_limit(OUTPUT_LIMIT);
         let container = directory.enter.last().cloned();
         let stream = remote.open_stream(&command).await.map_err(|error| TransferError::of_session(error, container.as_deref()))?;
-        let mut stream = HostStream {
-            input: stream.input,
-            output: stream.output,
+        let mut stream = HostStream::new(stream.input, stream.output, nonce, container);
+        let line = stream.read_line().await?;
+        let hello = parse_hello(&line)?;
+        Ok((stream, hello))
+    }
+
+    fn new(input: mpsc::Sender<Bytes>, output: ByteReceiver<RemoteError>, nonce: &str, container: Option<String>) -> Self {
+        HostStream {
+            input,
+            output,
             outgoing: BytesMut::new(),
             incoming: BytesMut::new(),
             bulk_bytes: 0,
@@ -95,10 +102,7 @@ impl HostStream {
             nonce: nonce.to_owned(),
             container,
             stall_limit: STALL_LIMIT,
-        };
-        let line = stream.read_line().await?;
-        let hello = parse_hello(&line)?;
-        Ok((stream, hello))
+        }
     }
 
     pub(crate) fn nonce(&self) -> &str {
@@ -128,16 +132,20 @@ impl HostStream {
         self.send_now(bytes).await
     }
 
-    /// A host that works on what it has takes nothing for a while, but reports.
     async fn send_now(&mut self, bytes: Bytes) -> Result<(), TransferError> {
+        if self.offer(bytes).await? { Ok(()) } else { Err(self.reason_for_end().await) }
+    }
+
+    /// Sends them, unless the session has ended. A host that works on what it has takes nothing for a while, but reports.
+    async fn offer(&mut self, bytes: Bytes) -> Result<bool, TransferError> {
         for _ in 0..MAX_STALLS {
             let waiting = tokio::time::timeout(self.stall_limit, self.input.clone().reserve_owned()).await;
             match waiting {
                 Ok(Ok(room)) => {
                     room.send(bytes);
-                    return Ok(());
+                    return Ok(true);
                 }
-                Ok(Err(_)) => return Err(self.reason_for_end().await),
+                Ok(Err(_)) => return Ok(false),
                 Err(_) if self.has_reported().await? => {}
                 Err(_) => return Err(stalled("took")),
             }
@@ -208,7 +216,8 @@ impl HostStream {
         if self.bulk_bytes / FRAME_BYTES > self.acknowledged {
             self.acknowledged = self.bulk_bytes / FRAME_BYTES;
             let line = Bytes::from(format!("{}\n", self.acknowledged));
-            self.send_now(line).await?;
+            // Where the session has ended, the reason follows the bytes that are still to be read.
+            self.offer(line).await?;
         }
         Ok(bytes)
     }
@@ -306,6 +315,23 @@ fn stalled(verb: &str) -> TransferError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What waits to be read is a file's, with a line end in each byte: the reason comes after it.
+    #[tokio::test]
+    async fn lost_connection_amid_bulk_data_is_reported_as_lost() {
+        let (sender, output) = crate::remote::byte_channel::byte_channel(OUTPUT_LIMIT);
+        for _ in 0..5 {
+            assert!(sender.send(Bytes::from(vec![b'\n'; 1 << 20]), |_| unreachable!()));
+        }
+        sender.fail(RemoteError::Lost { what: "the connection was lost".to_owned(), hint: String::new(), retry: true });
+        drop(sender);
+        let mut stream = HostStream::new(mpsc::channel(1).0, output, "ab", None);
+        for _ in 0..5 {
+            assert_eq!(stream.read_bulk().await.expect("what had arrived").len(), 1 << 20);
+        }
+        let error = stream.read_bulk().await.expect_err("no more");
+        assert!(error.unreachable && error.what.contains("the connection was lost"), "{error:?}");
+    }
 
     #[test]
     fn home_is_expanded_by_the_host_and_the_rest_is_quoted() {
