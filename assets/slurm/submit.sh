@@ -1,7 +1,6 @@
 # shellcheck shell=sh disable=SC2154
 # Submits the script once. Set before: script, secrets (texts), run (the id of the run).
-# Each user of the image, and root of the nodes where it is squashed, must be able to pass through; what is in it is private.
-(umask 022; mkdir -p "$dir") || { printf '@failed cannot make the run directory\n'; exit 0; }
+mkdir -p "$dir" || { printf '@failed cannot make the run directory\n'; exit 0; }
 if ! take_lock; then printf '@failed another submission is under way\n'; exit 0; fi
 find_job
 if [ "$asked" -ne 0 ]; then exit 0; fi

@@ -120,6 +120,8 @@ fn tasks_in_containers_are_steps_of_the_job() {
     }
     let started = std::fs::read_to_string(dir.join("started")).expect("containers");
     assert_eq!(started.lines().count(), 2, "one a node for the whole job: {started}");
+    let beats = login.cluster.run("sh", &["-c", "cat home/run/steps/n[01].in/*/beat | wc -l"]);
+    assert_eq!(String::from_utf8_lossy(&beats.stdout).trim(), "2", "without a beat a container would end");
     login.orchestrate(&["slurm", "cancel"], &inventory).expect(0, &["CANCELLED"]);
     assert_eq!(logs().matches("saved").count(), 2, "{}", logs());
     assert!(started.lines().all(|name| !dir.join(name).exists()), "a container is left");
