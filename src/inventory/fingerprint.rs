@@ -19,9 +19,7 @@ impl Inventory {
         all.get(host).cloned().unwrap_or_default()
     }
 
-    /// What a host's tasks of `prepare` are, one `key value` a line. No part of what decides "equal": tasks have run when a launch is compared.
-    pub(crate) fn tasks_text(&self, host: usize) -> String {
-        let Ok(job) = self.job(&RuntimeValues::default()) else { return String::new() };
+    fn build_tasks_text(job: &Job, host: usize) -> String {
         let mut lines = FingerprintLines::default();
         for task in &job.tasks {
             let Some(TaskCommand { script, chdir, env, creates, unless }) = task.hosts.get(host).and_then(Option::as_ref) else { continue };
@@ -68,7 +66,7 @@ impl Inventory {
         push_host(&mut launch, own);
         launch.push_list("secrets", &job.secret_names);
         push_launch(&mut launch, &job.launch);
-        Some(FingerprintText { container: container.text, launch: launch.text })
+        Some(FingerprintText { container: container.text, launch: launch.text, tasks: Self::build_tasks_text(job, host) })
     }
 }
 

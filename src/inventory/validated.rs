@@ -45,4 +45,6 @@ pub struct FingerprintText {
     pub container: String,
     /// What the ranks are started with.
     pub launch: String,
+    /// The tasks of `prepare`. No part of what decides "equal": tasks have run when a launch is compared.
+    pub tasks: String,
 }

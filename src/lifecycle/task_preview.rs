@@ -27,7 +27,7 @@ pub(crate) fn changed_tasks(session: &Session, facts: &[HostFacts], max: usize) 
     let sanitizer = session.reporter.sanitizer();
     let mut found: Vec<String> = Vec::new();
     for (host, record) in facts.iter().enumerate().filter_map(|(host, facts)| facts.run_record().map(|record| (host, record))) {
-        for line in diff_config_texts(&record.tasks_text, &session.inventory.tasks_text(host)) {
+        for line in diff_config_texts(&record.tasks_text, &session.inventory.fingerprint_text(host).tasks) {
             let line = sanitizer.sanitize_line(&line).to_string();
             if found.len() < max && !found.contains(&line) {
                 found.push(line);

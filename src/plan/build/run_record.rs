@@ -37,7 +37,7 @@ impl HostPlanner<'_> {
             tasks_only: ids.tasks_only,
             tasks: self.host_tasks().into_iter().map(|task| (task.number, task.name)).collect(),
             file_tasks: self.file_tasks(),
-            tasks_text: inventory.tasks_text(self.host_index),
+            tasks_text: inventory.fingerprint_text(self.host_index).tasks,
             tolerates_rank_loss: job.is_elastic(),
             min_hosts: job.min_hosts(),
             max_log_bytes: job.max_log_bytes,
