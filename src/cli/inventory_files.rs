@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::args::CommonArgs;
 use crate::cli::exit::CliError;
 use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisRuleSource};
-use crate::inventory::{InventorySource, nearest_word};
+use crate::inventory::{InventorySource, is_valid_run_id, nearest_word};
 use crate::lifecycle::error::WorkflowError;
 
 /// The next step where an inventory is missing: a file beside it with a similar name, else how to name or write one.
@@ -17,6 +17,11 @@ fn missing_file_hint(file: &Path) -> String {
         .unwrap_or_default();
     let is_yaml = |name: &&str| name.ends_with(".yaml") || name.ends_with(".yml");
     let wanted = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if is_valid_run_id(wanted) {
+        return format!(
+            "\n    help: a run is named after the inventory: `orchestrate logs INVENTORY --run {wanted}`; `orchestrate replay {wanted}` needs none"
+        );
+    }
     match nearest_word(wanted, beside.iter().map(String::as_str).filter(is_yaml)) {
         Some(near) => {
             format!("\n    help: did you mean `{}`?", directory.join(near).strip_prefix(".").unwrap_or(Path::new(near)).display())

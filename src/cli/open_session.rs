@@ -34,7 +34,7 @@ pub(super) fn load_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inven
         LoadMode::ConnectionOnly => Inventory::load_connection(&sources, &args.set)?,
     };
     if inventory.hosts.is_empty() {
-        let message = "the inventory has no `hosts`: it is for SLURM alone\n    help: use `orchestrate slurm submit`, or add hosts";
+        let message = "the inventory has no `hosts`: it is for SLURM alone\n    help: `orchestrate slurm --help` lists the commands for it; or add hosts";
         return Err(CliError::Usage(message.to_owned()));
     }
     if let Some(pattern) = &args.limit {

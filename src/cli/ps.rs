@@ -8,6 +8,7 @@ use crate::cli::output::OutputOptions;
 use crate::cli::ps_all;
 use crate::cli::ps_ranks::{RankRow, collect_ranks};
 use crate::cli::text_table::format_table;
+use crate::cli::unreachable::print_unreachable;
 use crate::event::{Exit, Outcome};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
@@ -36,12 +37,13 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
     };
     let now = jiff::Timestamp::now();
     let mut outcome = Outcome::Ok;
-    let (mut rows, mut facts) = (Vec::new(), Vec::new());
+    let (mut rows, mut facts, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     for (host, answer) in session.host_names().into_iter().zip(answers) {
         let (row, known) = match answer {
             Ok(facts) => (HostRow::new(host, &facts, now), Some(facts)),
             Err(error) => {
                 outcome = Outcome::Unreachable;
+                unreachable.push((host.clone(), error.to_string(), error.hint().to_owned()));
                 (HostRow { host, error: Some(error.to_string()), ..HostRow::default() }, None)
             }
         };
@@ -58,6 +60,7 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
     } else {
         print_stdout(&format_hosts(&rows, sanitizer, user_lang()));
         print_stdout(&format_ranks(&rows, sanitizer, user_lang()));
+        print_unreachable(sanitizer, session.reporter.style(), unreachable);
         if outcome == Outcome::Ok && rows.iter().all(|row| row.run.is_none() && row.container.is_none()) {
             print_stderr(&format!("no run of {} is on any host", session.inventory.name));
         }
@@ -159,8 +162,7 @@ impl HostRow {
     fn cells(&self, lang: Lang) -> [String; 7] {
         let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let said = |text: &Option<String>| dash(text.as_ref().map(|text| lang.message(text).into_owned()));
-        let unreachable = |error: &String| lang.tr_fill("unreachable: {}", &[&lang.message(error)]);
-        let run = self.error.as_ref().map(unreachable).or_else(|| self.run.clone());
+        let run = if self.error.is_some() { Some(lang.tr("unreachable").to_owned()) } else { self.run.clone() };
         [
             self.host.clone(),
             dash(run),

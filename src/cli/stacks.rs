@@ -1,5 +1,7 @@
 //! `stacks`: prints every rank's stack, equal ones grouped. Sends no signal and changes nothing.
 
+use std::collections::BTreeMap;
+
 use crate::cli::args::{ProgressMode, StacksArgs};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, user_lang, wrap_to_terminal};
@@ -70,7 +72,20 @@ fn to_json_lines(session: &Session, found: &[(usize, RankStack)]) -> String {
 }
 
 fn suggest_py_spy(install: &str) -> String {
-    format!("next: add py-spy to the image; for this run, on each host: `{install}`")
+    format!("next: add py-spy to the image; for this run: {install}")
+}
+
+/// The command for the first rank of the group's first host, and the ranks for which it reaches the others.
+fn py_spy_install(group: &StackGroup, command: impl Fn(u32) -> String) -> String {
+    let mut first_ranks: BTreeMap<usize, u32> = BTreeMap::new();
+    for (host, stack) in &group.members {
+        let first = first_ranks.entry(*host).or_insert(stack.rank);
+        *first = stack.rank.min(*first);
+    }
+    let mut ranks = first_ranks.into_values();
+    let install = format!("`{}`", command(ranks.next().unwrap_or_default()));
+    let others: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
+    if others.is_empty() { install } else { format!("{install}, and with {} for the other hosts", others.join(", ")) }
 }
 
 /// What the kernel's view leaves open, and how to see more. `install` installs py-spy where the first rank runs.
@@ -112,7 +127,7 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
             let text = wrap_to_terminal(&format!("    {}", lang.lines(&sanitizer.sanitize_line(&text))));
             text.split('\n').map(|line| style.paint(Tone::Dim, line)).collect::<Vec<_>>().join("\n")
         };
-        let install = session.suggest_command("shell", &format!("{} -- pip install py-spy", first.rank));
+        let install = py_spy_install(group, |rank| session.suggest_command("shell", &format!("{rank} -- pip install py-spy")));
         if group.source == "gdb" {
             lines.push(dim("gdb shows native frames: where the interpreter is, not which line of Python runs".to_owned()));
             lines.push(dim(suggest_py_spy(&install)));
@@ -141,11 +156,11 @@ mod tests {
     /// Ranks with equal kernel stacks may differ in Python: the text says so and how to see the difference.
     #[test]
     fn kernel_view_states_its_limits() {
-        let lines = |reason: &str, ranks| kernel_view_limits(reason, ranks, "orchestrate shell 0 -- pip install py-spy").join("\n");
+        let lines = |reason: &str, ranks| kernel_view_limits(reason, ranks, "`orchestrate shell 0 -- pip install py-spy`").join("\n");
         assert_eq!(
             lines("neither py-spy nor gdb here", 16),
             "it shows no Python: these 16 ranks may stand at different lines, one of them hung\n\
-             next: add py-spy to the image; for this run, on each host: `orchestrate shell 0 -- pip install py-spy`"
+             next: add py-spy to the image; for this run: `orchestrate shell 0 -- pip install py-spy`"
         );
         assert!(lines("py-spy: Error: Permission Denied: Try running again with elevated permissions", 2).contains("--cap-add=SYS_PTRACE"));
         assert!(lines("gdb: ptrace: Operation not permitted.", 1).starts_with("it shows no Python: where this rank stands"));

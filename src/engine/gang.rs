@@ -28,7 +28,8 @@ pub(crate) struct ProcessFailure {
 #[derive(Debug, Default)]
 pub(crate) struct Gang {
     launcher_exits: Vec<Option<Exit>>,
-    rank_exits: BTreeMap<u32, Option<Exit>>,
+    /// The host of each rank, and its exit.
+    rank_exits: BTreeMap<u32, (usize, Option<Exit>)>,
     failures: Vec<ProcessFailure>,
     /// Whether launchers restart ranks: then only a launcher's own exit is a failure.
     launcher_restarts_ranks: bool,
@@ -72,8 +73,8 @@ impl Gang {
 
     pub(crate) fn apply_event(&mut self, event: &LogStreamEvent) {
         match *event {
-            LogStreamEvent::ProcessStarted(_, LogFile::Rank { rank, .. }, _) => {
-                self.rank_exits.insert(rank, None);
+            LogStreamEvent::ProcessStarted(host, LogFile::Rank { rank, .. }, _) => {
+                self.rank_exits.insert(rank, (host, None));
             }
             // A task has ended before the gang starts.
             LogStreamEvent::ProcessEnded(_, LogFile::Task { .. }, ..) => {}
@@ -86,7 +87,7 @@ impl Gang {
                         None
                     }
                     LogFile::Rank { rank, .. } => {
-                        self.rank_exits.insert(rank, Some(exit));
+                        self.rank_exits.insert(rank, (host, Some(exit)));
                         Some(rank)
                     }
                 };
@@ -152,6 +153,11 @@ impl Gang {
 
     pub(crate) fn has_launcher_ended(&self, host: usize) -> bool {
         self.launcher_exits.get(host).is_some_and(Option::is_some)
+    }
+
+    /// Whether the launcher and every rank that was seen there have ended.
+    pub(crate) fn has_host_ended(&self, host: usize) -> bool {
+        self.has_launcher_ended(host) && self.rank_exits.values().all(|(at, exit)| *at != host || exit.is_some())
     }
 
     pub(crate) fn have_all_launchers_ended(&self) -> bool {

@@ -34,13 +34,23 @@ pub(crate) struct PlanPreview {
 }
 
 impl PlanPreview {
+    fn runs_tasks_only(&self) -> bool {
+        self.plan.run_record.as_ref().is_some_and(|record| record.tasks_only)
+    }
+
     /// The plan on one screen. `facts`: `None` where the hosts were not asked.
     pub(crate) fn overview(&self, inventory: &Inventory, facts: Option<&[HostFacts]>, lang: Lang, columns: usize) -> String {
         let effect = match facts {
+            None if self.runs_tasks_only() => {
+                vec!["the hosts were not asked: --facts asks them and compares, `check` tests them, `prepare` runs the tasks".to_owned()]
+            }
             None => vec!["the hosts were not asked: --facts asks them and compares, `check` tests them, `up` launches".to_owned()],
             Some(facts) => {
                 let names: Vec<String> = inventory.hosts.iter().map(|host| host.name.clone()).collect();
-                describe_up(classify_existing_run(facts, &names, &self.config_texts))
+                match classify_existing_run(facts, &names, &self.config_texts) {
+                    ExistingRun::NoRun if self.runs_tasks_only() => vec!["no run exists: `prepare` runs the tasks".to_owned()],
+                    existing => describe_up(existing),
+                }
             }
         };
         let overview = PlanOverview { plan: &self.plan, job: &self.job, hosts: &inventory.hosts, facts, effect: &effect, lang };

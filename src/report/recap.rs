@@ -321,7 +321,11 @@ fn suggest_next_command(state: &RunState, advice: &AdviceFormatter) -> Option<St
             Some(command("logs", &format!("--rank {rank}")))
         }
         Outcome::Leftovers => Some(command("down", "")),
-        Outcome::Unreachable => Some(command(if state.info.command.is_empty() { "up" } else { &state.info.command }, "")),
+        // What reaches the host by hand names address, port and user, and says more.
+        Outcome::Unreachable => {
+            let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable)?;
+            Some(format!("ssh {}", advice.ssh_args(&lost.name)))
+        }
         Outcome::Locked => Some(command("ps", "")),
     }
 }

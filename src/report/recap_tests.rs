@@ -108,16 +108,16 @@ RECAP  up wan22  UNREACHABLE  after 2.0 s
   ranks     0 ok  2 failed  1 not started of 3
   host    ok  changed  failed  ranks
   gpu01    0        0       0  1 signal 11 (SEGV)
-  gpu02    0        0       0  1 killed without a status
+  gpu02    0        0       0  1 killed, no exit code
   gpu03    0        0       0  UNREACHABLE
   UNREACHED gpu03
             no answer from 10.0.0.3:22 within 10 s, and this text is much longer
             than a line of the page may ever be
   FIRST ?   rank 0 on gpu01: signal 11 (SEGV) after 2.0 s
-  FIRST ?   rank 1 on gpu02: killed without a status
+  FIRST ?   rank 1 on gpu02: killed, no exit code
             they failed too close together for the clocks to order them
   logs      /state/runs/r/logs
-  next      orchestrate up wan22.yaml";
+  next      ssh gpu03";
     assert_eq!(render(&harness), expected);
 }
 

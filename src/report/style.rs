@@ -50,7 +50,7 @@ impl TextStyle {
     }
 }
 
-/// `exit 1`, `signal 9 (KILL)`, `killed without a status`.
+/// `exit 1`, `signal 9 (KILL)`, `killed, no exit code`.
 pub(crate) fn format_exit(exit: Exit) -> String {
     match exit {
         // A Python launcher that exits with its child's negative code: the shell sees 256 minus the signal (deepspeed/launcher/launch.py).
@@ -60,7 +60,7 @@ pub(crate) fn format_exit(exit: Exit) -> String {
             "" => format!("signal {n}"),
             name => format!("signal {n} ({name})"),
         },
-        Exit::Killed => "killed without a status".to_owned(),
+        Exit::Killed => "killed, no exit code".to_owned(),
     }
 }
 

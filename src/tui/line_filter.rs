@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::text::glob::glob_match;
+use crate::text::host_patterns::{expand_pattern, split_commas};
 
 /// Size limit of a compiled pattern, in bytes.
 const REGEX_SIZE_LIMIT: usize = 1 << 20;
@@ -73,7 +74,8 @@ pub(crate) struct LineFilter {
 #[derive(Debug, Clone)]
 enum LineFilterTerm {
     Rank(Vec<(u32, u32)>),
-    Host(String),
+    /// Globs, any of which may match.
+    Host(Vec<String>),
     Level(LevelComparison, LogLevel),
     Step(u64, u64),
     Text(Box<Regex>),
@@ -145,13 +147,18 @@ fn split_terms(text: &str) -> Vec<String> {
 
 fn parse_term(word: &str) -> Result<LineFilterTerm, String> {
     if let Some(list) = word.strip_prefix("rank:") {
-        return parse_ranges(list).map(LineFilterTerm::Rank).ok_or_else(|| format!("{word}: write ranks like rank:0-7,12"));
+        return parse_ranges(list).map(LineFilterTerm::Rank).ok_or_else(|| format!("{word}: write ranks like rank:0-7,12 or rank:r3"));
     }
     if let Some(host) = word.strip_prefix("host:") {
         return if host.is_empty() {
             Err("host: needs a name, like host:gpu0*".to_owned())
         } else {
-            Ok(LineFilterTerm::Host(host.to_owned()))
+            split_commas(host)
+                .into_iter()
+                .map(expand_pattern)
+                .collect::<Result<Vec<_>, _>>()
+                .map(|globs| LineFilterTerm::Host(globs.concat()))
+                .map_err(|why| format!("{word}: {why}"))
         };
     }
     if let Some(level) = word.strip_prefix("level") {
@@ -201,9 +208,10 @@ fn parse_level(name: &str) -> Option<LogLevel> {
 }
 
 fn parse_ranges(list: &str) -> Option<Vec<(u32, u32)>> {
+    let number = |text: &str| text.strip_prefix('r').unwrap_or(text).parse().ok();
     let one = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
-        Some((from.parse().ok()?, to.parse().ok()?))
+        Some((number(from)?, number(to)?))
     };
     list.split(',').map(one).collect()
 }
@@ -215,7 +223,7 @@ impl LineFilterTerm {
             LineFilterTerm::Rank(ranges) => {
                 Some(writer.rank.is_some_and(|rank| ranges.iter().any(|(from, to)| (*from..=*to).contains(&rank))))
             }
-            LineFilterTerm::Host(pattern) => Some(glob_match(pattern, writer.host)),
+            LineFilterTerm::Host(globs) => Some(globs.iter().any(|glob| glob_match(glob, writer.host))),
             LineFilterTerm::Level(..) | LineFilterTerm::Step(..) | LineFilterTerm::Text(_) => None,
         }
     }
@@ -256,6 +264,9 @@ mod tests {
             ("rank:0-7,12", true),
             ("rank:4", false),
             ("host:gpu0*", true),
+            ("host:gpu[01-02],gpu09", true),
+            ("host:gpu[02-03]", false),
+            ("rank:r0-r7", true),
             ("host:gpu?1", true),
             ("host:gpu", false),
             ("level>=warn", true),
@@ -282,7 +293,7 @@ mod tests {
     #[test]
     fn invalid_filters_are_explained() {
         for (filter, why) in [
-            ("rank:a", "rank:a: write ranks like rank:0-7,12"),
+            ("rank:a", "rank:a: write ranks like rank:0-7,12 or rank:r3"),
             ("host:", "host: needs a name, like host:gpu0*"),
             ("level>=bad", "level>=bad: the levels are debug, info, warn, error"),
             ("step:x..", "step:x..: write steps like step:1000..1100, step:1000.. or step:1000"),

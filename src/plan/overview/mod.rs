@@ -33,7 +33,11 @@ pub(crate) fn format_overview(overview: &PlanOverview<'_>, columns: usize) -> St
     sections::push_effect(&mut page, overview);
     let lang = overview.lang;
     let scripts = if is_shortened { lang.tr("-v: scripts, whole commands") } else { lang.tr("-v: scripts") };
-    let rank = if launches { lang.tr("; --rank 0: the environment of rank 0") } else { "" };
+    let rank = match () {
+        () if !launches || overview.job.launch.launcher.has_dynamic_ranks() => "",
+        () if overview.plan.ranks.is_empty() => lang.tr("; --facts: the ranks of each host"),
+        () => lang.tr("; --rank 0: the environment of rank 0"),
+    };
     page.row(lang.tr("more"), &format!("{scripts}{rank}"), 2);
     page.into_text()
 }

@@ -4,12 +4,14 @@ use super::docker_words::docker_words;
 use super::fold::{HostWords, WordGroup, fold_words};
 use super::inputs::PlanOverview;
 use super::page::OverviewPage;
+use crate::event::Phase;
 use crate::inventory::{ContainerSettings, GpuSelection, InventoryHost, Launcher, PullPolicy, StartGate, StartOrder};
 use crate::plan::action::{Action, Observation};
 use crate::plan::facts::HostFacts;
 use crate::plan::launcher::{HostLaunchSpec, ManualLaunch};
 use crate::plan::rank_layout::usable_gpu_count;
 use crate::text::hostlist::{fold_names, fold_numbers};
+use crate::text::shell_quote::quote;
 use crate::text::translation::Lang;
 
 /// Different commands of different hosts; further ones are counted.
@@ -70,27 +72,28 @@ fn count_hosts(lang: Lang, hosts: usize) -> String {
     count(lang, u32::try_from(hosts).unwrap_or(u32::MAX), "host")
 }
 
-/// `gpu[01-02]: 8 GPUs each, 5 ranks each`, equal hosts together.
+/// `gpu[01-02]: 8 GPUs and 5 ranks each`, equal hosts together.
 fn host_groups(overview: &PlanOverview<'_>) -> String {
-    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    let mut groups: Vec<([String; 2], Vec<String>)> = Vec::new();
     for (at, host) in overview.hosts.iter().enumerate() {
-        let text = host_resources(overview, at, host);
-        match groups.iter_mut().find(|(known, _)| *known == text) {
+        let resources = host_resources(overview, at, host);
+        match groups.iter_mut().find(|(known, _)| *known == resources) {
             Some((_, names)) => names.push(host.name.clone()),
-            None => groups.push((text, vec![host.name.clone()])),
+            None => groups.push((resources, vec![host.name.clone()])),
         }
     }
     let lang = overview.lang;
-    let texts = groups.into_iter().map(|(text, names)| {
-        if names.len() > 1 && !text.ends_with(rank_per_gpu(lang)) {
-            return lang.tr_fill("{}: {} each", &[&fold_names(&names), &text]);
+    let texts = groups.into_iter().map(|([gpus, ranks], names)| {
+        if names.len() > 1 && ranks != rank_per_gpu(lang) {
+            return lang.tr_fill("{}: {} and {} each", &[&fold_names(&names), &gpus, &ranks]);
         }
-        format!("{}{}{text}", fold_names(&names), lang.colon())
+        format!("{}{}{}", fold_names(&names), lang.colon(), lang.tr_fill("{}, {}", &[&gpus, &ranks]))
     });
     texts.collect::<Vec<_>>().join(lang.semicolon())
 }
 
-fn host_resources(overview: &PlanOverview<'_>, at: usize, host: &InventoryHost) -> String {
+/// GPUs and ranks of a host.
+fn host_resources(overview: &PlanOverview<'_>, at: usize, host: &InventoryHost) -> [String; 2] {
     let lang = overview.lang;
     let facts = overview.facts.and_then(|facts| facts.get(at));
     let gpus = match (&host.gpus, facts) {
@@ -107,7 +110,7 @@ fn host_resources(overview: &PlanOverview<'_>, at: usize, host: &InventoryHost) 
         (_, Some(ranks)) => count(lang, ranks, "rank"),
         (_, None) => rank_per_gpu(lang).to_owned(),
     };
-    lang.tr_fill("{}, {}", &[&gpus, &ranks])
+    [gpus, ranks]
 }
 
 fn rank_ranges(overview: &PlanOverview<'_>) -> String {
@@ -212,7 +215,8 @@ fn push_commands(page: &mut OverviewPage, label: &str, groups: &[WordGroup], ove
         is_shortened |= page.command(&group.words, max_lines);
     }
     if groups.len() > MAX_GROUPS {
-        page.row("", &lang.tr_fill("… and {} more that differ", &[&(groups.len() - MAX_GROUPS).to_string()]), 1);
+        let others: Vec<String> = groups.iter().skip(MAX_GROUPS).flat_map(|group| group.hosts.iter().cloned()).collect();
+        page.row("", &lang.tr_fill("… and other ones on {}", &[&fold_names(&others)]), 1);
         is_shortened = true;
     }
     is_shortened
@@ -240,7 +244,7 @@ pub(super) fn push_environment(page: &mut OverviewPage, overview: &PlanOverview<
 
 /// A value that begins with `=`, as NCCL has it for exact names, would look like a mistake.
 fn env_word(name: &str, value: &str) -> String {
-    if value.starts_with('=') { format!("{name}='{value}'") } else { format!("{name}={value}") }
+    if value.starts_with('=') && quote(value) == value { format!("{name}='{value}'") } else { format!("{name}={}", quote(value)) }
 }
 
 pub(super) fn push_phases(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
@@ -249,7 +253,12 @@ pub(super) fn push_phases(page: &mut OverviewPage, overview: &PlanOverview<'_>) 
     if !tasks.is_empty() {
         page.row(lang.tr("tasks"), &tasks.join(", "), 1);
     }
-    let mut names: Vec<&str> = overview.plan.phases().iter().map(|phase| phase.name()).collect();
+    let has_containers = overview.plan.hosts.iter().any(|context| context.in_container);
+    let name = |phase: &Phase| match phase {
+        Phase::Container if !has_containers => lang.tr("container (the keeper; no container here)"),
+        phase => phase.name(),
+    };
+    let mut names: Vec<&str> = overview.plan.phases().iter().map(name).collect();
     names.dedup();
     page.row(lang.tr("phases"), &names.join(", "), 2);
     let Some(facts) = overview.facts else { return };
