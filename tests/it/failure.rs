@@ -31,14 +31,13 @@ async fn failed_rank_is_named_and_others_stopped() {
     assert!(events.iter().any(|e| output(&e.kind)), "its end is in the journal");
     // The order comes from the ranks' own records, not from our events.
     let (died, soon) = (fixture.rank_ended_at_ms(3), two_seconds_under_load());
-    for host in 0..2 {
-        let signalled = events.iter().find_map(|e| match &e.kind {
-            EventKind::RanksSignaled { host: h, signal } if *h == host && signal == "TERM" => Some(e.at),
-            _ => None,
-        });
-        let after = signalled.expect("signalled") - died;
-        assert!(after <= soon, "host {host} was signalled {after} ms after the death, {soon} allowed");
-    }
+    // The failed rank's own host may have ended before.
+    let signalled = events.iter().find_map(|e| match &e.kind {
+        EventKind::RanksSignaled { host: 0, signal } if signal == "TERM" => Some(e.at),
+        _ => None,
+    });
+    let after = signalled.expect("signalled") - died;
+    assert!(after <= soon, "gpu01 was signalled {after} ms after the death, {soon} allowed");
     for rank in 0..3 {
         let after = i128::try_from(fixture.term_received_at(rank).expect("TERM arrived")).expect("small") / 1_000_000 - i128::from(died);
         assert!(after <= i128::from(soon), "rank {rank} saw TERM {after} ms after the death, {soon} allowed");

@@ -378,7 +378,7 @@ async fn example_configs_can_be_planned() {
         if path.extension().is_some_and(|e| e == "yaml") {
             seen += 1;
             if path.ends_with("slurm.yaml") {
-                laptop.run(&["plan", path_str(&path)]).await.assert_exit_code(2).assert_contains("orchestrate slurm submit");
+                laptop.run(&["plan", path_str(&path)]).await.assert_exit_code(2).assert_contains("orchestrate slurm --help");
                 laptop.run(&["slurm", "render", path_str(&path)]).await.assert_exit_code(0).assert_contains("#SBATCH --nodes=");
                 continue;
             }
