@@ -230,14 +230,14 @@ pub(super) fn record_values(metrics: &mut TrainingMetrics, values: &MetricValues
 }
 
 /// The combined values of the ranks that report any: the furthest step, the mean of the others; and the time of the last report.
-pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> Option<(f64, UnixMillis)> {
-    let reported = ranks.filter_map(|rank| rank.get(&metric));
-    let now = reported.clone().map(|series| series.last_at).max()?;
+pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics>) -> Option<(f64, UnixMillis)> {
+    let reported: Vec<(UnixMillis, f64)> = ranks.filter_map(|rank| rank.get(&metric)).map(|series| (series.last_at, series.last)).collect();
+    let now = reported.iter().map(|(at, _)| *at).max()?;
     let (mut sum, mut count, mut most) = (0.0, 0.0, f64::MIN);
-    for series in reported.filter(|series| now - series.last_at < RANK_FRESHNESS_MS) {
-        sum += series.last;
+    for (_, last) in reported.iter().filter(|(at, _)| now - at < RANK_FRESHNESS_MS) {
+        sum += last;
         count += 1.0;
-        most = most.max(series.last);
+        most = most.max(*last);
     }
     Some((if metric == STEP_INDEX { most } else { sum / count }, now))
 }
@@ -247,7 +247,7 @@ pub(super) fn sample_run_metric<'a>(
     run: &mut TrainingMetrics,
     metric: u8,
     at: UnixMillis,
-    ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone,
+    ranks: impl Iterator<Item = &'a TrainingMetrics>,
 ) {
     let series = run.entry(metric).or_insert_with(|| MetricSeries::new(MAX_RUN_POINTS));
     if at - series.last_at < RUN_SAMPLE_INTERVAL_MS {

@@ -29,7 +29,15 @@ pub(crate) fn fold_names(names: &[String]) -> String {
 
 /// Folds numbers: `0-3,7`.
 pub(crate) fn fold_numbers(list: &[u32]) -> String {
-    format_ranges(list.iter().collect::<BTreeSet<_>>().into_iter().map(u32::to_string))
+    let mut sorted = list.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let ranges = sorted.chunk_by(|number, next| number.checked_add(1) == Some(*next));
+    let texts = ranges.map(|range| match range {
+        [first, .., last] => format!("{first}-{last}"),
+        one => one.iter().map(u32::to_string).collect(),
+    });
+    texts.collect::<Vec<_>>().join(",")
 }
 
 /// One trouble of one host or of many.

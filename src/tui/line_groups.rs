@@ -3,7 +3,7 @@
 //! Takes sanitized text only. The first line of a rank joins the first group of its kind, its second line the second group, and so on,
 //! so a group is one round. Lines of numbers only are not grouped. Modeled on Ray's log deduplication (docs.ray.io).
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::event::{LogFile, UnixMillis};
 
@@ -144,16 +144,16 @@ fn widen_range(known: &mut LineSegment, token: &Token, line: &str) {
 
 /// Short form of ranks and launchers: `r[0-7,9]`, `launcher gpu[00-15]`. `hosts` folds host names.
 pub(crate) fn format_writers(logs: &[(u32, LogFile)], hosts: impl Fn(&[u32]) -> String) -> String {
-    let (mut ranks, mut nodes): (BTreeMap<u32, ()>, Vec<u32>) = (BTreeMap::new(), Vec::new());
+    let (mut ranks, mut nodes): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
     for (host, file) in logs {
         match file {
-            LogFile::Rank { rank, .. } => {
-                ranks.insert(*rank, ());
-            }
+            LogFile::Rank { rank, .. } => ranks.push(*rank),
             LogFile::Launcher | LogFile::Task { .. } => nodes.push(*host),
         }
     }
-    let ranks: Vec<u32> = ranks.into_keys().collect();
+    // A rank that was restarted has two logs.
+    ranks.sort_unstable();
+    ranks.dedup();
     let ranks = match &ranks[..] {
         [] => String::new(),
         [one] => format!("r{one}"),
