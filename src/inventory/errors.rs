@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::InventoryProblem;
+use super::problem::{InventoryProblem, drop_misspelled_as_missing};
 use super::schema::{KeySchema, KeySupport, nearest_word};
 use super::yaml_parser;
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
@@ -22,6 +22,7 @@ impl InventoryErrors {
 
     /// All problems in the order of the files, or the value.
     pub(super) fn into_result<T>(mut self, value: Option<T>) -> Result<T, Vec<InventoryProblem>> {
+        drop_misspelled_as_missing(&mut self.problems);
         self.problems.sort();
         self.problems.dedup();
         match value {

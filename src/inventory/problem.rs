@@ -59,3 +59,19 @@ impl fmt::Display for InventoryProblem {
         f.write_str(&self.text(Lang::En))
     }
 }
+
+/// A key that is there, misspelled, is one problem: not a missing key too.
+pub(super) fn drop_misspelled_as_missing(problems: &mut Vec<InventoryProblem>) {
+    let misspelled: Vec<(String, String)> = (problems.iter())
+        .filter(|problem| problem.message.starts_with("unknown key "))
+        .map(|problem| (problem.key_path.rsplit_once('.').map_or("", |(parent, _)| parent).to_owned(), problem.hint.clone()))
+        .collect();
+    // The missing one is noted at its mapping, or at its own place in it.
+    let is_in = |key_path: &str, parent: &str| {
+        key_path.strip_prefix(parent).is_some_and(|rest| !rest.trim_start_matches('.').contains(['.', '[']))
+    };
+    problems.retain(|problem| {
+        let Some(key) = problem.message.strip_suffix(" is missing") else { return true };
+        !misspelled.iter().any(|(parent, hint)| hint.contains(key) && is_in(&problem.key_path, parent))
+    });
+}
