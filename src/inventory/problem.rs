@@ -67,9 +67,8 @@ pub(super) fn drop_misspelled_as_missing(problems: &mut Vec<InventoryProblem>) {
         .map(|problem| (problem.key_path.rsplit_once('.').map_or("", |(parent, _)| parent).to_owned(), problem.hint.clone()))
         .collect();
     // The missing one is noted at its mapping, or at its own place in it.
-    let is_in = |key_path: &str, parent: &str| {
-        key_path.strip_prefix(parent).is_some_and(|rest| !rest.trim_start_matches('.').contains(['.', '[']))
-    };
+    let is_in =
+        |key_path: &str, parent: &str| key_path.strip_prefix(parent).is_some_and(|rest| !rest.trim_start_matches('.').contains(['.', '[']));
     problems.retain(|problem| {
         let Some(key) = problem.message.strip_suffix(" is missing") else { return true };
         !misspelled.iter().any(|(parent, hint)| hint.contains(key) && is_in(&problem.key_path, parent))

@@ -94,12 +94,7 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
             DisplayStatus::Done | DisplayStatus::Ok | DisplayStatus::Pending | DisplayStatus::Busy => {}
         }
     }
-    let (hosts, ranks) = (state.hosts.len(), state.ranks.len());
-    let totals = match width >= WIDE_HEADER {
-        true => format!("{}  {}", model.count(hosts, "host"), model.count(ranks, "rank")),
-        false => format!("{hosts}h/{ranks}r"),
-    };
-    let mut counts = vec![Span::raw(totals)];
+    let mut counts = Vec::new();
     for (n, status) in [(bad, DisplayStatus::Error), (warn, DisplayStatus::Warn), (lost, DisplayStatus::Lost)] {
         if n > 0 {
             counts.push(Span::raw(" "));
@@ -111,10 +106,13 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     }
     let is_wide = width >= WIDE_HEADER;
     counts.push(Span::styled(format!("{}{} ", if is_wide { "  " } else { " " }, mode_text(model, is_wide)), model.theme.dim()));
-    let right = formatting::spans_width(&counts);
-    let left_room = width.saturating_sub(right);
     let program = if width >= 60 { " orchestrate  " } else { " " };
     let fixed = program.len() + word.width() + elapsed.len() + 4;
+    // Both totals where the name has room beside them.
+    let (hosts, ranks) = (model.count(state.hosts.len(), "host"), model.count(state.ranks.len(), "rank"));
+    let (both, used) = (format!("{hosts}  {ranks}"), fixed + name.width() + formatting::spans_width(&counts));
+    counts.insert(0, Span::raw(if used + both.width() <= width { both } else { ranks }));
+    let left_room = width.saturating_sub(formatting::spans_width(&counts));
     let mut left = vec![
         Span::styled(program, model.theme.accent()),
         Span::raw(if left_room > fixed { style::truncate_text(&name, left_room - fixed) } else { String::new() }),
