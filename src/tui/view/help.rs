@@ -8,6 +8,7 @@ use ratatui::widgets::Clear;
 use crate::tui::key_bindings::KeyBindings;
 use crate::tui::keymap::KeyContext;
 use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
 use super::lines::{render_lines, rows_area};
@@ -23,7 +24,27 @@ pub(super) fn lines(model: &Model, bindings: &KeyBindings, places: &[KeyContext]
             lines.push(Line::from(vec![Span::raw("   "), Span::styled(keys, theme.accent()), Span::raw(lang.term(row.help))]));
         }
     }
+    lines.extend(mark_lines(model));
     lines
+}
+
+/// What the marks mean; in the title each has its number of hosts.
+fn mark_lines(model: &Model) -> Vec<Line<'static>> {
+    let (theme, lang) = (model.theme, model.lang);
+    let marks = [
+        (DisplayStatus::Error, lang.tr("failed")),
+        (DisplayStatus::Warn, lang.tr("needs a look")),
+        (DisplayStatus::Lost, lang.tr("does not answer")),
+        (DisplayStatus::Ok, lang.tr("runs, or is at work")),
+        (DisplayStatus::Done, lang.tr("has ended well")),
+        (DisplayStatus::Pending, lang.tr("waiting")),
+    ];
+    let title = Line::styled(format!(" {}", lang.tr("Marks; in the title with the number of hosts")), theme.header());
+    let line = |(status, meaning): (DisplayStatus, &'static str)| {
+        let mark = Span::styled(formatting::pad(theme.symbol(status), 16), theme.status_style(status));
+        Line::from(vec![Span::raw("   "), mark, Span::raw(meaning)])
+    };
+    std::iter::once(title).chain(marks.map(line)).collect()
 }
 
 /// Draws the help over the whole screen from line `top` on and clamps `top`; returns the page size in rows.
