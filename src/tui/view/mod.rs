@@ -174,18 +174,26 @@ fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
         return Line::styled(formatting::pad(&format!(" {text}"), width), model.theme.selected());
     }
     let places = ui.key_contexts(model);
-    let mut hints: Vec<(String, &'static str)> = places
+    let shown = places
         .iter()
         .flat_map(|location| ui.bindings.bindings_in(*location).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
-        .map(|row| (row.join_keys("/"), model.lang.term(row.hint)))
-        .collect();
+        .map(|row| (row.join_keys("/"), model.lang.term(row.hint), row.command == UiCommand::Help));
+    // How to learn the others and how to leave are said at every width.
+    let (mut last, mut hints): (Vec<_>, Vec<_>) = shown.partition(|(_, _, is_help)| *is_help);
     if let Some(keys) = ui.bindings.keys_for(UiCommand::Quit, &places) {
-        hints.push((keys, if ui.screen == Screen::Overview { model.lang.tr("leave") } else { model.lang.tr("back") }));
+        last.push((keys, if ui.screen == Screen::Overview { model.lang.tr("leave") } else { model.lang.tr("back") }, false));
     }
+    let hint_width = |(key, help, _): &(String, &'static str, bool)| key.len() + help.width() + 3;
+    let mut room = width.saturating_sub(1 + last.iter().map(hint_width).sum::<usize>());
+    let fitting = hints.iter().take_while(|hint| {
+        let fits = hint_width(hint) <= room;
+        room = room.saturating_sub(hint_width(hint));
+        fits
+    });
+    hints.truncate(fitting.count());
     let mut spans = vec![Span::raw(" ")];
-    for (key, help) in hints {
-        let more = key.len() + help.width() + 3;
-        if formatting::spans_width(&spans) + more > width {
+    for (key, help, _) in hints.into_iter().chain(last) {
+        if formatting::spans_width(&spans) + key.len() + help.width() + 3 > width {
             break;
         }
         spans.push(Span::styled(key, model.theme.accent()));
