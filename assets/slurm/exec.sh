@@ -14,7 +14,7 @@ in_container() {
   code=1
   while kill -0 "$client" 2>/dev/null; do wait "$client"; code=$?; done
   # SLURM's signals end the client too: it has not waited for the ranks.
-  while [ -n "$asked" ] && [ "$left" -gt 0 ] && [ ! -e "$out/$ORCH_RUN_ID.node.rc" ] &&
+  while { [ -n "$asked" ] || [ "$code" -gt 128 ]; } && [ "$left" -gt 0 ] && [ ! -e "$out/$ORCH_RUN_ID.node.rc" ] &&
     [ "$(docker inspect -f '{{.State.Running}}' "$container" 2>/dev/null </dev/null)" = true ]; do
     left=$((left - 1))
     sleep 1 & wait $!

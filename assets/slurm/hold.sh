@@ -17,8 +17,8 @@ hold_container() {
       [ "$(docker inspect -f '{{.State.Running}}' "$container" 2>/dev/null </dev/null)" = true ] || fail 'the container has ended'
       docker wait "$container" >/dev/null 2>&1 </dev/null & waiter=$!
     fi
-    # A full disk loses a beat; the next one may be written.
-    if [ $((beats % 5)) -eq 0 ]; then { printf '%s\n' "$beats" >"$ORCH_RUN_DIR/beat"; } 2>/dev/null; fi
+    # In place: a full disk has room for it.
+    if [ $((beats % 5)) -eq 0 ]; then { printf '%010d\n' "$beats" 1<>"$ORCH_RUN_DIR/beat"; } 2>/dev/null; fi
     beats=$((beats + 1))
     sleep 1 & wait $!
   done

@@ -18,9 +18,7 @@ fn missing_file_hint(file: &Path) -> String {
     let is_yaml = |name: &&str| name.ends_with(".yaml") || name.ends_with(".yml");
     let wanted = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if is_valid_run_id(wanted) {
-        return format!(
-            "\n    help: a run is named after the inventory: `orchestrate logs INVENTORY --run {wanted}`; `orchestrate replay {wanted}` needs none"
-        );
+        return format!("\n    help: {wanted} is a run: name it with --run, after the inventory");
     }
     match nearest_word(wanted, beside.iter().map(String::as_str).filter(is_yaml)) {
         Some(near) => {

@@ -71,31 +71,30 @@ fn to_json_lines(session: &Session, found: &[(usize, RankStack)]) -> String {
     lines.collect()
 }
 
-fn suggest_py_spy(install: &str) -> String {
-    format!("next: add py-spy to the image; for this run: {install}")
-}
-
-/// The command for the first rank of the group's first host, and the ranks for which it reaches the others.
-fn py_spy_install(group: &StackGroup, command: impl Fn(u32) -> String) -> String {
+/// How to install py-spy for the first rank of the group's first host, and the ranks for which the same reaches the others.
+fn suggest_py_spy(group: &StackGroup, install: impl Fn(u32) -> String) -> String {
     let mut first_ranks: BTreeMap<usize, u32> = BTreeMap::new();
     for (host, stack) in &group.members {
         let first = first_ranks.entry(*host).or_insert(stack.rank);
         *first = stack.rank.min(*first);
     }
     let mut ranks = first_ranks.into_values();
-    let install = format!("`{}`", command(ranks.next().unwrap_or_default()));
+    let install = install(ranks.next().unwrap_or_default());
     let others: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
-    if others.is_empty() { install } else { format!("{install}, and with {} for the other hosts", others.join(", ")) }
+    if others.is_empty() {
+        return format!("next: add py-spy to the image; for this run: `{install}`");
+    }
+    format!("next: add py-spy to the image; for this run: `{install}`, and with {} for the other hosts", others.join(", "))
 }
 
-/// What the kernel's view leaves open, and how to see more. `install` installs py-spy where the first rank runs.
-fn kernel_view_limits(reason: &str, ranks: usize, install: &str) -> Vec<String> {
+/// What the kernel's view leaves open, and how to see more. `py_spy`: how to install it.
+fn kernel_view_limits(reason: &str, ranks: usize, py_spy: &str) -> Vec<String> {
     let limit = match ranks {
         1 => "it shows no Python: where this rank stands in its code is unknown".to_owned(),
         _ => format!("it shows no Python: these {} may stand at different lines, one of them hung", count_noun(ranks, "rank")),
     };
     let next = if reason.contains("neither py-spy nor gdb") {
-        suggest_py_spy(install)
+        py_spy.to_owned()
     } else if ["permission", "not permitted", "ptrace"].iter().any(|word| reason.to_lowercase().contains(word)) {
         "next: set container.args: [--cap-add=SYS_PTRACE] for the next launch; on a bare host, kernel.yama.ptrace_scope=0".to_owned()
     } else if reason.contains("no timeout(1)") {
@@ -127,16 +126,16 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
             let text = wrap_to_terminal(&format!("    {}", lang.lines(&sanitizer.sanitize_line(&text))));
             text.split('\n').map(|line| style.paint(Tone::Dim, line)).collect::<Vec<_>>().join("\n")
         };
-        let install = py_spy_install(group, |rank| session.suggest_command("shell", &format!("{rank} -- pip install py-spy")));
+        let py_spy = suggest_py_spy(group, |rank| session.suggest_command("shell", &format!("{rank} -- pip install py-spy")));
         if group.source == "gdb" {
             lines.push(dim("gdb shows native frames: where the interpreter is, not which line of Python runs".to_owned()));
-            lines.push(dim(suggest_py_spy(&install)));
+            lines.push(dim(py_spy.clone()));
         }
         if group.source == "kernel" {
             lines.push(dim(format!("command: {}", first.command_line)));
             lines.push(dim(format!("state {}; threads: {}", first.kernel_state, first.threads.join(", "))));
             lines.push(dim(format!("only kernel information: {}", first.fallback_reason)));
-            lines.extend(kernel_view_limits(&first.fallback_reason, ranks.len(), &install).into_iter().map(dim));
+            lines.extend(kernel_view_limits(&first.fallback_reason, ranks.len(), &py_spy).into_iter().map(dim));
         }
         if group.source == "kernel" && group.members.iter().any(|(_, stack)| stack.handles_usr1) {
             let text = "it handles SIGUSR1; with faulthandler.register(signal.SIGUSR1), this command writes its stacks to its log:";
@@ -156,7 +155,10 @@ mod tests {
     /// Ranks with equal kernel stacks may differ in Python: the text says so and how to see the difference.
     #[test]
     fn kernel_view_states_its_limits() {
-        let lines = |reason: &str, ranks| kernel_view_limits(reason, ranks, "`orchestrate shell 0 -- pip install py-spy`").join("\n");
+        let lines = |reason: &str, ranks| {
+            kernel_view_limits(reason, ranks, "next: add py-spy to the image; for this run: `orchestrate shell 0 -- pip install py-spy`")
+                .join("\n")
+        };
         assert_eq!(
             lines("neither py-spy nor gdb here", 16),
             "it shows no Python: these 16 ranks may stand at different lines, one of them hung\n\

@@ -253,10 +253,7 @@ impl HostPlanner<'_> {
     /// The tasks that run on this host.
     fn host_tasks(&self) -> Vec<HostTask> {
         let tasks = self.inputs.identity.tasks.select(&self.inputs.job.tasks).unwrap_or_default();
-        if tasks.is_empty() {
-            return Vec::new();
-        }
-        let env = self.launch_spec().env;
+        let env = if tasks.is_empty() { BTreeMap::new() } else { self.launch_spec().env };
         let run_env: BTreeMap<String, String> = env.into_iter().filter(|(name, _)| TASK_VARIABLES.contains(&name.as_str())).collect();
         tasks.into_iter().filter_map(|task| HostTask::new(task, self.host_index, run_env.clone())).collect()
     }

@@ -87,7 +87,10 @@ const NO_TEXTS: &[&str] = &[
     "[node {}] ",
     "[rank {} {}] ",
     "[task {} {}] ",
-    "`orchestrate slurm down`",
+    "`orchestrate down`",
+    // Of other texts.
+    " is missing",
+    "unknown key ",
     "accounting/QOS policy",
     "address: {}",
     "become: sudo",
