@@ -133,8 +133,8 @@ fn stop_that_came_first_is_obeyed() {
 }
 
 /// Counts TERM in a child of the script, which saves its work for a second, and dies by its own.
-const SAVING_CHILD: &str = "(trap 'echo TERM >>terms' TERM; (trap '' TERM; exec sleep 1) & touch ready
-while kill -0 $! 2>/dev/null; do wait $!; done; touch saved) &
+const SAVING_CHILD: &str = "(told=''; trap 'echo TERM >>terms; told=1' TERM; touch ready
+while [ -z \"$told\" ]; do sleep 0.1; done; (trap '' TERM; exec sleep 1); touch saved) &
 wait
 ";
 
