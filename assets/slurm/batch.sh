@@ -126,7 +126,7 @@ wait_for_step() {
 
 # A step of its own: a signal to srun reaches every process of the ranks' step at once, and TERM makes srun kill them soon after.
 stop_nodes() {
-  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh "$dir/files/stop" >"$dir/stop.log" 2>&1 </dev/null &
+  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh "$dir/files/stop-node" >"$dir/stop.log" 2>&1 </dev/null &
 }
 
 # SLURM kills tasks, not the containers that dockerd runs for them: a step that was killed leaves them.

@@ -12,10 +12,10 @@ enroot list 2>/dev/null | while read -r name; do
   if [ "$job" != "$SLURM_JOB_ID" ]; then
     state=$(squeue -h -t all -j "$job" -o %T 2>&1 </dev/null) || case $state in *'Invalid job id'*) state='' ;; *) continue ;; esac
     case $state in
-      '' | COMPLETED | CANCELLED | FAILED | TIMEOUT | NODE_FAIL | PREEMPTED | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | REVOKED) ;;
+      '' | PENDING | COMPLETED | CANCELLED | FAILED | TIMEOUT | NODE_FAIL | PREEMPTED | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | REVOKED) ;;
       *) continue ;;
     esac
   fi
   printf 'orchestrate: %s: removing the container %s\n' "$SLURMD_NODENAME" "$name"
-  enroot remove -f "$name" </dev/null
+  enroot remove -f "$name" </dev/null || printf 'orchestrate: %s: cannot remove the container %s\n' "$SLURMD_NODENAME" "$name" >&2
 done

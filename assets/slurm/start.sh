@@ -11,7 +11,7 @@ fi
 exec </dev/null
 # In sessions of their own: a signal to this shell's group reaches them through the keeper alone.
 if command -v setsid >/dev/null 2>&1; then apart=setsid; else apart=''; fi
-rm -f "${F}node.rc" "$R/stop" 2>/dev/null
+rm -f "${F}node.rc" 2>/dev/null
 $apart sh "$H/keeper" & keeper=$!
 trap 'kill -TERM "$keeper" 2>/dev/null' TERM INT
 # shellcheck disable=SC2086

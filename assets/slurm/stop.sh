@@ -1,5 +1,5 @@
 #!/bin/sh
-# On every node, in a step of its own: `sh <job directory>/files/stop`. Makes the node's `start` stop the ranks. SLURM's own signals would
+# On every node, in a step of its own: `sh <job directory>/files/stop-node`. Makes the node's `start` stop the ranks. SLURM's own signals would
 # reach every process of the step, the ranks and the wrappers alike.
 dir=${0%/*/*}
 # shellcheck source=/dev/null

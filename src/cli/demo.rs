@@ -40,7 +40,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     }
     if matches!(outcome, Outcome::Ok | Outcome::Failed) {
         print_stderr(
-            "demo: the simulated hosts and demo.yaml are gone: the commands above are for hosts of your own, start there from configs/two-hosts.yaml. This run: `orchestrate runs` lists it, `orchestrate replay RUN` shows it again",
+            "demo: the simulated hosts and demo.yaml are gone; the commands above that name it are examples. `orchestrate runs` lists this run, `orchestrate replay RUN` shows it again. For your own hosts start from configs/two-hosts.yaml",
         );
     }
     Ok(outcome)

@@ -104,10 +104,9 @@ async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], ru
     let end = follow_tasks(context.session, facts, run, context.signals).await?;
     context.signals.set_policy(if context.request.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop });
     match (end, context.signals.first_signal()) {
-        // Whoever started them may submit the job now: its ranks must not have tasks that run again beneath them.
-        (TasksEnd::Ended { .. } | TasksEnd::Abandoned { .. } | TasksEnd::Replaced | TasksEnd::Stopped | TasksEnd::HostsLost(_), None)
-            if before_submit =>
-        {
+        // The other `slurm submit` may submit its job now: tasks that run again would change what its ranks use.
+        (TasksEnd::HostsLost(_), None) if before_submit => Ok(LaunchStep::done(Outcome::Unreachable, "the tasks may run on")),
+        (TasksEnd::Ended { .. } | TasksEnd::Abandoned { .. } | TasksEnd::Replaced | TasksEnd::Stopped, None) if before_submit => {
             context
                 .session
                 .notice("help: `orchestrate slurm status` says whether its job was submitted; if it was not, submit again", true);

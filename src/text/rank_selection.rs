@@ -93,7 +93,8 @@ impl RankFilter {
     }
 }
 
-fn parse_range(text: &str) -> Option<std::ops::RangeInclusive<u32>> {
+/// `3`, `r3`, `0-3`.
+pub(crate) fn parse_range(text: &str) -> Option<std::ops::RangeInclusive<u32>> {
     let number = |rank: &str| rank.strip_prefix('r').unwrap_or(rank).parse::<u32>().ok();
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = number(first).zip(number(last))?;

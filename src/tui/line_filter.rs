@@ -2,12 +2,14 @@
 //!
 //! Works on the bytes as the host wrote them; they are sanitized where they are displayed.
 
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::text::glob::glob_match;
 use crate::text::host_patterns::{expand_pattern, split_commas};
+use crate::text::rank_selection::parse_range;
 
 /// Size limit of a compiled pattern, in bytes.
 const REGEX_SIZE_LIMIT: usize = 1 << 20;
@@ -73,7 +75,7 @@ pub(crate) struct LineFilter {
 
 #[derive(Debug, Clone)]
 enum LineFilterTerm {
-    Rank(Vec<(u32, u32)>),
+    Rank(Vec<RangeInclusive<u32>>),
     /// Globs, any of which may match.
     Host(Vec<String>),
     Level(LevelComparison, LogLevel),
@@ -147,7 +149,8 @@ fn split_terms(text: &str) -> Vec<String> {
 
 fn parse_term(word: &str) -> Result<LineFilterTerm, String> {
     if let Some(list) = word.strip_prefix("rank:") {
-        return parse_ranges(list).map(LineFilterTerm::Rank).ok_or_else(|| format!("{word}: write ranks like rank:0-7,12 or rank:r3"));
+        let ranges: Option<Vec<_>> = list.split(',').map(parse_range).collect();
+        return ranges.map(LineFilterTerm::Rank).ok_or_else(|| format!("{word}: write ranks like rank:0-7,12 or rank:r3"));
     }
     if let Some(host) = word.strip_prefix("host:") {
         return if host.is_empty() {
@@ -207,22 +210,11 @@ fn parse_level(name: &str) -> Option<LogLevel> {
     })
 }
 
-fn parse_ranges(list: &str) -> Option<Vec<(u32, u32)>> {
-    let number = |text: &str| text.strip_prefix('r').unwrap_or(text).parse().ok();
-    let one = |part: &str| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        Some((number(from)?, number(to)?))
-    };
-    list.split(',').map(one).collect()
-}
-
 impl LineFilterTerm {
     /// Whether the writer matches; `None` if the term is about the text.
     fn matches_origin(&self, writer: LineOrigin<'_>) -> Option<bool> {
         match self {
-            LineFilterTerm::Rank(ranges) => {
-                Some(writer.rank.is_some_and(|rank| ranges.iter().any(|(from, to)| (*from..=*to).contains(&rank))))
-            }
+            LineFilterTerm::Rank(ranges) => Some(writer.rank.is_some_and(|rank| ranges.iter().any(|range| range.contains(&rank)))),
             LineFilterTerm::Host(globs) => Some(globs.iter().any(|glob| glob_match(glob, writer.host))),
             LineFilterTerm::Level(..) | LineFilterTerm::Step(..) | LineFilterTerm::Text(_) => None,
         }

@@ -249,6 +249,22 @@ async fn copies_and_syncs_go_into_the_container() {
     fixture.end().await;
 }
 
+/// The logs of the tasks of host and container are followed while a host sends a file and gets it itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn host_with_tasks_beside_its_container_hands_out_a_file() {
+    let tasks = r#"
+  - { name: build, in: host, hosts: master, run: "echo wheel >~/x.whl", creates: ~/x.whl }
+  - { name: look, run: "true" }
+  - { name: hand it out, in: host, copy: { from: "master:~/x.whl", to: ~/wheels/ } }
+"#;
+    let fixture = CopyFixture::new(2, true, tasks).await;
+    fixture.prepare(&[]).await.assert_exit_code(0).assert_contains("tasks     changed 5");
+    for host in [0, 1] {
+        assert_eq!(std::fs::read(fixture.remote(host, "wheels/x.whl")).expect("read"), b"wheel\n");
+    }
+    fixture.end().await;
+}
+
 /// A docker that fails with this message when a file is sent into a container.
 fn docker_that_fails(text: &str) -> Faults {
     let script = format!("case \"$1 $2\" in 'exec -i') echo '{text}' >&2; exit 1 ;; esac; exec \"$SANDBOX_HOST/bin/docker\" \"$@\"");

@@ -1,6 +1,8 @@
 //! `prepare` on SLURM: on the login node at `submit`, and as steps of the job.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
 use crate::login_node::{CommandResult, Login};
 
@@ -41,6 +43,31 @@ fn tasks_of_the_host_are_done_once_at_submit() {
     assert_eq!(String::from_utf8_lossy(&queue.stdout), "");
     login.orchestrate(&["slurm", "down"], &inventory).expect(0, &["nothing of the job is left"]);
     assert!(!login.cluster.path("home/run/tasks").exists() && login.cluster.path("home/wheels/built").exists());
+}
+
+/// The `submit` that started the tasks may submit its job when they end: another one must not run them again beneath it.
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn submit_that_meets_running_tasks_submits_nothing() {
+    let login = Login::new();
+    let (started, go) = (login.cluster.path("started"), login.cluster.path("go"));
+    let run = format!("echo x >>'{}'; while [ ! -e '{}' ]; do sleep 0.2; done", started.display(), go.display());
+    let text = format!("prepare:\n  - {{ name: slow, run: \"{run}\" }}\nlaunch:\n  with: script\n  shell: echo trained\n");
+    let inventory = login.inventory("twice", "", &text);
+    let submit = || login.command(&["slurm", "submit"], &inventory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let first = submit();
+    login.cluster.wait_until("the task does not run", || started.exists());
+    let mut second = submit();
+    let mut said = BufReader::new(second.stderr.take().expect("its messages")).lines().map(|line| line.expect("a line"));
+    assert!(said.any(|line| line.contains("waiting for them")), "the second one waits");
+    std::fs::write(&go, "").expect("written");
+    let rest: Vec<String> = said.collect();
+    assert!(rest.join("\n").contains("another `slurm submit` started them"), "{rest:?}");
+    assert_eq!(second.wait().expect("it ends").code(), Some(3));
+    CommandResult::new(&first.wait_with_output().expect("it ends")).expect(0, &["next: orchestrate slurm status"]);
+    assert_eq!(std::fs::read_to_string(&started).expect("read"), "x\n", "the task ran once");
+    follow(&login, &inventory).expect(0, &["COMPLETED"]);
+    login.orchestrate(&["slurm", "down"], &inventory).expect(0, &["nothing of the job is left"]);
 }
 
 /// Docker without containers: `run -d` starts the main process here, `exec` runs its command here.

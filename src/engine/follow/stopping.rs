@@ -28,12 +28,12 @@ impl Follower<'_> {
         let ordered = !self.stopped_for_failure;
         for (link, host_context) in self.engine.connections.iter().cloned().zip(self.run.hosts.iter().cloned()) {
             let emit = self.engine.emitter.clone();
-            // The signal finds nobody there, unless a process has outlived its rank.
-            let is_news = !self.gang.has_host_ended(link.host_index());
+            // Where launcher and ranks have ended, the command is a precaution and no news.
+            let runs_ranks = !self.gang.has_host_ended(link.host_index());
             self.stop_tasks.spawn(async move {
                 let action = Action::StopRanks(StopRanks { context: host_context, grace, by_request: ordered, restore_scripts: false });
                 let Execution::Script(command) = action.execution() else { return (link.host_index(), false) };
-                if is_news {
+                if runs_ranks {
                     let signal = if grace.is_some() { "TERM" } else { "KILL" }.to_owned();
                     emit.send(EventKind::RanksSignaled { host: link.event_host_index(), signal });
                 }

@@ -114,8 +114,10 @@ impl RunTask {
             return ActionResult::failed(format!("its output cannot be registered: {why}"), hint);
         }
         let changed = match &self.task.changed_pattern {
-            // The inventory validated the pattern.
-            Some(pattern) => regex::bytes::Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(answer.log)),
+            // The inventory validated the pattern. `^` and `$` are those of a line.
+            Some(pattern) => {
+                regex::bytes::RegexBuilder::new(pattern).multi_line(true).build().is_ok_and(|pattern| pattern.is_match(answer.log))
+            }
             None => self.task.register.is_none(),
         };
         let warning = match &self.task.command.creates {

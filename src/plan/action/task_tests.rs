@@ -133,8 +133,8 @@ fn stop_that_came_first_is_obeyed() {
 }
 
 /// Counts TERM in a child of the script, which saves its work for a second, and dies by its own.
-const SAVING_CHILD: &str = "(told=''; trap 'echo TERM >>terms; told=1' TERM; touch ready
-while [ -z \"$told\" ]; do sleep 0.1; done; (trap '' TERM; exec sleep 1); touch saved) &
+const SAVING_CHILD: &str = "(stopped=''; trap 'echo TERM >>terms; stopped=1' TERM; touch ready
+while [ -z \"$stopped\" ]; do sleep 0.1; done; (trap '' TERM; exec sleep 1); touch saved) &
 wait
 ";
 
@@ -328,8 +328,12 @@ fn value_that_is_not_whole_fails_the_task() {
 
 #[test]
 fn changed_is_looked_for_in_the_output() {
-    let with = |pattern: &str| HostTask { changed_pattern: Some(pattern.to_owned()), ..host_task(script("echo Successfully installed x")) };
+    let with = |pattern: &str| HostTask {
+        changed_pattern: Some(pattern.to_owned()),
+        ..host_task(script("echo Collecting x; echo Successfully installed x"))
+    };
     assert_eq!(TaskHost::new(with("Success.* installed")).result(), done(true));
+    assert_eq!(TaskHost::new(with("^Successfully.* x$")).result(), done(true), "of a line, not of the whole output");
     assert_eq!(TaskHost::new(with("upgraded")).result(), done(false));
 }
 

@@ -199,10 +199,11 @@ mod tests {
     #[test]
     fn scripts_know_the_same_ends() {
         let (login, docker) = (include_str!("../../../assets/slurm/login.sh"), include_str!("../../../assets/slurm/docker.sh"));
+        let pyxis = include_str!("../../../assets/slurm/remove-pyxis.sh");
         let has = |script: &str, name: &str| script.contains(&format!(" {name} ")) || script.contains(&format!(" {name})"));
         for (name, _, phase) in NAMES {
             assert_eq!(has(login, name), phase == JobPhase::Ended, "{name}");
-            assert!(phase != JobPhase::Ended || has(docker, name), "{name}");
+            assert!(phase != JobPhase::Ended || has(docker, name) && has(pyxis, name), "{name}");
         }
     }
 

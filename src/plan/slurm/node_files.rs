@@ -39,7 +39,7 @@ fn files(inputs: &ScriptInputs<'_>) -> Vec<(String, String)> {
     let scripts = [
         ("look", look.as_str()),
         ("task", &task::task_text(inputs)),
-        ("stop", include_str!("../../../assets/slurm/stop.sh")),
+        ("stop-node", include_str!("../../../assets/slurm/stop.sh")),
         ("start", include_str!("../../../assets/slurm/start.sh")),
         ("keeper", include_str!("../../../assets/keeper.sh")),
         ("node", include_str!("../../../assets/node.sh")),

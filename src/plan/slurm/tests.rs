@@ -145,7 +145,7 @@ fn extract_files(script: &str, dir: &Path) -> Vec<PathBuf> {
         .output()
         .expect("bash");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let names = ["env", "argv", "worker.argv", "look", "task", "start", "stop", "remove", "step", "hold", "task-3.env", "task-3"];
+    let names = ["env", "argv", "worker.argv", "look", "task", "start", "stop-node", "remove", "step", "hold", "task-3.env", "task-3"];
     names.iter().map(|name| dir.join("files").join(name)).filter(|file| file.exists()).collect()
 }
 

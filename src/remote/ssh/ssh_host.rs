@@ -23,11 +23,11 @@ use crate::remote::byte_channel::byte_channel;
 use crate::remote::{InteractiveChannel, OutputChunk, PtySpec, Remote, RemoteError, RemoteStream, TcpReachability};
 use crate::text::shell_quote;
 
-/// Concurrent sessions: seven in total; OpenSSH allows ten. Two have priority: while one waits for ranks to stop, the other kills them. Three
-/// streams: logs, and GPUs or files; a host that gets a copy of its own file has two for files.
+/// Concurrent sessions: eight in total; OpenSSH allows ten. Two have priority: while one waits for ranks to stop, the other kills them. Four
+/// streams: the logs of tasks in the container and beside it, and two for files where a host gets a copy of its own file.
 const COMMAND_SESSIONS: usize = 2;
 const PRIORITY_SESSIONS: usize = 2;
-const STREAM_SESSIONS: usize = 3;
+const STREAM_SESSIONS: usize = 4;
 /// Concurrent address probes: each is an open file of its sshd.
 const MAX_TCP_PROBES: usize = 128;
 /// Chunks queued for a stream's writer.

@@ -24,27 +24,27 @@ pub(super) fn lines(model: &Model, bindings: &KeyBindings, places: &[KeyContext]
             lines.push(Line::from(vec![Span::raw("   "), Span::styled(keys, theme.accent()), Span::raw(lang.term(row.help))]));
         }
     }
-    lines.extend(mark_lines(model));
+    lines.extend(symbol_lines(model));
     lines
 }
 
-/// What the marks mean; in the title each has its number of hosts.
-fn mark_lines(model: &Model) -> Vec<Line<'static>> {
+/// What the symbols mean.
+fn symbol_lines(model: &Model) -> Vec<Line<'static>> {
     let (theme, lang) = (model.theme, model.lang);
-    let marks = [
+    let symbols = [
         (DisplayStatus::Error, lang.tr("failed")),
-        (DisplayStatus::Warn, lang.tr("needs a look")),
+        (DisplayStatus::Warn, lang.tr("needs attention")),
         (DisplayStatus::Lost, lang.tr("does not answer")),
-        (DisplayStatus::Ok, lang.tr("runs, or is at work")),
-        (DisplayStatus::Done, lang.tr("has ended well")),
+        (DisplayStatus::Ok, lang.tr("running or in progress")),
+        (DisplayStatus::Done, lang.tr("ended without a failure")),
         (DisplayStatus::Pending, lang.tr("waiting")),
     ];
-    let title = Line::styled(format!(" {}", lang.tr("Marks; in the title with the number of hosts")), theme.header());
+    let title = Line::styled(format!(" {}", lang.tr("Symbols (in the title with the number of hosts)")), theme.header());
     let line = |(status, meaning): (DisplayStatus, &'static str)| {
-        let mark = Span::styled(formatting::pad(theme.symbol(status), 16), theme.status_style(status));
-        Line::from(vec![Span::raw("   "), mark, Span::raw(meaning)])
+        let symbol = Span::styled(formatting::pad(theme.symbol(status), 16), theme.status_style(status));
+        Line::from(vec![Span::raw("   "), symbol, Span::raw(meaning)])
     };
-    std::iter::once(title).chain(marks.map(line)).collect()
+    std::iter::once(title).chain(symbols.map(line)).collect()
 }
 
 /// Draws the help over the whole screen from line `top` on and clamps `top`; returns the page size in rows.
