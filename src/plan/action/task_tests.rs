@@ -22,7 +22,7 @@ fn host_task(command: TaskCommand) -> HostTask {
         timeout: Duration::from_secs(30),
         retries: 0,
         delay: Duration::ZERO,
-        run_env: BTreeMap::from([("ORCH_RUN_ID".to_owned(), "r1".to_owned())]),
+        run_env: BTreeMap::new(),
     }
 }
 
@@ -37,9 +37,12 @@ struct TaskHost {
 }
 
 impl TaskHost {
-    fn new(task: HostTask) -> TaskHost {
-        let dir = tempfile::tempdir().expect("a folder");
-        let context = HostContext { run_id: "r1".to_owned(), ..HostContext::new("n", "gpu01", dir.path().display().to_string()) };
+    /// The run's id is its own, as everywhere: a stop ends what bears the id in its environment, wherever it runs.
+    fn new(mut task: HostTask) -> TaskHost {
+        let dir = tempfile::Builder::new().prefix("run").tempdir().expect("a folder");
+        let run_id = dir.path().file_name().and_then(std::ffi::OsStr::to_str).expect("a name").to_owned();
+        task.run_env.insert("ORCH_RUN_ID".to_owned(), run_id.clone());
+        let context = HostContext { run_id, ..HostContext::new("n", "gpu01", dir.path().display().to_string()) };
         for each in [context.private_dir(), context.run_dir(), context.output_dir()] {
             std::fs::create_dir_all(each).expect("made");
         }
@@ -101,7 +104,7 @@ fn task_runs_once_with_its_environment_and_directory() {
     }));
     std::fs::create_dir(host.dir.path().join("work dir")).expect("made");
     assert_eq!(host.result(), done(true));
-    assert_eq!(host.log(), format!("{}/work dir|it's $HOME\n2|r1|bash\nno input\n", host.dir.path().display()));
+    assert_eq!(host.log(), format!("{}/work dir|it's $HOME\n2|{}|bash\nno input\n", host.dir.path().display(), host.run.context.run_id));
     // Another try after a lost connection finds the same end, and starts nothing.
     assert_eq!(host.result(), done(true));
     assert_eq!(std::fs::read_to_string(host.dir.path().join("work dir/ran")).expect("it ran"), "\n");
@@ -314,7 +317,7 @@ fn value_that_is_not_whole_fails_the_task() {
     let message = |result| if let ActionResult::Failed(Issue { message, .. }) = result { message } else { String::new() };
     assert!(message(host.result()).starts_with("its output could not be kept"));
     let result = |rest: &str| {
-        let stdout = format!("r1.task-3.rc 0 1.5 ran{rest}\nlog\n").into_bytes();
+        let stdout = format!("{}.task-3.rc 0 1.5 ran{rest}\nlog\n", host.run.context.run_id).into_bytes();
         let output = CommandOutput { stdout, ..CommandOutput::default() };
         (message(host.run.judge(&output)), host.run.registered_value(&output).map(|(_, value)| value))
     };
