@@ -139,20 +139,39 @@ end_group() {
 # kept_value: the task's output goes into task-N.value, at most 4097 bytes, the rest is dropped. Sets rc to the task's status and size to the
 # number of bytes in the file, which is empty where not all of them are there.
 kept_value() {
-  rm -f "$F$base.value"
-  # The file is new: no link is followed.
+  # An earlier try's reader may live as long as a process that the try left.
+  part=$F$base.value.$try
+  rm -f "$F$base.value" "$part"
   # A TERM reaches these subshells too; what the task prints while it saves must still have a reader.
-  kept=$(trap : TERM INT; { { trap 'signaled=1' TERM INT; script "$base.run" 3>&-; printf '%s ' "$?" >&3; } | {
-    trap '' TERM INT
-    (exec 3>&-; umask 022; set -C; exec >"$F$base.value" && head -c 4097)
-    written=$?
-    cat >/dev/null 3>&-
-    [ "$written" -ne 0 ] || wc -c <"$F$base.value" >&3
-  }; } 3>&1)
+  kept=$(trap : TERM INT; { { trap 'signaled=1' TERM INT; script "$base.run" 3>&-; rc=$?; exec 1>&3; value_is_read
+    printf '%s ' "$rc"; [ ! -f "$F$base.value" ] || wc -c <"$F$base.value"; } |
+    { exec 4<&0; read_value & }; } 3>&1)
   # shellcheck disable=SC2086
   set -- $kept
   rc=${1:-1} size=$2
   case $size in '' | *[!0-9]*) size='' ;; esac
+}
+
+# read_value: descriptor 4 into the file, which is new: no link is followed. It has its name once the input has ended.
+read_value() {
+  # By `exec`: where a function is redirected, dash keeps the descriptors open that the others wait for.
+  exec <&4 4<&- 3>&- >/dev/null 2>&1
+  trap '' TERM INT
+  umask 022
+  # What dd writes is in the file at once.
+  if (set -C; exec >"$part" && dd bs=1 count=4097); then mv -f "$part" "$F$base.value"; else rm -f "$part"; fi
+  cat
+}
+
+# value_is_read: waits for the file. A process that the script left may have its output for ever: then the value is what came until now.
+value_is_read() {
+  left=20
+  while [ "$left" -gt 0 ] && ! [ -f "$F$base.value" ]; do
+    left=$((left - 1)); sleep 0.1 2>/dev/null || { sleep 1; left=$((left - 9)); }
+  done
+  { mv -f "$part" "$part.cut" && (umask 022; set -C; head -c 4097 "$part.cut" >"$F$base.value"); } 2>/dev/null &&
+    printf 'orchestrate: a process of the script still has its output: the value is what came until now\n' >&2
+  rm -f "$part.cut"
 }
 
 if [ -n "$creates" ] && exists; then finish 0 creates; fi

@@ -145,7 +145,7 @@ impl RunTask {
             "timeout" => "raise its `timeout`, or find out what it waits for",
             "chdir" => "correct `chdir`, or make the directory in an earlier task",
             "bash" => "install bash there: tasks are bash scripts",
-            "value" => "see whether the disk of run_dir is full; tasks that register need head and wc there",
+            "value" => "see whether the disk of run_dir is full; tasks that register need dd, head, mv and wc there",
             _ if task.uses_sudo && last.is_some_and(|line| line.starts_with("sudo:")) => {
                 "allow it in sudoers with NOPASSWD, or remove `become: sudo`"
             }

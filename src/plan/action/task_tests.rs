@@ -307,6 +307,8 @@ fn registered_value_is_one_clean_line() {
     assert_eq!(register("yes | head -c 100000; echo").1, None);
     assert_eq!(register("printf 'a\\tb'").1, None);
     assert!(matches!(register("echo 1; exit 4"), (ActionResult::Failed(_), None)));
+    // A process that stays has the output for as long as it lives.
+    assert_eq!(register("echo before; sleep 60 & echo done >&2"), (done(false), value("before")));
 }
 
 #[test]
