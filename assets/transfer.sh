@@ -86,11 +86,15 @@ list_names() {
     done' sh 2>/dev/null
 }
 listing() { { printf '\n'; "$@"; printf '%s E\n%s ' "$nonce" "$nonce"; } | pump; }
-# The physical path proves that no link was followed. Sourced by shells that xargs starts.
-inside='stop() { printf "%s\n" "$1" >&3; exit 255; }
-enter() { cd -P "$base/$1" 2>/dev/null || stop "$1: no such directory, or no permission"
+# The physical path proves that no link was followed. Sourced by shells that xargs starts. An own directory that may not be written is opened
+# until the next one is entered.
+inside='shut=""
+leave() { [ -z "$shut" ] || chmod "$shut" .; shut=""; }
+stop() { leave; printf "%s\n" "$1" >&3; exit 255; }
+enter() { leave; cd -P "$base/$1" 2>/dev/null || stop "$1: no such directory, or no permission"
   case $1 in .) want=$top ;; *) want=$base/$1 ;; esac
-  [ "$PWD" = "$want" ] || stop "$1: a link leads to another directory; nothing is written through it"; }
+  [ "$PWD" = "$want" ] || stop "$1: a link leads to another directory; nothing is written through it"
+  [ -w . ] || { shut=$(stat -c %a .) && chmod u+w . || shut=""; }; }
 holder() { h=${1#./}; case $h in */*) enter "${h%/*}" ;; *) enter . ;; esac; }
 '
 move='for d do
@@ -111,7 +115,8 @@ set_mode='for p do
 done'
 # each SCRIPT: runs it for the NUL-ended names of stdin; its complaint is a failure.
 each() {
-  complaint=$({ xargs -0 sh -c "$inside$1" sh >/dev/null 2>&1 || printf 'xargs failed\n' >&3; } 3>&1 | head -n 1)
+  complaint=$({ xargs -0 sh -c "$inside$1
+leave" sh >/dev/null 2>&1 || printf 'xargs failed\n' >&3; } 3>&1 | head -n 1)
   [ -z "$complaint" ] || fail "$complaint"
 }
 # The devices of those directories in $work/dirs that are there below $top.

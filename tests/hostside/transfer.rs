@@ -332,6 +332,44 @@ fn a_directory_without_permission_is_not_missing() {
     set_mode(&closed, 0o700);
 }
 
+/// As rsync does: an own directory without permission to write is changed, and has its mode again.
+#[test]
+fn a_read_only_directory_is_changed_and_stays_read_only() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let from = dir.path().join("from");
+    std::fs::create_dir_all(from.join("d/e")).expect("made");
+    for name in ["d/f", "d/e/f"] {
+        std::fs::write(from.join(name), "new").expect("written");
+    }
+    let archive = archive_command(&from, &["./d"], &["./d/f", "./d/e/f"]);
+    for (name, shell) in shells(dir.path()) {
+        let shell = unprivileged(shell);
+        let to = dir.path().join(name).join("to");
+        let made = format!(
+            "umask 022; mkdir -p '{0}/d/e' && echo old >'{0}/d/f' && echo x >'{0}/d/gone' && chmod 555 '{0}/d' '{0}/d/e'",
+            to.display()
+        );
+        std::fs::create_dir_all(dir.path().join(name)).expect("made");
+        for path in [dir.path(), &dir.path().join(name)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("a mode");
+        }
+        assert!(unprivileged(Command::new("/bin/sh")).args(["-c", &made]).status().expect("a shell").success());
+        std::fs::write(to.join(".orchestrate-sync"), "by hand\n").expect("written");
+        let mark = format!("chown {} '{}/.orchestrate-sync'", std::fs::metadata(&to).expect("there").uid(), to.display());
+        assert!(Command::new("/bin/sh").args(["-c", &mark]).status().expect("a shell").success());
+        let commands = [&archive[..], b"D 9\n./d/gone\0Z\n"].concat();
+        let answer = String::from_utf8_lossy(&session(&shell, &to, &commands)).into_owned();
+        assert_eq!(answer.lines().skip(1).collect::<Vec<_>>(), ["A", "D"], "{name}: {answer}");
+        for file in ["d/f", "d/e/f"] {
+            assert_eq!(std::fs::read(to.join(file)).expect("read"), b"new", "{name}: {file}");
+        }
+        assert!(!to.join("d/gone").exists(), "{name}");
+        for path in ["d", "d/e"] {
+            assert_eq!(to.join(path).metadata().expect("there").mode() & 0o777, 0o555, "{name}: {path}");
+        }
+    }
+}
+
 /// The shell with our own programs first on PATH.
 fn with_programs(shell: &Command, bin: &Path, programs: &[(&str, String)]) -> Command {
     std::fs::create_dir_all(bin).expect("made");
