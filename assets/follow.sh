@@ -13,10 +13,10 @@
 # ends the gang when a rank fails), window, frame (sizes in bytes), most (the longest that a log can be), ranks (how many the run has; 0: not known), where (the ranks are: container,
 # host; empty: their end is not looked for), docker (its words), id (of the container), init, init_start, init_boot (the container's first process or the
 # keeper: pid, start, boot id), proven (not empty: that pid is the container's, by its cgroup), run_boot (the boot id in which the run was made; empty:
-# not known), beside (the directory of what tasks are given that run on the host beside the container: the container must not speak for them; empty: none), have (` file=offset file=offset `), no_logs (starts and ends alone are wanted: the laptop cannot store logs). start_keeper starts another
+# not known), beside (the directory of what tasks are given that run on the host beside the container: the container must not speak for them; empty: none), have (` file=offset file=offset `), no_logs (starts and ends alone are wanted: the laptop cannot store logs), shared (not empty: other machines write the files). start_keeper starts another
 # keeper.
 : "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${who:=}" "${have:= }" "${record:=}" "${beside:=}"
-: "${no_logs:=}" "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
+: "${no_logs:=}" "${shared:=}" "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
 sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
 node_pid='' node_start='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
 { read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
@@ -46,6 +46,11 @@ warn() { # WORD NAME
   w=$1:$(cleaned "$2")
   case $odd in *" $w "*) ;; *) odd="$odd$w " odds=$((odds + 1)); printf 'W %s %s\n' "$1" "${w#*:}"; [ "$odds" -lt 8 ] || printf 'W more %s*\n' "$prefix" ;; esac
 }
+# list FILE...: their lines of `ls`. A file system that several machines share tells an old size until the file is opened again.
+# shellcheck disable=SC2016
+OPEN_AND_LIST='for f do true <"$f"; done
+LC_ALL=C ls -lnrd -- "$@"'
+list() { if [ -n "$shared" ]; then within 20 sh -c "$OPEN_AND_LIST" sh "$@"; else LC_ALL=C ls -lnrd -- "$@"; fi 2>/dev/null; }
 # A file is opened before its frame begins: one that cannot be opened ends the stream, and the laptop resumes at the last byte that it has.
 # Bytes that vanish later are sent as zeros: a frame always has its announced length, even if the file is truncated while it is read.
 # shellcheck disable=SC2016
@@ -246,7 +251,7 @@ FOUND
   files='' sizes=''
   for b in $names; do files="$files $prefix$b.log"; done
   # shellcheck disable=SC2012,SC2086
-  [ -z "$files" ] || sizes=$(LC_ALL=C ls -lnrd -- $files 2>/dev/null | while read -r mode _ _ _ size _ _ _ f _; do
+  [ -z "$files" ] || sizes=$(list $files | while read -r mode _ _ _ size _ _ _ f _; do
     b=${f#"$prefix"} b=${b%.log}
     case $mode in -*) wrapper "$b" && number "$size" && printf '%s %s ' "$size" "$b" ;; esac
   done)

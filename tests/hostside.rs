@@ -9,6 +9,8 @@ mod logind;
 mod postmortem;
 #[path = "hostside/run_end_detection.rs"]
 mod run_end_detection;
+#[path = "hostside/shared_logs.rs"]
+mod shared_logs;
 #[path = "hostside/slurm_containers.rs"]
 mod slurm_containers;
 #[path = "hostside/sync_marker.rs"]

@@ -45,7 +45,7 @@ pub fn log_stream_command(
     let flag = |set: bool| if set { "1" } else { "''" };
     let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
-        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} no_logs={} have={} where= note= mark= who= beside=\n",
+        "{}F={} record={} most={} ranks={} window={window} frame={} once={} guards={} no_logs={} shared={} have={} where= note= mark= who= beside=\n",
         context.script_preamble(),
         quote(&context.run_file_prefix()),
         quote(&context.run_record_path()),
@@ -55,6 +55,7 @@ pub fn log_stream_command(
         flag(purpose == LogStreamPurpose::Fetch),
         flag(purpose == LogStreamPurpose::Supervise),
         flag(!logs),
+        flag(context.cluster_job.is_some()),
         quote(&format!(" {have}")),
     );
     let has_private_dir = !context.legacy_layout && context.cluster_job.is_none();
