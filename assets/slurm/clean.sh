@@ -1,5 +1,6 @@
 # shellcheck shell=sh disable=SC2154
-# Removes what the name's jobs left in the run directory, unless one lives. What cannot be removed is listed.
+# Removes what the name's jobs left in the run directory, unless one lives. What cannot be removed is listed, and what a node may still use that
+# SLURM has lost: ranks and containers there outlive the job.
 # Set before: fetched (the runs whose logs were fetched, as `JOB:RUN JOB:RUN`): what another run wrote is kept.
 if [ -d "$dir" ] && ! take_lock; then printf '@failed a submission is under way\n'; exit 0; fi
 find_job
@@ -9,6 +10,14 @@ if [ -n "$live" ]; then
   exit 0
 fi
 remove_secrets
+nodes_of() { cat "$1/node-list" "$1"/node-list.* 2>/dev/null | sort -u | head -n 4096 | while read -r node; do if plain_word "$node"; then printf '%s\n' "$node"; fi; done; }
+# lost_nodes FILES: those of a job's nodes that do not answer SLURM.
+lost_nodes() {
+  list=$(nodes_of "$1" | paste -s -d , -)
+  [ -z "$list" ] || bounded 20 sinfo -h -N -n "$list" -o '%N %T' 2>/dev/null </dev/null | sort -u | while read -r node state; do
+    case $state in down* | fail* | unknown* | *'*') if plain_word "$node"; then printf ' %s' "$node"; fi ;; esac
+  done
+}
 plain_word() { case $1 in '' | .* | -* | *[!A-Za-z0-9._-]*) return 1 ;; esac; }
 for files in "$dir"/slurm-[1-9]*; do
   if [ ! -d "$files" ] || [ -L "$files" ]; then continue; fi
@@ -21,8 +30,12 @@ for files in "$dir"/slurm-[1-9]*; do
     printf '@left %s: not fetched: the logs of%s\n' "$files" "$unfetched"
     continue
   fi
+  lost=$(lost_nodes "$files")
+  if [ -n "$lost" ]; then
+    printf '@left %s: nodes that do not answer, where the job may still run:%s; when they are back, run this again\n' "$files" "$(printf %s "$lost" | cut -c 1-200)"
+    continue
+  fi
   while read -r node; do
-    plain_word "$node" || continue
     for run in $runs; do
       [ ! -d "$dir/$node.in/$run" ] || [ -L "$dir/$node.in" ] || rm -rf "$dir/$node.in/$run"
       [ ! -d "$dir/$node.out" ] || [ -L "$dir/$node.out" ] || rm -rf "$dir/$node.out/$run".*
@@ -37,7 +50,7 @@ for files in "$dir"/slurm-[1-9]*; do
       for left in "$dir/$node.in/$run" "$dir/$node.out/$run".*; do [ ! -e "$left" ] || printf '@left %s\n' "$left"; done
     done
   done <<NODES
-$(cat "$files/node-list" "$files"/node-list.* 2>/dev/null | sort -u | head -n 4096)
+$(nodes_of "$files")
 NODES
   rm -rf "$files" "$dir/$name-$id.out"
   [ ! -e "$files" ] || printf '@left %s\n' "$files"

@@ -1,5 +1,6 @@
 //! `down` for a job on SLURM: cancels it, fetches its logs, removes its files.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cli::args::{CommonArgs, ProgressMode};
@@ -17,6 +18,7 @@ use crate::lifecycle::slurm_prepare::remove_files_of_login_node;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::slurm::job_report::JobReport;
+use crate::report::past_runs::RunDir;
 
 /// For the lock of a submission whose tasks run.
 const LOCK_WAIT: Duration = Duration::from_secs(45);
@@ -62,6 +64,24 @@ async fn fetch_starts(
     Ok(Ok(runs))
 }
 
+/// Keeps what the jobs' own scripts have said with the runs of this laptop: `clean` removes it on the cluster.
+async fn keep_job_logs(session: &Session, login: &LoginNode, report: &JobReport, runs: &[(u64, String)]) -> Option<Outcome> {
+    let last = report.job.zip(report.notes.run_id.clone().or_else(|| report.given_run.clone()));
+    let jobs: BTreeMap<u64, String> = runs.iter().cloned().chain(last).collect();
+    for (job, run) in jobs {
+        let log = match login.job_log(job).await {
+            Ok(log) => log,
+            Err(error) => return Some(report_login_error(&error)),
+        };
+        let kept = RunDir::open(&session.local.state_dir, &run).and_then(|dir| dir.write_job_log(job, &log));
+        if let Err(error) = kept {
+            print_stderr(&format!("the log of job {job} cannot be kept on this laptop: {error}; nothing was removed"));
+            return Some(Outcome::Leftovers);
+        }
+    }
+    None
+}
+
 async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Outcome, CliError> {
     let report = match login.cancel().await {
         Err(error) => return Ok(report_login_error(&error)),
@@ -77,6 +97,9 @@ async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Ou
         Ok(runs) => runs,
         Err(outcome) => return Ok(outcome),
     };
+    if let Some(outcome) = keep_job_logs(session, login, &report, &runs).await {
+        return Ok(outcome);
+    }
     // What the tasks of a submission have left on the login node, and tasks that still run there.
     let tasks = remove_files_of_login_node(session, LOCK_WAIT).await?;
     if tasks != Outcome::Ok {

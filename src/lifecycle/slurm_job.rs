@@ -169,6 +169,21 @@ impl LoginNode {
         }
     }
 
+    /// The end of a job's own log; empty where there is none.
+    ///
+    /// # Errors
+    /// The connection, or a file that cannot be read.
+    pub(crate) async fn job_log(&self, job: u64) -> Result<Vec<u8>, RemoteError> {
+        let Some(connection) = self.session.engine.connections().first() else { return Ok(Vec::new()) };
+        let command = self.place.job_log_command(job);
+        let output = connection.exec(&command).await?;
+        if output.is_success() {
+            Ok(output.stdout)
+        } else {
+            Err(RemoteError::Truncated { title: command.title, what: output.error_line() })
+        }
+    }
+
     /// Removes the files of jobs that have ended.
     ///
     /// # Errors

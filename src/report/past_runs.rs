@@ -53,6 +53,15 @@ impl RunDir {
         &self.path
     }
 
+    /// Keeps the log of a job on SLURM beside those of its ranks.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub(crate) fn write_job_log(&self, job: u64, bytes: &[u8]) -> io::Result<()> {
+        let path = self.path.join(format!("job-{job}.log"));
+        private_options(OpenOptions::new().write(true).create(true).truncate(true)).open(path)?.write_all(bytes)
+    }
+
     pub fn logs_dir(&self) -> PathBuf {
         self.path.join("logs")
     }

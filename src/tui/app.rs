@@ -186,7 +186,10 @@ impl App {
             UiCommand::Overview | UiCommand::Back => self.ui.screen = Screen::Overview,
             UiCommand::Host => self.ui.screen = Screen::Host,
             UiCommand::Ranks => self.ui.screen = Screen::Ranks,
-            UiCommand::Logs => self.ui.screen = Screen::Logs,
+            UiCommand::Logs => {
+                self.ui.logs.prefer_failed_rank(&self.model.state);
+                self.ui.screen = Screen::Logs;
+            }
             UiCommand::Gpus => self.ui.screen = Screen::Gpus,
             UiCommand::Events => self.ui.screen = Screen::Events,
             UiCommand::Problems => self.ui.screen = Screen::Problems,

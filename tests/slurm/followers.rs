@@ -39,6 +39,10 @@ fn requeued_job_is_followed_to_its_end_and_fetched_whole() {
     std::fs::remove_dir_all(login.cluster.path("state")).expect("a record");
     login.orchestrate(&["down"], &inventory).expect(0, &["nothing of the job is left"]);
     assert!(!login.cluster.path("home/run/again").exists());
+    // The log of the job itself is kept with its last run.
+    let kept = std::fs::read_dir(login.cluster.path("state/orchestrate/runs")).expect("runs").filter_map(Result::ok);
+    let kept: Vec<_> = kept.filter_map(|run| std::fs::read_to_string(run.path().join(format!("job-{job}.log"))).ok()).collect();
+    assert_eq!(kept, [text]);
     for (run, start) in [(runs[0], 0), (runs[2], 1)] {
         let logs = login.orchestrate(&["slurm", "logs", "--run", run, "--rank", "1"], &inventory).expect(0, &[]);
         assert_eq!(logs.out, format!("[rank 1 n1] start {start}, rank 1 of {run}\n"));

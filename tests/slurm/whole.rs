@@ -2,6 +2,8 @@
 
 #[path = "whole/guides.rs"]
 mod guides;
+#[path = "whole/torch.rs"]
+mod torch;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -122,6 +124,9 @@ fn lost_node_fails_the_job_and_is_named_as_the_cause() {
     assert!(!followed.err.contains("first to fail") && !followed.err.contains("CAUSE"), "no rank is to blame: {}", followed.err);
     login.orchestrate(&["slurm", "status"], &inventory).expect(1, &["NODE_FAIL", "cause: a node was lost"]);
     // Ranks of a lost node keep running; the test can still end them here.
+    login
+        .orchestrate(&["slurm", "down"], &inventory)
+        .expect(5, &["nodes that do not answer, where the job may still run: n1", "the rest was removed"]);
     std::fs::write(&go, "").expect("written");
     drop(again);
     login.orchestrate(&["slurm", "down"], &inventory).expect(0, &["nothing of the job is left"]);

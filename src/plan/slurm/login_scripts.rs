@@ -9,6 +9,8 @@ pub(super) const LOGIN_SH: &str = include_str!("../../../assets/slurm/login.sh")
 /// Several programs of 20 s each, and slurmctld may hold every one of them.
 const TIMEOUT: Duration = Duration::from_secs(150);
 const OUTPUT_LIMIT: usize = 1 << 20;
+/// The ranks write into logs of their own: what is longer is repeated complaints.
+const MAX_JOB_LOG_BYTES: usize = 4 << 20;
 
 /// Where a name's jobs live on the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +60,16 @@ impl JobPlace {
     /// Cancels the live job.
     pub(crate) fn cancel_command(&self) -> RemoteCommand {
         self.command("cancel the job", "", include_str!("../../../assets/slurm/cancel.sh"))
+    }
+
+    /// Prints the end of a job's own log, which is what its script has said.
+    pub(crate) fn job_log_command(&self, job: u64) -> RemoteCommand {
+        let script = format!(
+            "f={}/{name}/{name}-{job}.out\nif [ -f \"$f\" ] && [ ! -L \"$f\" ]; then tail -c {MAX_JOB_LOG_BYTES} \"$f\"; fi\n",
+            path_word(&self.run_dir),
+            name = quote(&self.name)
+        );
+        RemoteCommand::from_script("read the job's log", script, TIMEOUT).with_output_limit(2 * MAX_JOB_LOG_BYTES)
     }
 
     /// Removes the files of jobs that have ended. `fetched`: the runs whose logs this laptop has, and their jobs; other runs are kept.

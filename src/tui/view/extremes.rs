@@ -23,7 +23,7 @@ const MIN_STEPS_BEHIND: f64 = 2.0;
 const EVEN_PERCENT: f64 = 3.0;
 /// The last values of a rank's speed that are taken together.
 const SPEED_POINTS: usize = 8;
-/// A rank that has written nothing for this long is named, in milliseconds.
+/// A rank that has written nothing for this much longer than half of the ranks is named, in milliseconds.
 const MIN_QUIET_MS: i64 = 10_000;
 
 /// Draws the line at the top of an area, if it is not empty. Returns the rest of the area.
@@ -103,8 +103,11 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
         return Some((model.lang.tr("slowest"), text, DisplayStatus::Warn));
     }
     let quiet = running().filter(|rank| rank.last_output_at > 0).map(|rank| (output_age(model, rank), rank));
-    let newest = quiet.clone().map(|(age, _)| age).min().unwrap_or(0);
-    if let Some((age, rank)) = quiet.max_by_key(|(age, _)| *age).filter(|(age, _)| age - newest > MIN_QUIET_MS) {
+    // In many runs only the first rank prints.
+    let mut ages: Vec<i64> = quiet.clone().map(|(age, _)| age).collect();
+    ages.sort_unstable();
+    let usual = ages.get(ages.len() / 2).copied().unwrap_or(0);
+    if let Some((age, rank)) = quiet.max_by_key(|(age, _)| *age).filter(|(age, _)| age - usual > MIN_QUIET_MS) {
         let text = model.lang.tr_fill("{} {} without a line", &[&owner(rank), &style::format_duration(age)]);
         return Some((model.lang.tr("quietest"), text, DisplayStatus::Ok));
     }

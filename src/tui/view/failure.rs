@@ -170,7 +170,7 @@ pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: u
     let advice_width = (width + 1).saturating_sub(next_label(model, true).width());
     let advice = wrap_rows(&model.lang.message(next_step(problem)), advice_width, MAX_TEXT_ROWS);
     let room = most.saturating_sub(lines.len() + advice.len());
-    for line in last_lines(model, problem, room) {
+    for line in proving_lines(model, problem, room) {
         let text = style::truncate_text(&model.sanitize(&line), width.saturating_sub(3));
         lines.push(Line::from(vec![Span::styled("   | ", model.theme.dim()), Span::raw(text)]));
     }
@@ -193,8 +193,16 @@ fn wrap_rows(text: &str, width: usize, most: usize) -> Vec<String> {
     rows
 }
 
-/// The newest lines of a problem's log.
-pub(super) fn last_lines(model: &Model, problem: &RunProblem, most: usize) -> Vec<String> {
-    let Some((host, file)) = problem.log else { return Vec::new() };
-    model.state.recent_lines(host, file).map(|recent| recent.last_lines(most)).unwrap_or_default()
+/// The lines that prove a problem, then the newest lines of its log.
+pub(super) fn proving_lines(model: &Model, problem: &RunProblem, most: usize) -> Vec<String> {
+    let recent = problem.log.and_then(|(host, file)| model.state.recent_lines(host, file));
+    let newest = recent.map(|recent| recent.last_lines(most)).unwrap_or_default();
+    if problem.evidence.iter().all(|line| newest.contains(line)) {
+        return newest;
+    }
+    let mut lines: Vec<String> = problem.evidence.iter().take(most.div_ceil(2)).cloned().collect();
+    let after: Vec<String> = newest.into_iter().filter(|line| !lines.contains(line)).collect();
+    let room = most - lines.len();
+    lines.extend_from_slice(&after[after.len().saturating_sub(room)..]);
+    lines
 }

@@ -21,14 +21,16 @@ const MAX_SUMMARY_ROWS: usize = 10;
 /// Draws the plan in a frame at the top of an area. Gives the rows that it took; 0: there is no plan or no room.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
     let width = usize::from(area.width).saturating_sub(2);
+    let phases = phases(model);
+    // The phases come first where there is no room for both.
+    let summary_rows = usize::from(area.height).saturating_sub(phases.len() + 2).min(MAX_SUMMARY_ROWS);
     let mut lines: Vec<Line<'static>> = model
         .capabilities
         .plan_lines
         .iter()
-        .take(MAX_SUMMARY_ROWS)
+        .take(summary_rows)
         .map(|line| Line::raw(style::truncate_text(&format!(" {}", model.sanitize(line)), width)))
         .collect();
-    let phases = phases(model);
     let count_width = phases.iter().map(|phase| count_text(model, *phase).len()).max().unwrap_or(0);
     lines.extend(phases.iter().map(|phase| phase_line(model, *phase, (width, count_width))));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);

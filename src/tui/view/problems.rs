@@ -13,7 +13,7 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::failure::{last_lines, next_label, problem_line};
+use super::failure::{next_label, problem_line, proving_lines};
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::run_problems::{RunProblem, collect_problems};
@@ -143,8 +143,8 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
             lines.push(Line::from(vec![Span::styled(next_label(model, n == 0), model.theme.accent()), Span::raw(row)]));
         }
     }
-    // The newest lines end at the bottom of what is left.
-    let tail = last_lines(model, problem, room.saturating_sub(lines.len() + 1));
+    // What is left has the evidence, then the newest lines.
+    let tail = proving_lines(model, problem, room.saturating_sub(lines.len() + 1));
     if !tail.is_empty() {
         lines.push(Line::raw(""));
     }

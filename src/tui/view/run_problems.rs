@@ -28,13 +28,15 @@ pub(crate) struct RunProblem {
     pub hosts: Vec<u32>,
     /// The related log.
     pub log: Option<(u32, LogFile)>,
+    /// The lines that prove it, as the hosts wrote them; may be empty.
+    pub evidence: Vec<String>,
     /// Next step, sanitized; may be empty.
     pub next_step: String,
 }
 
 impl RunProblem {
     fn new(status: DisplayStatus, text: String) -> RunProblem {
-        RunProblem { status, place: String::new(), text, hosts: Vec::new(), log: None, next_step: String::new() }
+        RunProblem { status, place: String::new(), text, hosts: Vec::new(), log: None, evidence: Vec::new(), next_step: String::new() }
     }
 
     /// Place and text on one line.
@@ -111,6 +113,7 @@ fn cause_problem(model: &Model, found: &DiagnosisFinding) -> RunProblem {
         text: format!("{}{what}{why}{affected}", exit_of_ranks(model, &found.ranks)),
         hosts: found.hosts.clone(),
         log: log.or_else(|| found.hosts.first().map(|host| (*host, LogFile::Launcher))),
+        evidence: found.evidence.clone(),
         next_step: next,
     }
 }

@@ -192,6 +192,14 @@ impl LogsPane {
         self.zoomed
     }
 
+    /// Shows the log of the rank that failed first, unless another log was chosen.
+    pub(crate) fn prefer_failed_rank(&mut self, state: &RunState) {
+        let first = state.culprit.as_ref().and_then(|culprit| state.ranks.get(culprit.ranks.first()?));
+        if let (None, LogScope::Single, Some(rank)) = (self.selected_log, self.scope, first) {
+            self.show_log((rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart }));
+        }
+    }
+
     /// The current single log, or the one shown before merging.
     pub(crate) fn shown_log(&self, state: &RunState) -> Option<(u32, LogFile)> {
         self.selected_log.or_else(|| all_logs(state).first().copied())

@@ -17,7 +17,7 @@ use crate::tui::theme::DisplayStatus;
 use super::indexing::index_more;
 use super::pane::{LogRow, LogScope, LogsPane, TimeColumn};
 use super::rows::{count_lines, is_oldest_kept, read_visible, with_shown_log};
-use super::text::{escape_bytes, folded_spans, format_size, level_span, skip_columns, truncate_columns};
+use super::text::{escape_bytes, folded_spans, format_size, level_span, level_style, skip_columns, truncate_columns};
 use crate::tui::view::lines::{render_lines, rows_area};
 use crate::tui::view::{formatting, host_status};
 
@@ -260,7 +260,9 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
             let count = format!(" {}", logs.len());
             owner = format!("{}{count}", formatting::pad(&owner, room.saturating_sub(count.len())));
         }
-        before.push(Span::styled(formatting::pad(&owner, room), model.theme.dim()));
+        // Where the level has no column of its own, its colour is that of the writer.
+        let style = if width < WIDE { level_style(model, row) } else { model.theme.dim() };
+        before.push(Span::styled(formatting::pad(&owner, room), style));
         before.push(Span::raw(" "));
     }
     let used = formatting::spans_width(&before);

@@ -80,6 +80,15 @@ pub(super) fn folded_spans(pieces: &[(String, bool)], width: usize, accent: Styl
     spans
 }
 
+/// The colour of a row's level; dim for the usual one.
+pub(super) fn level_style(model: &Model, row: &LogRow) -> Style {
+    match detect_level(&row.bytes) {
+        LogLevel::Error => model.theme.status_style(DisplayStatus::Error),
+        LogLevel::Warn => model.theme.status_style(DisplayStatus::Warn),
+        _ => model.theme.dim(),
+    }
+}
+
 /// The level of a row, in columns of one width; nothing for the usual one.
 pub(super) fn level_span(model: &Model, row: &LogRow) -> Span<'static> {
     match detect_level(&row.bytes) {
