@@ -30,6 +30,8 @@ mod sizes;
 mod syntax;
 #[path = "architecture/translation.rs"]
 mod translation;
+#[path = "architecture/untranslated.rs"]
+mod untranslated;
 
 const EXCEPTIONS_FILE: &str = "tests/architecture/exceptions.toml";
 /// The directories of our code. Sizes apply to all of them, the other rules to `src` alone.

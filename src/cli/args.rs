@@ -5,8 +5,9 @@ pub(crate) use super::launch_args::{PrepareArgs, TuiArgs, UpArgs};
 pub(crate) use super::slurm_args::{SlurmArgs, SlurmCommand, SlurmJobArgs, SlurmRenderArgs, SlurmSubmitArgs};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
+use super::common_args::DASHBOARD_HEADING;
 pub(crate) use super::common_args::{ColorChoice, CommonArgs, DashboardArgs, Language, PreflightLevel, ProgressMode};
 use super::transfer_args::{PullArgs, PushArgs};
 use super::value_parsers::{parse_duration, parse_rank, parse_ranks, parse_speed};
@@ -16,12 +17,29 @@ use crate::text::rank_selection::RankSelection;
 const FIRST_STEPS: &str = "First steps: `orchestrate demo` needs no other machine; for your own hosts `init`, `plan`, `check`, `up`. \
      The inventory is the first argument, -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.";
 
+/// Commands that can open the dashboard; `slurm` has two of the same names.
+const DASHBOARD_COMMANDS: [&str; 6] = ["up", "prepare", "tui", "attach", "replay", "submit"];
+
 /// Multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 #[derive(Debug, Parser)]
 #[command(name = "orchestrate", version, propagate_version = true, max_term_width = 100, after_help = FIRST_STEPS)]
 pub(crate) struct Cli {
+    /// Language of messages [default: from LC_ALL, LC_MESSAGES or LANG]
+    #[arg(long, value_enum, global = true, help_heading = "Output")]
+    pub lang: Option<Language>,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The command line as it is read and explained: the flags of the dashboard are shown only where it can open.
+pub(crate) fn command_line() -> clap::Command {
+    hide_dashboard_flags(Cli::command())
+}
+
+fn hide_dashboard_flags(command: clap::Command) -> clap::Command {
+    let opens_dashboard = DASHBOARD_COMMANDS.contains(&command.get_name());
+    let is_hidden = |arg: &clap::Arg| !opens_dashboard && arg.get_help_heading() == Some(DASHBOARD_HEADING);
+    command.mut_subcommands(hide_dashboard_flags).mut_args(|arg| if is_hidden(&arg) { arg.hide(true) } else { arg })
 }
 
 #[derive(Debug, Subcommand)]

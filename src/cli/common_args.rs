@@ -6,6 +6,9 @@ use clap::{Args, ValueEnum};
 
 use super::value_parsers::parse_theme;
 
+/// Where the help lists the flags of the dashboard.
+pub(super) const DASHBOARD_HEADING: &str = "Dashboard";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
     /// Progress bars on a terminal, plain lines otherwise
@@ -70,9 +73,6 @@ pub(crate) struct CommonArgs {
     pub color: ColorChoice,
     #[command(flatten)]
     pub dashboard: DashboardArgs,
-    /// Language of messages [default: from LC_ALL, LC_MESSAGES or LANG]
-    #[arg(long, value_enum, help_heading = "Output")]
-    pub lang: Option<Language>,
     /// Answer yes to every question
     #[arg(long, short = 'y')]
     pub yes: bool,
@@ -95,23 +95,23 @@ impl CommonArgs {
             progress,
             color,
             dashboard: DashboardArgs::default(),
-            lang: None,
             yes: false,
             verbose: 0,
         }
     }
 }
 
+/// Shown in the help of the commands that can open the dashboard, see `args::command_line`.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct DashboardArgs {
     /// Disable every key of the dashboard that changes something (tui, attach, replay)
-    #[arg(long, help_heading = "Dashboard")]
+    #[arg(long, help_heading = DASHBOARD_HEADING)]
     pub readonly: bool,
     /// Colour theme of the dashboard: auto, dark, light, high-contrast, ansi16, deuteranopia, tritanopia, mono
-    #[arg(long, value_name = "NAME", value_parser = parse_theme, help_heading = "Dashboard")]
+    #[arg(long, value_name = "NAME", value_parser = parse_theme, help_heading = DASHBOARD_HEADING)]
     pub theme: Option<String>,
     /// Draw the dashboard with ASCII only
-    #[arg(long, help_heading = "Dashboard")]
+    #[arg(long, help_heading = DASHBOARD_HEADING)]
     pub ascii: bool,
 }
 

@@ -68,9 +68,9 @@ mod value_parsers;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches as _;
 
-use crate::cli::args::{Cli, Command, CommonArgs, SlurmCommand};
+use crate::cli::args::{Cli, Command, CommonArgs, SlurmCommand, command_line};
 use crate::cli::exit::{CliError, exit_code};
 use crate::cli::local_env::print_stderr;
 use crate::diagnose::advice_formatter::AdviceFormatter;
@@ -79,7 +79,7 @@ use crate::text::translation::Lang;
 
 pub fn main() -> ExitCode {
     local_env::disable_core_dumps();
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&command_line().get_matches()).unwrap_or_else(|error| error.exit());
     // A panic message may quote text from a host, so it is sanitized like any other.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
@@ -88,7 +88,7 @@ pub fn main() -> ExitCode {
     }));
     let common = common_args(&cli.command);
     init_tracing(common.as_ref().map_or(0, |common| common.verbose));
-    let lang = local_env::resolve_lang(common.as_ref().and_then(|common| common.lang));
+    let lang = local_env::resolve_lang(cli.lang);
     local_env::set_user_lang(lang);
     let advice = common.map_or_else(AdviceFormatter::default, |common| local_env::build_advice(&common, Path::new("."), &[]));
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -236,7 +236,7 @@ impl std::io::Write for StderrWriter {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use super::*;
     use crate::diagnose::advice_formatter::POSITIONAL_INVENTORY_COMMANDS;
@@ -262,6 +262,32 @@ mod tests {
         }
         for allowed in ["tui x.yaml --readonly", "attach x.yaml --readonly", "replay 2026 --readonly", "ps x.yaml --readonly"] {
             assert_eq!(rejection(allowed), None, "{allowed}");
+        }
+    }
+
+    #[test]
+    fn every_command_takes_a_language() {
+        for arguments in ["--lang zh runs", "runs prune --lang zh", "init --lang zh", "slurm status --lang zh", "shell --lang zh gpu01"] {
+            let cli = Cli::try_parse_from(format!("orchestrate {arguments}").split(' ')).expect("valid arguments");
+            assert_eq!(cli.lang, Some(args::Language::Zh), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn flags_of_the_dashboard_are_shown_where_it_opens() {
+        let shows = |words: &[&str]| {
+            let mut command = command_line();
+            for word in words {
+                command = command.find_subcommand(word).expect("a command").clone();
+            }
+            let help = command.render_long_help().to_string();
+            ["--readonly", "--theme", "--ascii"].map(|flag| help.contains(flag))
+        };
+        for words in [&["up"][..], &["tui"], &["attach"], &["replay"], &["slurm", "attach"]] {
+            assert_eq!(shows(words), [true; 3], "{words:?}");
+        }
+        for words in [&["ps"][..], &["logs"], &["check"], &["plan"], &["exec"], &["down"], &["slurm", "status"]] {
+            assert_eq!(shows(words), [false; 3], "{words:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::dashboard::open_dashboard;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_stderr, resolve_lang, terminal_columns, use_color, use_color_on_stdout};
+use crate::cli::local_env::{print_stderr, terminal_columns, use_color, use_color_on_stdout, user_lang};
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::lifecycle::reporter_task::ReporterSetup;
 use crate::report::ReportSink;
@@ -63,7 +63,7 @@ pub(super) fn reporter_setup(
     } else {
         (build_sinks(args, options, &sanitizer, &advice), None)
     };
-    Ok(ReporterSetup { sinks, dashboard, sanitizer, style, lang: resolve_lang(args.lang), advice })
+    Ok(ReporterSetup { sinks, dashboard, sanitizer, style, lang: user_lang(), advice })
 }
 
 /// Log lines are the output of the command, everything else is its status: as `docker compose up` and `kubectl logs` do, log lines go to
@@ -72,7 +72,7 @@ fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, 
     let OutputOptions { progress, logs, history_lines } = output;
     let style = TextStyle { color: use_color(args.color) };
     let log_style = TextStyle { color: use_color_on_stdout(args.color) };
-    let (sanitizer, advice, lang) = (sanitizer.clone(), advice.clone(), resolve_lang(args.lang));
+    let (sanitizer, advice, lang) = (sanitizer.clone(), advice.clone(), user_lang());
     let stdout_is_terminal = std::io::stdout().is_terminal();
     let has_bars = match progress {
         // `reporter_setup` opens the dashboard.

@@ -8,7 +8,7 @@ use crate::cli::clipboard::LocalClipboard;
 use crate::cli::dashboard::RunDirLogReader;
 use crate::cli::exit::CliError;
 use crate::cli::journal_player::JournalPlayer;
-use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, print_untranslated, resolve_lang, terminal_columns, use_color};
+use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, print_untranslated, terminal_columns, use_color, user_lang};
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::reporter_task::error_chain;
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let (feed_sender, mut actions, ended) = (open.sender, open.actions, open.ended);
     let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), feed_sender, args.speed);
     player.feed_sender.send(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Replay)));
-    player.feed_sender.send(FeedMessage::Wording(AdviceFormatter::default(), resolve_lang(None)));
+    player.feed_sender.send(FeedMessage::Wording(AdviceFormatter::default(), user_lang()));
     player.feed_sender.send(FeedMessage::StoredLogs(Box::new(RunDirLogReader(dir.path().to_owned()))));
     player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&local_env.state_dir))));
     player.feed_sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
@@ -82,7 +82,7 @@ fn print_recap(state: &RunState, dir: &RunDir, args: &ReplayArgs) {
         style,
         log_dir: logs,
         tail_lines: 20,
-        lang: resolve_lang(None),
+        lang: user_lang(),
         hide_suggestions: true,
         columns: terminal_columns(),
         ..recap::RecapContext::default()

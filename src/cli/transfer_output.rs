@@ -30,7 +30,7 @@ impl TransferBars {
         let wanted = progress == ProgressMode::Bars || (progress == ProgressMode::Auto && std::io::stderr().is_terminal());
         let names: Vec<String> =
             session.host_names().iter().map(|name| session.reporter.sanitizer().to_printable(name).as_str().to_owned()).collect();
-        TransferBars(wanted.then(|| TransferBarSet::stderr(&names)))
+        TransferBars(wanted.then(|| TransferBarSet::stderr(&names, user_lang())))
     }
 
     /// Redraws until `work` ends.

@@ -31,13 +31,10 @@ impl DroppedCounts {
 /// `60 bytes of logs, 1 sample`.
 impl fmt::Display for DroppedCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [(self.log_bytes, "byte"), (self.samples, "sample"), (self.events, "event")];
-        let count = |(count, noun): &(u64, &str)| match (*count, *noun) {
-            (0, _) => None,
-            (n, "byte") => Some(format!("{} of logs", count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun))),
-            (n, _) => Some(count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun)),
-        };
-        f.write_str(&parts.iter().filter_map(count).collect::<Vec<_>>().join(", "))
+        let count = |n: u64, noun: &str| (n > 0).then(|| count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun));
+        let bytes = count(self.log_bytes, "byte").map(|bytes| format!("{bytes} of logs"));
+        let parts = [bytes, count(self.samples, "sample"), count(self.events, "event")];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
 

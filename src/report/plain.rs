@@ -115,6 +115,10 @@ impl<O: LineOutput> PlainSink<O> {
         PlainSink { lang, ..self }
     }
 
+    pub(crate) fn lang(&self) -> Lang {
+        self.lang
+    }
+
     /// Breaks status lines, but not log lines, at the terminal's columns; `None`: not.
     #[must_use]
     pub(crate) fn with_columns(self, columns: Option<usize>) -> Self {

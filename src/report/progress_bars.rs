@@ -95,12 +95,12 @@ impl<O: LineOutput> ProgressBars<O> {
         ProgressBars { plain_sink, sanitizer, style, terminal_size: size, last_draw: None, dirty: true }
     }
 
-    /// Sets the inventory and flags that suggested commands need.
     #[must_use]
     pub(crate) fn with_lang(self, lang: Lang) -> Self {
         ProgressBars { plain_sink: self.plain_sink.with_lang(lang), ..self }
     }
 
+    /// Sets the inventory and flags that suggested commands need.
     #[must_use]
     pub(crate) fn with_advice(self, advice: AdviceFormatter) -> Self {
         ProgressBars { plain_sink: self.plain_sink.with_advice(advice), ..self }
@@ -124,8 +124,9 @@ impl<O: LineOutput> ProgressBars<O> {
         }
         (self.dirty, self.last_draw) = (false, Some(now));
         let (height, width) = (self.terminal_size)();
-        let header = truncate_text(&header_text(state, &self.sanitizer), width.saturating_sub(12));
-        let rows = HostRows { state, sanitizer: &self.sanitizer, style: self.style, width, now };
+        let lang = self.plain_sink.lang();
+        let header = truncate_text(&header_text(state, &self.sanitizer, lang), width.saturating_sub(12));
+        let rows = HostRows { state, sanitizer: &self.sanitizer, style: self.style, width, now, lang };
         let rows = rows.format(height.saturating_sub(RESERVED_LINES));
         self.plain_sink.output().draw_bars(&BarTexts { header, rows })
     }

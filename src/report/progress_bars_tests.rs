@@ -64,14 +64,15 @@ fn harness(screen: &FakeTerminal) -> SinkHarness<ProgressBars<BarTerminal>> {
 }
 
 fn render_rows(state: &RunState, room: usize, width: usize) -> Vec<String> {
-    HostRows { state, sanitizer: &Sanitizer::default(), style: TextStyle::default(), width, now: state.last_event_at }.format(room)
+    HostRows { state, sanitizer: &Sanitizer::default(), style: TextStyle::default(), width, now: state.last_event_at, lang: Lang::En }
+        .format(room)
 }
 
 #[test]
 fn rows_show_each_host_activity() {
     let mut harness = harness(&FakeTerminal::default());
     harness.emit(0, run_started(5, 1, &[(Phase::Facts, "look around"), (Phase::Container, "start the container")]));
-    assert_eq!(header_text(&harness.state, &Sanitizer::default()), "up wan22  connect");
+    assert_eq!(header_text(&harness.state, &Sanitizer::default(), Lang::En), "up wan22  connect");
     harness.emit(1, EventKind::HostConnecting { host: 4 });
     harness.emit(1, EventKind::PhaseStarted { phase: Phase::Container });
     for (step, note) in [(0, "x"), (5, "x")] {
@@ -92,7 +93,7 @@ fn rows_show_each_host_activity() {
         "  gpu05 [------------] ● connecting",
     ];
     assert_eq!(render_rows(&harness.state, 20, 80), expected);
-    assert_eq!(header_text(&harness.state, &Sanitizer::default()), "up wan22  1 rank of 5 running");
+    assert_eq!(header_text(&harness.state, &Sanitizer::default(), Lang::En), "up wan22  1 rank of 5 running");
     let capped = render_rows(&harness.state, 4, 80);
     let [second, third, fourth, more] = &capped[..] else { panic!("{capped:?}") };
     assert_eq!([second, third, fourth].map(|row| row[..8].trim_start().to_owned()), ["gpu02 ", "gpu03 ", "gpu04 "]);
@@ -110,7 +111,7 @@ fn header_shows_the_step() {
         harness.emit(1, EventKind::RankStarted { host: rank, rank, restart: 0, started_at: 0 });
         harness.emit(1, rank_log(rank, rank, 0, &format!("step {}/40 loss 2.1\n", 7 + rank)));
     }
-    assert_eq!(header_text(&harness.state, &Sanitizer::default()), "up wan22  2 ranks of 2 running, step 7/40");
+    assert_eq!(header_text(&harness.state, &Sanitizer::default(), Lang::En), "up wan22  2 ranks of 2 running, step 7/40");
 }
 
 /// A task that sends files has a bar of its own, with bytes and rate.
@@ -168,7 +169,7 @@ fn rows_and_header_say_how_ranks_ended() {
         harness.emit(3, rank_exited(rank, rank / 2, Exit::Code(0), 3));
     }
     assert_eq!(render_rows(&harness.state, 4, 80)[1], "  gpu02 [------------] ✗ 1 rank failed");
-    assert_eq!(header_text(&harness.state, &Sanitizer::default()), "up wan22  ranks ended");
+    assert_eq!(header_text(&harness.state, &Sanitizer::default(), Lang::En), "up wan22  ranks ended");
 }
 
 #[test]

@@ -3,34 +3,37 @@
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::style::count_noun;
+use crate::text::translation::Lang;
+use crate::text::width::pad_end;
 
 /// More hosts share one bar.
 const MAX_BARS: usize = 16;
-/// Before it is known how much is sent.
-const COMPARING: &str = "{prefix} comparing  {elapsed}";
-const SENDING: &str = "{prefix} [{bar:24}] {binary_bytes:>11} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta}";
-/// The reason follows when the other hosts have ended.
-const FAILED: &str = "{prefix} failed";
 
 pub(crate) struct TransferBarSet {
     multi: MultiProgress,
     bars: Vec<ProgressBar>,
+    lang: Lang,
 }
 
 impl TransferBarSet {
     /// `names`: printable names of the hosts.
-    pub(crate) fn stderr(names: &[String]) -> TransferBarSet {
+    pub(crate) fn stderr(names: &[String], lang: Lang) -> TransferBarSet {
         let multi = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-        let labels = if names.len() <= MAX_BARS { names.to_vec() } else { vec![format!("{} hosts", names.len())] };
-        let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+        let labels =
+            if names.len() <= MAX_BARS { names.to_vec() } else { vec![lang.message(&count_noun(names.len(), "host")).into_owned()] };
+        let width = labels.iter().map(|label| label.width()).max().unwrap_or(0);
         let bars = labels.iter().map(|label| {
             let bar = multi.add(ProgressBar::new(0));
-            set_style(&bar, COMPARING);
-            bar.set_prefix(format!("{label:width$}"));
+            // It is not known yet how much is sent.
+            set_style(&bar, &format!("{{prefix}} {}  {{elapsed}}", lang.tr("comparing")));
+            bar.set_prefix(pad_end(label, width));
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });
-        TransferBarSet { bars: bars.collect(), multi }
+        TransferBarSet { bars: bars.collect(), multi, lang }
     }
 
     /// Done and total bytes of each host; `None`: it has failed.
@@ -41,14 +44,21 @@ impl TransferBarSet {
             match count {
                 Some((done, total)) => {
                     if *total > 0 && bar.length() == Some(0) {
-                        set_style(bar, SENDING);
+                        let of = self.lang.tr(" of ");
+                        set_style(
+                            bar,
+                            &format!(
+                                "{{prefix}} [{{bar:24}}] {{binary_bytes:>11}}{of}{{binary_total_bytes}}  {{binary_bytes_per_sec}}  {{eta}}"
+                            ),
+                        );
                     }
                     bar.set_length(*total);
                     bar.set_position(*done);
                 }
                 None if bar.is_finished() => {}
                 None => {
-                    set_style(bar, FAILED);
+                    // The reason follows when the other hosts have ended.
+                    set_style(bar, &format!("{{prefix}} {}", self.lang.tr("failed")));
                     bar.abandon();
                 }
             }

@@ -53,11 +53,10 @@ fn read_events<R: std::io::BufRead>(reader: &mut JournalReader<R>, name: &str, p
             }
         }
     }
-    for (n, noun, suffix) in [(reader.damaged_lines, "damaged line", ""), (reader.unknown_records, "record", " of an unknown kind")] {
-        if n > 0 {
-            let count = style::count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun);
-            problems.push(format!("{name}: skipped {count}{suffix}"));
-        }
+    let count = |n: u64, noun: &str| (n > 0).then(|| style::count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun));
+    let skipped = [(count(reader.damaged_lines, "damaged line"), ""), (count(reader.unknown_records, "record"), " of an unknown kind")];
+    for (text, suffix) in skipped {
+        problems.extend(text.map(|text| format!("{name}: skipped {text}{suffix}")));
     }
     events
 }

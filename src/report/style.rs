@@ -149,19 +149,19 @@ pub(crate) fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
 }
 
 /// `5/12 layers, 9 downloaded`
-pub(crate) fn format_layers(counts: LayerCounts) -> String {
+pub(crate) fn format_layers(counts: LayerCounts, lang: Lang) -> String {
     let LayerCounts { layers, downloaded, complete } = counts;
-    let waiting = if downloaded > complete { format!(", {downloaded} downloaded") } else { String::new() };
-    format!("{complete}/{}{waiting}", count_noun(layers as usize, "layer"))
+    let waiting = if downloaded > complete { lang.tr_fill(", {} downloaded", &[&downloaded.to_string()]) } else { String::new() };
+    format!("{complete}/{}{waiting}", lang.message(&count_noun(layers as usize, "layer")))
 }
 
 /// `12 layers, ` before the duration of a phase that has pulled them on each of its hosts, else empty.
-pub(crate) fn pulled_layers_prefix(phase: Phase, state: &RunState) -> String {
+pub(crate) fn pulled_layers_prefix(phase: Phase, state: &RunState, lang: Lang) -> String {
     let done = state.step_tracker.steps_in_phase(phase).filter(|step| step.status == StepStatus::Done);
     let pulled = || done.clone().filter_map(|step| step.layers).map(|counts| counts.complete).filter(|layers| *layers > 0);
     match (pulled().min(), pulled().max()) {
-        (Some(least), Some(most)) if least < most => format!("{least} to {most} layers, "),
-        (_, Some(most)) => format!("{}, ", count_noun(most as usize, "layer")),
+        (Some(least), Some(most)) if least < most => lang.tr_fill("{} to {} layers, ", &[&least.to_string(), &most.to_string()]),
+        (_, Some(most)) => lang.message(&count_noun(most as usize, "layer")).into_owned() + lang.comma(),
         (_, None) => String::new(),
     }
 }

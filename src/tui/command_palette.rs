@@ -3,6 +3,7 @@
 use super::key_bindings::KeyBindings;
 use super::keymap::{KeyContext, UiCommand};
 use super::text_input::{InputOutcome, TextInput};
+use crate::text::translation::Lang;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandPalette {
@@ -100,7 +101,12 @@ fn entry_score(typed: &str, entry: &PaletteEntry) -> Option<i32> {
     let typed = typed.trim().to_lowercase();
     let names = || std::iter::once(entry.name.as_str()).chain(common_words(entry.command).iter().copied());
     let is_word = !typed.is_empty() && (names().any(|name| name == typed) || entry.command.name() == typed);
-    let described = || (!typed.is_empty() && entry.help.to_lowercase().contains(&typed)).then_some(DESCRIPTION_SCORE);
+    let chinese = Lang::Zh.term(entry.help);
+    let described = || {
+        let has_word = |text: &str| typed.split_whitespace().all(|word| text.to_lowercase().contains(word));
+        let is_described = !typed.is_empty() && (entry.help.to_lowercase().contains(&typed) || has_word(chinese));
+        is_described.then_some(if chinese.starts_with(&typed) { DESCRIPTION_SCORE + 1 } else { DESCRIPTION_SCORE })
+    };
     let score = match is_word {
         true => WHOLE_WORD_SCORE,
         false if typed.is_empty() => 0,
@@ -156,6 +162,10 @@ mod tests {
         for (typed, name) in [("filter", "find"), ("search", "find"), ("sort", "sort"), ("order", "sort"), ("problem", "problems")] {
             let found = palette(typed).matching_entries(&bindings, &[KeyContext::Overview, KeyContext::Global]);
             assert_eq!(found.first().map(|entry| entry.name.as_str()), Some(name), "{typed}");
+        }
+        for (typed, name) in [("停止", "stop"), ("清理", "tear-down"), ("日志", "logs"), ("重新启动", "restart"), ("配色", "theme")]
+        {
+            assert_eq!(first(typed).as_deref(), Some(name), "{typed}");
         }
         let all = CommandPalette::default().matching_entries(&bindings, &[KeyContext::Global]);
         assert!(!is_movement(all[0].command) && is_movement(all[all.len() - 1].command), "{:?}", all[0]);

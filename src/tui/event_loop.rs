@@ -25,7 +25,7 @@ use super::frame_writer::{DashboardTerminal, open_cleared_terminal, terminal_siz
 use super::terminal;
 use super::theme::ColorScheme;
 use super::ui::Screen;
-use super::view::logs;
+use super::view::{self, logs};
 
 /// Whether work continues without messages: an open dialog, or a log that is being indexed.
 fn has_timed_work(app: &App) -> bool {
@@ -203,7 +203,10 @@ impl EventLoop {
             self.frozen_buffer = Some(terminal.draw(|frame| app.draw(frame))?.buffer.clone());
         }
         let held = &self.frozen_buffer;
-        let badge = Line::styled(format!(" FROZEN {}s ", (app.model.now - since).max(0) / 1000), app.model.theme.selected());
+        let badge = Line::styled(
+            app.model.lang.tr_fill(" FROZEN {}s ", &[&((app.model.now - since).max(0) / 1000).to_string()]),
+            app.model.theme.selected(),
+        );
         terminal.draw(|frame| {
             let area = frame.area();
             if let Some(held) = held.as_ref().filter(|held| held.area == area) {
@@ -211,6 +214,7 @@ impl EventLoop {
             }
             let width = u16::try_from(badge.width()).unwrap_or(0).min(area.width);
             let location = Rect { x: area.right() - width, width, height: area.height.min(1), ..area };
+            view::clear_area(frame, location);
             frame.render_widget(badge, location);
         })?;
         Ok(())

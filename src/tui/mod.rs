@@ -84,6 +84,8 @@ pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: Dashb
 }
 
 #[cfg(test)]
+mod chinese_screen_tests;
+#[cfg(test)]
 mod chinese_tests;
 #[cfg(test)]
 mod fixtures;

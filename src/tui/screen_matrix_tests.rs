@@ -73,7 +73,7 @@ fn busy_gpus(host: u32, round: u16, odd: Option<(u32, f32)>) -> EventKind {
 }
 
 /// Hosts with eight GPUs and ranks each in training, with histories.
-fn healthy(hosts: u32) -> DashboardFixture {
+pub(super) fn healthy(hosts: u32) -> DashboardFixture {
     let mut scene = fixtures::training_hosts(hosts);
     for round in 0..if hosts > 16 { 2 } else { 24_u16 } {
         for rank in 0..hosts * 8 {
@@ -91,7 +91,7 @@ fn healthy(hosts: u32) -> DashboardFixture {
 }
 
 /// Rank 21 falls behind on a GPU that works less than the others.
-fn straggler(hosts: u32) -> DashboardFixture {
+pub(super) fn straggler(hosts: u32) -> DashboardFixture {
     let mut scene = healthy(hosts);
     for round in 24..32_u16 {
         for rank in (0..hosts * 8).filter(|rank| *rank != 21 || round < 26) {
@@ -108,7 +108,7 @@ fn straggler(hosts: u32) -> DashboardFixture {
 }
 
 /// A rank has died and the gang is stopped; of several hosts one is lost, one has broken memory, one idles.
-fn bad_day(hosts: u32) -> DashboardFixture {
+pub(super) fn bad_day(hosts: u32) -> DashboardFixture {
     let mut scene = healthy(hosts);
     if hosts > 1 {
         let error = "no answer for 30 s".to_owned();
@@ -134,7 +134,7 @@ fn bad_day(hosts: u32) -> DashboardFixture {
 }
 
 /// The plan waits for its start.
-fn planned(hosts: u32) -> DashboardFixture {
+pub(super) fn planned(hosts: u32) -> DashboardFixture {
     let mut scene = fixtures::launching_hosts(hosts);
     let lines = ["image     registry/train:7", "command   torchrun train.py --steps 4000", "differs   launch.nproc_per_node: 4 → 8"];
     scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {

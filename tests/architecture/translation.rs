@@ -7,13 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
+use crate::untranslated::NO_TEXTS;
+
 const TABLE_FILE: &str = "assets/zh.po";
 /// Defines `tr` itself.
 const MECHANISM_FILE: &str = "src/text/translation.rs";
 
 /// Files with messages for users, with the functions and constants that compose them; empty: the whole file.
 const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
-    ("src/engine/gang.rs", &["failure_reason", "describe_failure"]),
+    ("src/engine/", &[]),
     ("src/inventory/", &[]),
     ("src/cli/", &[]),
     ("src/lifecycle/", &[]),
@@ -21,7 +23,8 @@ const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/plan/slurm/job_report.rs", &[]),
     ("src/plan/slurm/job_state.rs", &[]),
     ("src/plan/slurm/job_notes.rs", &[]),
-    ("src/report/job_status.rs", &[]),
+    ("src/diagnose/hang_detector.rs", &[]),
+    ("src/model/gpu.rs", &["throttle_reason_names"]),
     ("src/model/exit.rs", &["fmt"]),
     ("src/plan/action/container.rs", &["judge"]),
     ("src/plan/action/environment.rs", &["judge", "judge_files", "judge_gpus"]),
@@ -37,154 +40,17 @@ const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
     ("src/remote/ssh/auth.rs", &["timeout_error", "disconnect_error"]),
     ("src/remote/ssh/client_handler.rs", &["describe_error"]),
     ("src/remote/ssh/dial.rs", &["connect_once", "describe_failures"]),
-    ("src/report/finding.rs", &["format_ranks_on", "describe_hang"]),
-    ("src/report/recap.rs", &["outcome_text"]),
-    ("src/report/style.rs", &["format_exit", "format_ranks", "outcome_label"]),
-    ("src/tui/actions.rs", &[]),
-    ("src/tui/app.rs", &[]),
-    ("src/tui/dialog.rs", &[]),
-    ("src/tui/keymap.rs", &["title"]),
-    ("src/tui/timeline.rs", &[]),
-    ("src/tui/ui.rs", &["title"]),
-    ("src/tui/view/failure.rs", &[]),
-    ("src/tui/view/gpu_panes.rs", &["legend"]),
-    ("src/tui/view/gpu_outliers.rs", &["text"]),
-    ("src/tui/view/header.rs", &["run_status"]),
-    ("src/tui/view/host_selection.rs", &["name"]),
-    ("src/tui/view/host_status.rs", &["rank_status", "host_status", "hardware_warning"]),
-    ("src/tui/view/overview.rs", &["draw_host_layout"]),
-    ("src/tui/view/run_problems.rs", &[]),
+    ("src/report/", &[]),
+    ("src/transfer/", &[]),
+    ("src/tui/", &[]),
 ];
 
+/// Compiled for tests alone.
+const TEST_FILES: [&str; 3] = ["src/report/test_support.rs", "src/tui/fixtures", "src/tui/svg.rs"];
 /// `tracing::debug!(…)` after its first word.
 const MAX_MACRO_PATH: usize = 5;
 /// Functions where a single word may be a label.
 const LABEL_ROOMS: [&str; 2] = ["src/report/", "src/tui/"];
-
-/// Literals in those functions that are not for users: names, values, units, and patterns for hosts' answers.
-const NO_TEXTS: &[&str] = &[
-    " ({} hosts)",
-    "(^|/)tail -[fF] /dev/null|(^|/)sleep (inf|infinity)\\b",
-    ", FAIL_RANK: \"13\", FAIL_STEP: \"{}\"",
-    "--limit {} -- nvidia-smi -q -d PERFORMANCE",
-    "-o StrictHostKeyChecking=accept-new",
-    "-o UserKnownHostsFile={}",
-    "<from {}: address>",
-    "<from {}: home>",
-    "<from {}: {}>",
-    "<its address>",
-    "<run id>",
-    "<run stamp>",
-    "<secret {}>",
-    "JAX_PLATFORMS, TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT",
-    "More processors requested",
-    "STEPS: \"{}\"{}",
-    "First steps: `orchestrate demo` needs no other machine; for your own hosts `init`, `plan`, `check`, `up`. The inventory is the first argument, -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.",
-    "Socket timed out",
-    "Unable to contact slurm controller",
-    "Unicode not allowed",
-    "Zero Bytes",
-    "[node {}] ",
-    "[rank {} {}] ",
-    "[task {} {}] ",
-    "`orchestrate down`",
-    // Of other texts.
-    " is missing",
-    "unknown key ",
-    "accounting/QOS policy",
-    "address: {}",
-    "become: sudo",
-    "connections: each worker to the master and back, each host to the next",
-    "deepspeed hostfile",
-    "deepspeed static",
-    "down {}",
-    "fabric address",
-    "free port",
-    "generic resource",
-    "gpus: {}",
-    "identity: {}",
-    "its address",
-    "master_port: auto",
-    "master_port: {}",
-    "name: {}",
-    "neither py-spy nor gdb",
-    "no timeout(1)",
-    "node configuration is not available",
-    "not permitted",
-    "ode count",
-    "port: {}",
-    "ps all 1",
-    "rehearsed in the task",
-    "run id",
-    "run stamp",
-    "sbatch --test-only",
-    "slurm attach",
-    "slurm cancel",
-    "slurm down",
-    "slurm logs",
-    "slurm status",
-    "slurm submit",
-    "ssh: { {} }",
-    "the new id could not be read back",
-    "the reporter has ended",
-    "the system has random numbers",
-    "through {}",
-    "time limit",
-    "to the host",
-    "torchrun static",
-    "unrecognized option",
-    "user: {}",
-    "{} -- 'kill -USR1 {}'",
-    "{} -- pip install py-spy",
-    "{}: sbatch {}",
-    "{}: ssh {} sh <{}",
-    "| (opened through the host's own sshd, to a listener on the other host)",
-    "\"$(cat assets/{})\"",
-    "/etc/nccl.conf ({})",
-    "<from {}: uid:gid>",
-    "--rank {}",
-    "ECC {}",
-    "GPU count",
-    "GPU {}: pid {} {} {} MiB {}",
-    "No space left",
-    "a terminal is required",
-    "all-reduce {}",
-    "bind source path does not exist",
-    "block collection",
-    "block mapping",
-    "cannot connect",
-    "docker: status=running",
-    "launcher",
-    "nvidia-smi",
-    "rank",
-    "rank {} {}{}{}",
-    "rehearsed in the screen",
-    "running rank",
-    "container.args: [--ulimit=nofile=1048576]",
-    "container.args: [--userns=host]",
-    "could not select device driver",
-    "http: server gave HTTP response",
-    "illegal placement",
-    "incorrect username or password",
-    "invalid mount config",
-    "is not running",
-    "is the docker daemon running",
-    "mapping values",
-    "no space left",
-    "not allowed",
-    "not found",
-    "orch-smoke ",
-    "orchestrate did not create",
-    "orchestrate: ended after",
-    "password is required",
-    "permission denied",
-    "simple key",
-    "{} GB/s",
-    "{} GiB",
-    "{} KiB",
-    "{} MB/s",
-    "{} MiB",
-];
 
 /// The location of a literal.
 struct FoundLiteral {
@@ -210,9 +76,7 @@ fn compare(sources: &BTreeMap<String, String>, table: &str, message_sources: &[(
     let (pairs, mut problems) = parse_table(table);
     let mut needed: BTreeMap<String, String> = BTreeMap::new();
     let mut all: BTreeSet<String> = BTreeSet::new();
-    for (file, text) in
-        sources.iter().filter(|(file, _)| file.starts_with("src/") && !file.ends_with("tests.rs") && !file.contains("/tests/"))
-    {
+    for (file, text) in sources.iter().filter(|(file, _)| file.starts_with("src/") && !is_test_file(file)) {
         let Ok(tokens) = text.parse::<TokenStream>() else { continue };
         let mut reader = LiteralReader { found: Vec::new(), not_literal: 0 };
         reader.walk(tokens, &[]);
@@ -246,6 +110,10 @@ fn compare(sources: &BTreeMap<String, String>, table: &str, message_sources: &[(
     problems
 }
 
+fn is_test_file(file: &str) -> bool {
+    file.ends_with("tests.rs") || file.contains("/tests/") || TEST_FILES.iter().any(|start| file.starts_with(start))
+}
+
 /// The form that `count_noun` uses.
 fn plural(noun: &str) -> String {
     let end = if ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end)) { "es" } else { "s" };
@@ -271,7 +139,7 @@ fn word_count(text: &str) -> usize {
 
 /// Several words, or a word with a placeholder: neither a key nor a format.
 fn is_message(text: &str) -> bool {
-    let is_pattern = ["\\\\", "[-_]", "[= ]", "[\"']"].iter().any(|part| text.contains(part)) && !text.starts_with("write");
+    let is_pattern = ["\\\\", "\\b", "[-_]", "[= ]", "[\"']"].iter().any(|part| text.contains(part)) && !text.starts_with("write");
     !is_pattern && text.contains(' ') && !text.contains('\n') && (word_count(text) > 1 || word_count(text) == 1 && text.contains("{}"))
 }
 

@@ -99,7 +99,7 @@ impl<O: LineOutput> PlainSink<O> {
                 format!("{} {}", self.style.paint(*tone, label), style::format_hosts(state, &self.sanitizer, *hosts))
             })
             .collect();
-        let (layers, duration) = (style::pulled_layers_prefix(phase, state), style::format_duration(at - tally.started_at));
+        let (layers, duration) = (style::pulled_layers_prefix(phase, state, self.lang), style::format_duration(at - tally.started_at));
         let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
         self.out.write_line(&format!("{} {}{} {time}", pad_end(phase.name(), 11), tally.task, texts.join("; ")))
     }

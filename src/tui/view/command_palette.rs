@@ -29,8 +29,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, palette: &C
     if found.is_empty() {
         lines.push(Line::styled(formatting::pad(lang.tr(" no such command"), width), theme.dim()));
     }
-    let skipped = palette.prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
-    let seen: String = palette.prompt.text.chars().skip(skipped).collect();
+    let seen = formatting::keep_end(&palette.prompt.text, width.saturating_sub(4)).to_owned();
     lines.push(Line::from(vec![Span::styled(" :", theme.accent()), Span::raw(seen), Span::styled(" ", theme.selected())]));
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
     let location = Rect { y: area.y + area.height - height, height, ..area };

@@ -3,14 +3,14 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear};
+use ratatui::widgets::Block;
 use unicode_width::UnicodeWidthStr;
 
 use crate::report::style;
 use crate::tui::dialog::{Dialog, TEXT_WIDTH};
 use crate::tui::model::Model;
 
-use super::lines::render_lines;
+use super::lines::{clear_area, render_lines};
 use super::pane_frame::ASCII_BORDER;
 
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Dialog) {
@@ -33,7 +33,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Di
     let rows = text.len() + dialog.choices.len() + 3;
     let height = u16::try_from(rows).unwrap_or(u16::MAX).min(area.height);
     let location = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
-    frame.render_widget(Clear, location);
+    clear_area(frame, location);
     let framed = location.width > 8 && location.height > 4;
     let inner = if framed {
         let mut block = Block::bordered().title(format!(" {} ", lang.message(&dialog.title))).border_style(model.theme.accent());

@@ -118,10 +118,13 @@ fn header_line(model: &Model, view: &EventsPane, at: usize, width: usize) -> Lin
     let live = if view.selected_item.is_none() { lang.tr("LIVE") } else { lang.tr("scrolled back") };
     let all = model.timeline.items().len();
     let left = format!(" {}  {live}", lang.tr("EVENTS"));
-    let mut gone =
-        if model.timeline.dropped_items > 0 { format!(", {} older dropped", model.timeline.dropped_items) } else { String::new() };
+    let mut gone = if model.timeline.dropped_items > 0 {
+        model.lang.tr_fill(", {} older dropped", &[&model.timeline.dropped_items.to_string()])
+    } else {
+        String::new()
+    };
     if model.skipped_events > 0 {
-        gone.push_str(&format!(", {} not shown", model.skipped_events));
+        gone.push_str(&model.lang.tr_fill(", {} not shown", &[&model.skipped_events.to_string()]));
     }
     let right = format!("{}{gone} ", lang.tr_fill("{} of {}", &[&(at + 1).to_string(), &all.to_string()]));
     Line::from(vec![

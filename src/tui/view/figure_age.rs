@@ -33,5 +33,5 @@ pub(super) fn is_past(model: &Model, host: &HostState) -> bool {
 /// `values 42s old` where the run has ended and all figures are of the past.
 pub(super) fn past_age_text(model: &Model) -> Option<String> {
     let newest = model.state.hosts.iter().filter(|host| !host.gpus.is_empty()).max_by_key(|host| host.gpus_at)?;
-    is_past(model, newest).then(|| format!("values {} old", formatting::format_age(newest.gpus_at, model.now)))
+    is_past(model, newest).then(|| model.lang.tr_fill("values {} old", &[&formatting::format_age(newest.gpus_at, model.now)]))
 }

@@ -3,10 +3,11 @@
 //! Takes sanitized text only.
 
 use ratatui::text::Span;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::event::UnixMillis;
 use crate::report::style;
+use crate::text::translation::Lang;
 
 /// Exactly `width` columns: truncated or padded on the right.
 pub(super) fn pad(text: &str, width: usize) -> String {
@@ -25,6 +26,17 @@ pub(super) fn pad_left(text: &str, width: usize) -> String {
     }
     let text = style::truncate_text(text, width);
     " ".repeat(width.saturating_sub(text.width())) + &text
+}
+
+/// The end of a text that fits into `width` columns.
+pub(super) fn keep_end(text: &str, width: usize) -> &str {
+    let mut used = 0;
+    let mut fits = |c: char| {
+        used += UnicodeWidthChar::width(c).unwrap_or(0);
+        used <= width
+    };
+    let kept: usize = text.chars().rev().map_while(|c| fits(c).then_some(c.len_utf8())).sum();
+    &text[text.len() - kept..]
 }
 
 /// `3s`, `12s`, `4m`, `2h`; `-` for an unknown time.
@@ -72,11 +84,11 @@ pub(super) fn format_bytes(bytes: u64) -> String {
 }
 
 /// `2.5 of 23.5 GiB`; both with a unit if the units differ.
-pub(super) fn format_part_of(part: u64, total: u64) -> String {
+pub(super) fn format_part_of(part: u64, total: u64, lang: Lang) -> String {
     let (part, whole) = (format_bytes(part), format_bytes(total));
     let unit = |text: &str| text.rsplit_once(' ').map(|(_, unit)| unit.to_owned());
     let short = part.rsplit_once(' ').filter(|_| unit(&part) == unit(&whole)).map(|(number, _)| number.to_owned());
-    format!("{} of {whole}", short.unwrap_or(part))
+    short.unwrap_or(part) + lang.tr(" of ") + &whole
 }
 
 /// A rate in bytes per second, as [`format_bytes`] writes it.
@@ -129,6 +141,7 @@ mod tests {
     #[test]
     fn texts_fit_their_width() {
         assert_eq!((pad("ab", 4), pad("abcdef", 4), pad("中中中", 4)), ("ab  ".into(), "abc…".into(), "中… ".into()));
+        assert_eq!([keep_end("ab中文", 4), keep_end("ab中文", 3), keep_end("ab", 9)], ["中文", "文", "ab"]);
         assert_eq!((pad_left("7", 3), pad_left("", 0), pad_left("12345", 3)), ("  7".into(), String::new(), "12…".into()));
         assert_eq!([0, 5_000, 65_000, 7_200_000].map(|at| format_age(10_000_000 - at, 10_000_000)), ["0s", "5s", "1m", "2h"]);
         assert_eq!((format_age(0, 5), format_hms(8_024_000)), ("-".into(), "02:13:44".into()));

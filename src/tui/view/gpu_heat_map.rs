@@ -86,7 +86,7 @@ impl HeatMapShape {
         let name = if location == 0 { model.sanitize(&host.name) } else { String::new() };
         let mut spans = vec![Span::raw(format!(" {} ", formatting::pad(&name, self.name_width)))];
         let Some(gpu) = host.gpus.get(location) else {
-            spans.push(Span::styled("no GPU data yet", theme.dim()));
+            spans.push(Span::styled(model.lang.tr("no GPU data yet"), theme.dim()));
             return Line::from(spans);
         };
         let is_match = matrix.is_match(at, location);
@@ -171,8 +171,8 @@ pub(super) fn legend(model: &Model) -> Vec<Span<'static>> {
         let value = f32::from(step) * 100.0 / 7.0;
         spans.push(Span::styled(graph::sparkline(&[Some(value)], 1, theme.uses_ascii_graphs()), theme.heat(value)));
     }
-    spans.push(Span::styled(" 100, the newest sample at the right  ", theme.dim()));
+    spans.push(Span::styled(model.lang.tr(" 100, the newest sample at the right  "), theme.dim()));
     spans.push(Span::styled(theme.symbol(DisplayStatus::Lost), theme.status_style(DisplayStatus::Lost)));
-    spans.push(Span::styled(" old  ", theme.dim()));
+    spans.push(Span::styled(model.lang.tr(" old  "), theme.dim()));
     spans
 }

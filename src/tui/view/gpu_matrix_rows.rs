@@ -86,7 +86,10 @@ pub(super) fn header_line(model: &Model, shape: &MatrixShape, width: usize) -> L
     let text = match shape.form {
         GpuLayout::Rows => {
             let numbers: String = (0..shape.gpus).map(|gpu| format!("{gpu:>4}")).collect();
-            let one = format!(" {} {numbers}  {:>4} {:>4} {:>5} {:>6}  ", formatting::pad("HOST", name), "AVG", "MEM", "MAXT", "POWER");
+            let lang = model.lang;
+            let totals = [(lang.tr("AVG"), 4), (lang.tr("MEM"), 4), (lang.tr("MAXT"), 5), (lang.tr("POWER"), 6)];
+            let totals = totals.map(|(head, width)| formatting::pad_left(head, width)).join(" ");
+            let one = format!(" {} {numbers}  {totals}  ", formatting::pad(lang.tr("HOST"), name));
             one.repeat(shape.across)
         }
         GpuLayout::Digits | GpuLayout::Glyphs => {
@@ -146,10 +149,12 @@ pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u
     if hosts == 0 || form != GpuLayout::Glyphs || height > area.height {
         return 0;
     }
-    let age = figure_age::past_age_text(model).map_or_else(String::new, |age| format!(", {age}"));
+    let lang = model.lang;
+    let age = figure_age::past_age_text(model).map_or_else(String::new, |age| lang.comma().to_owned() + &age);
+    let meaning = lang.tr_fill(" tenths of utilization{}", &[&age]);
     let title = PaneFrame {
-        left: vec![Span::styled("GPUs", model.theme.header()), Span::styled(format!(" tenths of utilization{age}"), model.theme.dim())],
-        right: vec![Span::styled("! fault  ? old  . idle  - no data", model.theme.dim())],
+        left: vec![Span::styled(lang.tr("GPUs"), model.theme.header()), Span::styled(meaning, model.theme.dim())],
+        right: vec![Span::styled(lang.tr("! fault  ? old  . idle  - no data"), model.theme.dim())],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);

@@ -141,7 +141,7 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
         return PaneFrame { left, right, selected, status: standing.status };
     }
     if figure_age::has_old_figures(model, at as usize, host) && !host.gpus.is_empty() {
-        right.push(Span::styled(format!(" {} old", formatting::format_age(host.gpus_at, model.now)), model.theme.dim()));
+        right.push(Span::styled(model.lang.tr_fill(" {} old", &[&formatting::format_age(host.gpus_at, model.now)]), model.theme.dim()));
     } else if let Some(power) = host_status::sum_gpus(host.gpus.iter()).power {
         right.push(Span::raw(format!(" {}", formatting::format_watts(power))));
     }
@@ -268,7 +268,8 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>,
     let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
     let hottest = or_dash(totals.hottest.map(|degrees| format!("{degrees:.0}{}", theme.degree())));
     let last = model.lang.tr_fill("line {} ago", &[&formatting::format_age(last_output_at, model.now)]);
-    let mut rows = [vec![Span::styled(" util ", theme.dim())], vec![Span::styled(" mem  ", theme.dim())]];
+    let lang = model.lang;
+    let mut rows = [lang.tr(" util "), lang.tr(" mem  ")].map(|name| vec![Span::styled(name, theme.dim())]);
     rows[0].extend(utilization);
     rows[0].push(Span::styled(format!(" {}", or_dash(totals.utilization.map(|percent| format!("{percent:.0}%")))), plain));
     rows[0].push(Span::styled(if worst >= DisplayStatus::Warn { theme.symbol(worst) } else { "" }, theme.status_style(worst)));
@@ -279,7 +280,10 @@ fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>,
             format!(" {}", style::truncate_text(&standing.reason, width.saturating_sub(2))),
             theme.status_text_style(standing.status),
         ),
-        None => Line::from(vec![Span::styled(" temp ", theme.dim()), Span::styled(format!("{hottest} max  {last}"), plain)]),
+        None => Line::from(vec![
+            Span::styled(lang.tr(" temp "), theme.dim()),
+            Span::styled(lang.tr_fill("{} max  {}", &[&hottest, &last]), plain),
+        ]),
     };
     rows.into_iter().map(Line::from).chain([third]).collect()
 }

@@ -3,6 +3,7 @@
 //! Values that the driver does not report are `-`, never zero. Axes are fixed: utilization, percent of the power limit, degrees.
 
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::GpuSample;
 use crate::model::gpu::throttle_reason_names;
@@ -23,17 +24,22 @@ const BAR_WIDTH: usize = 10;
 pub(super) fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let name = host.gpus.first().map_or_else(String::new, |gpu| model.sanitize(&gpu.name));
     let age = if host.gpus.is_empty() { String::new() } else { age_text(model, host.gpus_at) };
-    let mut lines = vec![section_title(model, &format!("GPUs  {name}  {age}"), width)];
+    let mut lines = vec![section_title(model, &format!("{}  {name}  {age}", model.lang.tr("GPUs")), width)];
     if let Some((error, at)) = &host.gpus_error {
-        let text = format!(" no data from nvidia-smi for {}: {}", formatting::format_age(*at, model.now), model.sanitize(error));
+        let (age, error) = (formatting::format_age(*at, model.now), model.sanitize(error));
+        let text = model.lang.tr_fill(" no data from nvidia-smi for {}: {}", &[&age, &error]);
         lines.push(Line::styled(style::truncate_text(&text, width), model.theme.status_style(DisplayStatus::Warn)));
     }
     if host.gpus.is_empty() {
-        lines.push(Line::styled(" no GPU data yet", model.theme.dim()));
+        lines.push(Line::styled(model.lang.tr(" no GPU data yet"), model.theme.dim()));
         return lines;
     }
     let bar = " ".repeat(bar_width(width));
-    let head = format!("   #  UTIL {bar}     MEM GiB {bar}     POWER   TEMP    CLOCK  LAST MINUTES");
+    let lang = model.lang;
+    let heads =
+        [(lang.tr("POWER"), 10), (lang.tr("TEMP"), 7), (lang.tr("CLOCK"), 9)].map(|(head, width)| formatting::pad_left(head, width));
+    let used = formatting::pad_left(lang.tr("UTIL"), 4) + " " + &bar + &formatting::pad_left(lang.tr("MEM GiB"), 12) + " " + &bar;
+    let head = format!("   #  {used}{}  {}", heads.concat(), lang.tr("LAST MINUTES"));
     lines.push(Line::styled(style::truncate_text(&head, width), model.theme.dim()));
     let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
     lines.extend(host.gpus.iter().map(|gpu| gpu_row(model, host, gpu, stale, width)));
@@ -76,12 +82,13 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
         Span::styled(format!("{power:>10} {temperature:>6} {clock:>8}  "), view),
     ];
     let mut why: Vec<String> =
-        gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()).collect();
-    why.extend(gpu.ecc_errors.filter(|errors| *errors > 0.0).map(|errors| format!("{errors:.0} ECC errors")));
+        gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().map(|why| model.lang.term(why).to_owned()).collect();
+    let ecc_errors = gpu.ecc_errors.filter(|errors| *errors > 0.0);
+    why.extend(ecc_errors.map(|errors| model.lang.tr_fill("{} ECC errors", &[&format!("{errors:.0}")])));
     why.extend(gpu.mig_enabled.filter(|mig| *mig).map(|_| "MIG".to_owned()));
     let rest = width.saturating_sub(formatting::spans_width(&spans));
-    let why = why.join(", ");
-    let room = rest.saturating_sub(if why.is_empty() { 0 } else { why.len() + 1 }).min(MAX_BARS);
+    let why = why.join(model.lang.comma());
+    let room = rest.saturating_sub(if why.is_empty() { 0 } else { why.width() + 1 }).min(MAX_BARS);
     let bars = graph::sparkline(&gpu_values(host, gpu.index, |view| view.utilization), room, model.theme.uses_ascii_graphs());
     spans.push(Span::styled(bars, model.theme.status_style(bar_style)));
     if !why.is_empty() {
@@ -101,19 +108,20 @@ pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<
     }
     let half = width.saturating_sub(3) / 2;
     let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, half * 2);
-    graph_pair(model, ("utilization, mean", of(|view| view.utilization)), ("power, % of limit, mean", of(|view| view.power)), half, 3)
+    let names = [model.lang.tr("utilization, mean"), model.lang.tr("power, % of limit, mean")];
+    graph_pair(model, (names[0], of(|view| view.utilization)), (names[1], of(|view| view.power)), half, 3)
 }
 
 /// Graphs of utilization and power per GPU, as large as space allows.
 pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![section_title(model, "Last minutes  v: nvidia-smi output", width)];
+    let mut lines = vec![section_title(model, model.lang.tr("Last minutes  v: nvidia-smi output"), width)];
     if host.gpu_traces.is_empty() {
-        lines.push(Line::styled(" no GPU data yet", model.theme.dim()));
+        lines.push(Line::styled(model.lang.tr(" no GPU data yet"), model.theme.dim()));
     }
     let half = width.saturating_sub(3) / 2;
     let height = if host.gpu_traces.len() <= 8 { 3 } else { 1 };
     for gpu in host.gpu_traces.keys() {
-        let names = [format!("g{gpu} utilization"), format!("g{gpu} power, % of limit")];
+        let names = [model.lang.tr("utilization"), model.lang.tr("power, % of limit")].map(|name| format!("g{gpu} {name}"));
         let utilization = (names[0].as_str(), gpu_values(host, *gpu, |view| view.utilization));
         lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, *gpu, |view| view.power)), half, height));
     }

@@ -140,7 +140,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     if let Some(shape) = HeatMapShape::fit(model, body, name_width) {
         let matrix = GpuMatrix::new(model, &view.selection);
         let mut legend = gpu_heat_map::legend(model);
-        legend.push(Span::styled(" m metric", model.theme.dim()));
+        legend.push(Span::styled(model.lang.tr(" m metric"), model.theme.dim()));
         render_lines(frame, area, vec![title_line(&matrix, width), Line::from(legend)]);
         let rows = shape.draw(frame, body, &matrix);
         render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, GpuLayout::Rows, width));
@@ -168,7 +168,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         });
     }
     if hosts == 0 {
-        lines.push(Line::styled(" no hosts yet", model.theme.dim()));
+        lines.push(Line::styled(model.lang.tr(" no hosts yet"), model.theme.dim()));
     }
     render_lines(frame, area, lines);
     let used = u16::try_from(count.min(room) + 1).unwrap_or(u16::MAX);
@@ -189,18 +189,19 @@ fn draw_rank_log(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>) {
 
 fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
     let GpuMatrix { model, selection, .. } = matrix;
-    let mut spans = vec![Span::styled(format!(" {}", selection.metric.name()), model.theme.accent())];
+    let mut spans = vec![Span::styled(format!(" {}", model.lang.term(selection.metric.name())), model.theme.accent())];
     spans.extend(figure_age::past_age_text(model).map(|age| Span::styled(format!("  {age}"), model.theme.dim())));
     let mut more = Vec::new();
     if selection.only_faults {
-        more.push("only faults (!)".to_owned());
+        more.push(model.lang.tr("only faults (!)").to_owned());
     }
     if !selection.filter.is_empty() {
         more.push(format!("/{}", model.sanitize(selection.filter.text())));
     }
     if !more.is_empty() {
         let (meant, all) = matrix.count_matches();
-        spans.push(Span::raw(style::truncate_text(&format!("  {}: {meant} of {all} GPUs", more.join("  ")), width.saturating_sub(40))));
+        let text = model.lang.tr_fill("  {}: {} of {} GPUs", &[&more.join("  "), &meant.to_string(), &all.to_string()]);
+        spans.push(Span::raw(style::truncate_text(&text, width.saturating_sub(40))));
     }
     Line::from(spans)
 }
@@ -208,24 +209,31 @@ fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
 /// Values of the GPU under the cursor, and its rank's last line.
 fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<Line<'static>> {
     let GpuMatrix { model, selection, .. } = matrix;
-    let digits = if layout == GpuLayout::Glyphs { "0-9 tenths  " } else { "" };
-    let legend = style::truncate_text(&format!(" {digits}! fault  ? old  . idle  - no data   / find: gpu03 util<5 temp>80"), width);
+    let lang = model.lang;
+    let digits = if layout == GpuLayout::Glyphs { lang.tr("0-9 tenths  ") } else { "" };
+    let marks = [lang.tr("! fault  ? old  . idle  - no data"), lang.tr("   / find: gpu03 util<5 temp>80")].concat();
+    let legend = style::truncate_text(&format!(" {digits}{marks}"), width);
     let mut lines = vec![Line::styled(legend, model.theme.dim())];
     let Some(host) = model.state.hosts.get(selection.host) else { return lines };
     let Some(gpu) = host.gpus.get(selection.gpu) else {
-        lines.push(Line::raw(format!(" {}: no GPU data", model.sanitize(&host.name))));
+        lines.push(Line::raw(lang.tr_fill(" {}: no GPU data", &[&model.sanitize(&host.name)])));
         return lines;
     };
     let part = |name: &str, value: Option<f32>, unit: &str| value.map(|v| format!("{name}{v:.0}{unit}"));
     let mut parts = vec![format!("{} g{}", model.sanitize(&host.name), gpu.index)];
-    parts.extend(part("util ", gpu.utilization, "%"));
-    parts.extend(gpu.memory_used.zip(gpu.memory_total).map(|(used, total)| format!("mem {:.0}/{:.0}G", used / 1024.0, total / 1024.0)));
+    parts.extend(part(lang.tr("util "), gpu.utilization, "%"));
+    parts.extend(
+        gpu.memory_used
+            .zip(gpu.memory_total)
+            .map(|(used, total)| format!("{}{:.0}/{:.0}G", lang.tr("mem "), used / 1024.0, total / 1024.0)),
+    );
     parts.extend(part("", gpu.temperature, model.theme.degree()));
     parts.extend(part("", gpu.power, gpu.power_limit.map_or_else(|| "W".to_owned(), |limit| format!("/{limit:.0}W")).as_str()));
-    parts.extend(part("", gpu.ecc_errors.filter(|errors| *errors > 0.0), " ECC errors"));
-    parts
-        .extend(gpu.throttle_reasons.map(crate::model::gpu::throttle_reason_names).unwrap_or_default().iter().map(|why| (*why).to_owned()));
-    parts.push(format!("{} ago", formatting::format_age(host.gpus_at, model.now)));
+    parts.extend(part("", gpu.ecc_errors.filter(|errors| *errors > 0.0), lang.tr(" ECC errors")));
+    parts.extend(
+        gpu.throttle_reasons.map(crate::model::gpu::throttle_reason_names).unwrap_or_default().iter().map(|why| lang.term(why).to_owned()),
+    );
+    parts.push(lang.tr_fill("{} ago", &[&formatting::format_age(host.gpus_at, model.now)]));
     lines.push(Line::raw(style::truncate_text(&format!(" {}", parts.join("  ")), width)));
     if let Some(rank) = matrix.rank_of_gpu(selection.host, gpu.index) {
         let (status, word) = host_status::rank_status(rank);

@@ -6,6 +6,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
@@ -102,7 +103,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let page = usize::from(area.height);
     let at = view.host as usize;
     let Some(host) = model.state.hosts.get(at) else {
-        render_lines(frame, area, vec![Line::styled(" no hosts yet", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(model.lang.tr(" no hosts yet"), model.theme.dim())]);
         return page;
     };
     let wide = area.width >= WIDE_COLUMNS;
@@ -141,9 +142,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     view.first_line = top;
     let mut shown = lines.split_off(top);
     if shown.len() > room && room > 0 {
-        let more = style::count_noun(shown.len() - room + 1, "more line");
+        let more = model.count(shown.len() - room + 1, "more line");
         shown.truncate(room - 1);
-        shown.push(Line::styled(format!(" {} {more}: down", model.theme.ellipsis()), model.theme.dim()));
+        shown.push(Line::styled(model.lang.tr_fill(" {} {}: down", &[model.theme.ellipsis(), &more]), model.theme.dim()));
     }
     render_lines(frame, left, shown);
     if let Some(side) = side {
@@ -167,10 +168,11 @@ fn process_lines(model: &Model, at: usize, host: &HostState, (width, room): (usi
 /// The output of nvidia-smi with its age, or the reason why there is none.
 fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let asked = view.smi_asked.filter(|(of, at)| *of == view.host && *at >= host.nvidia_smi_at).map(|(_, at)| at);
-    let age =
-        if host.nvidia_smi_at > 0 { format!("  {} ago", formatting::format_age(host.nvidia_smi_at, model.now)) } else { String::new() };
-    let under_way = asked.map_or_else(String::new, |at| format!("  requested {} ago", formatting::format_age(at, model.now)));
-    let mut lines = vec![section_title(model, &format!("nvidia-smi{age}{under_way}  r refreshes, v hides"), width)];
+    let lang = model.lang;
+    let since = |at: UnixMillis| formatting::format_age(at, model.now);
+    let age = if host.nvidia_smi_at > 0 { lang.tr_fill("  {} ago", &[&since(host.nvidia_smi_at)]) } else { String::new() };
+    let under_way = asked.map_or_else(String::new, |at| lang.tr_fill("  requested {} ago", &[&since(at)]));
+    let mut lines = vec![section_title(model, &lang.tr_fill("nvidia-smi{}{}  r refreshes, v hides", &[&age, &under_way]), width)];
     if !host.nvidia_smi_error.is_empty() {
         lines.push(Line::styled(
             style::truncate_text(&format!(" {}", model.sanitize(&host.nvidia_smi_error)), width),
@@ -179,9 +181,9 @@ fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> 
     }
     if host.nvidia_smi_at == 0 {
         let text = if model.capabilities.role == DashboardRole::Replay {
-            " no nvidia-smi output of this host in the journal so far"
+            lang.tr(" no nvidia-smi output of this host in the journal so far")
         } else {
-            " waiting for nvidia-smi"
+            lang.tr(" waiting for nvidia-smi")
         };
         lines.push(Line::styled(text, model.theme.dim()));
     }
@@ -191,37 +193,39 @@ fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> 
 
 fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let (status, why) = model.host_statuses.get(at).map(|host| (host.status, host.reason.as_str())).unwrap_or_default();
-    let location = format!("{} of {}  ", at + 1, model.state.hosts.len());
-    let clock = host.clock_offset.map_or_else(String::new, |(offset, wrong)| format!("  clock {offset:+} ms (±{wrong})"));
+    let lang = model.lang;
+    let location = lang.tr_fill("{} of {}", &[&(at + 1).to_string(), &model.state.hosts.len().to_string()]);
+    let clock = host.clock_offset.map(|(offset, wrong)| [format!("{offset:+}"), wrong.to_string()]);
+    let clock = clock.map_or_else(String::new, |[offset, wrong]| lang.tr_fill("  clock {} ms (±{})", &[&offset, &wrong]));
     let link = match host.connection_status {
-        ConnectionStatus::Unknown => "not connected yet",
-        ConnectionStatus::Connecting => "connecting",
-        ConnectionStatus::Connected => "connected",
-        ConnectionStatus::Retrying => "lost, retrying",
-        ConnectionStatus::Unreachable => "unreachable",
+        ConnectionStatus::Unknown => lang.tr("not connected yet"),
+        ConnectionStatus::Connecting => lang.tr("connecting"),
+        ConnectionStatus::Connected => lang.tr("connected"),
+        ConnectionStatus::Retrying => lang.tr("lost, retrying"),
+        ConnectionStatus::Unreachable => lang.tr("unreachable"),
     };
     let since = if host.connection_since > 0 {
-        format!(" for {}", style::format_duration(model.now - host.connection_since))
+        lang.tr_fill(" for {}", &[&style::format_duration(model.now - host.connection_since)])
     } else {
         String::new()
     };
     let first = Line::from(vec![
         Span::styled(format!(" {}  ", model.sanitize(&host.name)), model.theme.accent()),
         Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
-        Span::raw(style::truncate_text(&format!(" {why}  {location}"), width.saturating_sub(host.name.len() + 6))),
+        Span::raw(style::truncate_text(&format!(" {why}  {location}  "), width.saturating_sub(host.name.len() + 6))),
     ]);
     vec![first, Line::raw(style::truncate_text(&format!(" {link}{since}{clock}"), width))]
 }
 
 fn machine_lines(model: &Model, host: &HostState, width: usize, most: usize) -> Vec<Line<'static>> {
-    let metrics = &host.host_metrics;
+    let (metrics, lang) = (&host.host_metrics, model.lang);
     let mut parts = Vec::new();
     if host.host_metrics_at > 0 {
-        parts.extend(metrics.cpu_percent.map(|cpu| format!("cpu {cpu:.0}%")));
-        parts.extend(metrics.load_average.map(|load| format!("load {load:.1}")));
+        parts.extend(metrics.cpu_percent.map(|cpu| format!("{}{cpu:.0}%", lang.tr("cpu "))));
+        parts.extend(metrics.load_average.map(|load| format!("{}{load:.1}", lang.tr("load "))));
         if metrics.memory_total > 0 {
             let used = metrics.memory_total.saturating_sub(metrics.memory_available);
-            parts.push(format!("mem {}", formatting::format_part_of(used, metrics.memory_total)));
+            parts.push(lang.tr_fill("mem {}", &[&formatting::format_part_of(used, metrics.memory_total, lang)]));
         }
     }
     if let Some(disk) = host.disk {
@@ -230,7 +234,7 @@ fn machine_lines(model: &Model, host: &HostState, width: usize, most: usize) -> 
         } else {
             format!(" ({})", age_text(model, disk.at))
         };
-        parts.push(format!("disk {} free{age}", formatting::format_part_of(disk.free, disk.total)));
+        parts.push(lang.tr_fill("disk {} free{}", &[&formatting::format_part_of(disk.free, disk.total, lang), &age]));
     }
     let mut lines = Vec::new();
     let age = if host.host_metrics_at > 0 { format!("  {}", age_text(model, host.host_metrics_at)) } else { String::new() };
@@ -250,13 +254,9 @@ fn machine_lines(model: &Model, host: &HostState, width: usize, most: usize) -> 
     let mut row = String::new();
     for net in nets {
         let name = model.sanitize(&[net.name.as_str(), net.infiniband_port_state.as_str()].join(" "));
-        let one = format!(
-            " {}  in {}/s out {}/s ",
-            name.trim_end(),
-            formatting::format_rate(net.received_bytes_per_sec),
-            formatting::format_rate(net.sent_bytes_per_sec)
-        );
-        if !row.is_empty() && row.chars().count() + one.chars().count() > width {
+        let rates = [net.received_bytes_per_sec, net.sent_bytes_per_sec].map(formatting::format_rate);
+        let one = lang.tr_fill(" {}  in {}/s out {}/s ", &[name.trim_end(), &rates[0], &rates[1]]);
+        if !row.is_empty() && row.width() + one.width() > width {
             lines.push(Line::styled(style::truncate_text(&std::mem::take(&mut row), width), dim));
         }
         row += &one;
@@ -275,14 +275,14 @@ fn log_lines(model: &Model, host: u32, width: usize, room: usize) -> Vec<Line<'s
     let (_, file) = overview::most_relevant_log(model, host);
     let name = match file {
         LogFile::Rank { rank, .. } => format!("r{rank}"),
-        LogFile::Launcher => "the launcher".to_owned(),
-        LogFile::Task { number } => format!("task {number}"),
+        LogFile::Launcher => model.lang.tr("the launcher").to_owned(),
+        LogFile::Task { number } => model.lang.tr_fill("task {}", &[&number.to_string()]),
     };
     let lines = model.state.recent_lines(host, file).map(|recent| recent.last_lines(room.saturating_sub(2))).unwrap_or_default();
     if lines.is_empty() {
         return Vec::new();
     }
-    let title = section_title(model, &format!("Last lines of {name}  enter opens the log"), width);
+    let title = section_title(model, &model.lang.tr_fill("Last lines of {}  enter opens the log", &[&name]), width);
     let row = |line: &String| Line::raw(format!("   {}", style::truncate_text(&model.sanitize(line), width.saturating_sub(3))));
     [Line::raw(""), title].into_iter().chain(lines.iter().map(row)).collect()
 }
@@ -292,7 +292,7 @@ fn rank_lines(model: &Model, at: usize, width: usize) -> Vec<Line<'static>> {
     if own.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![section_title(model, "Ranks", width)];
+    let mut lines = vec![section_title(model, model.lang.tr("Ranks"), width)];
     for rank in own {
         let (status, word) = host_status::rank_status(rank);
         let word = model.lang.message(&word).into_owned();

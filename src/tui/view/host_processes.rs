@@ -16,8 +16,8 @@ pub(super) fn lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'
         return Vec::new();
     }
     let foreign = host.gpu_processes.iter().filter(|process| !process.belongs_to_run).count();
-    let count = style::count_noun(host.gpu_processes.len(), "process");
-    let head = format!("On the GPUs  {count}, {foreign} foreign  {}", age_text(model, host.gpu_processes_at));
+    let (count, foreign) = (model.count(host.gpu_processes.len(), "process"), foreign.to_string());
+    let head = model.lang.tr_fill("On the GPUs  {}, {} foreign  {}", &[&count, &foreign, &age_text(model, host.gpu_processes_at)]);
     let mut lines = vec![section_title(model, &head, width)];
     let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();
     let index = |process: &GpuProcess| host.gpus.iter().find(|gpu| gpu.uuid == process.gpu).map(|gpu| gpu.index);
@@ -29,12 +29,14 @@ pub(super) fn lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'
 fn row(model: &Model, gpu: Option<u32>, process: &GpuProcess, width: usize) -> Line<'static> {
     let gpu = gpu.map_or_else(|| "?".to_owned(), |index| index.to_string());
     let memory = process.memory.map_or_else(|| "-".to_owned(), |mib| format!("{:.1} GiB", mib / 1024.0));
-    let (owner, status) = if process.belongs_to_run { ("ours   ", DisplayStatus::Ok) } else { ("foreign", DisplayStatus::Warn) };
+    let lang = model.lang;
+    let (owner, status) =
+        if process.belongs_to_run { (lang.tr("ours"), DisplayStatus::Ok) } else { (lang.tr("foreign"), DisplayStatus::Warn) };
     let user = formatting::pad(&model.sanitize(&process.user), 10);
     let text = format!(" {:>8} {memory:>10}  {user} {}", process.pid, model.sanitize(&process.name));
     Line::from(vec![
         Span::raw(format!("   g{gpu:<3} ")),
-        Span::styled(owner, model.theme.status_style(status)),
+        Span::styled(formatting::pad(owner, 7), model.theme.status_style(status)),
         Span::raw(style::truncate_text(&text, width.saturating_sub(15))),
     ])
 }

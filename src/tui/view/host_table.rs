@@ -17,7 +17,6 @@ use crate::state::HostState;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::gpu_outliers::LowGpus;
 use super::host_list::HostList;
 use super::host_status::{self, HostRankCounts};
 use super::lines::{render_lines, selected_row};
@@ -164,7 +163,7 @@ impl HostColumns {
         let folded = !list.groups.is_empty();
         let longest = rows
             .iter()
-            .map(|row| row_label(model, list, row, folded).len() + host_count_suffix(&row.hosts).len())
+            .map(|row| row_label(model, list, row, folded).len() + host_count_suffix(model, &row.hosts).width())
             .max()
             .unwrap_or(4)
             .clamp(4, 60);
@@ -197,32 +196,32 @@ impl HostColumns {
     }
 
     fn header_line(&self, model: &Model) -> Line<'static> {
-        let mut head = format!(
-            " {} ST {} {} ",
-            formatting::pad(model.lang.tr("HOST"), self.name_width),
-            formatting::pad("RANKS", 9),
-            formatting::pad("GPU", self.gpu_width)
-        );
+        let lang = model.lang;
+        let state = lang.tr("ST");
+        let (ranks, gpus) = (formatting::pad(lang.tr("RANKS"), 11 - state.width()), formatting::pad("GPU", self.gpu_width));
+        let mut head = format!(" {} {state} {ranks} {gpus} ", formatting::pad(lang.tr("HOST"), self.name_width));
+        let mut add =
+            |heads: [(&str, usize); 5]| heads.iter().for_each(|(name, width)| head += &(formatting::pad_left(name, *width) + " "));
         if self.show_gpu_totals {
-            head += &format!("{:>4} {:>4} {:>4} {:>7} {:>5} ", "AVG", "MEM", "MAXT", "POWER", "LAST");
+            add([(lang.tr("AVG"), 4), (lang.tr("MEM"), 4), (lang.tr("MAXT"), 4), (lang.tr("POWER"), 7), (lang.tr("LAST"), 5)]);
         }
         if self.show_machine {
-            head += &format!("{:>4} {:>4} {:>9} {:>4} {:>5} ", "CPU", "RAM", "NET/s", "SLOW", "AGE");
+            add([("CPU", 4), (lang.tr("RAM"), 4), (lang.tr("NET/s"), 9), (lang.tr("SLOW"), 4), (lang.tr("AGE"), 5)]);
         }
         if self.history_width > 0 {
-            head += &formatting::pad(model.lang.tr("LAST MINUTES"), self.history_width + 1);
+            head += &formatting::pad(lang.tr("LAST MINUTES"), self.history_width + 1);
         }
         if self.reason_width > 0 {
-            head += model.lang.tr("STATE");
+            head += lang.tr("STATE");
         }
         Line::styled(head, model.theme.header())
     }
 
     fn row_line(&self, model: &Model, list: &HostList, row: &HostTableRow) -> Line<'static> {
         let style = model.theme.status_style(row.status);
-        let tag = host_count_suffix(&row.hosts);
+        let tag = host_count_suffix(model, &row.hosts);
         let name =
-            style::truncate_text(&row_label(model, list, row, self.has_folded_rows), self.name_width.saturating_sub(tag.len())) + &tag;
+            style::truncate_text(&row_label(model, list, row, self.has_folded_rows), self.name_width.saturating_sub(tag.width())) + &tag;
         let ranks = match (row.ranks.total, row.ranks.running + row.ranks.ok) {
             (0, _) => "-".to_owned(),
             (all, good) => format!("{good}/{all}"),
@@ -253,8 +252,10 @@ impl HostColumns {
             let standing = model.host_statuses.get(at as usize);
             let low = standing.and_then(|host| host.low_gpus.as_ref()).filter(|_| row.status < DisplayStatus::Warn);
             let age = model.state.hosts.get(at as usize).filter(|host| host.gpus_at > 0 && has_old_figures(model, at));
-            let age = age.map_or_else(String::new, |host| format!("  values {} old", formatting::format_age(host.gpus_at, model.now)));
-            let text = low.map_or_else(|| row.reason.clone(), LowGpus::text) + &age;
+            let age = age.map_or_else(String::new, |host| {
+                model.lang.tr_fill("  values {} old", &[&formatting::format_age(host.gpus_at, model.now)])
+            });
+            let text = low.map_or_else(|| row.reason.clone(), |low| model.lang.message(&low.text()).into_owned()) + &age;
             spans.push(Span::raw(style::truncate_text(&text, self.reason_width)));
         }
         Line::from(spans)
@@ -299,8 +300,8 @@ fn row_label(model: &Model, list: &HostList, row: &HostTableRow, folded: bool) -
 }
 
 /// Number of hosts in a row.
-fn host_count_suffix(hosts: &[u32]) -> String {
-    if hosts.len() > 1 { format!("  {}", style::count_noun(hosts.len(), "host")) } else { String::new() }
+fn host_count_suffix(model: &Model, hosts: &[u32]) -> String {
+    if hosts.len() > 1 { format!("  {}", model.count(hosts.len(), "host")) } else { String::new() }
 }
 
 fn row_hosts<'a>(model: &'a Model, row: &'a HostTableRow) -> impl Iterator<Item = &'a HostState> + Clone {
@@ -333,11 +334,8 @@ fn gpu_totals_text(model: &Model, row: &HostTableRow) -> String {
 fn machine_text(model: &Model, row: &HostTableRow) -> String {
     let all =
         host_status::sum_machines(row_hosts(model, row).filter(|host| host.host_metrics_at > 0 && !model.is_stale(host.host_metrics_at)));
-    let slow = row_hosts(model, row)
-        .filter(|host| !model.is_stale(host.gpus_at))
-        .flat_map(|host| &host.gpus)
-        .filter(|gpu| host_status::is_throttled(gpu))
-        .count();
+    let fresh = row_hosts(model, row).filter(|host| !model.is_stale(host.gpus_at));
+    let slow = fresh.flat_map(|host| &host.gpus).filter(|gpu| host_status::is_throttled(gpu)).count();
     let oldest = row_hosts(model, row).map(|host| host.gpus_at.max(host.host_metrics_at)).min().unwrap_or(0);
     format!(
         "{:>4} {:>4} {:>9} {:>4} {:>5} ",

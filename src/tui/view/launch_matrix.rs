@@ -14,6 +14,7 @@ use crate::model::step_status::StepStatus;
 use crate::report::style;
 use crate::report::transfer_text::transfer_text;
 use crate::state::{StepState, StepTransfer};
+use crate::text::translation::Lang;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -132,7 +133,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
                 None => spans.push(Span::raw(" ".repeat(column))),
             }
         }
-        let note = row.sent.as_ref().map_or_else(|| row.note.clone(), transfer_text);
+        let note = row.sent.as_ref().map_or_else(|| row.note.clone(), |sent| transfer_text(sent, model.lang));
         spans.push(Span::raw(style::truncate_text(&note, left)));
         let line = Line::from(spans);
         lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
@@ -241,19 +242,21 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
     let own: Vec<&StepState> = model.state.step_tracker.steps().iter().filter(|step| step.info.host == host).collect();
     let cell = |phase: &Phase| {
         let steps: Vec<&StepState> = own.iter().copied().filter(|step| step.info.phase == *phase).collect();
-        (!steps.is_empty()).then(|| phase_cell(&steps, model.now))
+        (!steps.is_empty()).then(|| phase_cell(&steps, model.now, model.lang))
     };
     let step = own.iter().find(|s| s.status == StepStatus::Failed).or_else(|| own.iter().find(|s| s.status == StepStatus::Running));
     let note = step.map_or_else(String::new, |step| {
-        let retries = if step.retries > 0 { format!(" (try {})", step.retries + 1) } else { String::new() };
+        let lang = model.lang;
+        let retries = if step.retries > 0 { lang.tr_fill(" (try {})", &[&(step.retries + 1).to_string()]) } else { String::new() };
         let what = match count_live_ranks(model, &[host]) {
             (left, all) if step.info.phase == Phase::Stop && step.status == StepStatus::Running && all > 0 => {
-                format!("{left} of {} left", style::count_noun(all, "rank"))
+                lang.tr_fill("{} of {} left", &[&left.to_string(), &model.count(all, "rank")])
             }
             _ => model.sanitize(&model.lang.message(if step.note.is_empty() { &step.info.title } else { &step.note })),
         };
         let layers = step.layers.filter(|counts| step.status == StepStatus::Running && counts.downloaded > counts.complete);
-        let layers = layers.map_or_else(String::new, |counts| format!(", {} of {} layers downloaded", counts.downloaded, counts.layers));
+        let layers = layers.map(|counts| [counts.downloaded, counts.layers].map(|count| count.to_string()));
+        let layers = layers.map_or_else(String::new, |[have, all]| lang.tr_fill(", {} of {} layers downloaded", &[&have, &all]));
         format!("{what}{retries}{layers}")
     });
     let sent = step.filter(|step| step.status == StepStatus::Running).and_then(|step| step.transfer);
@@ -272,13 +275,13 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
 }
 
 /// The steps of one host in one phase as one cell: worst status and duration.
-fn phase_cell(steps: &[&StepState], now: UnixMillis) -> PhaseCell {
+fn phase_cell(steps: &[&StepState], now: UnixMillis, lang: Lang) -> PhaseCell {
     let began = steps.iter().filter_map(|step| step.started_at).min();
     let ended = steps.iter().filter_map(|step| step.ended_at).max();
     let took = |to: Option<UnixMillis>| began.zip(to).map_or_else(String::new, |(from, to)| style::format_duration(to - from));
     let is = |status: StepStatus| steps.iter().any(|step| step.status == status);
     if is(StepStatus::Failed) {
-        PhaseCell { status: DisplayStatus::Error, text: "failed".to_owned() }
+        PhaseCell { status: DisplayStatus::Error, text: lang.tr("failed").to_owned() }
     } else if is(StepStatus::Running) {
         PhaseCell { status: DisplayStatus::Busy, text: took(Some(now)) }
     } else if is(StepStatus::Waiting) {
@@ -286,6 +289,6 @@ fn phase_cell(steps: &[&StepState], now: UnixMillis) -> PhaseCell {
     } else if is(StepStatus::Done) {
         PhaseCell { status: DisplayStatus::Done, text: took(ended) }
     } else {
-        PhaseCell { status: DisplayStatus::Done, text: "ok".to_owned() }
+        PhaseCell { status: DisplayStatus::Done, text: lang.tr("ok").to_owned() }
     }
 }

@@ -3,7 +3,8 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
-use ratatui::widgets::Paragraph;
+use ratatui::widgets::{Clear, Paragraph};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::UnixMillis;
 use crate::tui::model::Model;
@@ -21,6 +22,19 @@ pub(super) fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_
     }
 }
 
+/// Clears the place of what is drawn over the rest; a wide character that reaches into it goes as a whole.
+pub(crate) fn clear_area(frame: &mut Frame<'_>, area: Rect) {
+    for y in area.top()..area.bottom() {
+        if let Some(before) = area.x.checked_sub(1)
+            && let Some(cell) = frame.buffer_mut().cell_mut((before, y))
+            && cell.symbol().width() > 1
+        {
+            cell.set_symbol(" ");
+        }
+    }
+    frame.render_widget(Clear, area);
+}
+
 /// The row under the cursor: one style over its whole width, since parts in colors of their own would look like patches.
 pub(super) fn selected_row(line: &Line<'_>, theme: Theme, width: usize) -> Line<'static> {
     let text: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
@@ -29,10 +43,11 @@ pub(super) fn selected_row(line: &Line<'_>, theme: Theme, width: usize) -> Line<
 
 /// Age of a value as text.
 pub(super) fn age_text(model: &Model, at: UnixMillis) -> String {
+    let (lang, age) = (model.lang, formatting::format_age(at, model.now));
     match at {
-        0 => "never seen".to_owned(),
-        at if model.is_stale(at) => format!("? {} old", formatting::format_age(at, model.now)),
-        at => format!("{} ago", formatting::format_age(at, model.now)),
+        0 => lang.tr("never seen").to_owned(),
+        at if model.is_stale(at) => lang.tr_fill("? {} old", &[&age]),
+        _ => lang.tr_fill("{} ago", &[&age]),
     }
 }
 

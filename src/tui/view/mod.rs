@@ -47,6 +47,7 @@ use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
 use header::{run_status, tab_at, tab_line, title_line};
+pub(crate) use lines::clear_area;
 use lines::{render_lines, rows_area};
 
 use super::keymap::UiCommand;

@@ -88,16 +88,16 @@ fn span_of_steps(model: &Model, phase: Phase, began: UnixMillis, steps: &[&StepS
         (0, false) => DisplayStatus::Pending,
     };
     let until = if ended == steps.len() { last.and_then(|step| step.ended_at).unwrap_or(began) } else { model.now };
-    let mut parts = Vec::new();
+    let (mut parts, lang) = (Vec::new(), model.lang);
     for (n, word) in
         [(count(StepStatus::Satisfied), "ok"), (count(StepStatus::Done), "changed"), (failed, "failed"), (running, "under way")]
     {
         if n > 0 {
-            parts.push(format!("{n} {word}"));
+            parts.push(format!("{n} {}", lang.term(word)));
         }
     }
     if let Some(last) = last.filter(|_| steps.len() > 1 && ended == steps.len()) {
-        parts.push(format!("last {}", model.sanitize(model.state.host_name(last.info.host))));
+        parts.push(lang.tr_fill("last {}", &[&model.sanitize(model.state.host_name(last.info.host))]));
     }
-    PhaseSpan { name: phase.name(), status, duration: (until - began).max(0), detail: parts.join(", ") }
+    PhaseSpan { name: phase.name(), status, duration: (until - began).max(0), detail: parts.join(lang.comma()) }
 }

@@ -3,6 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::Phase;
 use crate::model::step_status::StepStatus;
@@ -31,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
         .take(summary_rows)
         .map(|line| Line::raw(style::truncate_text(&format!(" {}", model.sanitize(line)), width)))
         .collect();
-    let count_width = phases.iter().map(|phase| count_text(model, *phase).len()).max().unwrap_or(0);
+    let count_width = phases.iter().map(|phase| count_text(model, *phase).width()).max().unwrap_or(0);
     lines.extend(phases.iter().map(|phase| phase_line(model, *phase, (width, count_width))));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
     if phases.is_empty() || height > area.height {
@@ -62,7 +63,7 @@ fn phases(model: &Model) -> Vec<Phase> {
 fn count_text(model: &Model, phase: Phase) -> String {
     let steps = model.state.step_tracker.steps_in_phase(phase);
     let (ended, all) = steps.fold((0, 0), |(ended, all), step| (ended + usize::from(step.status.has_ended()), all + 1));
-    format!("{ended}/{}", style::count_noun(all, "step"))
+    format!("{ended}/{}", model.count(all, "step"))
 }
 
 /// `● pull        pull the image          ██████▋     4/6 steps     28 s`.
@@ -81,7 +82,7 @@ fn phase_line(model: &Model, phase: Phase, (width, count_width): (usize, usize))
     Line::from(vec![
         Span::styled(format!(" {} ", theme.symbol(status)), theme.status_style(status)),
         Span::raw(formatting::pad(phase.name(), 12)),
-        Span::styled(formatting::pad(&model.sanitize(title), title_width), theme.dim()),
+        Span::styled(formatting::pad(&model.sanitize(&model.lang.message(title)), title_width), theme.dim()),
         Span::styled(bar(ended, steps.len(), rest.saturating_sub(title_width).min(40), theme), theme.status_style(status)),
         Span::raw(formatting::pad_left(&count_text(model, phase), count_width + 2) + &formatting::pad_left(&took, 9)),
     ])

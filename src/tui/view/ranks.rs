@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::LogFile;
 use crate::report::style;
@@ -117,14 +118,15 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &RankState) {
     let (status, word) = host_status::rank_status(rank);
     let word = model.lang.message(&word).into_owned();
-    let location = format!(" r{} on {}", rank.rank, model.sanitize(model.state.host_name(rank.host)));
+    let names = [rank.rank.to_string(), model.sanitize(model.state.host_name(rank.host))];
+    let location = format!(" {}", model.lang.tr_fill("r{} on {}", &[&names[0], &names[1]]));
     let title = PaneFrame {
         left: vec![
             Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
             Span::styled(location, model.theme.header()),
             Span::styled(format!(" {word}"), model.theme.dim()),
         ],
-        right: vec![Span::styled("o opens the log", model.theme.dim())],
+        right: vec![Span::styled(model.lang.tr("o opens the log"), model.theme.dim())],
         selected: false,
         status,
     };
@@ -135,7 +137,11 @@ pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &
     render_lines(
         frame,
         inner,
-        if lines.is_empty() { vec![Line::styled(" no output yet", model.theme.dim())] } else { lines.iter().map(row).collect() },
+        if lines.is_empty() {
+            vec![Line::styled(model.lang.tr(" no output yet"), model.theme.dim())]
+        } else {
+            lines.iter().map(row).collect()
+        },
     );
 }
 
@@ -150,17 +156,18 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
     let fixed = 7 + name + 1 + 5 + 1 + 30;
     let columns = TrainingColumns::fit(model, width.saturating_sub(fixed));
     let rest = width.saturating_sub(fixed + columns.as_ref().map_or(0, TrainingColumns::width));
-    let last = format!("LAST LINE ({})", view.order.label());
-    let last = [last.as_str(), "LAST LINE", "LAST"].into_iter().find(|head| head.len() <= rest).unwrap_or_default();
+    let lang = model.lang;
+    let last = lang.tr_fill("LAST LINE ({})", &[lang.term(view.order.label())]);
+    let last = [last.as_str(), lang.tr("LAST LINE"), lang.tr("LAST")].into_iter().find(|head| head.width() <= rest).unwrap_or_default();
     let head = format!(
-        " {:>5} {} {:<4} ST {} {:>8} {:>5}  {}{last}",
+        " {:>5} {} {:<4} {} {} {}  {}{last}",
         "RANK",
-        formatting::pad("HOST", name),
+        formatting::pad(lang.tr("HOST"), name),
         "GPU",
-        formatting::pad("", 11),
-        "TIME",
-        "QUIET",
-        columns.as_ref().map(TrainingColumns::header_text).unwrap_or_default(),
+        formatting::pad(lang.tr("ST"), 14),
+        formatting::pad_left(lang.tr("TIME"), 8),
+        formatting::pad_left(lang.tr("QUIET"), 5),
+        columns.as_ref().map(|columns| columns.header_text(lang)).unwrap_or_default(),
     );
     let mut lines = vec![Line::styled(style::truncate_text(&head, width), model.theme.header())];
     for (n, rank) in keys.iter().enumerate().skip(top).take(room) {
@@ -169,7 +176,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
         lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
     }
     if keys.is_empty() {
-        lines.push(Line::styled(" no ranks yet", model.theme.dim()));
+        lines.push(Line::styled(model.lang.tr(" no ranks yet"), model.theme.dim()));
     }
     render_lines(frame, area, lines);
     room
@@ -188,10 +195,10 @@ fn rank_row(model: &Model, rank: &RankState, name: usize, rest: usize, columns: 
         _ => "-".to_owned(),
     };
     let gpu = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));
-    let again = if rank.restart > 0 { format!("(restart {}) ", rank.restart) } else { String::new() };
+    let again = if rank.restart > 0 { model.lang.tr_fill("(restart {}) ", &[&rank.restart.to_string()]) } else { String::new() };
     let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
     let bar = rank.progress.filter(|_| rank.exit.is_none() && training_metrics::parse_progress(last.as_bytes(), 0).is_some());
-    let last = bar.and_then(|bar| training::progress_gauge(&bar, model.now, rest, model.theme)).unwrap_or(last);
+    let last = bar.and_then(|bar| training::progress_gauge(&bar, model, rest)).unwrap_or(last);
     let mut spans = vec![
         Span::raw(format!(" {:>5} {} {gpu:<4} ", rank.rank, formatting::pad(&model.sanitize(model.state.host_name(rank.host)), name))),
         Span::styled(model.theme.symbol(status), model.theme.status_style(status)),

@@ -5,11 +5,13 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{RunGoal, UnixMillis};
 use crate::report::style;
 use crate::state::metric_scanner::{LOSS_INDEX, STEP_INDEX, TOKENS_PER_SECOND_INDEX};
 use crate::state::training_metrics::{MetricSeries, TrainingMetrics, TrainingProgress};
+use crate::text::translation::Lang;
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
@@ -48,8 +50,8 @@ fn is_training(model: &Model) -> bool {
 /// The ranks run, but their lines contain no step or loss yet.
 fn silent_line(model: &Model) -> Option<Line<'static>> {
     let counts = model.state.rank_counts();
-    let text =
-        format!(" {} of {} running; no step or loss in their lines", counts.running, style::count_noun(model.state.ranks.len(), "rank"));
+    let counts = [counts.running.to_string(), model.count(model.state.ranks.len(), "rank")];
+    let text = model.lang.tr_fill(" {} of {} running; no step or loss in their lines", &[&counts[0], &counts[1]]);
     is_training(model).then(|| Line::from(vec![status_mark(model), Span::raw(text)]))
 }
 
@@ -58,31 +60,31 @@ fn status_mark(model: &Model) -> Span<'static> {
 }
 
 fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
-    let progress = run_progress(model);
+    let (progress, lang) = (run_progress(model), model.lang);
     let mut spans = Vec::new();
     if is_training(model) {
         spans.push(status_mark(model));
-        spans.push(Span::styled(" training", model.theme.header()));
+        spans.push(Span::styled(lang.tr(" training"), model.theme.header()));
     }
     match progress {
         Some(progress) => spans.extend(progress_spans(model, &progress, width)),
-        None if spans.is_empty() => spans.push(Span::styled(" training ", model.theme.header())),
+        None if spans.is_empty() => spans.push(Span::styled(lang.tr(" training "), model.theme.header())),
         None => {}
     }
     for (metric, series) in model.state.metrics.iter().filter(|(metric, _)| progress.is_none() || **metric != STEP_INDEX) {
         let Some((last, at)) = model.state.combined_metric(*metric) else { continue };
         let name = model.sanitize(model.state.metric_name(*metric));
         let of = reporters_text(model, *metric);
-        let age =
-            if model.is_older_than(at, STALE_AFTER_MS) { format!(" {} ago", formatting::format_age(at, model.now)) } else { String::new() };
+        let is_old = model.is_older_than(at, STALE_AFTER_MS);
+        let age = if is_old { lang.tr_fill(" {} ago", &[&formatting::format_age(at, model.now)]) } else { String::new() };
         let value = format!(" {name} {}{of}{age} ", format_value(last));
         let course = if *metric == STEP_INDEX { 0 } else { (width / 12).clamp(6, 24) };
         let left = width.saturating_sub(formatting::spans_width(&spans));
-        if value.chars().count() > left {
+        if value.width() > left {
             break;
         }
         let status = if last.is_finite() { DisplayStatus::Ok } else { DisplayStatus::Error };
-        let room = left - value.chars().count();
+        let room = left - value.width();
         spans.push(if last.is_finite() { Span::raw(value) } else { Span::styled(value, model.theme.status_style(status)) });
         if course > 0 && course < room {
             let points = longest_points(model, *metric, series);
@@ -98,7 +100,9 @@ pub(super) fn reporters_text(model: &Model, metric: u8) -> String {
     let mut reported = model.state.ranks.values().filter(|rank| rank.metrics.contains_key(&metric));
     match (reported.next(), reported.next()) {
         (Some(_), Some(_)) if metric == TOKENS_PER_SECOND_INDEX => "/rank".to_owned(),
-        (Some(one), None) if metric == TOKENS_PER_SECOND_INDEX && model.state.ranks.len() > 1 => format!(" of r{}", one.rank),
+        (Some(one), None) if metric == TOKENS_PER_SECOND_INDEX && model.state.ranks.len() > 1 => {
+            model.lang.tr_fill(" of r{}", &[&one.rank.to_string()])
+        }
         _ => String::new(),
     }
 }
@@ -125,12 +129,12 @@ fn run_progress(model: &Model) -> Option<TrainingProgress> {
 
 /// ` step 1180/4000 ███████▌             29%  eta 1h12m`.
 fn progress_spans(model: &Model, progress: &TrainingProgress, width: usize) -> Vec<Span<'static>> {
-    let theme = model.theme;
+    let (theme, lang) = (model.theme, model.lang);
     let (done, total) = progress.done_of_total.unwrap_or_default();
     let eta = match progress.seconds_left.filter(|_| done < total) {
-        Some(left) => format!("  eta {}", style::format_duration(left.saturating_mul(1000))),
+        Some(left) => lang.tr_fill("  eta {}", &[&style::format_duration(left.saturating_mul(1000))]),
         // An estimate needs a second step.
-        None if done < total && is_training(model) => "  eta after more steps".to_owned(),
+        None if done < total && is_training(model) => lang.tr("  eta after more steps").to_owned(),
         None => String::new(),
     };
     let columns = (width / 8).clamp(6, 24);
@@ -138,7 +142,7 @@ fn progress_spans(model: &Model, progress: &TrainingProgress, width: usize) -> V
     let filled = bar.trim_end().to_owned();
     let rest = columns - filled.chars().count();
     vec![
-        Span::styled(format!(" step {done}/{total} "), theme.header()),
+        Span::styled(lang.tr_fill(" step {}/{} ", &[&done.to_string(), &total.to_string()]), theme.header()),
         Span::styled(filled, theme.status_style(DisplayStatus::Ok)),
         Span::styled(if theme.ascii { "." } else { "·" }.repeat(rest), theme.dim()),
         Span::raw(format!(" {:.0}%{eta} ", progress.percent)),
@@ -162,8 +166,8 @@ impl TrainingColumns {
         7 + 8 + self.sparkline_width + 1
     }
 
-    pub(crate) fn header_text(&self) -> String {
-        format!("{:>6} {:>7} {} ", "STEP", "LOSS", formatting::pad("", self.sparkline_width))
+    pub(crate) fn header_text(&self, lang: Lang) -> String {
+        format!("{} {:>7} {} ", formatting::pad_left(lang.tr("STEP"), 6), "LOSS", formatting::pad("", self.sparkline_width))
     }
 
     pub(crate) fn rank_spans(&self, theme: Theme, metrics: &TrainingMetrics) -> Vec<Span<'static>> {
@@ -182,16 +186,20 @@ impl TrainingColumns {
 }
 
 /// An active progress bar in `width` columns: `37% ███▌     371/1000 19s left`.
-pub(crate) fn progress_gauge(progress: &TrainingProgress, now: UnixMillis, width: usize, theme: Theme) -> Option<String> {
+pub(crate) fn progress_gauge(progress: &TrainingProgress, model: &Model, width: usize) -> Option<String> {
+    gauge_text(progress, model.now, width, (model.theme, model.lang))
+}
+
+fn gauge_text(progress: &TrainingProgress, now: UnixMillis, width: usize, (theme, lang): (Theme, Lang)) -> Option<String> {
     if now - progress.drawn_at > STALE_AFTER_MS || width < 6 {
         return None;
     }
     let percent = format!("{:>3.0}%", progress.percent);
     let count = progress.done_of_total.map_or_else(String::new, |(done, all)| format!(" {done}/{all}"));
-    let left =
-        progress.seconds_left.map_or_else(String::new, |left| format!(" {} left", style::format_duration(left.saturating_mul(1000))));
+    let left = progress.seconds_left.map(|left| style::format_duration(left.saturating_mul(1000)));
+    let left = left.map_or_else(String::new, |left| lang.tr_fill(" {} left", &[&left]));
     let tail = format!("{count}{left}");
-    let room = width.saturating_sub(percent.len() + tail.len() + 1).min(20);
+    let room = width.saturating_sub(percent.len() + tail.width() + 1).min(20);
     let bar = if room >= 4 { format!(" {}", bar_text(progress.percent, room, theme.ascii)) } else { String::new() };
     Some(style::truncate_text(&format!("{percent}{bar}{tail}"), width))
 }
@@ -292,8 +300,9 @@ mod tests {
             first_seen: None,
             attached_at: None,
         };
-        assert_eq!(progress_gauge(&bar, 2_000, 40, UNICODE_THEME).as_deref(), Some(" 37% █████░░░░░░░░░░░ 371/1000 19 s left"));
-        assert_eq!(progress_gauge(&bar, 2_000, 14, UNICODE_THEME).as_deref(), Some(" 37% 371/1000…"));
-        assert_eq!((progress_gauge(&bar, 200_000, 40, UNICODE_THEME), progress_gauge(&bar, 2_000, 3, UNICODE_THEME)), (None, None));
+        let gauge = |now, width| gauge_text(&bar, now, width, (UNICODE_THEME, Lang::En));
+        assert_eq!(gauge(2_000, 40).as_deref(), Some(" 37% █████░░░░░░░░░░░ 371/1000 19 s left"));
+        assert_eq!(gauge(2_000, 14).as_deref(), Some(" 37% 371/1000…"));
+        assert_eq!((gauge(200_000, 40), gauge(2_000, 3)), (None, None));
     }
 }

@@ -70,7 +70,10 @@ fn charts(model: &Model, most: usize) -> Vec<Chart> {
     let metrics = model.state.metrics.iter().filter(|(metric, _)| **metric != STEP_INDEX);
     let mut charts: Vec<Chart> =
         metrics.filter_map(|(metric, series)| metric_chart(model, *metric, series)).take(most.saturating_sub(1).max(1)).collect();
-    let gpus = [gpu_chart(model, "GPUs, mean", |point| point.utilization), gpu_chart(model, "power, mean of limit", |point| point.power)];
+    let gpus = [
+        gpu_chart(model, model.lang.tr("GPUs, mean"), |point| point.utilization),
+        gpu_chart(model, model.lang.tr("power, mean of limit"), |point| point.power),
+    ];
     charts.extend(gpus.into_iter().flatten());
     charts.truncate(most);
     charts
@@ -100,7 +103,7 @@ fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Char
     Some(Chart {
         name: model.sanitize(model.state.metric_name(metric)),
         value: format!("{}{}", training::format_value(last), training::reporters_text(model, metric)),
-        range: if is_constant { String::new() } else { format!("{} to {}", axis(least), axis(most)) },
+        range: if is_constant { String::new() } else { [axis(least), axis(most)].join(model.lang.tr(" to ")) },
         points: points.iter().map(|value| value.is_finite().then(|| share(*value))).collect(),
         is_stretched: true,
         status: if last.is_finite() { DisplayStatus::Ok } else { DisplayStatus::Error },
@@ -110,6 +113,6 @@ fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Char
 fn gpu_chart(model: &Model, name: &str, get: fn(&GpuTracePoint) -> Option<f32>) -> Option<Chart> {
     let points = host_status::mean_gpu_history(model.state.hosts.iter(), get, MAX_GPU_POINTS);
     let last = points.last().copied().flatten().filter(|_| points.len() > 1)?;
-    let (name, range) = (name.to_owned(), "0 to 100%".to_owned());
+    let (name, range) = (name.to_owned(), ["0", "100%"].join(model.lang.tr(" to ")));
     Some(Chart { name, value: format!("{last:.0}%"), range, points, is_stretched: false, status: DisplayStatus::Ok })
 }

@@ -3,7 +3,6 @@
 use std::io;
 
 use crate::event::LogFile;
-use crate::report::style;
 use crate::tui::model::Model;
 use crate::tui::pane_action::{ExportedText, PaneAction};
 
@@ -33,11 +32,7 @@ fn copy_rows(pane: &LogsPane, model: &Model, rows: &[&LogRow]) -> PaneAction {
         return PaneAction::ShowToast("no line to copy".to_owned());
     }
     let texts: Vec<String> = rows.iter().map(|row| export_text(pane, model, row)).collect();
-    PaneAction::CopyText(ExportedText {
-        name: file_name(pane, model),
-        label: style::count_noun(rows.len(), "line"),
-        text: texts.join("\n"),
-    })
+    PaneAction::CopyText(ExportedText { name: file_name(pane, model), label: model.count(rows.len(), "line"), text: texts.join("\n") })
 }
 
 /// Saves everything in the view, or its newest part.
@@ -54,9 +49,9 @@ pub(super) fn save_all(pane: &LogsPane, model: &Model) -> io::Result<PaneAction>
         (size, count, at) = (size + part.len(), count + rows.len(), first);
         parts.push(part);
     }
-    let cut = if size >= MAX_FILE_BYTES { " (the newest)" } else { "" };
+    let cut = if size >= MAX_FILE_BYTES { model.lang.tr(" (the newest)") } else { "" };
     let text = parts.into_iter().rev().collect();
-    let label = format!("{}{cut}", style::count_noun(count, "line"));
+    let label = format!("{}{cut}", model.count(count, "line"));
     Ok(PaneAction::SaveText(ExportedText { name: file_name(pane, model), label, text }))
 }
 

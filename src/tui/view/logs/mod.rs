@@ -4,6 +4,7 @@
 //! on its own or folded. A position is a byte of the file, a line of the ring, or a group, depending on the view.
 
 mod export;
+mod header;
 mod indexing;
 mod navigation;
 mod pane;
@@ -11,10 +12,11 @@ mod render;
 mod rows;
 mod text;
 
+pub(crate) use header::position_text;
 pub(crate) use indexing::{index_on_tick, is_indexing};
 pub(crate) use navigation::{go_to_offset, open_row};
 pub(crate) use pane::LogsPane;
-pub(crate) use render::{count_rows, draw, draw_rows, position_text};
+pub(crate) use render::{count_rows, draw, draw_rows};
 
 use crate::event::LogFile;
 use crate::tui::keymap::UiCommand;

@@ -6,20 +6,19 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::event::LogFile;
 use crate::report::style;
 use crate::text::width::split_to_width;
-use crate::tui::feed::DashboardRole;
 use crate::tui::line_groups;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
+use super::header::header_line;
 use super::indexing::index_more;
 use super::pane::{LogRow, LogScope, LogsPane, TimeColumn};
-use super::rows::{count_lines, is_oldest_kept, read_visible, with_shown_log};
-use super::text::{escape_bytes, folded_spans, format_size, level_span, level_style, skip_columns, truncate_columns};
+use super::rows::{is_oldest_kept, read_visible};
+use super::text::{escape_bytes, folded_spans, level_span, level_style, skip_columns, truncate_columns};
+use crate::tui::view::formatting;
 use crate::tui::view::lines::{render_lines, rows_area};
-use crate::tui::view::{formatting, host_status};
 
 /// From this width on each row has its time and its level.
 const WIDE: usize = 160;
@@ -31,7 +30,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     let room = usize::from(area.height).saturating_sub(head_rows);
     index_more(pane, model, 1 << 20);
     let Some(_) = pane.shown_log(&model.state) else {
-        render_lines(frame, area, vec![Line::styled(" no logs yet", model.theme.dim())]);
+        render_lines(frame, area, vec![Line::styled(model.lang.tr(" no logs yet"), model.theme.dim())]);
         return room;
     };
     let read = read_visible(pane, model, room);
@@ -49,7 +48,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
             let skip = if pane.follow { shown.len().saturating_sub(room) } else { 0 };
             lines.extend(shown.into_iter().skip(skip).take(room));
             if found.is_empty() {
-                lines.push(Line::styled(empty_log_text(pane), model.theme.dim()));
+                lines.push(Line::styled(model.lang.term(empty_log_text(pane)), model.theme.dim()));
             }
             render_lines(frame, Rect { width: area.width - u16::from(bar), ..area }, lines);
             if bar && found.len() >= room {
@@ -58,7 +57,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
             }
         }
         Err(error) => {
-            lines.push(Line::styled(format!(" cannot read the log: {}", model.sanitize(&error.to_string())), model.theme.dim()));
+            lines.push(Line::styled(
+                model.lang.tr_fill(" cannot read the log: {}", &[&model.sanitize(&error.to_string())]),
+                model.theme.dim(),
+            ));
             render_lines(frame, area, lines);
         }
     }
@@ -81,18 +83,13 @@ pub(crate) fn count_rows(pane: &mut LogsPane, model: &Model, room: usize) -> usi
     read_visible(pane, model, room).map_or(0, |(_, rows)| rows.len())
 }
 
-/// Whether the newest line is shown, or how many have come since.
-pub(crate) fn position_text(pane: &LogsPane, model: &Model) -> String {
-    let new = count_lines(pane, model).saturating_sub(pane.lines_when_left);
-    if pane.follow { "follow".to_owned() } else { format!("v {new} new") }
-}
-
 /// Merged logs keep only the newest lines: a note above the oldest one says where the rest is.
 fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, width: usize) -> Option<Line<'static>> {
     if !is_oldest_kept(pane, model, first?) {
         return None;
     }
-    let text = format!(" {} older lines are in each rank's log: press enter on a line to open it", model.theme.ellipsis());
+    let mark = model.theme.ellipsis();
+    let text = model.lang.tr_fill(" {} older lines are in each rank's log: press enter on a line to open it", &[mark]);
     Some(Line::styled(style::truncate_text(&text, width), model.theme.dim()))
 }
 
@@ -102,112 +99,6 @@ fn empty_log_text(pane: &LogsPane) -> &'static str {
         (false, LogScope::Single) => " no output yet",
         (false, _) => " no lines since the dashboard opened: older ones are in each rank's log",
     }
-}
-
-fn header_line(pane: &LogsPane, model: &Model, width: usize, size: u64) -> Line<'static> {
-    let mut spans = vec![Span::styled(" LOG ", model.theme.header())];
-    spans.extend(subject_spans(pane, model));
-    spans.push(Span::raw("  "));
-    let used = formatting::spans_width(&spans);
-    let right = status_facts(pane, model, size).join(" | ");
-    // The left end, which is the least important, is cut.
-    let room = width.saturating_sub(used);
-    let long = right.chars().count() + 1;
-    let right = if long > room { right.chars().skip(long - room).collect() } else { right };
-    spans.push(Span::styled(formatting::pad_left(&format!("{right} "), room), model.theme.dim()));
-    Line::from(spans)
-}
-
-fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
-    let state = &model.state;
-    let Some((host, file)) = pane.shown_log(&model.state) else { return Vec::new() };
-    let location = model.sanitize(state.host_name(host));
-    let fold = if pane.fold { "folded" } else { "unfolded" };
-    match (pane.scope, file) {
-        (LogScope::All, _) => vec![Span::raw(format!("all, {fold}"))],
-        (LogScope::Host, _) => vec![Span::raw(format!("all on {location}, {fold}"))],
-        (LogScope::Single, LogFile::Launcher) => vec![Span::raw(format!("launcher on {location}"))],
-        (LogScope::Single, LogFile::Task { number }) => vec![Span::raw(format!("task {number} on {location}"))],
-        (LogScope::Single, LogFile::Rank { rank, restart }) => {
-            let known = state.ranks.get(&rank);
-            let gpu = known.and_then(|rank| rank.local_rank).map_or_else(String::new, |local| format!(":g{local}"));
-            let again = if restart > 0 { format!(" restart {restart}") } else { String::new() };
-            let mut spans = vec![Span::raw(format!("r{rank} {location}{gpu}{again}  "))];
-            if let Some((status, word)) = known.map(host_status::rank_status) {
-                spans.push(Span::styled(format!("{} {word}", model.theme.symbol(status)), model.theme.status_style(status)));
-            }
-            spans
-        }
-    }
-}
-
-/// View settings for the header, least important first.
-fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
-    let logs = pane;
-    let mut facts = Vec::new();
-    if logs.scope == LogScope::Single {
-        let last_output = pane.shown_log(&model.state).and_then(|owner| model.log_times.last_output(owner)).unwrap_or(0);
-        if last_output > 0 {
-            facts.push(format!("last {} ago", formatting::format_age(last_output, model.now)));
-        }
-    } else {
-        facts.extend(skipped_facts(model));
-    }
-    // Lines carry no timestamp: this is when their bytes arrived, live or in the journal.
-    let source = if model.capabilities.role == DashboardRole::Replay { "journal" } else { "arrival" };
-    match logs.time_column {
-        TimeColumn::Off => {}
-        TimeColumn::Relative => facts.push(format!("age by {source}")),
-        TimeColumn::TimeOfDay => facts.push(format!("time of {source}")),
-    }
-    let modes = [(logs.show_bytes, "bytes"), (logs.show_all_redraws, "all redraws"), (logs.wrap, "wrap")];
-    facts.extend(modes.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned()));
-    if logs.first_column > 0 && !logs.wrap {
-        facts.push(format!("column {}", logs.first_column));
-    }
-    if logs.scope == LogScope::Single {
-        facts.push(format_size(size));
-        let number = logs.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).filter(|_| !logs.follow);
-        let number = number
-            .and_then(|row| with_shown_log(pane, model, |source| logs.index.line_number(source, row.position)).ok().flatten().flatten());
-        facts.extend(number.map(|number| format!("line {number}")));
-    } else {
-        facts.push(style::count_noun(logs.merged.seqs.len(), "line"));
-    }
-    if let Some(filter) = &logs.filter {
-        let part = logs.index.percent_scanned(size);
-        let part = if logs.scope == LogScope::Single && !logs.index.is_complete() { format!(" ({part}% scanned)") } else { String::new() };
-        facts.push(format!("&{}{part}", style::truncate_text(&model.sanitize(&filter.text), 24)));
-    }
-    if let Some(wanted) = &logs.search {
-        let hits = &logs.index.matches;
-        let all = if hits.truncated || !logs.index.is_complete() {
-            format!("{}+", hits.offsets().len())
-        } else {
-            hits.offsets().len().to_string()
-        };
-        let count = match logs.found_position {
-            _ if logs.scope != LogScope::Single => String::new(),
-            Some(at) if hits.offsets().contains(&at) => format!(" {}/{all}", hits.count_before(at) + 1),
-            _ => format!(" {all}"),
-        };
-        facts.push(format!("/{}{count}", style::truncate_text(&model.sanitize(wanted.as_str()), 20)));
-    }
-    let new = count_lines(pane, model).saturating_sub(logs.lines_when_left);
-    facts.push(match (logs.follow, new) {
-        (true, _) => "FOLLOW".to_owned(),
-        (false, 0) => "scrolled back".to_owned(),
-        (false, new) => format!("v {new} new"),
-    });
-    facts
-}
-
-/// Lines and bytes missing from merged logs; the log of one rank is read from its file and has them.
-fn skipped_facts(model: &Model) -> impl Iterator<Item = String> {
-    let lines = usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX);
-    let lines = (lines > 0).then(|| format!("{} not shown", style::count_noun(lines, "line")));
-    let bytes = (model.skipped_log_bytes > 0).then(|| format!("{} not shown", format_size(model.skipped_log_bytes)));
-    lines.into_iter().chain(bytes)
 }
 
 /// A row's text, sanitized.
@@ -267,7 +158,7 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
     }
     let used = formatting::spans_width(&before);
     let room = width.saturating_sub(used).max(1);
-    let count = if row.draw_count > 1 { format!(" ({} updates)", row.draw_count) } else { String::new() };
+    let count = if row.draw_count > 1 { model.lang.tr_fill(" ({} updates)", &[&row.draw_count.to_string()]) } else { String::new() };
     let text = safe_text(pane, model, row) + &count;
     if pane.wrap {
         let indent = || vec![Span::raw(" ".repeat(used))];

@@ -11,6 +11,7 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::pane::LogRow;
+use crate::tui::view::formatting;
 
 /// Escapes every byte that is not a plain character.
 pub(super) fn escape_bytes(bytes: &[u8]) -> String {
@@ -92,8 +93,8 @@ pub(super) fn level_style(model: &Model, row: &LogRow) -> Style {
 /// The level of a row, in columns of one width; nothing for the usual one.
 pub(super) fn level_span(model: &Model, row: &LogRow) -> Span<'static> {
     match detect_level(&row.bytes) {
-        LogLevel::Error => Span::styled("error ", model.theme.status_style(DisplayStatus::Error)),
-        LogLevel::Warn => Span::styled("warn  ", model.theme.status_style(DisplayStatus::Warn)),
+        LogLevel::Error => Span::styled(formatting::pad(model.lang.tr("error"), 6), model.theme.status_style(DisplayStatus::Error)),
+        LogLevel::Warn => Span::styled(formatting::pad(model.lang.tr("warn"), 6), model.theme.status_style(DisplayStatus::Warn)),
         _ => Span::raw("      "),
     }
 }
