@@ -58,7 +58,8 @@ fn scenes() -> Vec<(&'static str, DashboardFixture)> {
 
 fn overlays(model: &Model) -> Vec<(&'static str, Overlay)> {
     let input = |text: &str| TextInput { text: text.to_owned() };
-    let dialogs: [(&'static str, fn(&Model) -> Dialog); 5] = [
+    type BuildDialog = fn(&Model) -> Dialog;
+    let dialogs: [(&'static str, BuildDialog); 5] = [
         ("leave", Dialog::choose_exit),
         ("stop", Dialog::confirm_stop),
         ("kill", Dialog::confirm_kill),

@@ -219,8 +219,12 @@ async fn wrong_password_is_reprompted_once_for_all_hosts() {
         let person = Arc::new(ScriptedPrompt::with_answers(&["falsch", SECRET]));
         let fleet = SshFleet::new(vec![host.clone(); 3], files.settings(&person));
         assert_eq!(connect_all_failures(&fleet, 3).await, Vec::<String>::new());
-        assert_eq!(attempted_answers(&seen), ["falsch", "falsch", "falsch", SECRET, SECRET, SECRET]);
-        assert_eq!((person.questions().len(), person.notices().len()), (2, 1 + usize::from(factors[0] != AuthFactor::Password) * 2));
+        // A host that asks later is spared the wrong answer.
+        let answers = attempted_answers(&seen);
+        let (wrong, right): (Vec<&str>, Vec<&str>) = answers.iter().map(String::as_str).partition(|answer| *answer == "falsch");
+        assert!((1..=3).contains(&wrong.len()) && right == [SECRET; 3], "{answers:?}");
+        assert_eq!(person.questions().len(), 2);
+        assert!(!person.notices().is_empty());
 
         let (host, seen) = start_auth_server(&files, factors, false).await;
         let person = Arc::new(ScriptedPrompt::with_answers(&["a", "b", "c", SECRET]));
