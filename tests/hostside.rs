@@ -17,6 +17,8 @@ mod slurm_containers;
 mod sync_marker;
 #[path = "hostside/transfer.rs"]
 mod transfer;
+#[path = "hostside/transfer_permissions.rs"]
+mod transfer_permissions;
 #[path = "hostside/worker_environment.rs"]
 mod worker_environment;
 

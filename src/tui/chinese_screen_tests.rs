@@ -17,6 +17,8 @@ use super::text_input::TextInput;
 use super::ui::{Overlay, Screen};
 use crate::text::translation::Lang;
 
+type BuildDialog = fn(&Model) -> Dialog;
+
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 36)];
 
 /// # Panics
@@ -58,7 +60,6 @@ fn scenes() -> Vec<(&'static str, DashboardFixture)> {
 
 fn overlays(model: &Model) -> Vec<(&'static str, Overlay)> {
     let input = |text: &str| TextInput { text: text.to_owned() };
-    type BuildDialog = fn(&Model) -> Dialog;
     let dialogs: [(&'static str, BuildDialog); 5] = [
         ("leave", Dialog::choose_exit),
         ("stop", Dialog::confirm_stop),

@@ -76,7 +76,7 @@ impl Dialog {
         let names: Vec<String> = model.state.hosts.iter().map(|host| model.sanitize(&host.name)).collect();
         let ranks = match (model.state.ranks.len(), model.capabilities.plan_lines.first()) {
             // The plan's first line counts what has no number yet.
-            (0, Some(line)) => model.sanitize(line.trim_start_matches("hosts").trim_start()),
+            (0, Some(line)) => model.counts_text(line.trim_start_matches("hosts").trim_start()),
             (count, _) => model.count(count, "rank"),
         };
         let hosts = compress_to_pattern(&names);

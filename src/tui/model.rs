@@ -2,6 +2,7 @@
 //!
 //! Reads no clock; `now` comes from the feed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::diagnose::DiagnosisFinding;
@@ -121,6 +122,15 @@ impl Model {
     /// `2 hosts`.
     pub(super) fn count(&self, n: usize, noun: &str) -> String {
         self.lang.message(&style::count_noun(n, noun)).into_owned()
+    }
+
+    /// `2, 16 ranks` in the user's language, sanitized.
+    pub(super) fn counts_text(&self, english: &str) -> String {
+        let text = match self.lang.message(english) {
+            Cow::Borrowed(text) => text.split(", ").map(|part| self.lang.message(part)).collect::<Vec<_>>().join(self.lang.comma()),
+            Cow::Owned(chinese) => chinese,
+        };
+        self.sanitize(&text)
     }
 
     /// Remote text, sanitized and on one line.

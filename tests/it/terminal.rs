@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 
 /// The limit for any single wait.
-const SCREEN_TIMEOUT: Duration = Duration::from_secs(90);
+const SCREEN_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The program's output.
 struct TerminalOutput {

@@ -40,7 +40,7 @@ impl TaskHost {
     /// The run's id is its own, as everywhere: a stop ends what bears the id in its environment, wherever it runs.
     fn new(mut task: HostTask) -> TaskHost {
         let dir = tempfile::Builder::new().prefix("run").tempdir().expect("a folder");
-        let run_id = dir.path().file_name().and_then(std::ffi::OsStr::to_str).expect("a name").to_owned();
+        let run_id = dir.path().file_name().expect("a name").to_string_lossy().into_owned();
         task.run_env.insert("ORCH_RUN_ID".to_owned(), run_id.clone());
         let context = HostContext { run_id, ..HostContext::new("n", "gpu01", dir.path().display().to_string()) };
         for each in [context.private_dir(), context.run_dir(), context.output_dir()] {
@@ -144,8 +144,8 @@ wait
 /// What a script prints after its TERM still has a reader, which is a pipe where its output is a value.
 #[test]
 fn stopped_task_with_a_value_may_print_while_it_saves() {
-    let text = "trap 'echo saving && touch saved; exit 7' TERM\ntouch ready\nwhile :; do sleep 0.1; done\n";
-    let host = TaskHost::new(HostTask { register: Some("V".to_owned()), ..host_task(script(text)) });
+    let text = script("trap 'echo saving && touch saved; exit 7' TERM\ntouch ready\nwhile :; do sleep 0.1; done\n");
+    let host = TaskHost::new(HostTask { register: Some("V".to_owned()), ..host_task(text) });
     let context = host.run.context.clone();
     std::fs::write(format!("{}/reap", context.run_dir()), include_str!("../../../assets/reap.sh")).expect("written");
     assert!(host.output_of(&host.run.start_command()).is_success());
@@ -265,7 +265,7 @@ fn retries_end_with_the_first_success() {
     assert_eq!(host.log(), "orchestrate: status 1; try 2 of 6 follows\n");
 }
 
-/// Like busybox's: the command takes its place, and alone gets the signal.
+/// Like busybox's: the command takes its place.
 const TIMEOUT_WITHOUT_A_GROUP: &str = "#!/bin/sh
 [ \"$1\" = -k ] && shift 2
 limit=$1; shift
@@ -307,7 +307,6 @@ fn registered_value_is_one_clean_line() {
     assert_eq!(register("yes | head -c 100000; echo").1, None);
     assert_eq!(register("printf 'a\\tb'").1, None);
     assert!(matches!(register("echo 1; exit 4"), (ActionResult::Failed(_), None)));
-    // A process that stays has the output for as long as it lives.
     assert_eq!(register("echo before; sleep 60 & echo done >&2"), (done(false), value("before")));
 }
 
@@ -345,8 +344,7 @@ fn changed_is_looked_for_in_the_output() {
 #[test]
 fn task_without_a_status_is_not_waited_for() {
     let killed = TaskHost::new(host_task(script("read -r pid _ <\"${ORCH_PID_FILE:-/dev/null}\"; kill -9 \"$pid\"; sleep 60")));
-    let pid_file = killed.run.context.run_file_prefix() + "task-3.pid";
-    std::fs::write(format!("{}/task-3.env", killed.run.context.run_dir()), format!("export ORCH_PID_FILE='{pid_file}'\n"))
-        .expect("written");
+    let env = format!("export ORCH_PID_FILE='{}task-3.pid'\n", killed.run.context.run_file_prefix());
+    std::fs::write(format!("{}/task-3.env", killed.run.context.run_dir()), env).expect("written");
     assert!(matches!(killed.result(), ActionResult::Failed(Issue { message, .. }) if message == "it was killed"));
 }

@@ -18,6 +18,8 @@ use super::pane_frame::{PaneFrame, draw_frame};
 
 /// The most rows of what the plan would run.
 const MAX_SUMMARY_ROWS: usize = 10;
+/// The width of the label of such a row.
+const LABEL_WIDTH: usize = 10;
 
 /// Draws the plan in a frame at the top of an area. Gives the rows that it took; 0: there is no plan or no room.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
@@ -30,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
         .plan_lines
         .iter()
         .take(summary_rows)
-        .map(|line| Line::raw(style::truncate_text(&format!(" {}", model.sanitize(line)), width)))
+        .map(|line| Line::raw(style::truncate_text(&summary_line(model, line), width)))
         .collect();
     let count_width = phases.iter().map(|phase| count_text(model, *phase).width()).max().unwrap_or(0);
     lines.extend(phases.iter().map(|phase| phase_line(model, *phase, (width, count_width))));
@@ -46,6 +48,25 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);
     render_lines(frame, inner, lines);
     height
+}
+
+/// ` hosts     2, 16 ranks`: a label and its value.
+fn summary_line(model: &Model, line: &str) -> String {
+    let lang = model.lang;
+    let (label, value) = line.split_once(' ').unwrap_or((line, ""));
+    let value = match label {
+        "hosts" => model.counts_text(value.trim_start()),
+        "command" => model.sanitize(value.trim_start()),
+        _ => model.sanitize(&lang.message(value.trim_start())),
+    };
+    let label = match label {
+        "hosts" => lang.tr("hosts").to_owned(),
+        "image" => lang.tr("image").to_owned(),
+        "command" => lang.tr("command").to_owned(),
+        "differs" => lang.tr("differs").to_owned(),
+        other => model.sanitize(other),
+    };
+    format!(" {}{value}", formatting::pad(&label, LABEL_WIDTH))
 }
 
 /// The phases of the plan in force, in its order.
