@@ -1,6 +1,18 @@
 //! Real torchrun of Debian's python3-torch, with gloo between the ranks.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use crate::login_node::Login;
+
+/// Debian's torch 1.13 is older than its Python 3.11, for which a flag of zero is no member.
+const TORCHRUN: &str = "#!/usr/bin/python3
+import torch.distributed.elastic.multiprocessing.api as api
+
+api.Std.from_str = classmethod(lambda cls, text: cls.NONE)
+from torch.distributed.run import main
+
+main()
+";
 
 const TRAIN: &str = "import torch
 import torch.distributed as dist
@@ -17,6 +29,10 @@ dist.destroy_process_group()
 fn torchrun_trains_across_nodes() {
     let login = Login::new();
     std::fs::write(login.cluster.path("train.py"), TRAIN).expect("written");
+    let torchrun = login.cluster.path("bin/torchrun");
+    std::fs::create_dir_all(login.cluster.path("bin")).expect("made");
+    std::fs::write(&torchrun, TORCHRUN).expect("written");
+    std::fs::set_permissions(torchrun, std::fs::Permissions::from_mode(0o755)).expect("made executable");
     for (name, rendezvous) in [("static", ""), ("c10d", ", rendezvous: c10d")] {
         let launch = format!(
             "env: {{ OMP_NUM_THREADS: 1 }}\nlaunch: {{ with: torchrun, nproc_per_node: 2, command: [{}]{rendezvous} }}\n",
