@@ -46,11 +46,19 @@ warn() { # WORD NAME
   w=$1:$(cleaned "$2")
   case $odd in *" $w "*) ;; *) odd="$odd$w " odds=$((odds + 1)); printf 'W %s %s\n' "$1" "${w#*:}"; [ "$odds" -lt 8 ] || printf 'W more %s*\n' "$prefix" ;; esac
 }
-# list FILE...: their lines of `ls`. A file system that several machines share tells an old size until the file is opened again.
-# shellcheck disable=SC2016
-OPEN_AND_LIST='for f do true <"$f"; done
-LC_ALL=C ls -lnrd -- "$@"'
-list() { if [ -n "$shared" ]; then within 20 sh -c "$OPEN_AND_LIST" sh "$@"; else LC_ALL=C ls -lnrd -- "$@"; fi 2>/dev/null; }
+# open_logs: where other machines write the logs, a size is true only after the file was opened. Once a second; sized is empty in the rounds between.
+# A server that does not answer ends the stream, as in `send`.
+open_logs() {
+  sized=1
+  [ -n "$shared" ] || return 0
+  [ -n "$once" ] || [ $((beat % 5)) -eq 0 ] || { sized=''; return 0; }
+  opens=''
+  for b in $names; do case $sent_ends in *" $b "*) ;; *) opens="$opens $prefix$b.log" ;; esac; done
+  [ -n "$opens" ] || return 0
+  # shellcheck disable=SC2016,SC2086
+  within 60 sh -c 'for f do true <"$f"; done' sh $opens 2>/dev/null
+  case $? in 124 | 137 | 143) exit 1 ;; esac
+}
 # A file is opened before its frame begins: one that cannot be opened ends the stream, and the laptop resumes at the last byte that it has.
 # Bytes that vanish later are sent as zeros: a frame always has its announced length, even if the file is truncated while it is read.
 # shellcheck disable=SC2016
@@ -248,10 +256,11 @@ FOUND
   done
   # The launcher is last: its exit status follows from the ranks'.
   run_files .log
+  open_logs
   files='' sizes=''
   for b in $names; do files="$files $prefix$b.log"; done
   # shellcheck disable=SC2012,SC2086
-  [ -z "$files" ] || sizes=$(list $files | while read -r mode _ _ _ size _ _ _ f _; do
+  [ -z "$files" ] || sizes=$(LC_ALL=C ls -lnrd -- $files 2>/dev/null | while read -r mode _ _ _ size _ _ _ f _; do
     b=${f#"$prefix"} b=${b%.log}
     case $mode in -*) wrapper "$b" && number "$size" && printf '%s %s ' "$size" "$b" ;; esac
   done)
@@ -288,7 +297,7 @@ FOUND
     fi
     case $ended in *" $b "*)
       case $sent_ends in *" $b "*) continue ;; esac
-      if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ] || drains "$b"; then waits=1; continue; fi
+      if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ] || [ -z "$sized" ] || drains "$b"; then waits=1; continue; fi
       read -r _ rc when _ <<STATUS
 $(first_lines "$dir" "$prefix$b.rc")
 STATUS

@@ -165,11 +165,11 @@ read_value() {
 
 # value_is_read: waits for the file. A process that the script left may have its output for ever: then the value is what came until now.
 value_is_read() {
-  left=20
+  left=50
   while [ "$left" -gt 0 ] && ! [ -f "$F$base.value" ]; do
     left=$((left - 1)); sleep 0.1 2>/dev/null || { sleep 1; left=$((left - 9)); }
   done
-  { mv -f "$part" "$part.cut" && (umask 022; set -C; head -c 4097 "$part.cut" >"$F$base.value"); } 2>/dev/null &&
+  { mv -f "$part" "$part.cut" && { (umask 022; set -C; head -c 4097 "$part.cut" >"$F$base.value") || { rm -f "$F$base.value"; false; }; }; } 2>/dev/null &&
     printf 'orchestrate: a process of the script still has its output: the value is what came until now\n' >&2
   rm -f "$part.cut"
 }

@@ -10,15 +10,20 @@ if [ -n "$live" ]; then
   exit 0
 fi
 remove_secrets
-nodes_of() { cat "$1/node-list" "$1"/node-list.* 2>/dev/null | sort -u | head -n 4096 | while read -r node; do if plain_word "$node"; then printf '%s\n' "$node"; fi; done; }
-# lost_nodes FILES: those of a job's nodes that do not answer SLURM.
+plain_word() { case $1 in '' | .* | -* | *[!A-Za-z0-9._-]*) return 1 ;; esac; }
+nodes_of() {
+  cat "$1/node-list" "$1"/node-list.* 2>/dev/null | sort -u | head -n 4096 | while read -r node; do if plain_word "$node"; then printf '%s\n' "$node"; fi; done
+}
+# lost_nodes FILES: those of a job's nodes that do not answer SLURM; none where its step has seen every rank end. Status 1: SLURM does not say.
 lost_nodes() {
+  case $(tail -n 1 "$1/status" 2>/dev/null) in *' ended 0') return 0 ;; esac
   list=$(nodes_of "$1" | paste -s -d , -)
-  [ -z "$list" ] || bounded 20 sinfo -h -N -n "$list" -o '%N %T' 2>/dev/null </dev/null | sort -u | while read -r node state; do
-    case $state in down* | fail* | unknown* | *'*') if plain_word "$node"; then printf ' %s' "$node"; fi ;; esac
+  [ -n "$list" ] || return 0
+  states=$(bounded 20 sinfo -a -h -N -n "$list" -o '%N %T' 2>/dev/null </dev/null) || return 1
+  printf '%s\n' "$states" | sort -u | while read -r node state; do
+    case $state in down | unknown | *'*') if plain_word "$node"; then printf ' %s' "$node"; fi ;; esac
   done
 }
-plain_word() { case $1 in '' | .* | -* | *[!A-Za-z0-9._-]*) return 1 ;; esac; }
 for files in "$dir"/slurm-[1-9]*; do
   if [ ! -d "$files" ] || [ -L "$files" ]; then continue; fi
   id=${files##*/slurm-}
@@ -30,9 +35,13 @@ for files in "$dir"/slurm-[1-9]*; do
     printf '@left %s: not fetched: the logs of%s\n' "$files" "$unfetched"
     continue
   fi
-  lost=$(lost_nodes "$files")
+  if ! lost=$(lost_nodes "$files"); then
+    printf '@left %s: sinfo does not say whether its nodes answer\n' "$files"
+    continue
+  fi
   if [ -n "$lost" ]; then
-    printf '@left %s: nodes that do not answer, where the job may still run:%s; when they are back, run this again\n' "$files" "$(printf %s "$lost" | cut -c 1-200)"
+    printf '@left %s: nodes that do not answer, where the job may still run:%s; run this again when they are back, or remove it if they are gone for good\n' \
+      "$files" "$(printf %s "$lost" | cut -c 1-200)"
     continue
   fi
   while read -r node; do

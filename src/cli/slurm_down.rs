@@ -73,6 +73,10 @@ async fn keep_job_logs(session: &Session, login: &LoginNode, report: &JobReport,
             Ok(log) => log,
             Err(error) => return Some(report_login_error(&error)),
         };
+        // A job that never wrote, or whose log an earlier `down` has kept and removed.
+        if log.is_empty() {
+            continue;
+        }
         let kept = RunDir::open(&session.local.state_dir, &run).and_then(|dir| dir.write_job_log(job, &log));
         if let Err(error) = kept {
             print_stderr(&format!("the log of job {job} cannot be kept on this laptop: {error}; nothing was removed"));

@@ -133,7 +133,7 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
     }
     let mut right = Vec::new();
     if standing.ranks.total > 0 {
-        right.push(Span::raw(format!("{}/{} ", standing.ranks.running + standing.ranks.ok, standing.ranks.total)));
+        right.push(Span::raw(host_status::ranks_text(&standing.ranks, standing.status) + " "));
     }
     right.push(Span::styled(model.theme.symbol(standing.status), status_style));
     // What is wrong needs the room more than the power does.

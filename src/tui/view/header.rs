@@ -101,6 +101,7 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
             counts.push(Span::styled(format!("{}{n}", model.theme.symbol(status)), model.theme.status_style(status)));
         }
     }
+    let host_symbols = counts.len();
     if model.readonly {
         counts.push(Span::styled(model.lang.tr(" READ-ONLY"), model.theme.status_style(DisplayStatus::Warn)));
     }
@@ -111,7 +112,13 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     // Both totals where the name has room beside them.
     let (hosts, ranks) = (model.count(state.hosts.len(), "host"), model.count(state.ranks.len(), "rank"));
     let (both, used) = (format!("{hosts}  {ranks}"), fixed + name.width() + formatting::spans_width(&counts));
-    counts.insert(0, Span::raw(if used + both.width() <= width { both } else { ranks }));
+    if used + both.width() <= width {
+        // The symbols count hosts.
+        counts.insert(host_symbols, Span::raw(format!("  {ranks}")));
+        counts.insert(0, Span::raw(hosts));
+    } else {
+        counts.insert(0, Span::raw(ranks));
+    }
     let left_room = width.saturating_sub(formatting::spans_width(&counts));
     let mut left = vec![
         Span::styled(program, model.theme.accent()),

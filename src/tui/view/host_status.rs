@@ -66,6 +66,15 @@ pub struct HostRankCounts {
     pub failed: Vec<u32>,
 }
 
+/// `7/8`: the ranks of a host that run or ended well, of all; `?/8` where a lost host cannot say; `-` without ranks.
+pub(crate) fn ranks_text(ranks: &HostRankCounts, status: DisplayStatus) -> String {
+    match (ranks.total, ranks.running) {
+        (0, _) => "-".to_owned(),
+        (all, running) if running > 0 && status == DisplayStatus::Lost => format!("?/{all}"),
+        (all, running) => format!("{}/{all}", running + ranks.ok),
+    }
+}
+
 /// Rank counts of every host, by index.
 fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
     let mut sums = vec![HostRankCounts::default(); state.hosts.len()];

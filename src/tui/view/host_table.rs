@@ -222,10 +222,7 @@ impl HostColumns {
         let tag = host_count_suffix(model, &row.hosts);
         let name =
             style::truncate_text(&row_label(model, list, row, self.has_folded_rows), self.name_width.saturating_sub(tag.width())) + &tag;
-        let ranks = match (row.ranks.total, row.ranks.running + row.ranks.ok) {
-            (0, _) => "-".to_owned(),
-            (all, good) => format!("{good}/{all}"),
-        };
+        let ranks = host_status::ranks_text(&row.ranks, row.status);
         let mut spans = vec![
             Span::raw(format!(" {} ", formatting::pad(&name, self.name_width))),
             Span::styled(model.theme.symbol(row.status), style),

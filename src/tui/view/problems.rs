@@ -131,8 +131,8 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
         style::wrap_text(&problem.text, width, true).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
     for host in problem.hosts.iter().take(4).filter_map(|host| model.host_statuses.get(*host as usize).map(|status| (*host, status))) {
         let name = model.sanitize(model.state.host_name(host.0));
-        let counts = [host.1.ranks.running, host.1.ranks.total].map(|count| count.to_string());
-        let text = model.lang.tr_fill(" {}: {}, {}/{} ranks live", &[&name, &host.1.reason, &counts[0], &counts[1]]);
+        let ranks = host_status::ranks_text(&host.1.ranks, host.1.status);
+        let text = model.lang.tr_fill(" {}: {}; ranks {}", &[&name, &model.lang.message(&host.1.reason), &ranks]);
         lines.push(Line::styled(style::truncate_text(&text, width), model.theme.dim()));
     }
     if !problem.next_step.is_empty() {
