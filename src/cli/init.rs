@@ -1,6 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "reads the imported file and writes the inventory")]
 //! `init`: writes a commented inventory, with hosts imported from another program's file.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -53,6 +54,11 @@ fn read_import_file(file: &Path, groups: &[String]) -> Result<(Vec<ImportedHost>
     let choice = import::describe_groups(&hosts);
     if groups.is_empty() && !choice.is_empty() {
         print_stderr(&format!("    groups: {choice}; `--group NAME` imports one of them"));
+    }
+    let not_imported: BTreeSet<&str> = hosts.iter().flat_map(|host| &host.not_imported).map(String::as_str).collect();
+    if !not_imported.is_empty() {
+        let names: Vec<&str> = not_imported.into_iter().collect();
+        print_stderr(&format!("    not imported: {}; set what connections need in ~/.ssh/config", names.join(", ")));
     }
     // ~/.ssh/config applies without being named.
     let is_default = file.ends_with(".ssh/config");

@@ -150,6 +150,21 @@ impl AnsibleInventory {
     }
 }
 
+/// Variables about connections that are imported, or mean nothing here.
+const KNOWN_VARIABLES: [&str; 11] = [
+    "ansible_host",
+    "ansible_ssh_host",
+    "ansible_user",
+    "ansible_ssh_user",
+    "ansible_port",
+    "ansible_ssh_port",
+    "ansible_ssh_private_key_file",
+    "ansible_private_key_file",
+    "ansible_become",
+    "ansible_python_interpreter",
+    "ansible_become_method",
+];
+
 /// The settings of a host in Ansible's variables.
 fn host_from_variables(name: &str, variables: &Variables) -> ImportedHost {
     let first_of = |names: &[&str]| names.iter().find_map(|name| variables.get(*name)).cloned();
@@ -161,8 +176,18 @@ fn host_from_variables(name: &str, variables: &Variables) -> ImportedHost {
         identity_file: first_of(&["ansible_ssh_private_key_file", "ansible_private_key_file"]),
         becomes_root: first_of(&["ansible_become"])
             .is_some_and(|value| matches!(value.to_lowercase().as_str(), "yes" | "true" | "on" | "1")),
+        not_imported: variables
+            .iter()
+            .filter(|(name, value)| name.starts_with("ansible_") && !KNOWN_VARIABLES.contains(&name.as_str()) && !is_default(name, value))
+            .map(|(name, _)| name.clone())
+            .collect(),
         ..ImportedHost::default()
     }
+}
+
+/// Whether a variable says what is so without it.
+fn is_default(name: &str, value: &str) -> bool {
+    matches!((name, value), ("ansible_become_user", "root") | ("ansible_connection", "ssh" | "smart"))
 }
 
 /// `gpu[01:16]` as the names that it means.

@@ -255,6 +255,13 @@ mod tests {
     }
 
     #[test]
+    fn ansible_variables_that_are_not_imported_are_listed() {
+        let text = "[gpu]\na ansible_become_user=root ansible_connection=ssh\nb ansible_become_user=x ansible_ssh_common_args='-J bastion' rack=7\n";
+        let listed: Vec<Vec<String>> = read_hosts(text).expect("hosts").1.into_iter().map(|host| host.not_imported).collect();
+        assert_eq!(listed, [vec![], vec!["ansible_become_user".to_owned(), "ansible_ssh_common_args".to_owned()]]);
+    }
+
+    #[test]
     fn ansible_become_becomes_sudo() {
         let hosts = read_hosts("[gpu]\ngpu01 ansible_become=yes\ngpu02 ansible_become=false\n").expect("hosts").1;
         let text = write_inventory("train", &hosts, None, None);

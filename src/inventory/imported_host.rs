@@ -15,12 +15,14 @@ pub(crate) struct ImportedHost {
     pub(super) becomes_root: bool,
     /// Ansible's groups that contain it; empty in other formats.
     pub(super) groups: BTreeSet<String>,
+    /// Settings of connections that the file has and an inventory does not.
+    pub(crate) not_imported: Vec<String>,
 }
 
 impl ImportedHost {
     /// Its item of `hosts`.
     pub(super) fn to_yaml(&self) -> String {
-        let ImportedHost { name, address, user, port, identity_file: identity, gpus, becomes_root, groups: _ } = self;
+        let ImportedHost { name, address, user, port, identity_file: identity, gpus, becomes_root, groups: _, not_imported: _ } = self;
         let mut ssh = Vec::new();
         ssh.extend(user.as_ref().map(|user| format!("user: {}", quote_yaml(user))));
         ssh.extend(port.map(|port| format!("port: {port}")));
