@@ -177,8 +177,6 @@ impl DashboardFixture {
     }
 }
 
-impl DashboardFixture {}
-
 fn run_started(hosts: u32, ranks: u32, steps: &[(Phase, &str)]) -> EventKind {
     let per = ranks.checked_div(hosts).unwrap_or(0).max(1);
     EventKind::RunStarted(RunInfo {
@@ -218,6 +216,14 @@ pub(super) fn training_hosts(hosts: u32) -> DashboardFixture {
 }
 
 impl DashboardFixture {
+    /// Hosts with one process each.
+    pub(super) fn training_processes(hosts: u32) -> DashboardFixture {
+        let mut scene = DashboardFixture::new(hosts, hosts);
+        scene.connect_hosts(hosts);
+        scene.start_ranks(hosts, 1);
+        scene
+    }
+
     /// Rank 3 dies of an exception and the gang is stopped.
     pub(super) fn fail_rank(&mut self) {
         self.emit_rank_log(3, "Traceback (most recent call last):\n  File \"train.py\", line 88\nValueError: the batch is empty\n");

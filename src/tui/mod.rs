@@ -94,6 +94,8 @@ mod log_tests;
 #[cfg(test)]
 mod manners_tests;
 #[cfg(test)]
+mod outlier_tests;
+#[cfg(test)]
 mod overview_tests;
 #[cfg(test)]
 mod pane_tests;

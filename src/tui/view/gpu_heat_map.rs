@@ -12,7 +12,7 @@ use crate::tui::theme::{DisplayStatus, Theme};
 
 use super::gpu_matrix::{GpuMatrix, GpuMetric};
 use super::lines::render_lines;
-use super::{figure_age, formatting, gpu_panes, graph, host_status};
+use super::{figure_age, formatting, gpu_text, graph, host_status};
 
 /// More hosts are the matrix.
 const MAX_HOSTS: usize = 8;
@@ -121,12 +121,7 @@ impl HeatMapShape {
 /// `   57/80G   62°   613/700W`.
 fn figures_text(gpu: &GpuSample, theme: Theme) -> String {
     let degrees = gpu.temperature.map_or_else(|| "-".to_owned(), |degrees| format!("{degrees:.0}{}", theme.degree()));
-    let power = match (gpu.power, gpu.power_limit) {
-        (Some(power), Some(limit)) => format!("{power:.0}/{limit:.0}W"),
-        (Some(power), None) => format!("{power:.0}W"),
-        _ => "-".to_owned(),
-    };
-    format!("{:>10}{degrees:>6}{power:>11}", gpu_panes::memory_text(gpu))
+    format!("{:>10}{degrees:>6}{:>11}", gpu_text::memory_text(gpu), gpu_text::power_text(gpu, true))
 }
 
 /// Neighbouring cells of one color are one span.

@@ -15,6 +15,7 @@ use crate::state::{GpuTracePoint, HostState, RankState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
+use super::gpu_text::{memory_text, power_text};
 use super::lines::render_lines;
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::{figure_age, formatting, graph, host_status};
@@ -168,21 +169,23 @@ struct RowLayout {
     utilization_bar: usize,
     memory_bar: usize,
     history: usize,
+    power: usize,
     shows_limit: bool,
 }
 
 impl RowLayout {
-    fn new(width: usize) -> RowLayout {
-        // Index, percent, memory, temperature, power, rank and its state.
-        let fixed = 36;
+    fn new(width: usize, gpus: &[GpuSample]) -> RowLayout {
+        // Index, percent, memory, temperature, rank and its state.
+        let fixed = 31;
         let shows_limit = width >= 84;
-        let spare = width.saturating_sub(fixed + if shows_limit { 4 } else { 0 });
+        let power = gpus.iter().map(|gpu| power_text(gpu, shows_limit).len()).max().unwrap_or(0).max(if shows_limit { 9 } else { 5 });
+        let spare = width.saturating_sub(fixed + power);
         let memory_bar = (spare * 3 / 10).min(16);
         let utilization_bar = (spare * 4 / 10).min(24);
         let history = spare.saturating_sub(memory_bar + utilization_bar + 1);
         match history < 4 {
-            true => RowLayout { utilization_bar: spare - memory_bar, memory_bar, history: 0, shows_limit },
-            false => RowLayout { utilization_bar, memory_bar, history: history.min(60), shows_limit },
+            true => RowLayout { utilization_bar: spare - memory_bar, memory_bar, history: 0, power, shows_limit },
+            false => RowLayout { utilization_bar, memory_bar, history: history.min(60), power, shows_limit },
         }
     }
 }
@@ -200,7 +203,7 @@ struct FullRows<'a> {
 
 fn full_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
     let stale = figure_age::has_old_figures(model, at as usize, host);
-    let rows = FullRows { model, at, host, layout: RowLayout::new(width), stale };
+    let rows = FullRows { model, at, host, layout: RowLayout::new(width, &host.gpus), stale };
     host.gpus.iter().take(MAX_ROWS_PER_PANE).map(|gpu| rows.row(gpu, ranks.0.get(&(at, gpu.index)).copied())).collect()
 }
 
@@ -219,10 +222,7 @@ impl FullRows<'_> {
         let status = gpu_status(model, (self.at, self.host), gpu, rank, stale);
         let calm = if status == DisplayStatus::Ok { plain } else { theme.status_style(status) };
         let unit = theme.degree();
-        let power = match (gpu.power, gpu.power_limit) {
-            (Some(power), Some(limit)) if self.layout.shows_limit => format!("{power:.0}/{limit:.0}W"),
-            (power, _) => or_dash(power.map(|power| format!("{power:.0}W"))),
-        };
+        let power = power_text(gpu, self.layout.shows_limit);
         let mut spans = vec![
             Span::styled(format!("{:>2}", gpu.index), theme.dim()),
             Span::styled(if status >= DisplayStatus::Warn { theme.symbol(status) } else { " " }, theme.status_style(status)),
@@ -233,7 +233,7 @@ impl FullRows<'_> {
         spans.extend(self.bar(memory_share(gpu), self.layout.memory_bar, if stale { theme.dim() } else { theme.secondary() }));
         spans.extend([
             Span::styled(format!(" {:>4} ", or_dash(gpu.temperature.map(|degrees| format!("{degrees:.0}{unit}")))), plain),
-            Span::styled(formatting::pad_left(&power, if self.layout.shows_limit { 9 } else { 5 }) + " ", plain),
+            Span::styled(formatting::pad_left(&power, self.layout.power) + " ", plain),
         ]);
         if self.layout.history > 0 {
             let values: Vec<Option<f32>> =
@@ -319,7 +319,11 @@ fn gpu_status(model: &Model, (at, host): (u32, &HostState), gpu: &GpuSample, ran
     if gpu.ecc_errors.is_some_and(|errors| errors > 0.0) {
         return DisplayStatus::Error;
     }
-    let works = rank.is_some_and(|rank| rank.started_at.is_some() && rank.exit.is_none());
+    let works = match rank {
+        Some(rank) => rank.started_at.is_some() && rank.exit.is_none(),
+        // One process may use several GPUs of a host, or the run only some of them.
+        None => host.gpu_processes.iter().any(|process| process.belongs_to_run && process.gpu == gpu.uuid),
+    };
     let training = model.state.outcome.is_none() && model.state.goal.0 == RunGoal::Up && model.state.ready_at.is_some();
     let idle = |point: &GpuTracePoint| point.utilization.is_some_and(|percent| percent < 1.0);
     let trace = host.gpu_traces.get(&gpu.index);
@@ -334,15 +338,6 @@ fn gpu_status(model: &Model, (at, host): (u32, &HostState), gpu: &GpuSample, ran
 
 fn memory_share(gpu: &GpuSample) -> Option<f32> {
     gpu.memory_used.zip(gpu.memory_total).filter(|(_, total)| *total > 0.0).map(|(used, total)| used / total * 100.0)
-}
-
-/// `57/80G`.
-pub(super) fn memory_text(gpu: &GpuSample) -> String {
-    match (gpu.memory_used, gpu.memory_total) {
-        (Some(used), Some(total)) => format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0),
-        (Some(used), None) => format!("{:.0}G", used / 1024.0),
-        _ => "-".to_owned(),
-    }
 }
 
 fn or_dash(value: Option<String>) -> String {

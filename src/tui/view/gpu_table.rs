@@ -13,7 +13,7 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::lines::{age_text, section_title};
-use super::{formatting, graph, host_status};
+use super::{formatting, gpu_text, graph, host_status};
 
 /// Maximum width of the bars.
 const MAX_BARS: usize = 60;
@@ -62,11 +62,7 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
         (Some(used), None) => format!("{:.1}", used / 1024.0),
         _ => dash(),
     };
-    let power = match (gpu.power, gpu.power_limit) {
-        (Some(power), Some(limit)) => format!("{power:.0}/{limit:.0}W"),
-        (Some(power), None) => format!("{power:.0}W"),
-        _ => dash(),
-    };
+    let power = gpu_text::power_text(gpu, true);
     let temperature = gpu.temperature.map_or_else(dash, |v| format!("{v:.0}{}", model.theme.degree()));
     let clock = gpu.sm_clock.map_or_else(dash, |v| format!("{v:.0}"));
     let view = if stale { model.theme.dim() } else { ratatui::style::Style::new() };

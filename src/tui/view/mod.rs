@@ -15,6 +15,7 @@ mod gpu_matrix_rows;
 mod gpu_outliers;
 mod gpu_panes;
 mod gpu_table;
+mod gpu_text;
 pub(crate) mod gpus;
 mod graph;
 mod header;
