@@ -107,8 +107,10 @@ impl LogPrinter {
         let hosts = store.hosts().to_vec();
         let selection = self.args.ranks();
         if let Some(rank) = selection.numbers().iter().find(|rank| self.world_size.is_some_and(|size| **rank >= size)) {
-            let last = self.world_size.unwrap_or_default().saturating_sub(1);
-            return Err(CliError::Usage(format!("--rank {rank}: the run has ranks 0-{last}")));
+            return Err(CliError::Usage(match self.world_size.unwrap_or_default() {
+                0 => format!("--rank {rank}: the latest run has no ranks: `prepare` ran its tasks alone; `--run RUN` chooses another"),
+                size => format!("--rank {rank}: the run has ranks 0-{}", size - 1),
+            }));
         }
         let filter = selection.resolve(&hosts, &self.args.hosts).map_err(CliError::Usage)?;
         let mut without_log = selection.numbers().clone();

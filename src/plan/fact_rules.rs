@@ -48,11 +48,12 @@ pub(crate) fn container_name_taken(facts: &HostFacts, context: &HostContext) -> 
 }
 
 /// The source of a mount is missing.
-pub(crate) fn mount_missing(path: &str, host: &str) -> FactProblem {
+pub(crate) fn mount_missing(path: &str) -> FactProblem {
     FactProblem {
         finding: format!("{path} is missing"),
-        message: format!("{path} is missing on {host}"),
-        hint: "correct container.mounts, create it on the host, send it with the command `push`, or set `create: true` on the mount"
+        message: format!("{path} is missing"),
+        hint: "correct container.mounts, create it on the host, send it with the command `push`, or set `create: true` on the mount, also \
+               where a task of `prepare` fills it"
             .to_owned(),
     }
 }

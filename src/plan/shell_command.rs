@@ -134,7 +134,7 @@ impl<'a> ExecRequest<'a> {
         let mut text = String::new();
         if !self.context.run_id.is_empty() {
             text.push_str(&format!(
-                "R={} F={}\nif [ -r \"$R/env\" ]; then . \"$R/env\"; fi\n",
+                "R={} F={}\nfor v in registered env; do if [ -r \"$R/$v\" ]; then . \"$R/$v\"; fi; done; unset v\n",
                 quote(&self.context.run_dir()),
                 quote(&self.context.run_file_prefix())
             ));
@@ -253,6 +253,7 @@ mod tests {
         let work = dir.path().display();
         std::fs::write(run.join("env"), format!("export ORCH_RUN_ID=run1 A='it'\\''s' ORCH_MASTER_PORT=29500 ORCH_WORKDIR={work}\n"))
             .expect("written");
+        std::fs::write(run.join("registered"), "export A=other COMMIT=1f2e3d\n").expect("written");
         // A process of the rank: what it was given counts, and not what else it has.
         let mut child = std::process::Command::new("sleep")
             .arg("100")
@@ -263,14 +264,15 @@ mod tests {
             .expect("sleep");
         std::fs::write(out.join("run1.rank-3.0.pid"), format!("{} 1 2 3\n", child.id())).expect("written");
         let text = format!("now 1\nrun_dir {work}\ncurrent run1\nrank rank-3.0 running\nnow_end 1\n");
-        let line = ["echo \"$A|$RANK|$LOCAL_RANK|$MASTER_PORT|$CUDA_VISIBLE_DEVICES|$HF_TOKEN|$ORCH_RUN_ID|$PWD\"; exit 9".to_owned()];
+        let line =
+            ["echo \"$A|$COMMIT|$RANK|$LOCAL_RANK|$MASTER_PORT|$CUDA_VISIBLE_DEVICES|$HF_TOKEN|$ORCH_RUN_ID|$PWD\"; exit 9".to_owned()];
         let facts = HostFacts::parse(&text);
         let enter = ExecRequest::new(HostContext { in_container: false, ..test_context() }, &facts, Some(3), &line, None);
         let out =
             std::process::Command::new("/bin/sh").args(["-c", &enter.build_command().expect("a way").script]).output().expect("a shell");
         child.kill().and_then(|()| child.wait()).expect("killed");
         let given = if cfg!(target_os = "linux") { "3|1|4711|0,1" } else { "3||29500|" };
-        assert_eq!(String::from_utf8_lossy(&out.stdout), format!("it's|{given}|||{work}\n"));
+        assert_eq!(String::from_utf8_lossy(&out.stdout), format!("it's|1f2e3d|{given}|||{work}\n"));
         assert_eq!((out.status.code(), String::from_utf8_lossy(&out.stderr).as_ref()), (Some(9), ""));
     }
 }

@@ -124,6 +124,10 @@ pub(super) fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> Ru
     if before.run_end.is_some_and(|end| end != RunOutcome::Running) || now.run_end.is_none() {
         (now.run_end, now.run_ended) = (before.run_end, before.run_ended);
     }
+    // An operation that went on to another run, or was cut off, has none.
+    if now.outcome.is_none() {
+        (now.command, now.outcome, now.reason) = (before.command.clone(), before.outcome.clone(), before.reason.clone());
+    }
     let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
     if !launches && before.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Detached) {
         (now.outcome, now.reason) = (before.outcome, before.reason);
@@ -146,4 +150,18 @@ pub(super) fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> Ru
         }
     }
     now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operation_without_an_end_keeps_the_outcome_of_the_last() {
+        let report = |command: &str, outcome| RunReport { command: command.to_owned(), outcome, ..build_report(&RunState::new(), &[]) };
+        let merged = merge_reports(Some(report("prepare", Some(Outcome::Ok))), report("up", None));
+        assert_eq!((merged.command.as_str(), merged.outcome), ("prepare", Some(Outcome::Ok)));
+        let merged = merge_reports(Some(report("prepare", None)), report("up", Some(Outcome::Failed)));
+        assert_eq!((merged.command.as_str(), merged.outcome), ("up", Some(Outcome::Failed)));
+    }
 }

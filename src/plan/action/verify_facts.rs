@@ -38,7 +38,7 @@ impl VerifyHostFacts {
         self.check_gpus(facts, &mut troubles);
         self.check_disk(facts, &mut troubles);
         let host = &self.context.host;
-        let missing = facts.existing_mounts.iter().filter(|(_, there)| !**there).map(|(path, _)| mount_missing(path, host));
+        let missing = facts.existing_mounts.iter().filter(|(_, there)| !**there).map(|(path, _)| mount_missing(path));
         let port = self.port.and_then(|port| fact_rules::master_port_in_use(facts, port, host));
         troubles.extend(missing.chain(port).map(FactProblem::into_issue));
         // Problems that the facts show are reported once.
