@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::cli::args::InitArgs;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_raw_unless_tty, print_stderr};
+use crate::cli::local_env::{print_raw_unless_tty, print_stderr, user_lang};
 use crate::event::Outcome;
 use crate::inventory::import::{self, ImportFormat};
 use crate::inventory::{ImportedHost, Inventory, InventorySource};
@@ -50,7 +50,9 @@ fn read_import_file(file: &Path, groups: &[String]) -> Result<(Vec<ImportedHost>
     let hint = "expected a hostfile (gpu01 slots=8), an Ansible inventory, an ssh_config, or one host per line";
     let (format, hosts) = import::read_hosts(&text).map_err(|error| CliError::Usage(format!("{name}: {error}\n    help: {hint}")))?;
     let hosts = import::select_groups(hosts, groups).map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
-    print_stderr(&format!("{name}: {}, {}", import::describe_format(format), crate::report::style::count_noun(hosts.len(), "host")));
+    let lang = user_lang();
+    let count = crate::report::style::count_noun(hosts.len(), "host");
+    print_stderr(&format!("{name}: {}{}{}", lang.message(import::describe_format(format)), lang.comma(), lang.message(&count)));
     let choice = import::describe_groups(&hosts);
     if groups.is_empty() && !choice.is_empty() {
         print_stderr(&format!("    groups: {choice}; `--group NAME` imports one of them"));
@@ -58,7 +60,8 @@ fn read_import_file(file: &Path, groups: &[String]) -> Result<(Vec<ImportedHost>
     let not_imported: BTreeSet<&str> = hosts.iter().flat_map(|host| &host.not_imported).map(String::as_str).collect();
     if !not_imported.is_empty() {
         let names: Vec<&str> = not_imported.into_iter().collect();
-        print_stderr(&format!("    not imported: {}; set what connections need in ~/.ssh/config", names.join(", ")));
+        let names = names.join(", ");
+        print_stderr(&lang.tr_fill("    not imported: {}; set what connections need in ~/.ssh/config", &[&names]));
     }
     // ~/.ssh/config applies without being named.
     let is_default = file.ends_with(".ssh/config");

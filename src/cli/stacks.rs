@@ -79,12 +79,18 @@ fn suggest_py_spy(group: &StackGroup, install: impl Fn(u32) -> String) -> String
         *first = stack.rank.min(*first);
     }
     let mut ranks = first_ranks.into_values();
-    let install = install(ranks.next().unwrap_or_default());
-    let others: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
-    if others.is_empty() {
-        return format!("next: add py-spy to the image; for this run: `{install}`");
+    let command = install(ranks.next().unwrap_or_default());
+    let others: Vec<u32> = ranks.collect();
+    match others[..] {
+        [] => format!("next: add py-spy to the image; for this run: `{command}`, then this command again"),
+        [other] => {
+            format!("next: add py-spy to the image; for this run: `{command}` and `{}`, then this command again", install(other))
+        }
+        _ => {
+            let others = format_ranks(&others);
+            format!("next: add py-spy to the image; for this run: `{command}`, the same on {others}, then this command again")
+        }
     }
-    format!("next: add py-spy to the image; for this run: `{install}`, and with {} for the other hosts", others.join(", "))
 }
 
 /// What the kernel's view leaves open, and how to see more. `py_spy`: how to install it.

@@ -45,7 +45,8 @@ pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget
     }
     if context.request.tasks_only {
         context.state.registered = report.registered.into_iter().next().unwrap_or_default();
-        return Ok(LaunchStep::done(Outcome::Ok, ""));
+        let kept = "containers stay on the hosts: `orchestrate up` launches in them, `orchestrate down` removes them";
+        return Ok(LaunchStep::done(Outcome::Ok, if context.session.inventory.engine.is_some() { kept } else { "" }));
     }
     follow(context, &target.job, &plan, &offsets).await
 }
@@ -165,7 +166,7 @@ async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets
     run.hosts.iter_mut().for_each(|host| host.follower.clone_from(&follower));
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
-            let text = "all ranks are running; while detached, each host stops its own ranks when one of them fails, and those of other hosts end by their own time limits";
+            let text = "all ranks are running; while detached, each host stops its own ranks when one of them fails, and those of other hosts wait until their communication times out";
             context.session.notice(text, false);
             Ok(LaunchStep::done(Outcome::Detached, "all ranks are running"))
         }

@@ -42,9 +42,14 @@ impl PlanPreview {
     pub(crate) fn overview(&self, inventory: &Inventory, facts: Option<&[HostFacts]>, lang: Lang, columns: usize) -> String {
         let effect = match facts {
             None if self.runs_tasks_only() => {
-                vec!["the hosts were not asked: --facts asks them and compares, `check` tests them, `prepare` runs the tasks".to_owned()]
+                vec![
+                    "the hosts were not asked: --facts asks them and shows what differs, `check` tests them, `prepare` runs the tasks"
+                        .to_owned(),
+                ]
             }
-            None => vec!["the hosts were not asked: --facts asks them and compares, `check` tests them, `up` launches".to_owned()],
+            None => {
+                vec!["the hosts were not asked: --facts asks them and shows what differs, `check` tests them, `up` launches".to_owned()]
+            }
             Some(facts) => {
                 let names: Vec<String> = inventory.hosts.iter().map(|host| host.name.clone()).collect();
                 match classify_existing_run(facts, &names, &self.config_texts) {

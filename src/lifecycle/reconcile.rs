@@ -226,18 +226,20 @@ async fn print_tasks(context: &LaunchContext<'_>, target: &LaunchTarget, plan: &
     if rows.is_empty() {
         return Ok(());
     }
-    console.print_stdout(&format!("\ntasks\n{rows}"));
+    let lang = session.reporter.lang();
+    console.print_stdout(&format!("\n{}\n{rows}", lang.tr("tasks")));
     if !request.show_all_differences {
         return Ok(());
     }
     if !target.facts.iter().any(|facts| facts.run_record().is_some_and(|record| !record.tasks_text.is_empty())) {
-        console.print_stdout("\nno earlier run of the tasks is on the hosts: there is nothing to compare with\n");
+        let text = lang.tr("no earlier run of the tasks is on the hosts: there is nothing to compare with");
+        console.print_stdout(&format!("\n{text}\n"));
         return Ok(());
     }
     let differences = changed_tasks(session, &target.facts, usize::MAX);
     let lines: String = differences.iter().map(|line| format!("  {line}\n")).collect();
-    let text = if lines.is_empty() { "  nothing\n".to_owned() } else { lines };
-    console.print_stdout(&format!("\nchanged in the inventory's tasks since they last ran\n{text}"));
+    let text = if lines.is_empty() { format!("  {}\n", lang.tr("nothing")) } else { lines };
+    console.print_stdout(&format!("\n{}\n{text}", lang.tr("changed in the inventory's tasks since they last ran")));
     Ok(())
 }
 
@@ -261,7 +263,7 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
     let session = &context.session;
     let shown = if context.request.show_all_differences { differences.len() } else { MAX_SHOWN_DIFFERENCES };
     let more = if differences.len() > shown { format!(" (and {} more: --diff)", differences.len() - shown) } else { String::new() };
-    session.notice(format!("refused, nothing was changed: {run} is live and differs from what was asked for{more}"), true);
+    session.notice(format!("refused, nothing was changed: run {run} is live and differs from what was asked for{more}"), true);
     for line in differences.iter().take(shown) {
         session.notice(format!("  {line}"), true);
     }

@@ -11,6 +11,7 @@ use crate::plan::host_context::HostContext;
 use crate::plan::task::HostTask;
 use crate::text::hostlist::fold_names;
 use crate::text::shell_quote::quote;
+use crate::text::translation::Lang;
 
 /// The longest that one `unless` may take in a dry run.
 const UNLESS_SECS: u64 = 60;
@@ -137,7 +138,7 @@ impl<'a> TaskPreview<'a> {
 }
 
 /// The rows as text, equal hosts together, and what they cannot show.
-pub(crate) fn format_rows(rows: Vec<PreviewRow>) -> String {
+pub(crate) fn format_rows(rows: Vec<PreviewRow>, lang: Lang) -> String {
     let mut folded: Vec<PreviewRow> = Vec::new();
     for row in rows {
         match folded.iter_mut().find(|other| (other.number, &other.text, &other.details) == (row.number, &row.text, &row.details)) {
@@ -149,12 +150,13 @@ pub(crate) fn format_rows(rows: Vec<PreviewRow>) -> String {
     let width = folded.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for row in &folded {
-        text.push_str(&format!("  {:>3}  {:<width$}  {}  {}\n", row.number, row.name, row.text, fold_names(&row.hosts)));
+        text.push_str(&format!("  {:>3}  {:<width$}  {}  {}\n", row.number, row.name, lang.message(&row.text), fold_names(&row.hosts)));
         row.details.iter().for_each(|line| text.push_str(&format!("         {line}\n")));
     }
     let first_change = folded.iter().find(|row| row.effect == RowEffect::Changes).map(|row| row.number);
     if folded.iter().any(|row| row.effect == RowEffect::Skipped && first_change.is_some_and(|first| first < row.number)) {
-        text.push_str("`creates` and `unless` were evaluated now: a task before them can change the answer\n");
+        text.push_str(lang.tr("`creates` and `unless` were evaluated now: a task before them can change the answer"));
+        text.push('\n');
     }
     text
 }
@@ -305,7 +307,7 @@ mod tests {
         };
         let sent = [sent("gpu01"), sent("gpu02")];
         rows.extend(sent);
-        let text = format_rows(rows);
+        let text = format_rows(rows, Lang::En);
         assert!(text.contains("    2  t2  would be skipped: what it creates exists  gpu01\n"), "{text}");
         assert!(text.contains("    1  t1  would send 1 new, 3 B  gpu[01-02]\n         + a\n"), "{text}");
         assert!(text.ends_with("a task before them can change the answer\n"), "{text}");

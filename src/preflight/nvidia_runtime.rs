@@ -21,7 +21,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             let message = host.probe_output.last_value("inside_error").unwrap_or("docker run failed").to_owned();
             // Docker's words; the check `mounts` names the directory and the remedy.
             if message.contains("bind source path does not exist") {
-                return CheckResult::skipped("no container starts here until its mounts exist: see mounts");
+                return CheckResult::skipped("no container starts here until its mounts exist; `up` makes those with `create: true`");
             }
             let hint = if message.contains("could not select device driver") || message.contains("nvidia-container") {
                 "install nvidia-container-toolkit on that host and restart docker, or set container.gpus: none"

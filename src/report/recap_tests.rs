@@ -60,8 +60,8 @@ RECAP  up wan22  LEFTOVERS  after 9.0 s
     | step 1
     | Traceback (most recent call last):
     | RuntimeError: CUDA error
-  others    ranks 0-2,4-6,8-31: stopped by us, signal 15 (TERM)
-            rank 7: stopped by us, signal 9 (KILL)
+  others    ranks 0-2,4-6,8-31: stopped, signal 15 (TERM)
+            rank 7: stopped, signal 9 (KILL)
   LEFTOVER  gpu16: container orchestrate-wan22: device or resource busy
   logs      /state/runs/r/logs
   next      orchestrate down wan22.yaml";

@@ -136,7 +136,7 @@ impl WriteRunFiles {
 
     pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {
         if output.is_success() {
-            return ActionResult::changed(self.context.run_dir());
+            return ActionResult::unchanged(self.context.run_dir());
         }
         let message = output.error_line();
         if output.exit_code == EXIT_NO_ENTRYPOINT {

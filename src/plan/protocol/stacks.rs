@@ -103,7 +103,10 @@ impl RankStack {
         };
         match frames.is_empty() {
             true if self.source == "ended" => Vec::new(),
-            true => vec![format!("in the kernel: {}", if self.kernel_state.is_empty() { "unknown" } else { &self.kernel_state })],
+            true => vec![match self.kernel_state.as_str() {
+                "" => "the place in the kernel is unknown".to_owned(),
+                state => format!("kernel state {state}"),
+            }],
             false => frames,
         }
     }
@@ -215,7 +218,7 @@ mod tests {
         let stacks = parse_stacks(&stdout_output(text)).expect("an answer");
         assert_eq!(stacks[0].main_frames(), ["__futex_wait", "main"]);
         assert_eq!((stacks[1].main_frames(), stacks[1].handles_usr1), (vec!["do_wait".to_owned()], true));
-        assert_eq!(stacks[2].main_frames(), ["in the kernel: R"]);
+        assert_eq!(stacks[2].main_frames(), ["kernel state R"]);
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl RecapRenderer<'_> {
         }
         let more = ends.len().saturating_sub(MAX_ROWS);
         let texts = ends.into_iter().take(MAX_ROWS).map(|((stopped, end), ranks)| {
-            let stopped = if stopped { self.lang.tr("stopped by us, ") } else { "" };
+            let stopped = if stopped { self.lang.tr("stopped, ") } else { "" };
             format!("{}{}{stopped}{end}", self.ranks(&ranks), self.lang.colon())
         });
         let texts = texts.chain((more > 0).then(|| self.more_rows(more)));
