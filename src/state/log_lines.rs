@@ -1,6 +1,7 @@
 //! Lines out of log bytes: cut as they come, progress bars collapsed, everything bounded.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The most bytes of one line that are kept.
 pub(crate) const MAX_LINE_BYTES: usize = 2 << 10;
@@ -90,7 +91,8 @@ impl LineSplitter {
 /// The last lines of one file, and how much of it was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecentLines {
-    kept_lines: VecDeque<String>,
+    /// Shared with copies, since a dashboard copies every rank that has written.
+    kept_lines: VecDeque<Arc<str>>,
     held_bytes: usize,
     splitter: LineSplitter,
     /// The place after the last byte seen.
@@ -170,7 +172,7 @@ impl RecentLines {
         cutter.push(rest, |line| {
             each(&line);
             *held += line.len();
-            ring.push_back(line);
+            ring.push_back(line.into());
             while ring.len() > MAX_RECENT_LINES || (*held > MAX_RECENT_BYTES && ring.len() > 1) {
                 *held -= ring.pop_front().map_or(0, |line| line.len());
             }
@@ -181,7 +183,7 @@ impl RecentLines {
     pub fn last_lines(&self, count: usize) -> Vec<String> {
         let partial = self.splitter.partial_line();
         let whole = count.saturating_sub(usize::from(partial.is_some())).min(self.kept_lines.len());
-        let mut lines: Vec<String> = self.kept_lines.iter().skip(self.kept_lines.len() - whole).cloned().collect();
+        let mut lines: Vec<String> = self.kept_lines.iter().skip(self.kept_lines.len() - whole).map(|line| String::from(&**line)).collect();
         lines.extend(partial.filter(|_| count > 0));
         lines
     }
@@ -256,7 +258,7 @@ mod tests {
             tail.push(at, format!("{n}{}\n", "y".repeat(3000)).as_bytes());
         }
         assert!(tail.held_bytes <= MAX_RECENT_BYTES);
-        assert_eq!(tail.kept_lines.iter().map(String::len).sum::<usize>(), tail.held_bytes);
+        assert_eq!(tail.kept_lines.iter().map(|line| line.len()).sum::<usize>(), tail.held_bytes);
     }
 
     proptest! {

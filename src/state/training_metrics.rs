@@ -231,7 +231,8 @@ pub(super) fn record_values(metrics: &mut TrainingMetrics, values: &MetricValues
 
 /// The combined values of the ranks that report any: the furthest step, the mean of the others; and the time of the last report.
 pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics>) -> Option<(f64, UnixMillis)> {
-    let reported: Vec<(UnixMillis, f64)> = ranks.filter_map(|rank| rank.get(&metric)).map(|series| (series.last_at, series.last)).collect();
+    let mut reported: Vec<(UnixMillis, f64)> = Vec::with_capacity(ranks.size_hint().1.unwrap_or(0));
+    reported.extend(ranks.filter_map(|rank| rank.get(&metric)).map(|series| (series.last_at, series.last)));
     let now = reported.iter().map(|(at, _)| *at).max()?;
     let (mut sum, mut count, mut most) = (0.0, 0.0, f64::MIN);
     for (_, last) in reported.iter().filter(|(at, _)| now - at < RANK_FRESHNESS_MS) {

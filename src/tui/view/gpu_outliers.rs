@@ -46,16 +46,15 @@ impl LowGpus {
 }
 
 /// The last utilizations of a GPU, the newest first. What came after the stop began says nothing.
-fn samples(state: &RunState, host: &HostState, gpu: u32, most: usize) -> Vec<f32> {
+fn samples<'a>(state: &RunState, host: &'a HostState, gpu: u32, most: usize) -> impl Iterator<Item = f32> + 'a {
     let until = state.stopping_since.unwrap_or(UnixMillis::MAX);
-    let Some(trace) = host.gpu_traces.get(&gpu) else { return Vec::new() };
-    trace.iter().rev().filter(|point| point.at <= until).filter_map(|point| point.utilization).take(most).collect()
+    let trace = host.gpu_traces.get(&gpu).into_iter().flat_map(|trace| trace.iter().rev());
+    trace.filter(move |point| point.at <= until).filter_map(|point| point.utilization).take(most)
 }
 
 fn recent_mean(state: &RunState, host: &HostState, gpu: u32) -> Option<f32> {
-    let values = samples(state, host, gpu, SAMPLES);
-    let count = f32::from(u16::try_from(values.len()).ok()?);
-    (count > 0.0).then(|| values.iter().sum::<f32>() / count)
+    let (sum, count) = samples(state, host, gpu, SAMPLES).fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    (count > 0.0).then(|| sum / count)
 }
 
 /// The low GPUs of every host, by index; `None`: it has none.
@@ -76,8 +75,8 @@ pub(super) fn low_gpus(state: &RunState) -> Vec<Option<LowGpus>> {
     let trains = state.ready_at.is_some() && state.goal.0 == RunGoal::Up && state.outcome.is_none();
     let limit = median - MIN_GAP;
     let is_long_low = |host: &HostState, gpu: u32| {
-        let values = samples(state, host, gpu, WARNING_SAMPLES);
-        values.len() == WARNING_SAMPLES && values.iter().all(|value| *value <= limit)
+        samples(state, host, gpu, WARNING_SAMPLES).count() == WARNING_SAMPLES
+            && samples(state, host, gpu, WARNING_SAMPLES).all(|value| value <= limit)
     };
     let of_host = |(host, means): (&HostState, &Vec<(u32, f32)>)| {
         let low: Vec<(u32, f32)> = means.iter().copied().filter(|(_, mean)| *mean <= limit).collect();

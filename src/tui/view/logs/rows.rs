@@ -73,8 +73,8 @@ pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
     if pane.scope == LogScope::Single {
         return;
     }
-    let host = pane.shown_log(&model.state).map(|(host, _)| host);
-    let of = (pane.scope == LogScope::Host).then_some(host).flatten();
+    let host = || pane.shown_log(&model.state).map(|(host, _)| host);
+    let of = (pane.scope == LogScope::Host).then(host).flatten();
     let Model { log_ring: ring, state, .. } = model;
     let logs = pane;
     let (first, next) = ring.seq_range();
