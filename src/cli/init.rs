@@ -61,7 +61,7 @@ fn read_import_file(file: &Path, groups: &[String]) -> Result<(Vec<ImportedHost>
     if !not_imported.is_empty() {
         let names: Vec<&str> = not_imported.into_iter().collect();
         let names = names.join(", ");
-        print_stderr(&lang.tr_fill("    not imported: {}; set what connections need in ~/.ssh/config", &[&names]));
+        print_stderr(&lang.tr_fill("    not imported: {}; set what connections need under `ssh` or in ~/.ssh/config", &[&names]));
     }
     // ~/.ssh/config applies without being named.
     let is_default = file.ends_with(".ssh/config");

@@ -151,7 +151,7 @@ impl AnsibleInventory {
 }
 
 /// Variables about connections that are imported, or mean nothing here.
-const KNOWN_VARIABLES: [&str; 11] = [
+const KNOWN_VARIABLES: [&str; 10] = [
     "ansible_host",
     "ansible_ssh_host",
     "ansible_user",
@@ -162,7 +162,6 @@ const KNOWN_VARIABLES: [&str; 11] = [
     "ansible_private_key_file",
     "ansible_become",
     "ansible_python_interpreter",
-    "ansible_become_method",
 ];
 
 /// The settings of a host in Ansible's variables.
@@ -187,7 +186,7 @@ fn host_from_variables(name: &str, variables: &Variables) -> ImportedHost {
 
 /// Whether a variable says what is so without it.
 fn is_default(name: &str, value: &str) -> bool {
-    matches!((name, value), ("ansible_become_user", "root") | ("ansible_connection", "ssh" | "smart"))
+    matches!((name, value), ("ansible_become_user", "root") | ("ansible_become_method", "sudo") | ("ansible_connection", "ssh" | "smart"))
 }
 
 /// `gpu[01:16]` as the names that it means.

@@ -15,7 +15,7 @@ pub(crate) struct ImportedHost {
     pub(super) becomes_root: bool,
     /// Ansible's groups that contain it; empty in other formats.
     pub(super) groups: BTreeSet<String>,
-    /// Settings of connections that the file has and an inventory does not.
+    /// Variables about connections that the import leaves out.
     pub(crate) not_imported: Vec<String>,
 }
 

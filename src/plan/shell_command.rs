@@ -133,11 +133,12 @@ impl<'a> ExecRequest<'a> {
     fn inner_script(&self) -> String {
         let mut text = String::new();
         if !self.context.run_id.is_empty() {
-            text.push_str(&format!(
-                "R={} F={}\nfor v in registered env; do if [ -r \"$R/$v\" ]; then . \"$R/$v\"; fi; done; unset v\n",
-                quote(&self.context.run_dir()),
-                quote(&self.context.run_file_prefix())
-            ));
+            let run_dir = self.context.run_dir();
+            // What they export can have any name: no variable of ours is used before.
+            for file in ["registered", "env"].map(|name| quote(&format!("{run_dir}/{name}"))) {
+                text.push_str(&format!("if [ -r {file} ]; then . {file}; fi\n"));
+            }
+            text.push_str(&format!("R={} F={}\n", quote(&run_dir), quote(&self.context.run_file_prefix())));
             text.push_str(&self.rank_variable_script());
             text.push_str("unset ORCH_RUN_ID\nif [ -n \"$ORCH_WORKDIR\" ]; then cd -- \"$ORCH_WORKDIR\"; fi\n");
         }

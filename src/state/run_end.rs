@@ -2,14 +2,9 @@
 //!
 //! A command's outcome (`Outcome`) says how the command ended; `RunOutcome` says how the run ended.
 
-use std::collections::BTreeMap;
-
 use crate::event::{Exit, Outcome, RunOutcome, UnixMillis};
 
-use super::{RankState, RunState};
-
-/// SIGTERM.
-const TERM: i32 = 15;
+use super::RunState;
 
 impl RunState {
     /// How the run ended, or that it runs; `None`: there was no run, or it did not begin.
@@ -55,18 +50,6 @@ impl RunState {
         }
     }
 
-    /// A launcher sends TERM to its other ranks once one of them has failed.
-    pub(super) fn mark_ended_by_launcher(&mut self) {
-        let Some(culprit) = &self.culprit else { return };
-        let first: BTreeMap<u32, UnixMillis> =
-            culprit.ranks.iter().filter_map(|rank| self.ranks.get(rank)).map(|rank| (rank.host, rank.ended_at)).collect();
-        let is_culprit = |rank: &RankState| culprit.ranks.contains(&rank.rank);
-        let is_later = |rank: &RankState| first.get(&rank.host).is_some_and(|ended_at| rank.ended_at >= *ended_at);
-        for rank in self.ranks.values_mut_where(|rank| rank.exit == Some(Exit::Signal(TERM)) && !is_culprit(rank) && is_later(rank)) {
-            rank.was_stopped = true;
-        }
-    }
-
     /// The hosts report that another command stopped the run: only the culprits failed by themselves.
     pub(super) fn mark_stopped_elsewhere(&mut self) {
         let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
@@ -108,30 +91,6 @@ mod tests {
         let all = std::iter::once(EventKind::RunStarted(info)).chain(kinds.iter().cloned());
         (1..).zip(all).for_each(|(seq, kind)| state.apply(&Event { seq, at: 1000, kind }));
         state.run_end()
-    }
-
-    #[test]
-    fn rank_that_its_launcher_ends_was_stopped() {
-        let mut state = RunState::new();
-        let info = RunInfo { run_id: "r1".to_owned(), hosts: vec!["a".to_owned(), "b".to_owned()], ..RunInfo::default() };
-        let started = |host, rank| EventKind::RankStarted { host, rank, restart: 0, started_at: 500 };
-        let exited =
-            |host, rank, exit, ended_at| EventKind::RankExited { host, rank, restart: 0, exit, ended_at, uncertainty: 1, stopped: None };
-        let kinds = [
-            EventKind::RunStarted(info),
-            started(0, 0),
-            started(0, 1),
-            started(0, 2),
-            started(1, 3),
-            exited(0, 2, Exit::Signal(15), 700),
-            exited(0, 0, Exit::Code(1), 900),
-            EventKind::Culprit { ranks: vec![0], hosts: vec![0] },
-            exited(0, 1, Exit::Signal(15), 910),
-            exited(1, 3, Exit::Signal(15), 920),
-        ];
-        (1..).zip(kinds).for_each(|(seq, kind)| state.apply(&Event { seq, at: 1000, kind }));
-        let stopped: Vec<u32> = state.ranks.values().filter(|rank| rank.was_stopped).map(|rank| rank.rank).collect();
-        assert_eq!(stopped, [1], "earlier, and on another host, a rank ends by itself");
     }
 
     #[test]
