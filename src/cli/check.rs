@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::cli::args::{CheckArgs, CommonArgs, PreflightLevel, ProgressMode, UpArgs};
 use crate::cli::exit::CliError;
 use crate::cli::launch::launch;
-use crate::cli::local_env::{print_json, print_stderr, print_stdout, user_lang};
+use crate::cli::local_env::{print_json, print_stderr, print_stdout, terminal_columns, user_lang};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::event::Outcome;
@@ -24,7 +24,7 @@ use crate::report::preflight_report::{self as page, PreflightReportContext};
 
 pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     if args.list {
-        print_stdout(&page::list_checks(&[&ALL_CHECKS[..], &[CHECK]].concat(), user_lang()));
+        print_stdout(&page::list_checks(&[&ALL_CHECKS[..], &[CHECK]].concat(), user_lang(), terminal_columns()));
         return Ok(Outcome::Ok);
     }
     let selection = CheckSelection::from_args(args);
@@ -71,6 +71,7 @@ fn print_results(args: &CheckArgs, session: &Session, checked: &CheckedHosts, st
         sanitizer: session.reporter.sanitizer().clone(),
         elapsed: started_at.elapsed(),
         lang: session.reporter.lang(),
+        columns: terminal_columns(),
     };
     if args.json {
         print_json(&format!("{:#}\n", page::render_json(&context, &checked.reports, outcome)));

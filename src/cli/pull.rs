@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cli::args::ProgressMode;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::print_stderr;
+use crate::cli::local_env::{print_stderr, user_lang};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::push::check_host_path;
@@ -40,7 +40,14 @@ pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
     let outcome = match signals.run_until_stopped(work).await {
         Ok(results) => {
             drop(bars);
-            print_transfers(&session, results, &args.transfer)
+            let outcome = print_transfers(&session, results, &args.transfer);
+            if args.transfer.progress != ProgressMode::Json && !args.transfer.dry_run {
+                let directory = args.destination.join("<host>").display().to_string();
+                print_stderr(
+                    &user_lang().tr_fill("the files of each host are in {}", &[&session.reporter.sanitizer().sanitize_line(&directory)]),
+                );
+            }
+            outcome
         }
         Err(outcome) => outcome,
     };

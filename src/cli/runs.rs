@@ -32,17 +32,21 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
         print_stdout(&format!("{}\n", lang.tr_fill("no runs in {}", &[&state.join("runs").display().to_string()])));
         return Ok(Outcome::Ok);
     }
-    let mut rows =
-        vec![[lang.tr("RUN"), lang.tr("NAME"), lang.tr("HOSTS"), lang.tr("RANKS"), lang.tr("RAN"), lang.tr("OUTCOME")].map(str::to_owned)];
+    let mut rows = vec![
+        [lang.tr("RUN"), lang.tr("NAME"), lang.tr("HOSTS"), lang.tr("RANKS"), lang.tr("AGE"), lang.tr("RAN"), lang.tr("OUTCOME")]
+            .map(str::to_owned),
+    ];
+    let now = jiff::Timestamp::now().as_millisecond();
     for run in runs {
         let took = run.took.map_or_else(|| "-".to_owned(), style::format_duration);
+        let age = run.began.map_or_else(|| "-".to_owned(), |began| style::format_duration((now - began).max(0)));
         let ended = match (&run.damaged, run.run_end, &run.outcome) {
             (Some(damage), ..) => lang.tr_fill("damaged: {}", &[damage]),
             (None, Some(end), _) => lang.term(style::run_end_label(end).0).to_owned(),
             (None, None, Some(outcome)) => lang.term(style::outcome_label(outcome).0).to_owned(),
             (None, None, None) => lang.tr("end not seen from this laptop").to_owned(),
         };
-        rows.push([run.run, run.name, run.hosts.to_string(), run.ranks.to_string(), took, ended]);
+        rows.push([run.run, run.name, run.hosts.to_string(), run.ranks.to_string(), age, took, ended]);
     }
     print_stdout(&format_table(&rows));
     if terminal_columns().is_some() {

@@ -121,13 +121,23 @@ fn a_rank_has_its_whole_environment_without_secrets() {
     let inventory = inventory(
         "name: envs\nhosts: [{ name: gpu01, address: 10.0.0.1, env: { A: host } }, { name: gpu02, address: 10.0.0.2 }]\n\
          container: { image: \"train:1\", env: { A: image, B: b c } }\nenv: { A: job }\nsecrets: [TOKEN]\n\
+         prepare: [{ name: the commit, run: git rev-parse HEAD, hosts: gpu01, register: COMMIT }]\n\
          launch: { nproc_per_node: 2, command: [train.py] }\n",
     );
     let preview = build_plan(&inventory, &answers(&inventory), "run1", "stamp").expect("a plan");
     let environment = |rank| format_rank_environment(&preview.plan, &preview.job, rank);
     let text = environment(3).expect("rank 3");
     assert!(text.starts_with("# rank 3 on gpu02, local rank 1\n"), "{text}");
-    for line in ["A=job", "B='b c'", "RANK=3", "LOCAL_RANK=1", "WORLD_SIZE=4", "TOKEN=***", "NCCL_SOCKET_IFNAME==bond0"] {
+    for line in [
+        "A=job",
+        "B='b c'",
+        "RANK=3",
+        "LOCAL_RANK=1",
+        "WORLD_SIZE=4",
+        "TOKEN=***",
+        "COMMIT=<output of task 1>",
+        "NCCL_SOCKET_IFNAME==bond0",
+    ] {
         assert!(text.lines().any(|found| found.replace('\'', "") == line.replace('\'', "")), "{line}\n{text}");
     }
     assert!(environment(0).expect("rank 0").contains("\nA=host\n"));

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::inventory::Job;
+use crate::inventory::{Job, PrepareTask};
 use crate::plan::Plan;
 use crate::plan::action::Action;
 use crate::plan::launcher::HostLaunchSpec;
 use crate::text::hostlist::fold_numbers;
 use crate::text::shell_quote::quote;
 
-/// One `NAME=value` per line, sorted, below a line that names the rank. Secrets have no value.
+/// One `NAME=value` per line, sorted, below a line that names the rank. Secrets have no value, and what a task registers is known when it has run.
 ///
 /// # Errors
 /// The plan has no such rank, or does not know its ranks.
@@ -38,6 +38,12 @@ pub(crate) fn format_rank_environment(plan: &Plan, job: &Job, rank: u32) -> Resu
     }
     for secret in &job.secret_names {
         text.push_str(&format!("{secret}=***\n"));
+    }
+    let has_value = |task: &&PrepareTask| task.shares_value || task.hosts.get(host).is_some_and(Option::is_some);
+    for task in job.tasks.iter().filter(has_value) {
+        if let Some(name) = &task.register {
+            text.push_str(&format!("{name}=<output of task {}>\n", task.number));
+        }
     }
     if job.hosts.get(host).is_some_and(|host| host.container.is_some()) {
         text.push_str("# and what the image and the launcher set\n");

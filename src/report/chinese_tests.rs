@@ -139,7 +139,8 @@ fn report_of_checks() {
         sanitizer: Sanitizer::default(),
         elapsed: Duration::from_millis(2300),
         lang: Lang::Zh,
+        columns: Some(80),
     };
     assert_picture("check.txt", &render_text(&context, &reports));
-    assert_picture("check-list.txt", &list_checks(&ALL_CHECKS, Lang::Zh));
+    assert_picture("check-list.txt", &list_checks(&ALL_CHECKS, Lang::Zh, Some(80)));
 }

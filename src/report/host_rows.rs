@@ -176,7 +176,7 @@ impl HostRows<'_> {
         let (mut running, mut failed) = (0, 0);
         for rank in self.state.ranks.values().filter(|rank| rank.host as usize == at) {
             running += usize::from(rank.started_at.is_some() && rank.exit.is_none());
-            failed += usize::from(rank.has_failed() && !rank.was_stopped);
+            failed += usize::from(rank.failed_by_itself());
         }
         let failures = lang.tr_fill("✗ {} failed", &[&count(lang, failed, "rank")]);
         match (running, failed, host.launcher_exit) {

@@ -1,4 +1,4 @@
-//! The preflight report as text and as JSON. Hosts with equal results share a row; failures come first; 80 columns wide.
+//! The preflight report as text and as JSON. Hosts with equal results share a row; failures come first.
 
 use std::time::Duration;
 
@@ -9,14 +9,13 @@ use crate::model::level::Level;
 use crate::preflight::smoke::CHECK_NAME;
 use crate::preflight::{CheckArea, CheckReport, CheckResult, CheckResultGroup, PreflightCheck};
 
-use super::style::{TextStyle, Tone, count_noun, format_duration, level_count, truncate_text};
+use super::style::{TextStyle, Tone, count_noun, format_duration, level_count, page_width, truncate_text};
 use crate::text::hostlist;
 use crate::text::hostlist::fold_names;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
-use crate::text::width::{pad_end, wrap_with_indent};
+use crate::text::width::{pad_end, wrap_message, wrap_with_indent};
 
-const PAGE_WIDTH: usize = 80;
 /// The maximum number of result groups that are shown for one check.
 const MAX_GROUPS_PER_CHECK: usize = 4;
 /// The maximum number of rows in the host table.
@@ -32,9 +31,15 @@ pub(crate) struct PreflightReportContext<'a> {
     pub sanitizer: Sanitizer,
     pub elapsed: Duration,
     pub lang: Lang,
+    /// The terminal's columns; `None` for a file or a pipe.
+    pub columns: Option<u16>,
 }
 
 impl PreflightReportContext<'_> {
+    fn width(&self) -> usize {
+        page_width(self.columns)
+    }
+
     /// A message of a check, sanitized.
     fn message(&self, text: &str) -> String {
         self.lang.message(&self.sanitizer.sanitize_line(text)).into_owned()
@@ -155,7 +160,7 @@ fn render_matrix(context: &PreflightReportContext<'_>, reports: &[CheckReport]) 
 fn render_unreachable(context: &PreflightReportContext<'_>, host: &str, error: &str, hint: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     let text = format!("{}: {}", context.sanitizer.sanitize_line(host), context.message(error));
-    lines.extend(wrap_with_indent(&text, &format!("{} ", context.lang.tr("UNREACHABLE")), "      ", PAGE_WIDTH));
+    lines.extend(wrap_message(&text, &format!("{} ", context.lang.tr("UNREACHABLE")), "      ", context.width()));
     lines.extend(render_help(context, hint));
     lines
 }
@@ -164,20 +169,22 @@ fn render_unreachable(context: &PreflightReportContext<'_>, host: &str, error: &
 fn render_help(context: &PreflightReportContext<'_>, hint: &str) -> Vec<String> {
     let label = format!("      {}", context.lang.tr("help: "));
     let indent = " ".repeat(label.width());
-    if hint.is_empty() { Vec::new() } else { wrap_with_indent(&context.message(hint), &label, &indent, PAGE_WIDTH) }
+    if hint.is_empty() { Vec::new() } else { wrap_message(&context.message(hint), &label, &indent, context.width()) }
 }
 
 fn render_finding(context: &PreflightReportContext<'_>, level: Level, name: &str, group: &CheckResultGroup) -> Vec<String> {
     let names: Vec<String> = group.hosts.iter().filter_map(|h| context.hosts.get(*h)).cloned().collect();
     let (label, tone) = level_label(context.lang, level);
     let text = context.sanitizer.sanitize_line(&group_text(context, group, &fold_names(&names)));
-    let mut lines = wrap_with_indent(&text, &format!("{}{name}: ", pad_end(label, 6)), "      ", PAGE_WIDTH);
+    let mut lines = wrap_message(&text, &format!("{}{name}: ", pad_end(label, 6)), "      ", context.width());
     if let Some(first) = lines.first_mut() {
         *first = first.replacen(label, &context.style.paint(tone, label), 1);
     }
     for line in &group.result.evidence {
         lines.push(
-            context.style.paint(Tone::Dim, &format!("      | {}", truncate_text(&context.sanitizer.sanitize_line(line), PAGE_WIDTH - 8))),
+            context
+                .style
+                .paint(Tone::Dim, &format!("      | {}", truncate_text(&context.sanitizer.sanitize_line(line), context.width() - 8))),
         );
     }
     lines.extend(render_help(context, &group.result.hint));
@@ -191,7 +198,7 @@ fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[Ch
     if !passed.is_empty() {
         let text = passed.join(" ");
         let label = context.lang.tr("ok");
-        let mut ok_lines = wrap_with_indent(&text, &pad_end(label, 6), "      ", PAGE_WIDTH);
+        let mut ok_lines = wrap_with_indent(&text, &pad_end(label, 6), "      ", context.width());
         if let Some(first) = ok_lines.first_mut() {
             *first = first.replacen(label, &context.style.paint(Tone::Ok, label), 1);
         }
@@ -214,7 +221,7 @@ fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[Ch
         let location = if on_all_hosts { String::new() } else { lang.tr_fill(" on {}", &[&hostlist::fold_names(&names)]) };
         let text = format!("{}{location}: {}", checks.join(" "), context.message(&reason));
         lines.extend(
-            wrap_with_indent(&text, &pad_end(lang.tr("skip"), 6), "      ", PAGE_WIDTH)
+            wrap_with_indent(&text, &pad_end(lang.tr("skip"), 6), "      ", context.width())
                 .into_iter()
                 .map(|l| context.style.paint(Tone::Dim, &l)),
         );
@@ -256,12 +263,17 @@ pub(crate) fn render_json(context: &PreflightReportContext<'_>, reports: &[Check
 }
 
 /// `check --list`: every check with its description, by area.
-pub(crate) fn list_checks(checks: &[PreflightCheck], lang: Lang) -> String {
+pub(crate) fn list_checks(checks: &[PreflightCheck], lang: Lang, columns: Option<u16>) -> String {
     let mut lines = Vec::new();
     for area in CheckArea::ALL {
         lines.push(area.as_str().to_owned());
         for check in checks.iter().filter(|check| check.area == area) {
-            lines.extend(wrap_with_indent(&lang.message(check.description), &format!("  {:<18}", check.name), &" ".repeat(20), PAGE_WIDTH));
+            lines.extend(wrap_with_indent(
+                &lang.message(check.description),
+                &format!("  {:<18}", check.name),
+                &" ".repeat(20),
+                page_width(columns),
+            ));
         }
     }
     lines.join("\n") + "\n"

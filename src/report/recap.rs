@@ -42,15 +42,12 @@ pub(crate) struct RecapContext {
 impl RecapContext {
     /// The maximum width of every line except log lines and commands.
     fn width(&self) -> usize {
-        self.columns.map_or(MAX_WIDTH, |columns| usize::from(columns).clamp(MIN_WIDTH, MAX_WIDTH))
+        style::page_width(self.columns)
     }
 }
 
 /// What a label takes.
 const LABEL_COLUMNS: usize = 12;
-const MIN_WIDTH: usize = 80;
-/// Longer lines are hard to read.
-const MAX_WIDTH: usize = 120;
 /// The maximum number of rows in one section.
 const MAX_ROWS: usize = 20;
 /// The widest the column of host names may be.
@@ -266,7 +263,7 @@ impl RecapRenderer<'_> {
     fn rank_exits(&self, at: u32, host: &HostState) -> String {
         let mut ends: BTreeMap<String, usize> = BTreeMap::new();
         for rank in self.state.ranks.values().filter(|rank| rank.host == at) {
-            let end = if rank.was_stopped { self.lang.tr("stopped").to_owned() } else { self.rank_outcome(rank) };
+            let end = if rank.was_ended() { self.lang.tr("stopped").to_owned() } else { self.rank_outcome(rank) };
             *ends.entry(end).or_default() += 1;
         }
         let mut ends: Vec<(String, usize)> = ends.into_iter().collect();

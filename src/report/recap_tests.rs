@@ -49,10 +49,10 @@ RECAP  up wan22  LEFTOVERS  after 9.0 s
   run       FAILED
   ranks     0 ok  1 failed  31 stopped of 32
   host         ok  changed  failed  ranks
-  gpu01         4        3       0  2 stopped
-  gpu02         4        3       0  1 exit 1, 1 stopped
-  gpu[03-15]    4        2       0  2 stopped
-  gpu16         3        1       1  2 stopped
+  gpu01         1        3       0  2 stopped
+  gpu02         1        3       0  1 exit 1, 1 stopped
+  gpu[03-15]    2        2       0  2 stopped
+  gpu16         2        1       1  2 stopped
   FAILED    gpu16
             remove: remove the container: docker: device or resource busy
             hint: docker rm -f orchestrate-wan22

@@ -10,6 +10,15 @@ use crate::text::translation::Lang;
 
 pub(crate) use crate::text::width::{truncate_text, wrap_text};
 
+const MIN_PAGE_WIDTH: usize = 80;
+/// Longer lines are hard to read.
+const MAX_PAGE_WIDTH: usize = 120;
+
+/// The columns that a report fills on a terminal of this width; `None`: it goes to a file or a pipe.
+pub(crate) fn page_width(columns: Option<u16>) -> usize {
+    columns.map_or(MAX_PAGE_WIDTH, |columns| usize::from(columns).clamp(MIN_PAGE_WIDTH, MAX_PAGE_WIDTH))
+}
+
 /// What a piece of text means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {

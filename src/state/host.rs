@@ -30,7 +30,7 @@ pub enum ConnectionStatus {
 /// Steps of one host counted over all plans of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
 pub struct StepCounts {
-    /// Steps that went well, those that changed something included.
+    /// Steps that went well and changed nothing.
     pub ok: u32,
     /// Steps that changed something on the host.
     pub changed: u32,
@@ -190,6 +190,8 @@ pub struct RankState {
     pub ended_at_uncertainty: i64,
     /// Whether it failed because the run was stopped, as the engine decided.
     pub was_stopped: bool,
+    /// Whether its launcher sent it TERM because another of the launcher's ranks had failed.
+    pub ended_by_launcher: bool,
     pub recent_lines: RecentLines,
     /// When it wrote last; 0: it has not.
     pub last_output_at: UnixMillis,
@@ -225,6 +227,16 @@ impl RankState {
     /// Whether it ended other than well.
     pub fn has_failed(&self) -> bool {
         self.exit.is_some_and(|exit| !exit.is_success())
+    }
+
+    /// Whether it failed, and neither the stop of the run nor its launcher ended it.
+    pub fn failed_by_itself(&self) -> bool {
+        self.has_failed() && !self.was_ended()
+    }
+
+    /// Whether the stop of the run or its launcher ended it.
+    pub fn was_ended(&self) -> bool {
+        self.was_stopped || self.ended_by_launcher
     }
 
     /// How long it ran, milliseconds; `None` where a time is not known.

@@ -218,6 +218,7 @@ impl RunState {
                         rank.was_stopped = false;
                     }
                 }
+                self.mark_ended_by_launcher();
             }
             EventKind::Hang(hang) => self.hang = Some((hang_baseline::truncate_hang(hang), at)),
             EventKind::HangEnded => self.hang = None,

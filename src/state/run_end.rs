@@ -2,9 +2,14 @@
 //!
 //! A command's outcome (`Outcome`) says how the command ended; `RunOutcome` says how the run ended.
 
+use std::collections::BTreeMap;
+
 use crate::event::{Exit, Outcome, RunOutcome, UnixMillis};
 
-use super::RunState;
+use super::{RankState, RunState};
+
+/// The number of SIGTERM, by which torchrun and its like end their other ranks once one has failed.
+const TERM: i32 = 15;
 
 impl RunState {
     /// How the run ended, or that it runs; `None`: there was no run, or it did not begin.
@@ -50,6 +55,25 @@ impl RunState {
         }
     }
 
+    /// On the hosts of the ranks that failed first, launchers ended the ranks that got TERM no earlier than those failed.
+    pub(super) fn mark_ended_by_launcher(&mut self) {
+        let Some(culprit) = &self.culprit else { return };
+        let mut failed_at: BTreeMap<u32, UnixMillis> = BTreeMap::new();
+        let known = |rank: &&RankState| rank.exit != Some(Exit::Signal(TERM)) && rank.ended_at > 0;
+        for rank in culprit.ranks.iter().filter_map(|rank| self.ranks.get(rank)).filter(known) {
+            let first = failed_at.entry(rank.host).or_insert(rank.ended_at);
+            *first = rank.ended_at.min(*first);
+        }
+        let was_ended = |rank: &RankState| {
+            rank.exit == Some(Exit::Signal(TERM))
+                && !culprit.ranks.contains(&rank.rank)
+                && failed_at.get(&rank.host).is_some_and(|first| rank.ended_at >= *first)
+        };
+        for rank in self.ranks.values_mut_where(|rank| rank.ended_by_launcher != was_ended(rank)) {
+            rank.ended_by_launcher = !rank.ended_by_launcher;
+        }
+    }
+
     /// The hosts report that another command stopped the run: only the culprits failed by themselves.
     pub(super) fn mark_stopped_elsewhere(&mut self) {
         let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
@@ -91,6 +115,35 @@ mod tests {
         let all = std::iter::once(EventKind::RunStarted(info)).chain(kinds.iter().cloned());
         (1..).zip(all).for_each(|(seq, kind)| state.apply(&Event { seq, at: 1000, kind }));
         state.run_end()
+    }
+
+    #[test]
+    fn launcher_ends_its_own_ranks_after_one_failed() {
+        let mut state = RunState::new();
+        let info = RunInfo { run_id: "r1".to_owned(), hosts: vec!["a".to_owned(), "b".to_owned()], ..RunInfo::default() };
+        let started = |host, rank| EventKind::RankStarted { host, rank, restart: 0, started_at: 500 };
+        let exited =
+            |host, rank, exit, ended_at| EventKind::RankExited { host, rank, restart: 0, exit, ended_at, uncertainty: 1, stopped: None };
+        let kinds = [
+            EventKind::RunStarted(info),
+            started(0, 0),
+            started(0, 1),
+            started(0, 2),
+            started(1, 3),
+            exited(0, 2, Exit::Signal(TERM), 700),
+            exited(0, 0, Exit::Code(1), 900),
+            EventKind::Culprit { ranks: vec![0], hosts: vec![0] },
+            exited(0, 1, Exit::Signal(TERM), 910),
+            exited(1, 3, Exit::Signal(TERM), 920),
+        ];
+        (1..).zip(kinds).for_each(|(seq, kind)| state.apply(&Event { seq, at: 1000, kind }));
+        let ended = |state: &RunState| -> Vec<u32> { state.ranks.values().filter(|rank| rank.was_ended()).map(|rank| rank.rank).collect() };
+        assert_eq!(ended(&state), [1], "what ended earlier or on another host ended by itself");
+        assert_eq!((state.rank_counts().stopped, state.rank_counts().failed), (1, 3));
+        assert_eq!(state.failed_ranks().len(), 4, "the diagnosis still reads it as failed");
+        // A rank that TERM ended proves nothing about a launcher.
+        state.apply(&Event { seq: 11, at: 1000, kind: EventKind::Culprit { ranks: vec![2], hosts: vec![0] } });
+        assert_eq!(ended(&state), [0; 0]);
     }
 
     #[test]

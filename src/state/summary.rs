@@ -70,7 +70,7 @@ impl RunState {
         for rank in self.ranks.values() {
             match (rank.exit, rank.started_at) {
                 (Some(exit), _) if exit.is_success() => counts.ok += 1,
-                (Some(_), _) if rank.was_stopped => counts.stopped += 1,
+                (Some(_), _) if rank.was_ended() => counts.stopped += 1,
                 (Some(_), _) => counts.failed += 1,
                 (None, Some(_)) => counts.running += 1,
                 (None, None) => counts.waiting += 1,
@@ -86,10 +86,8 @@ impl RunState {
             match step.status {
                 StepStatus::Waiting | StepStatus::Running => {}
                 StepStatus::Satisfied => tally.ok += 1,
-                StepStatus::Done => {
-                    tally.ok += 1;
-                    tally.changed += u32::from(step.info.phase.changes_host());
-                }
+                StepStatus::Done if step.info.phase.changes_host() => tally.changed += 1,
+                StepStatus::Done => tally.ok += 1,
                 StepStatus::Skipped => tally.skipped += 1,
                 StepStatus::Failed => tally.failed += 1,
             }

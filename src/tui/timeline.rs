@@ -263,7 +263,7 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
             (DisplayStatus::Ok, format!("rank started{again}"), EventSubject::Rank(*host, *rank, *restart))
         }
         EventKind::RankExited { host, rank, restart, exit, .. } => {
-            let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_stopped);
+            let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_ended());
             let (status, text) = exited("rank", exit);
             (if stopped { DisplayStatus::Warn } else { status }, text, EventSubject::Rank(*host, *rank, *restart))
         }

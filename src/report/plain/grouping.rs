@@ -83,7 +83,7 @@ impl<O: LineOutput> PlainSink<O> {
                 }
             }
             EventKind::RankExited { host, rank, exit, .. } if !exit.is_success() => {
-                let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_stopped);
+                let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_ended());
                 self.queue_event(at, GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped }, Some(*host), Some(*rank));
             }
             EventKind::LauncherExited { host, exit, .. } if !exit.is_success() => {

@@ -143,7 +143,7 @@ impl RecapRenderer<'_> {
     fn other_failure_rows(&self, except: &[u32]) -> Vec<String> {
         let mut ends: BTreeMap<(bool, String), Vec<u32>> = BTreeMap::new();
         for rank in self.state.ranks.values().filter(|rank| rank.has_failed() && !except.contains(&rank.rank)) {
-            ends.entry((rank.was_stopped, self.rank_outcome(rank))).or_default().push(rank.rank);
+            ends.entry((rank.was_ended(), self.rank_outcome(rank))).or_default().push(rank.rank);
         }
         let more = ends.len().saturating_sub(MAX_ROWS);
         let texts = ends.into_iter().take(MAX_ROWS).map(|((stopped, end), ranks)| {

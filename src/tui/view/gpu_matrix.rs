@@ -186,7 +186,7 @@ impl<'a> GpuMatrix<'a> {
     }
 
     fn rank_failed(&self, host: usize, gpu: u32) -> bool {
-        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.has_failed() && !rank.was_stopped)
+        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.failed_by_itself())
     }
 
     /// Whether it is faulty or its values are stale.

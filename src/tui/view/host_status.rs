@@ -84,7 +84,7 @@ fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
         sum.total += 1;
         match (rank.exit, rank.started_at) {
             (Some(exit), _) if exit.is_success() => sum.ok += 1,
-            (Some(_), _) if rank.was_stopped => sum.stopped += 1,
+            (Some(_), _) if rank.was_ended() => sum.stopped += 1,
             // The first failed rank comes first.
             (Some(_), _) if first.contains(&rank.rank) => sum.failed.insert(0, rank.rank),
             (Some(_), _) => sum.failed.push(rank.rank),
@@ -106,7 +106,7 @@ pub(crate) fn gpus_of_failed_ranks(state: &RunState, host: u32, ranks: &HostRank
 pub(crate) fn rank_status(rank: &RankState) -> (DisplayStatus, String) {
     match (rank.exit, rank.started_at) {
         (Some(exit), _) if exit.is_success() => (DisplayStatus::Done, "ended".to_owned()),
-        (Some(_), _) if rank.was_stopped => (DisplayStatus::Warn, "stopped".to_owned()),
+        (Some(_), _) if rank.was_ended() => (DisplayStatus::Warn, "stopped".to_owned()),
         (Some(exit), _) => (DisplayStatus::Error, style::format_exit(exit)),
         (None, Some(_)) => (DisplayStatus::Ok, "running".to_owned()),
         (None, None) => (DisplayStatus::Pending, "not started".to_owned()),

@@ -190,7 +190,7 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
 /// The most relevant log of a host: of a failed rank, of its first rank, or of its launcher.
 pub(super) fn most_relevant_log(model: &Model, host: u32) -> (u32, LogFile) {
     let mut own: Vec<_> = model.state.ranks.values().filter(|rank| rank.host == host).collect();
-    own.sort_by_key(|rank| (!rank.has_failed() || rank.was_stopped, rank.started_at.is_none(), rank.rank));
+    own.sort_by_key(|rank| (!rank.failed_by_itself(), rank.started_at.is_none(), rank.rank));
     let seen = own.first().filter(|rank| rank.started_at.is_some());
     seen.map_or((host, LogFile::Launcher), |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }))
 }
