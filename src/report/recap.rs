@@ -308,6 +308,7 @@ impl RecapRenderer<'_> {
 /// The command to run next.
 fn suggest_next_command(state: &RunState, advice: &AdviceFormatter) -> Option<String> {
     let command = |verb: &str, args: &str| advice.format_command(verb, args);
+    let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable);
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),
         Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
@@ -317,12 +318,9 @@ fn suggest_next_command(state: &RunState, advice: &AdviceFormatter) -> Option<St
             let rank = rank.or_else(|| state.failed_ranks().first().map(|rank| rank.rank))?;
             Some(command("logs", &format!("--rank {rank}")))
         }
-        Outcome::Leftovers => Some(command("down", "")),
-        // What reaches the host by hand names address, port and user, and says more.
-        Outcome::Unreachable => {
-            let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable)?;
-            Some(format!("ssh {}", advice.ssh_args(&lost.name)))
-        }
+        Outcome::Leftovers if lost.is_none() => Some(command("down", "")),
+        // The same command would find it lost again. What reaches the host by hand names address, port and user, and says more.
+        Outcome::Leftovers | Outcome::Unreachable => lost.map(|host| format!("ssh {}", advice.ssh_args(&host.name))),
         Outcome::Locked => Some(command("ps", "")),
     }
 }

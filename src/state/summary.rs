@@ -1,5 +1,7 @@
 //! Figures and lists that are computed from the state on request.
 
+use std::collections::BTreeMap;
+
 use crate::event::{LogFile, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 
@@ -10,6 +12,11 @@ impl RunState {
     /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
     pub fn combined_metric(&self, metric: u8) -> Option<(f64, UnixMillis)> {
         training_metrics::combine_rank_metrics(metric, self.ranks.values().map(|rank| &rank.metrics))
+    }
+
+    /// The same of every metric that a rank has reported.
+    pub(crate) fn combined_metrics(&self) -> BTreeMap<u8, (f64, UnixMillis)> {
+        training_metrics::combine_all_metrics(self.ranks.values().map(|rank| &rank.metrics))
     }
 
     /// The name of a metric.

@@ -196,6 +196,8 @@ fn log_lines_update_training_metrics() {
     let run =
         [metric_scanner::STEP_INDEX, metric_scanner::LOSS_INDEX, 6].map(|metric| state.combined_metric(metric).map(|(value, _)| value));
     assert_eq!(run, [Some(30.0), Some(0.5), Some(0.5)], "the furthest step, the mean of the others");
+    assert!(state.combined_metrics().iter().all(|(metric, value)| state.combined_metric(*metric) == Some(*value)));
+    assert_eq!(state.combined_metrics().len(), state.metrics.len());
     let course: Vec<f32> = state.metrics[&metric_scanner::LOSS_INDEX].points().collect();
     assert_eq!(
         course,

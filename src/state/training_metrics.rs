@@ -60,7 +60,7 @@ impl MetricSeries {
     }
 
     /// The points, the oldest first; each represents the same number of values. Not a number if the line printed `nan`.
-    pub fn points(&self) -> impl Iterator<Item = f32> {
+    pub fn points(&self) -> impl DoubleEndedIterator<Item = f32> {
         self.points.iter().copied()
     }
 }
@@ -233,6 +233,19 @@ pub(super) fn record_values(metrics: &mut TrainingMetrics, values: &MetricValues
 pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics>) -> Option<(f64, UnixMillis)> {
     let mut reported: Vec<(UnixMillis, f64)> = Vec::with_capacity(ranks.size_hint().1.unwrap_or(0));
     reported.extend(ranks.filter_map(|rank| rank.get(&metric)).map(|series| (series.last_at, series.last)));
+    combine_values(metric, &reported)
+}
+
+/// The same for every metric, in one pass over the ranks.
+pub(super) fn combine_all_metrics<'a>(ranks: impl Iterator<Item = &'a TrainingMetrics>) -> BTreeMap<u8, (f64, UnixMillis)> {
+    let mut reported: BTreeMap<u8, Vec<(UnixMillis, f64)>> = BTreeMap::new();
+    for (metric, series) in ranks.flatten() {
+        reported.entry(*metric).or_default().push((series.last_at, series.last));
+    }
+    reported.iter().filter_map(|(metric, reported)| Some((*metric, combine_values(*metric, reported)?))).collect()
+}
+
+fn combine_values(metric: u8, reported: &[(UnixMillis, f64)]) -> Option<(f64, UnixMillis)> {
     let now = reported.iter().map(|(at, _)| *at).max()?;
     let (mut sum, mut count, mut most) = (0.0, 0.0, f64::MIN);
     for (_, last) in reported.iter().filter(|(at, _)| now - at < RANK_FRESHNESS_MS) {

@@ -3,7 +3,9 @@
 //! Takes sanitized text only. The first line of a rank joins the first group of its kind, its second line the second group, and so on,
 //! so a group is one round. Lines of numbers only are not grouped. Modeled on Ray's log deduplication (docs.ray.io).
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use crate::event::{LogFile, UnixMillis};
 
@@ -30,6 +32,16 @@ pub(crate) struct LineGroup {
     pub offset: u64,
     members: HashSet<(u32, LogFile)>,
     key: Option<String>,
+    /// What a row shows of it, until it has another line.
+    folded: OnceCell<Arc<FoldedLines>>,
+}
+
+/// What a row shows of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FoldedLines {
+    pub writers: LogWriters,
+    /// The sanitized text in pieces, each with whether it differs between the writers.
+    pub spans: Vec<(String, bool)>,
 }
 
 impl LineGroup {
@@ -38,8 +50,13 @@ impl LineGroup {
         self.spans().map(|(text, _)| text).collect()
     }
 
+    pub(crate) fn folded(&self) -> Arc<FoldedLines> {
+        let fold = || Arc::new(FoldedLines { writers: LogWriters::of(&self.logs), spans: self.spans().collect() });
+        Arc::clone(self.folded.get_or_init(fold))
+    }
+
     /// Its tokens as text, each with whether it differs between ranks.
-    pub(crate) fn spans(&self) -> impl Iterator<Item = (String, bool)> {
+    fn spans(&self) -> impl Iterator<Item = (String, bool)> {
         self.segments.iter().map(|piece| match piece {
             LineSegment::Text(text) => (text.clone(), false),
             LineSegment::Number { first, min: least, max: most } if least.0 == most.0 || least.0.is_nan() => (first.clone(), false),
@@ -66,6 +83,7 @@ impl LineGroups {
         {
             group.logs.push(log);
             group.members.insert(log);
+            group.folded = OnceCell::new();
             for (known, token) in group.segments.iter_mut().zip(&tokens) {
                 widen_range(known, token, line);
             }
@@ -84,6 +102,7 @@ impl LineGroups {
             offset,
             members: HashSet::from([log]),
             key,
+            folded: OnceCell::new(),
         });
         if self.groups.len() > MAX_GROUPS {
             self.evict_oldest();
@@ -116,6 +135,10 @@ impl LineGroups {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
     /// Id of the first group kept, and of the next one.
     pub(crate) fn id_range(&self) -> (u64, u64) {
         (self.groups.front().map_or(self.next_id, |group| group.id), self.next_id)
@@ -142,25 +165,47 @@ fn widen_range(known: &mut LineSegment, token: &Token, line: &str) {
     }
 }
 
-/// Short form of ranks and launchers: `r[0-7,9]`, `launcher gpu[00-15]`. `hosts` folds host names.
-pub(crate) fn format_writers(logs: &[(u32, LogFile)], hosts: impl Fn(&[u32]) -> String) -> String {
-    let (mut ranks, mut nodes): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
-    for (host, file) in logs {
-        match file {
-            LogFile::Rank { rank, .. } => ranks.push(*rank),
-            LogFile::Launcher | LogFile::Task { .. } => nodes.push(*host),
+/// The ranks and launchers that wrote a group of lines.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LogWriters {
+    /// `r[0-7,9]`; empty without ranks.
+    ranks: String,
+    /// The hosts of the launchers.
+    launchers: Vec<u32>,
+    pub count: usize,
+    /// The host, if all of them are on one.
+    pub host: Option<u32>,
+}
+
+impl LogWriters {
+    pub(crate) fn of(logs: &[(u32, LogFile)]) -> LogWriters {
+        let (mut ranks, mut launchers): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
+        for (host, file) in logs {
+            match file {
+                LogFile::Rank { rank, .. } => ranks.push(*rank),
+                LogFile::Launcher | LogFile::Task { .. } => launchers.push(*host),
+            }
         }
+        // A rank that was restarted has two logs.
+        ranks.sort_unstable();
+        ranks.dedup();
+        let ranks = match &ranks[..] {
+            [] => String::new(),
+            [one] => format!("r{one}"),
+            many => format!("r[{}]", crate::text::hostlist::fold_numbers(many)),
+        };
+        let host = logs.first().map(|(host, _)| *host).filter(|first| logs.iter().all(|(host, _)| host == first));
+        LogWriters { ranks, launchers, count: logs.len(), host }
     }
-    // A rank that was restarted has two logs.
-    ranks.sort_unstable();
-    ranks.dedup();
-    let ranks = match &ranks[..] {
-        [] => String::new(),
-        [one] => format!("r{one}"),
-        many => format!("r[{}]", crate::text::hostlist::fold_numbers(many)),
-    };
-    let nodes = if nodes.is_empty() { String::new() } else { format!("launcher {}", hosts(&nodes)) };
-    [ranks, nodes].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+
+    /// Short form: `r[0-7,9]`, `launcher gpu[00-15]`. `hosts` folds host names.
+    pub(crate) fn format(&self, hosts: impl Fn(&[u32]) -> String) -> String {
+        if self.launchers.is_empty() {
+            return self.ranks.clone();
+        }
+        let launchers = format!("launcher {}", hosts(&self.launchers));
+        if self.ranks.is_empty() { launchers } else { [self.ranks.as_str(), &launchers].join(" ") }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ fn group_texts(groups: &LineGroups) -> Vec<String> {
     let (from, to) = groups.id_range();
     (from..to)
         .filter_map(|id| groups.get(id))
-        .map(|group| format!("{} {}", format_writers(&group.logs, |_| String::new()), group.text()))
+        .map(|group| format!("{} {}", LogWriters::of(&group.logs).format(|_| String::new()), group.text()))
         .collect()
 }
 
@@ -52,7 +52,7 @@ fn late_lines_start_a_new_group() {
     groups.add_line((1, LogFile::Launcher), 0, 0, "c");
     let (from, to) = groups.id_range();
     let names: Vec<String> =
-        (from..to).filter_map(|id| groups.get(id)).map(|g| format_writers(&g.logs, |hosts| format!("{hosts:?}"))).collect();
+        (from..to).filter_map(|id| groups.get(id)).map(|g| LogWriters::of(&g.logs).format(|hosts| format!("{hosts:?}"))).collect();
     assert_eq!(names, ["r0", "r1", "launcher [0, 1]"]);
 }
 

@@ -89,3 +89,31 @@ fn power_of_four_digits_is_whole() {
     let shown = text(&mut scene, 120, 36);
     assert_eq!(shown.matches(" 1000/1200W ").count(), 8, "{shown}");
 }
+
+/// A clock that differs from the first host's is amber; what a slow answer leaves uncertain is not.
+#[test]
+fn skewed_clock_is_named() {
+    let mut scene = fixtures::training_hosts(2);
+    scene.emit(1, EventKind::HostConnected { host: 1, clock_offset: 700, uncertainty: 300 });
+    assert!(!text(&mut scene, 120, 36).contains("clock"));
+    scene.emit(1, EventKind::HostConnected { host: 1, clock_offset: -3_188, uncertainty: 4 });
+    text(&mut scene, 120, 36);
+    let standing = &scene.app.model.host_statuses[1];
+    assert_eq!((standing.status, standing.reason.as_str()), (super::theme::DisplayStatus::Warn, "clock -3.2 s from gpu00"));
+}
+
+/// Ranks of one host have its colour in the merged log, ranks of several hosts none.
+#[test]
+fn merged_log_is_coloured_by_host() {
+    let mut scene = fixtures::training_hosts(2);
+    (8..16).for_each(|rank| scene.emit_rank_log(rank, "alone on one host\n"));
+    (0..16).for_each(|rank| scene.emit_rank_log(rank, "on both hosts\n"));
+    let buffer = draw(&mut scene.app, 120, 36);
+    let theme = scene.app.model.theme;
+    let color = |wanted: &str| {
+        let row = (0..36).find(|y| (0..120).map(|x| buffer[(x, *y)].symbol()).collect::<String>().contains(wanted)).expect("the row");
+        (0..120).map(|x| &buffer[(x, row)]).find(|cell| cell.symbol() == "r").expect("the ranks").fg
+    };
+    assert_eq!(Some(color("alone on one host")), theme.host_style(1).fg);
+    assert_eq!(Some(color("on both hosts")), theme.dim().fg);
+}

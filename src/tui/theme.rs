@@ -190,6 +190,18 @@ impl Theme {
         }
     }
 
+    /// Style of the ranks of one host in a merged log: calm colours, none of which stands for a status.
+    pub(crate) fn host_style(self, host: u32) -> Style {
+        let colors: [u8; 6] = match self.color_scheme {
+            ColorScheme::Mono => return self.dim(),
+            ColorScheme::Light => [24, 22, 60, 58, 23, 53],
+            ColorScheme::HighContrast => [153, 151, 182, 187, 152, 189],
+            ColorScheme::Ansi16 => [6, 12, 2, 14, 10, 7],
+            _ => [110, 108, 139, 144, 109, 146],
+        };
+        Style::new().fg(Color::Indexed(colors[host as usize % colors.len()]))
+    }
+
     /// Style of a table header.
     pub fn header(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)

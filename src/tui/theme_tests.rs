@@ -103,7 +103,8 @@ fn colors_contrast_with_background() {
         let theme = Theme::new(scheme, false);
         let heats = (0..=20_u8).map(|step| theme.heat(f32::from(step) * 5.0));
         let statuses = ALL_STATUSES.map(|status| theme.status_style(status));
-        let texts = statuses.into_iter().chain([theme.accent(), theme.dim(), theme.secondary()]).chain(heats);
+        let hosts = (0..12).map(|host| theme.host_style(host));
+        let texts = statuses.into_iter().chain([theme.accent(), theme.dim(), theme.secondary()]).chain(heats).chain(hosts);
         let frames = [theme.dim(), theme.accent(), theme.status_style(DisplayStatus::Error)];
         for (style, least) in texts.map(|style| (style, text)).chain(frames.map(|style| (style, frame))) {
             let Some(Color::Indexed(index)) = style.fg else { panic!("{}: {style:?}", scheme.name()) };

@@ -91,10 +91,9 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     let least = |metric: u8| values(metric).min_by(|a, b| a.0.total_cmp(&b.0));
     // One value says little about a rank: the last ones together do.
     let speed = |rank: &RankState| {
-        let points: Vec<f32> = rank.metrics.get(&TOKENS_PER_SECOND_INDEX)?.points().filter(|speed| speed.is_finite()).collect();
-        let last = &points[points.len().saturating_sub(SPEED_POINTS)..];
-        let count = f32::from(u16::try_from(last.len()).ok().filter(|count| *count > 0)?);
-        Some(last.iter().sum::<f32>() / count)
+        let newest = rank.metrics.get(&TOKENS_PER_SECOND_INDEX)?.points().rev().filter(|speed| speed.is_finite()).take(SPEED_POINTS);
+        let (sum, count) = newest.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0_f32));
+        (count > 0.0).then(|| sum / count)
     };
     let first = values(STEP_INDEX).map(|(step, _)| step).fold(f64::MIN, f64::max);
     if let Some((step, rank)) = least(STEP_INDEX).filter(|(step, _)| first - step >= MIN_STEPS_BEHIND) {

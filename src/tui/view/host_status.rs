@@ -13,6 +13,9 @@ use crate::tui::theme::DisplayStatus;
 
 use super::gpu_outliers::{self, LowGpus};
 
+/// What the check `clock` allows by default, in milliseconds.
+const MAX_CLOCK_SKEW_MS: i64 = 500;
+
 #[derive(Debug, Clone, Default)]
 pub struct HostStatus {
     pub ranks: HostRankCounts,
@@ -136,6 +139,9 @@ fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, faile
     if let Some(why) = hardware_warning(host) {
         return (DisplayStatus::Warn, why);
     }
+    if let Some(why) = clock_warning(state, host) {
+        return (DisplayStatus::Warn, why);
+    }
     if ranks.stopped > 0 {
         return (DisplayStatus::Warn, "stopped".to_owned());
     }
@@ -150,6 +156,17 @@ fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, faile
         ConnectionStatus::Connected => (DisplayStatus::Ok, "connected".to_owned()),
         _ => (DisplayStatus::Pending, "waiting".to_owned()),
     }
+}
+
+/// A clock that differs from the first host's by more than the measurement leaves uncertain and `check` allows.
+fn clock_warning(state: &RunState, host: &HostState) -> Option<String> {
+    let (first, first_clock) = state.hosts.iter().find_map(|host| Some((host, host.clock_offset?)))?;
+    let own = host.clock_offset?;
+    let (apart, uncertain) = (own.0 - first_clock.0, own.1 + first_clock.1);
+    // At most a few years in milliseconds.
+    #[expect(clippy::cast_precision_loss, reason = "seconds with one digit")]
+    let seconds = apart as f64 / 1000.0;
+    (apart.abs() - uncertain > MAX_CLOCK_SKEW_MS).then(|| format!("clock {seconds:+.1} s from {}", first.name))
 }
 
 /// Warning about a host's GPUs or disk.

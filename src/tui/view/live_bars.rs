@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use crate::event::LogFile;
 use crate::report::style;
 use crate::state::training_metrics::parse_progress;
-use crate::tui::line_groups;
+use crate::tui::line_groups::LogWriters;
 use crate::tui::model::Model;
 
 use super::formatting;
@@ -42,7 +42,7 @@ pub(super) fn rows(model: &Model, width: usize) -> Vec<Line<'static>> {
     bars.sort_by_key(|bar| std::cmp::Reverse(bar.logs.len()));
     let room = (width / 4).clamp(6, 28);
     let row = |bar: LiveBar| {
-        let owner = line_groups::format_writers(&bar.logs, |_| String::new());
+        let owner = LogWriters::of(&bar.logs).format(|_| String::new());
         Line::from(vec![
             Span::styled(format!(" {} ", formatting::pad(&owner, room)), model.theme.dim()),
             Span::raw(style::truncate_text(bar.text.trim(), width.saturating_sub(room + 2))),

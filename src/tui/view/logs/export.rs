@@ -23,7 +23,7 @@ pub(super) fn copy_line(pane: &LogsPane, model: &Model) -> PaneAction {
 
 /// Copies the visible lines, not truncated.
 pub(super) fn copy_screen(pane: &LogsPane, model: &Model) -> PaneAction {
-    let rows: Vec<&LogRow> = pane.cached_rows.iter().flat_map(|(_, rows)| rows).collect();
+    let rows: Vec<&LogRow> = pane.cached_rows.iter().flat_map(|(_, rows)| rows.iter()).collect();
     copy_rows(pane, model, &rows)
 }
 

@@ -16,7 +16,8 @@ pub(crate) use header::position_text;
 pub(crate) use indexing::{index_on_tick, is_indexing};
 pub(crate) use navigation::{go_to_offset, open_row};
 pub(crate) use pane::LogsPane;
-pub(crate) use render::{count_rows, draw, draw_rows};
+pub(crate) use render::{draw, draw_rows};
+pub(crate) use rows::count_rows;
 
 use crate::event::LogFile;
 use crate::tui::keymap::UiCommand;

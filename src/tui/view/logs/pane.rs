@@ -3,13 +3,14 @@
 //! A position is a byte of the file, a line of the ring, or a group, depending on the view.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use regex::bytes::Regex;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::state::RunState;
 use crate::tui::line_filter::{LineFilter, LineOrigin};
-use crate::tui::line_groups::LineGroups;
+use crate::tui::line_groups::{FoldedLines, LineGroups};
 use crate::tui::log_index::LogIndex;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,11 +52,8 @@ pub(super) struct LogRow {
     /// Number of redraws of a progress bar.
     pub draw_count: u32,
     /// The lines it represents, if it is a group.
-    pub group: Option<FoldedLines>,
+    pub group: Option<Arc<FoldedLines>>,
 }
-
-/// Writers of a group, and its sanitized text in pieces, each with whether it differs.
-pub(super) type FoldedLines = (Vec<(u32, LogFile)>, Vec<(String, bool)>);
 
 /// Everything the visible rows depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,7 +113,7 @@ pub struct LogsPane {
     pub(super) merged: MergedLines,
     pub(super) groups: LineGroups,
     /// The rows drawn last, with their cache key.
-    pub(super) cached_rows: Option<(RowCacheKey, Vec<LogRow>)>,
+    pub(super) cached_rows: Option<(RowCacheKey, Arc<[LogRow]>)>,
 }
 
 impl Default for LogsPane {

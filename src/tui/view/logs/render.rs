@@ -4,11 +4,12 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::report::style;
 use crate::text::width::split_to_width;
-use crate::tui::line_groups;
+use crate::tui::line_groups::LogWriters;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -78,11 +79,6 @@ pub(crate) fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: 
     any
 }
 
-/// How many rows of several logs there are to show, at most `room`.
-pub(crate) fn count_rows(pane: &mut LogsPane, model: &Model, room: usize) -> usize {
-    read_visible(pane, model, room).map_or(0, |(_, rows)| rows.len())
-}
-
 /// Merged logs keep only the newest lines: a note above the oldest one says where the rest is.
 fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, width: usize) -> Option<Line<'static>> {
     if !is_oldest_kept(pane, model, first?) {
@@ -117,9 +113,16 @@ pub(super) fn safe_text(pane: &LogsPane, model: &Model, row: &LogRow) -> String 
 pub(super) fn writer_label(model: &Model, row: &LogRow) -> String {
     let hosts = |list: &[u32]| style::format_hosts(&model.state, &model.sanitizer, list);
     match &row.group {
-        Some((logs, _)) => line_groups::format_writers(logs, hosts),
-        None => line_groups::format_writers(&[row.log], hosts),
+        Some(group) => group.writers.format(hosts),
+        None => LogWriters::of(&[row.log]).format(hosts),
     }
+}
+
+/// The colour of a level that has no column of its own, else of the host, if the writers share one.
+fn writer_style(model: &Model, row: &LogRow, has_level_column: bool) -> Style {
+    let host = row.group.as_ref().map_or(Some(row.log.0), |group| group.writers.host);
+    let own = host.map_or_else(|| model.theme.dim(), |host| model.theme.host_style(host));
+    if has_level_column { own } else { level_style(model, row).unwrap_or(own) }
 }
 
 /// A row as displayed: truncated or wrapped, with search matches highlighted.
@@ -147,13 +150,11 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
     if pane.scope != LogScope::Single {
         let room = (width / 4).clamp(6, 28);
         let mut owner = writer_label(model, row);
-        if let Some((logs, _)) = row.group.as_ref().filter(|(logs, _)| logs.len() > 1) {
-            let count = format!(" {}", logs.len());
+        if let Some(group) = row.group.as_ref().filter(|group| group.writers.count > 1) {
+            let count = format!(" {}", group.writers.count);
             owner = format!("{}{count}", formatting::pad(&owner, room.saturating_sub(count.len())));
         }
-        // Where the level has no column of its own, its colour is that of the writer.
-        let style = if width < WIDE { level_style(model, row) } else { model.theme.dim() };
-        before.push(Span::styled(formatting::pad(&owner, room), style));
+        before.push(Span::styled(formatting::pad(&owner, room), writer_style(model, row, width >= WIDE)));
         before.push(Span::raw(" "));
     }
     let used = formatting::spans_width(&before);
@@ -173,8 +174,8 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
             })
             .collect();
     }
-    if let Some((_, spans)) = row.group.as_ref().filter(|_| pane.search.is_none() && pane.first_column == 0) {
-        before.extend(folded_spans(spans, room, model.theme.accent()));
+    if let Some(group) = row.group.as_ref().filter(|_| pane.search.is_none() && pane.first_column == 0) {
+        before.extend(folded_spans(&group.spans, room, model.theme.accent()));
         return vec![Line::from(before)];
     }
     let rest: String = skip_columns(&text, pane.first_column);

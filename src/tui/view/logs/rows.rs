@@ -3,6 +3,7 @@
 //! Reads only the requested rows and the lines that collapse into them.
 
 use std::io;
+use std::sync::Arc;
 
 use crate::event::LogFile;
 use crate::state::RunState;
@@ -116,6 +117,13 @@ pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
     kept.next_unfolded = next;
 }
 
+/// How many rows of several logs there are to show, at most `room`.
+pub(crate) fn count_rows(pane: &mut LogsPane, model: &Model, room: usize) -> usize {
+    update_merged(pane, model);
+    let kept = if pane.fold { pane.groups.len() } else { pane.merged.seqs.len() };
+    kept.min(room)
+}
+
 /// The last `count` rows before this position, oldest first.
 pub(super) fn rows_before(pane: &LogsPane, model: &Model, end: u64, count: usize) -> io::Result<Vec<LogRow>> {
     match (pane.scope, pane.fold) {
@@ -190,7 +198,7 @@ fn group_rows(pane: &LogsPane, from: u64, to: u64) -> Vec<LogRow> {
         received_at: Some(group.first_at),
         bytes: group.text().into_bytes(),
         draw_count: 1,
-        group: Some((group.logs.clone(), group.spans().collect())),
+        group: Some(group.folded()),
     };
     groups.map(row).collect()
 }
@@ -257,9 +265,9 @@ fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: 
 }
 
 /// The visible rows, read again only if something changed, and the scrollable size.
-pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> io::Result<(u64, Vec<LogRow>)> {
+pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> io::Result<(u64, Arc<[LogRow]>)> {
     update_merged(pane, model);
-    let Some(owner) = pane.shown_log(&model.state) else { return Ok((0, Vec::new())) };
+    let Some(owner) = pane.shown_log(&model.state) else { return Ok((0, Arc::default())) };
     let several = pane.scope != LogScope::Single;
     let size = if several { model.log_ring.seq_range().1 } else { with_shown_log(pane, model, |source| Ok(source.len))?.unwrap_or(0) };
     let location = (!pane.follow).then_some(pane.first_position);
@@ -277,12 +285,13 @@ pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> i
     if let Some((known, rows)) = &pane.cached_rows
         && *known == key
     {
-        return Ok((size, rows.clone()));
+        return Ok((size, Arc::clone(rows)));
     }
-    let rows = match location {
+    let rows: Arc<[LogRow]> = match location {
         None => rows_before(pane, model, u64::MAX, room)?,
         Some(top) => rows_from(pane, model, top, room)?,
-    };
-    pane.cached_rows = Some((key, rows.clone()));
+    }
+    .into();
+    pane.cached_rows = Some((key, Arc::clone(&rows)));
     Ok((size, rows))
 }

@@ -81,12 +81,12 @@ pub(super) fn folded_spans(pieces: &[(String, bool)], width: usize, accent: Styl
     spans
 }
 
-/// The colour of a row's level; dim for the usual one.
-pub(super) fn level_style(model: &Model, row: &LogRow) -> Style {
+/// The colour of a row's level; `None` for the usual one.
+pub(super) fn level_style(model: &Model, row: &LogRow) -> Option<Style> {
     match detect_level(&row.bytes) {
-        LogLevel::Error => model.theme.status_style(DisplayStatus::Error),
-        LogLevel::Warn => model.theme.status_style(DisplayStatus::Warn),
-        _ => model.theme.dim(),
+        LogLevel::Error => Some(model.theme.status_style(DisplayStatus::Error)),
+        LogLevel::Warn => Some(model.theme.status_style(DisplayStatus::Warn)),
+        _ => None,
     }
 }
 
