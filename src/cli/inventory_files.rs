@@ -49,8 +49,11 @@ pub(crate) fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySo
         match std::fs::read_to_string(file) {
             Ok(text) => read.push(InventorySource { name, text }),
             Err(error) => {
-                let hint = if error.kind() == std::io::ErrorKind::NotFound { missing_file_hint(file) } else { String::new() };
-                return Err(CliError::Usage(format!("{name}: cannot be read: {error}{hint}")));
+                return Err(CliError::Usage(if error.kind() == std::io::ErrorKind::NotFound {
+                    format!("{name}: no such file{}", missing_file_hint(file))
+                } else {
+                    format!("{name}: cannot be read: {error}")
+                }));
             }
         }
     }

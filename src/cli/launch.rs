@@ -21,6 +21,7 @@ use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::preflight::{PreflightCheck, launch_checks, select_checks};
+use crate::report::log_lines::LogSelection;
 
 /// The inventory with the hosts of `--limit` alone.
 pub(super) fn limited(full_inventory: &Inventory, args: &UpArgs) -> Result<Inventory, CliError> {
@@ -64,7 +65,10 @@ pub(super) async fn launch_with_signals(
         (false, true) => "prepare",
         (false, false) => "up",
     };
-    let output = OutputOptions::with_main_rank(args.common.progress, args.tail).without_bars_if(args.dry_run);
+    let mut output = OutputOptions::with_main_rank(args.common.progress, args.tail).without_bars_if(args.dry_run);
+    if args.detach {
+        output.logs = LogSelection::MainRankUntilDetached;
+    }
     let mut session = open_session(command, &args.common, (inventory, base), output)?;
     session.history_lines = args.tail;
     spawn_action_handler(&mut session, signals);

@@ -77,9 +77,18 @@ use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::text::translation::Lang;
 
+/// Without the tip to write `-- --flag`, which would make a flag that does not exist the inventory.
+fn without_value_tip(mut error: clap::Error) -> clap::Error {
+    if error.kind() == clap::error::ErrorKind::UnknownArgument {
+        error.remove(clap::error::ContextKind::Suggested);
+    }
+    error
+}
+
 pub fn main() -> ExitCode {
     local_env::disable_core_dumps();
-    let cli = Cli::from_arg_matches(&command_line().get_matches()).unwrap_or_else(|error| error.exit());
+    let matches = command_line().try_get_matches().unwrap_or_else(|error| without_value_tip(error).exit());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // A panic message may quote text from a host, so it is sanitized like any other.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();

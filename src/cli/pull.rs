@@ -8,7 +8,7 @@ use crate::cli::local_env::{print_stderr, user_lang};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::push::check_host_path;
-use crate::cli::transfer_args::PullArgs;
+use crate::cli::transfer_args::{PullArgs, refuse_surplus_word};
 use crate::cli::transfer_output::{TransferBars, print_transfers};
 use crate::event::Outcome;
 use crate::lifecycle::stop_controller::StopController;
@@ -21,6 +21,7 @@ use crate::transfer::pull_survey::PullSource;
 use crate::transfer::tree_source::SyncMode;
 
 pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
+    refuse_surplus_word("pull", [&args.source, &args.destination.to_string_lossy()], args.surplus.as_deref())?;
     check_host_path("SRC", &args.source)?;
     if args.destination.exists() && !args.destination.is_dir() {
         return Err(CliError::Usage(format!(

@@ -8,7 +8,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
-use crate::cli::transfer_args::PushArgs;
+use crate::cli::transfer_args::{PushArgs, refuse_surplus_word};
 use crate::cli::transfer_output::{TransferBars, print_transfers};
 use crate::event::Outcome;
 use crate::lifecycle::stop_controller::StopController;
@@ -20,6 +20,7 @@ use crate::transfer::progress::TransferProgress;
 use crate::transfer::tree_source::{SyncMode, TreeSource};
 
 pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
+    refuse_surplus_word("push", [&args.source.to_string_lossy(), &args.destination], args.surplus.as_deref())?;
     let (tree, directory) = read_source(args)?;
     let common = args.transfer.common_args();
     let (inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;

@@ -34,7 +34,11 @@ async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcom
     let scripts = render::render_scripts(&plan, &job, &|host| advice.ssh_args(host));
     let placeholders = render::find_placeholders(&scripts);
     if !placeholders.is_empty() {
-        let hint = "gather them from the hosts with --facts, or set fabric_address, launch.nproc_per_node and launch.master_port";
+        let settings = [("address", "fabric_address"), ("GPU", "launch.nproc_per_node"), ("port", "launch.master_port")];
+        let needed = settings.iter().filter(|(part, _)| placeholders.iter().any(|unknown| unknown.contains(part)));
+        let needed: Vec<&str> = needed.map(|(_, setting)| *setting).collect();
+        let set = if needed.is_empty() { String::new() } else { format!(", or set {}", needed.join(", ")) };
+        let hint = format!("gather it from the hosts with --facts{set}");
         return Err(CliError::Usage(format!("unknown without the hosts: {}\n    help: {hint}", placeholders.join(", "))));
     }
     match &args.output {

@@ -33,8 +33,17 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
         return Ok(Outcome::Ok);
     }
     let mut rows = vec![
-        [lang.tr("RUN"), lang.tr("NAME"), lang.tr("HOSTS"), lang.tr("RANKS"), lang.tr("AGE"), lang.tr("RAN"), lang.tr("OUTCOME")]
-            .map(str::to_owned),
+        [
+            lang.tr("RUN"),
+            lang.tr("NAME"),
+            lang.tr("COMMAND"),
+            lang.tr("HOSTS"),
+            lang.tr("RANKS"),
+            lang.tr("AGE"),
+            lang.tr("RAN"),
+            lang.tr("OUTCOME"),
+        ]
+        .map(str::to_owned),
     ];
     let now = jiff::Timestamp::now().as_millisecond();
     for run in runs {
@@ -46,11 +55,11 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
             (None, None, Some(outcome)) => lang.term(style::outcome_label(outcome).0).to_owned(),
             (None, None, None) => lang.tr("end not seen from this laptop").to_owned(),
         };
-        rows.push([run.run, run.name, run.hosts.to_string(), run.ranks.to_string(), age, took, ended]);
+        rows.push([run.run, run.name, run.command, run.hosts.to_string(), run.ranks.to_string(), age, took, ended]);
     }
     print_stdout(&format_table(&rows));
     if terminal_columns().is_some() {
-        print_stderr("next: `replay RUN` plays a run on the dashboard, `logs INVENTORY --run RUN` prints its logs");
+        print_stderr("next: `orchestrate replay RUN` plays a run on the dashboard, `orchestrate logs INVENTORY --run RUN` prints its logs");
     }
     Ok(Outcome::Ok)
 }

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::text::shell_quote::quote;
+
 use super::common_args::{ColorChoice, CommonArgs, ProgressMode};
+use super::exit::CliError;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PushArgs {
@@ -15,6 +18,9 @@ pub(crate) struct PushArgs {
     /// in it if DEST ends with `/`
     #[arg(value_name = "DEST")]
     pub destination: String,
+    /// One word too many
+    #[arg(hide = true)]
+    pub surplus: Option<String>,
     /// Leave out what this glob matches, as in .gitignore (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
@@ -36,6 +42,9 @@ pub(crate) struct PullArgs {
     /// A directory of this laptop; what comes from a host lands in DEST/HOST/
     #[arg(value_name = "DEST")]
     pub destination: PathBuf,
+    /// One word too many
+    #[arg(hide = true)]
+    pub surplus: Option<String>,
     #[command(flatten)]
     pub transfer: TransferArgs,
 }
@@ -88,4 +97,12 @@ impl TransferArgs {
             ..CommonArgs::with_output(self.progress, self.color)
         }
     }
+}
+
+/// `push train.yaml SRC DEST`: the inventory has no place of its own here.
+pub(super) fn refuse_surplus_word(command: &str, words: [&str; 2], surplus: Option<&str>) -> Result<(), CliError> {
+    let Some(surplus) = surplus else { return Ok(()) };
+    let [inventory, source] = words.map(quote);
+    let command = ["orchestrate", command, "-i", &inventory, &source, &quote(surplus)].join(" ");
+    Err(CliError::Usage(format!("there are three words, but only SRC and DEST\n    help: name the inventory by -i: `{command}`")))
 }

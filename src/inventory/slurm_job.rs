@@ -53,7 +53,12 @@ impl Inventory {
     pub fn slurm_job(&self) -> Result<SlurmJob, Vec<InventoryProblem>> {
         let Some(settings) = &self.slurm else {
             let location = self.merged.tree.location.child("slurm");
-            return Err(vec![location.problem("`slurm` is missing", "for example slurm: { nodes: 2, gpus_per_node: 8, partition: gpu }")]);
+            let hint = if self.merged.tree.get("container").is_some() {
+                "for example slurm: { login: LOGIN_NODE, partition: gpu, gpus_per_node: 8, container: docker }"
+            } else {
+                "for example slurm: { login: LOGIN_NODE, partition: gpu, gpus_per_node: 8 }"
+            };
+            return Err(vec![location.problem("`slurm` is missing", hint)]);
         };
         let view = self.slurm_view();
         let known = view.slurm_values();

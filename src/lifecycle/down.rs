@@ -93,7 +93,7 @@ fn report_nothing_found(session: &Session, facts: &[Option<HostFacts>], unremove
     }
     let name = &session.inventory.name;
     match (is_incomplete, unremoved) {
-        (true, _) => WorkflowEnd::new(Outcome::Leftovers, "some hosts could not be checked"),
+        (true, _) => WorkflowEnd::new(Outcome::Leftovers, "not all hosts could be checked: run this again when they answer"),
         (false, UnremovedItems::OwnElsewhere) => WorkflowEnd::new(Outcome::Leftovers, ""),
         (false, UnremovedItems::OtherUsers) => {
             WorkflowEnd::new(Outcome::Ok, format!("nothing of {name} is on any host, except what belongs to other users"))

@@ -18,6 +18,7 @@ use crate::plan::action::send_files::SendFiles;
 use crate::plan::facts::HostFacts;
 use crate::plan::task_preview::{PreviewRow, RowEffect, lacks_containers};
 use crate::text::byte_size::format_bytes;
+use crate::text::translation::Lang;
 use crate::transfer::NONCE_DIGITS;
 use crate::transfer::error::TransferError;
 use crate::transfer::host_files::HostFiles;
@@ -109,7 +110,9 @@ async fn compare_host(
 fn describe(session: &Session, (host, task): (usize, &SendFiles), forecast: Result<FileForecast, TransferError>) -> PreviewRow {
     let (text, effect, names) = match forecast {
         Ok(FileForecast::Compared(summary)) if !summary.is_change() => ("nothing differs".to_owned(), RowEffect::None, Vec::new()),
-        Ok(FileForecast::Compared(summary)) => (format!("would send {}", counts(&summary)), RowEffect::Changes, summary.names),
+        Ok(FileForecast::Compared(summary)) => {
+            (format!("would send {}", counts(&summary, session.reporter.lang())), RowEffect::Changes, summary.names)
+        }
         Ok(FileForecast::NewContainer) => ("would send its files, if the container lacks them".to_owned(), RowEffect::Changes, Vec::new()),
         Err(error) => {
             let error = session.reporter.sanitizer().sanitize_line(&error.what).to_string();
@@ -125,8 +128,8 @@ fn describe(session: &Session, (host, task): (usize, &SendFiles), forecast: Resu
 }
 
 /// `2 new, 1 changed, 7 B`
-fn counts(summary: &TransferSummary) -> String {
+fn counts(summary: &TransferSummary, lang: Lang) -> String {
     let counts = [(summary.new, "new"), (summary.changed, "changed"), (summary.modes, "mode"), (summary.deleted, "deleted")];
-    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {}", lang.term(word))).collect();
     format!("{}, {}", counts.join(", "), format_bytes(summary.bytes))
 }

@@ -81,6 +81,9 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
     if !context.state.confirmed {
         return confirm_plan(context, &target).await;
     }
+    if let ExistingRun::Ended { run_id } = &target.existing {
+        context.session.notice(format!("{run_id} has ended: its logs are fetched and its files are removed first"), false);
+    }
     launch(context, target).await
 }
 
@@ -232,7 +235,7 @@ async fn print_tasks(context: &LaunchContext<'_>, target: &LaunchTarget, plan: &
         return Ok(());
     }
     if !target.facts.iter().any(|facts| facts.run_record().is_some_and(|record| !record.tasks_text.is_empty())) {
-        let text = lang.tr("no earlier run of the tasks is on the hosts: there is nothing to compare with");
+        let text = lang.tr("the tasks have not run on these hosts yet: their texts cannot be compared");
         console.print_stdout(&format!("\n{text}\n"));
         return Ok(());
     }
@@ -267,7 +270,11 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
     for line in differences.iter().take(shown) {
         session.notice(format!("  {line}"), true);
     }
-    let help = "help: `orchestrate up --recreate` replaces it, `orchestrate attach` follows it, `orchestrate down` ends it";
+    let help = if context.request.detach {
+        "help: `orchestrate up -d --recreate` replaces it, `orchestrate attach` follows it, `orchestrate down` ends it"
+    } else {
+        "help: `orchestrate up --recreate` replaces it, `orchestrate attach` follows it, `orchestrate down` ends it"
+    };
     session.notice(help, false);
     WorkflowEnd::new(Outcome::Refused, "a different run is live")
 }

@@ -42,7 +42,7 @@ pub(crate) fn format_rank_environment(plan: &Plan, job: &Job, rank: u32) -> Resu
     let has_value = |task: &&PrepareTask| task.shares_value || task.hosts.get(host).is_some_and(Option::is_some);
     for task in job.tasks.iter().filter(has_value) {
         if let Some(name) = &task.register {
-            text.push_str(&format!("{name}=<output of task {}>\n", task.number));
+            text.push_str(&format!("{name}={}\n", quote(&format!("<output of task {}>", task.number))));
         }
     }
     if job.hosts.get(host).is_some_and(|host| host.container.is_some()) {

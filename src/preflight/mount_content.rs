@@ -17,7 +17,7 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let hint = "compare with `orchestrate exec -- ls -lR PATH`, and copy what is missing";
-    compare_mounts(context, |mount| mount.read_only, hint, content_summary)
+    compare_mounts(context, (|mount| mount.read_only, "no read-only mounts to compare"), hint, content_summary)
 }
 
 /// How many files there are, and a digest of their names and sizes.

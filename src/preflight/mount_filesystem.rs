@@ -19,7 +19,7 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     compare_mounts(
         context,
-        |_| true,
+        (|_| true, "no mounts to compare"),
         "mount the same file system on that host: `df -T` shows what is mounted",
         |host, at| probed_file_value(host, at, "system").map(str::to_owned),
     )
@@ -28,7 +28,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
 /// Compares something of each mount between the hosts that have it; the first that differs is reported.
 pub(crate) fn compare_mounts(
     context: &CheckContext<'_>,
-    wanted: impl Fn(&Mount) -> bool,
+    (wanted, none): (impl Fn(&Mount) -> bool, &str),
     hint: &str,
     value: impl Fn(&CheckedHost<'_>, usize) -> Option<String>,
 ) -> Vec<CheckResult> {
@@ -38,11 +38,14 @@ pub(crate) fn compare_mounts(
             targets.push(&mount.target);
         }
     }
-    let mut cells = context.check_each_host(|_| CheckResult::skipped("no mounts to compare"));
+    let mut cells = context.check_each_host(|_| CheckResult::skipped(none));
     for (nth, target) in targets.into_iter().enumerate() {
         let compared = context.compare_hosts(Level::Warn, hint, |host| {
-            let at = host.container().and_then(|c| c.mounts.iter().position(|m| m.target == *target));
-            at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped("it could not be read"))
+            let mounts = host.container().map_or(&[][..], |container| &container.mounts);
+            let at = mounts.iter().position(|mount| mount.target == *target);
+            let is_made_later = at.is_some_and(|at| mounts[at].create_source);
+            let unknown = if is_made_later { "not there yet, or it could not be read" } else { "it could not be read" };
+            at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped(unknown))
         });
         for (cell, mut found) in cells.iter_mut().zip(compared) {
             found.message = format!("{target}: {}", found.message);

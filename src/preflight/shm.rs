@@ -27,7 +27,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let hint = if hosts {
             "run `mount -o remount,size=32g /dev/shm` on that host"
         } else {
-            "raise container.shm_size, for example to 32g; `checks: { skip: [shm] }` leaves this check out"
+            "remove container.shm_size (default 32g) or raise it; `checks: { skip: [shm] }` leaves this check out"
         };
         if kib < MIN_SHM_KIB { CheckResult::warn(what, hint) } else { CheckResult::pass(what) }
     })

@@ -54,7 +54,7 @@ impl EventTexts<'_> {
                 (Tone::Warn, lang.tr_fill("{}: no connection: {}; retrying", &[hosts, &self.message(&error)]))
             }
             GroupableEvent::HostLost { error, retrying: false } => {
-                (Tone::Bad, format!("{} {hosts}: {}", lang.tr("UNREACHABLE"), self.message(&error)))
+                (Tone::Bad, format!("{} {hosts}{}{}", lang.tr("UNREACHABLE"), lang.colon(), self.message(&error)))
             }
             GroupableEvent::HostReconnected => (Tone::Ok, lang.tr_fill("{}: reconnected", &[hosts])),
             GroupableEvent::RankExited { exit, stopped: true } => {
@@ -75,7 +75,7 @@ impl EventTexts<'_> {
             }
             GroupableEvent::Notice { text, warn } => {
                 let (tone, prefix) = if warn { (Tone::Warn, lang.tr("warning: ")) } else { (Tone::Plain, "") };
-                let location = if hosts.is_empty() { String::new() } else { format!("{hosts}: ") };
+                let location = if hosts.is_empty() { String::new() } else { format!("{hosts}{}", lang.colon()) };
                 (tone, format!("{prefix}{location}{}", self.message(&text)))
             }
             GroupableEvent::Leftover(text) => (Tone::Bad, lang.tr_fill("LEFTOVER on {}: {}", &[hosts, &self.message(&text)])),

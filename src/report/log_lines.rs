@@ -34,6 +34,8 @@ pub(crate) enum LogSelection {
     /// All lines of rank 0 and the error lines of the others.
     #[default]
     MainRank,
+    /// The same, of a command that leaves as soon as the ranks run.
+    MainRankUntilDetached,
     All,
     Filtered(RankFilter),
 }
@@ -128,10 +130,12 @@ impl LogLineMerger {
     fn detail_for(&self, (host, file): (u32, LogFile)) -> LogDetail {
         match (&self.selection, file) {
             (LogSelection::None, _) => LogDetail::None,
-            (LogSelection::All, _) | (LogSelection::MainRank, LogFile::Rank { rank: 0, .. }) => LogDetail::All,
-            // Nothing else runs meanwhile.
-            (LogSelection::MainRank, LogFile::Task { .. }) => LogDetail::All,
-            (LogSelection::MainRank, _) => LogDetail::Errors,
+            (LogSelection::All, _) => LogDetail::All,
+            // While a task runs, nothing else does.
+            (LogSelection::MainRank | LogSelection::MainRankUntilDetached, LogFile::Rank { rank: 0, .. } | LogFile::Task { .. }) => {
+                LogDetail::All
+            }
+            (LogSelection::MainRank | LogSelection::MainRankUntilDetached, _) => LogDetail::Errors,
             (LogSelection::Filtered(filter), LogFile::Rank { rank, .. }) if filter.selects_rank(host, rank) => LogDetail::All,
             (LogSelection::Filtered(filter), LogFile::Launcher | LogFile::Task { .. }) if filter.selects_launcher(host) => LogDetail::All,
             (LogSelection::Filtered(_), _) => LogDetail::None,
@@ -219,7 +223,7 @@ impl LogLineMerger {
     pub(crate) fn take_due(&mut self, now: UnixMillis, state: &RunState, sanitizer: &Sanitizer, style: TextStyle) -> Vec<String> {
         self.show_paused_histories(now);
         // Lines of rank 0 alone have no equals to wait for.
-        let main_rank_only = self.selection == LogSelection::MainRank
+        let main_rank_only = matches!(self.selection, LogSelection::MainRank | LogSelection::MainRankUntilDetached)
             && self.pending.iter().all(|line| matches!(line.files[..], [(_, LogFile::Rank { rank: 0, .. })]));
         let can_merge = !main_rank_only && state.ranks.len() > 1;
         let waits = can_merge && now - self.pending_since < MERGE_WINDOW_MS && self.pending.len() < MAX_PENDING_LINES;
@@ -272,7 +276,7 @@ impl LogFileState {
     }
 }
 
-/// `[rank 3 gpu02]`, `[rank 0-15]`, `[gpu02]`.
+/// `[rank 3 gpu02]`, `[rank 0-15]`, `[node gpu02]`, `[task 2 gpu02]`.
 fn line_prefix(files: &[(u32, LogFile)], state: &RunState, sanitizer: &Sanitizer) -> String {
     let ranks: Vec<u32> =
         files.iter().filter_map(|(_, file)| if let LogFile::Rank { rank, .. } = file { Some(*rank) } else { None }).collect();
@@ -285,7 +289,11 @@ fn line_prefix(files: &[(u32, LogFile)], state: &RunState, sanitizer: &Sanitizer
         (ranks, _) => labels.push(format!("rank {}", crate::text::hostlist::fold_numbers(ranks))),
     }
     if !nodes.is_empty() {
-        labels.push(style::format_hosts(state, sanitizer, &nodes));
+        let hosts = style::format_hosts(state, sanitizer, &nodes);
+        labels.push(match files {
+            [(_, LogFile::Task { number }), ..] => ["task", &number.to_string(), &hosts].join(" "),
+            _ => ["node", &hosts].join(" "),
+        });
     }
     format!("[{}]", labels.join(" "))
 }

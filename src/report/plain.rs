@@ -22,6 +22,8 @@ use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 use crate::text::width::{pad_end, wrap_indented};
 
+/// The longest name of a phase, `requirements`.
+const PHASE_COLUMNS: usize = 12;
 /// How long an event waits for equal ones of other hosts.
 const GROUPING_WINDOW_MS: i64 = 250;
 /// The same for an unreachable host while other hosts are still connecting. Bounded, so that the slowest host does not delay the message.
@@ -189,13 +191,13 @@ impl<O: LineOutput> PlainSink<O> {
         };
         let text =
             self.lang.tr_fill("{} on {} ({})", &[&self.count(state.ranks.len(), "rank"), &self.count(hosts.len(), "host"), &duration]);
-        let text = format!("{} {text}", pad_end(self.lang.tr("ready"), 11));
+        let text = format!("{} {text}", pad_end(self.lang.tr("ready"), PHASE_COLUMNS));
         self.write_line(Tone::Ok, &text)?;
         if !self.is_selective || state.ranks.len() < 2 {
             return Ok(());
         }
         let follow = self.advice.format_command("logs", "-f");
-        self.write_line(Tone::Dim, &self.lang.tr_fill("            shown: rank 0, and errors of the others; all: `{}`", &[&follow]))
+        self.write_line(Tone::Dim, &self.lang.tr_fill("             shown: rank 0, and errors of the others; all: `{}`", &[&follow]))
     }
 
     fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {

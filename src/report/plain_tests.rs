@@ -18,11 +18,11 @@ fn failing_run_prints_expected_lines() {
 
 const FAILING_RUN_OUTPUT: &str = "
 up wan22: 16 hosts, 32 ranks, run 20261121-0915-7f3a
-facts       ok gpu[01-16] (0.8 s)
-container   changed gpu[01-02]; ok gpu[03-16] (0.8 s)
-workers     changed gpu[01-16] (0.8 s)
-ready       32 ranks on 16 hosts (2.5 s)
-            shown: rank 0, and errors of the others; all: `orchestrate logs -f`
+facts        ok gpu[01-16] (0.8 s)
+container    changed gpu[01-02]; ok gpu[03-16] (0.8 s)
+workers      changed gpu[01-16] (0.8 s)
+ready        32 ranks on 16 hosts (2.5 s)
+             shown: rank 0, and errors of the others; all: `orchestrate logs -f`
 [rank 0 gpu01] step 1
 [rank 0 gpu01] step 2
 [rank 3 gpu02] Traceback (most recent call last):
@@ -35,7 +35,7 @@ ranks 0-2,4-6,8-31 on gpu[01-16]: stopped, signal 15 (TERM)
 rank 7 on gpu04: stopped, signal 9 (KILL)
 FAILED gpu16 remove: remove the container: docker: device or resource busy
   hint: docker rm -f orchestrate-wan22
-remove      FAILED gpu16; changed gpu[01-15] (0.1 s)
+remove       FAILED gpu16; changed gpu[01-15] (0.1 s)
 LEFTOVER on gpu16: container orchestrate-wan22: device or resource busy";
 
 #[test]
@@ -182,8 +182,8 @@ fn read_only_phases_report_ok() {
     let expected = [
         "FAILED gpu02 preflight: look: no docker",
         "  hint: install it",
-        "preflight   FAILED gpu02; ok gpu[01,03] (0.0 s)",
-        "remove      ok gpu[01-03] (0.0 s)",
+        "preflight    FAILED gpu02; ok gpu[01,03] (0.0 s)",
+        "remove       ok gpu[01-03] (0.0 s)",
     ];
     assert_eq!(&harness.sink.output()[1..], expected);
 }
@@ -227,14 +227,15 @@ fn preflight_duration_includes_its_checks() {
     }
     harness.finish();
     let lines: Vec<&str> = harness.sink.output().iter().skip(1).map(String::as_str).collect();
-    assert_eq!(lines, ["preflight   ok gpu[01-02] (2.4 s)", "pull        ok gpu[01-02] (0.2 s)"]);
+    assert_eq!(lines, ["preflight    ok gpu[01-02] (2.4 s)", "pull         ok gpu[01-02] (0.2 s)"]);
 }
 
 #[test]
 fn pull_line_counts_layers() {
-    for (layers, expected) in
-        [([12, 12], "pull        changed gpu[01-02] (12 layers, 0.2 s)"), ([1, 3], "pull        changed gpu[01-02] (1 to 3 layers, 0.2 s)")]
-    {
+    for (layers, expected) in [
+        ([12, 12], "pull         changed gpu[01-02] (12 layers, 0.2 s)"),
+        ([1, 3], "pull         changed gpu[01-02] (1 to 3 layers, 0.2 s)"),
+    ] {
         let mut harness = harness(LogSelection::MainRank);
         harness.emit(0, run_started(2, 1, &[(Phase::Pull, "pull")]));
         harness.emit(0, EventKind::PhaseStarted { phase: Phase::Pull });

@@ -11,6 +11,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::diagnose::DiagnosisFinding;
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Exit, Level, Outcome, Phase, RunOutcome};
+use crate::inventory::diagnosis_rules::Blame;
 use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
 use crate::text::translation::Lang;
@@ -40,6 +41,11 @@ pub(crate) struct RecapContext {
 }
 
 impl RecapContext {
+    /// The ranks whose lines say why the run failed, if any do.
+    fn cause_ranks(&self) -> &[u32] {
+        self.findings.first().filter(|finding| finding.blame == Blame::Cause).map_or(&[], |finding| &finding.ranks)
+    }
+
     /// The maximum width of every line except log lines and commands.
     fn width(&self) -> usize {
         style::page_width(self.columns)
@@ -184,19 +190,23 @@ impl RecapRenderer<'_> {
         // Failures come last, next to their reasons.
         rows.sort_by_key(|((reachable, counts, _), hosts)| (!reachable, counts.failed > 0, hosts[0]));
         let more = rows.len().saturating_sub(MAX_ROWS);
-        let rows: Vec<_> =
-            rows.into_iter().skip(more).map(|(row, hosts)| (truncate_text(&self.host_names(&hosts), MAX_HOST_COLUMNS), row)).collect();
-        let host_width = rows.iter().map(|(name, _)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0);
+        let rows: Vec<_> = rows
+            .into_iter()
+            .skip(more)
+            .map(|(row, hosts)| (truncate_text(&self.host_names(&hosts), MAX_HOST_COLUMNS), hosts.len(), row))
+            .collect();
+        let host_width = rows.iter().map(|(name, ..)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0);
         let lang = self.lang;
         let host_width = host_width.max(lang.tr("host").width());
         let columns = [(lang.tr("ok"), 4), (lang.tr("changed"), 8), (lang.tr("failed"), 7)].map(|(title, width)| pad_start(title, width));
         let header = format!("  {} {}  {}", pad_end(lang.tr("host"), host_width), columns.join(" "), lang.tr("ranks"));
         let rank_width = self.context.width().saturating_sub(header.width() - lang.tr("ranks").width());
         let mut lines = vec![self.style.paint(Tone::Dim, &header)];
-        for (name, (reachable, counts, ranks)) in rows {
+        for (name, host_count, (reachable, counts, ranks)) in rows {
             let failed = format!("{:>7}", counts.failed);
             let failed = self.style.paint(if counts.failed > 0 { Tone::Bad } else { Tone::Dim }, &failed);
             let name = pad_end(&name, host_width);
+            let ranks = if host_count > 1 && !ranks.is_empty() { lang.tr_fill("{} each", &[&ranks]) } else { ranks };
             let ranks = if reachable { truncate_text(&ranks, rank_width) } else { self.style.paint(Tone::Bad, lang.tr("UNREACHABLE")) };
             lines.push(format!("  {name} {:>4} {:>8} {failed}  {ranks}", counts.ok, counts.changed).trim_end().to_owned());
         }
@@ -295,7 +305,7 @@ impl RecapRenderer<'_> {
         if let Some(logs) = &self.context.log_dir {
             lines.push(self.whole_row(self.lang.tr("logs"), logs));
         }
-        if let Some(next) = suggest_next_command(self.state, &self.context.advice).filter(|_| !self.context.hide_suggestions) {
+        if let Some(next) = suggest_next_command(self.state, self.context).filter(|_| !self.context.hide_suggestions) {
             lines.push(self.whole_row(self.lang.tr("next"), &next));
             if is_still_running(self.state) {
                 lines.push(self.whole_row(self.lang.tr("end it"), &self.context.advice.format_command("down", "")));
@@ -306,7 +316,8 @@ impl RecapRenderer<'_> {
 }
 
 /// The command to run next.
-fn suggest_next_command(state: &RunState, advice: &AdviceFormatter) -> Option<String> {
+fn suggest_next_command(state: &RunState, context: &RecapContext) -> Option<String> {
+    let advice = &context.advice;
     let command = |verb: &str, args: &str| advice.format_command(verb, args);
     let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable);
     match &state.outcome.as_ref()?.0 {
@@ -314,7 +325,8 @@ fn suggest_next_command(state: &RunState, advice: &AdviceFormatter) -> Option<St
         Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
         Outcome::Detached => Some(command("attach", "")),
         Outcome::Failed => {
-            let rank = state.culprit.as_ref().and_then(|culprit| culprit.ranks.first().copied());
+            let cause = context.cause_ranks().first().copied();
+            let rank = cause.or_else(|| state.culprit.as_ref().and_then(|culprit| culprit.ranks.first().copied()));
             let rank = rank.or_else(|| state.failed_ranks().first().map(|rank| rank.rank))?;
             Some(command("logs", &format!("--rank {rank}")))
         }

@@ -1,7 +1,9 @@
 //! Golden recaps.
 
 use super::*;
+use crate::diagnose::DiagnosisFinding;
 use crate::event::{EventKind, Exit, Phase, RunGoal};
+use crate::inventory::diagnosis_rules::{Blame, LocalizedTemplate};
 use crate::report::ReportSink;
 use crate::report::test_support::{SinkHarness, rank_exited, run_started};
 
@@ -51,7 +53,7 @@ RECAP  up wan22  LEFTOVERS  after 9.0 s
   host         ok  changed  failed  ranks
   gpu01         1        3       0  2 stopped
   gpu02         1        3       0  1 exit 1, 1 stopped
-  gpu[03-15]    2        2       0  2 stopped
+  gpu[03-15]    2        2       0  2 stopped each
   gpu16         2        1       1  2 stopped
   FAILED    gpu16
             remove: remove the container: docker: device or resource busy
@@ -84,7 +86,7 @@ fn successful_run_of_128_hosts_is_short() {
 RECAP  up wan22  OK  after 10 s
   ranks     1024 ok  0 failed of 1024
   host                      ok  changed  failed  ranks
-  gpu[01-99],gpu[100-128]    2        0       0  8 ok
+  gpu[01-99],gpu[100-128]    2        0       0  8 ok each
   logs      /state/runs/r/logs";
     assert_eq!(render(&harness), expected);
 }
@@ -183,4 +185,29 @@ fn interrupt_of_live_run_is_detached() {
     let text = render(&harness);
     assert!(text.starts_with("RECAP  up wan22  DETACHED  "), "{text}");
     assert!(text.ends_with("  next      orchestrate attach wan22.yaml\n  end it    orchestrate down wan22.yaml"), "{text}");
+}
+
+/// Of two ranks that end within a moment the one that lost its peer may be the first.
+#[test]
+fn cause_of_another_rank_is_pointed_out() {
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit_failing_run();
+    harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
+    let cause = |ranks: &[u32]| DiagnosisFinding {
+        rule: "cuda-out-of-memory".to_owned(),
+        blame: Blame::Cause,
+        ranks: ranks.to_vec(),
+        hosts: Vec::new(),
+        evidence: Vec::new(),
+        groups: BTreeMap::new(),
+        summary: LocalizedTemplate::default(),
+        explanation: LocalizedTemplate::default(),
+        next_step: LocalizedTemplate::default(),
+        affected: Vec::new(),
+    };
+    let recap = |ranks: &[u32]| render_recap(&harness.state, &RecapContext { findings: vec![cause(ranks)], ..context() }).join("\n");
+    let (other, same) = (recap(&[2]), recap(&[3]));
+    assert!(other.contains("FIRST     rank 3 on gpu02") && other.contains("why is said by rank 2, see CAUSE"), "{other}");
+    assert!(other.ends_with("next      orchestrate logs wan22.yaml --rank 2"), "{other}");
+    assert!(!same.contains("see CAUSE") && same.ends_with("--rank 3"), "{same}");
 }

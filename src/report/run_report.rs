@@ -130,7 +130,7 @@ pub(super) fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> Ru
     }
     let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
     if !launches && before.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Detached) {
-        (now.outcome, now.reason) = (before.outcome, before.reason);
+        (now.command, now.outcome, now.reason) = (before.command, before.outcome, before.reason);
     }
     if before.attempt == now.attempt {
         for rank in before.ranks {

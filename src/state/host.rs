@@ -190,7 +190,7 @@ pub struct RankState {
     pub ended_at_uncertainty: i64,
     /// Whether it failed because the run was stopped, as the engine decided.
     pub was_stopped: bool,
-    /// Whether its launcher sent it TERM because another of the launcher's ranks had failed.
+    /// Whether TERM ended it after another rank of its launcher had failed: launchers send it to their other ranks then.
     pub ended_by_launcher: bool,
     pub recent_lines: RecentLines,
     /// When it wrote last; 0: it has not.

@@ -55,18 +55,19 @@ impl RunState {
         }
     }
 
-    /// On the hosts of the ranks that failed first, launchers ended the ranks that got TERM no earlier than those failed.
+    /// Once a rank of its own has failed, a launcher sends TERM to its others: those that it ended no earlier. Only in a run that failed.
     pub(super) fn mark_ended_by_launcher(&mut self) {
         let Some(culprit) = &self.culprit else { return };
+        let is_culprit = |rank: &RankState| culprit.ranks.contains(&rank.rank);
         let mut failed_at: BTreeMap<u32, UnixMillis> = BTreeMap::new();
-        let known = |rank: &&RankState| rank.exit != Some(Exit::Signal(TERM)) && rank.ended_at > 0;
-        for rank in culprit.ranks.iter().filter_map(|rank| self.ranks.get(rank)).filter(known) {
+        let has_own_end = |rank: &&RankState| rank.has_failed() && rank.exit != Some(Exit::Signal(TERM)) && rank.ended_at > 0;
+        for rank in self.ranks.values().filter(has_own_end) {
             let first = failed_at.entry(rank.host).or_insert(rank.ended_at);
             *first = rank.ended_at.min(*first);
         }
         let was_ended = |rank: &RankState| {
             rank.exit == Some(Exit::Signal(TERM))
-                && !culprit.ranks.contains(&rank.rank)
+                && !is_culprit(rank)
                 && failed_at.get(&rank.host).is_some_and(|first| rank.ended_at >= *first)
         };
         for rank in self.ranks.values_mut_where(|rank| rank.ended_by_launcher != was_ended(rank)) {
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn launcher_ends_its_own_ranks_after_one_failed() {
         let mut state = RunState::new();
-        let info = RunInfo { run_id: "r1".to_owned(), hosts: vec!["a".to_owned(), "b".to_owned()], ..RunInfo::default() };
+        let info = RunInfo { run_id: "r1".to_owned(), hosts: ["a", "b", "c"].map(str::to_owned).to_vec(), ..RunInfo::default() };
         let started = |host, rank| EventKind::RankStarted { host, rank, restart: 0, started_at: 500 };
         let exited =
             |host, rank, exit, ended_at| EventKind::RankExited { host, rank, restart: 0, exit, ended_at, uncertainty: 1, stopped: None };
@@ -135,15 +136,16 @@ mod tests {
             EventKind::Culprit { ranks: vec![0], hosts: vec![0] },
             exited(0, 1, Exit::Signal(TERM), 910),
             exited(1, 3, Exit::Signal(TERM), 920),
+            started(2, 4),
+            started(2, 5),
+            exited(2, 4, Exit::Code(1), 930),
+            exited(2, 5, Exit::Signal(TERM), 940),
         ];
         (1..).zip(kinds).for_each(|(seq, kind)| state.apply(&Event { seq, at: 1000, kind }));
         let ended = |state: &RunState| -> Vec<u32> { state.ranks.values().filter(|rank| rank.was_ended()).map(|rank| rank.rank).collect() };
-        assert_eq!(ended(&state), [1], "what ended earlier or on another host ended by itself");
-        assert_eq!((state.rank_counts().stopped, state.rank_counts().failed), (1, 3));
-        assert_eq!(state.failed_ranks().len(), 4, "the diagnosis still reads it as failed");
-        // A rank that TERM ended proves nothing about a launcher.
-        state.apply(&Event { seq: 11, at: 1000, kind: EventKind::Culprit { ranks: vec![2], hosts: vec![0] } });
-        assert_eq!(ended(&state), [0; 0]);
+        assert_eq!(ended(&state), [1, 5], "what ended before, or where no rank failed, ended by itself");
+        assert_eq!((state.rank_counts().stopped, state.rank_counts().failed), (2, 4));
+        assert_eq!(state.failed_ranks().len(), 6, "the diagnosis still reads them as failed");
     }
 
     #[test]

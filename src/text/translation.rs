@@ -90,8 +90,21 @@ fn translate(english: &str, depth: usize) -> Option<String> {
         }
     }
     let patterns = CHINESE.patterns.iter().filter(|pattern| pattern.literal_letters >= MIN_LETTERS);
-    let whole = patterns.into_iter().find_map(|pattern| pattern.translate(&pattern.matches(english)?, depth));
+    let whole = patterns.into_iter().find_map(|pattern| {
+        let values = pattern.matches(english)?;
+        // `shm: 64 MiB of shared memory` is a label and a message.
+        let takes_label =
+            pattern.literals.first().is_some_and(|text| text.is_empty()) && values.first().is_some_and(|value| has_label(value));
+        if takes_label { None } else { pattern.translate(&values, depth) }
+    });
     whole.or_else(|| translate_parts(english, depth))
+}
+
+/// Whether a text begins with the name of a check or the like: `gpu-model: `.
+fn has_label(text: &str) -> bool {
+    text.split_once(": ").is_some_and(|(label, _)| {
+        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    })
 }
 
 /// Two messages, or a place and a message.

@@ -100,7 +100,7 @@ fn healthy_hosts_give_no_warning() {
     let page = laptop.run(&["check", path_str(&file)]);
     page.assert_exit_code(0).assert_contains("gpu[01-02]");
     println!("{}", page.stdout);
-    assert!(page.stdout.lines().all(|line| line.chars().count() <= 80), "{}", page.stdout);
+    assert!(page.stdout.lines().all(|line| line.chars().count() <= 120), "{}", page.stdout);
     cluster.assert_hosts_unchanged();
 }
 

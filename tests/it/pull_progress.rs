@@ -48,7 +48,7 @@ async fn pull_reports_its_layers_to_the_last() {
     }
     fixture.end_ranks(None, 0);
     let up = laptop.run(&["up", path_str(&file), "--set", "container.image=slow/image:1"]).await;
-    up.assert_exit_code(0).assert_contains("pull        changed gpu[01-02] (5 layers, ").assert_not_contains("Pulling");
+    up.assert_exit_code(0).assert_contains("pull         changed gpu[01-02] (5 layers, ").assert_not_contains("Pulling");
     let (reports, notes) = pull_reports(&laptop.journal_kinds());
     let id = sha256_hex(IMAGE.as_bytes())[..12].to_owned();
     assert_eq!(notes, BTreeMap::from([(0, id.clone()), (1, id)]));

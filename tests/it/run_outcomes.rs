@@ -17,7 +17,7 @@ async fn list_runs(laptop: &Laptop) -> Vec<(String, String)> {
     let runs = laptop.run(&["runs"]).await;
     let lines: Vec<&str> = runs.assert_exit_code(0).stdout.lines().collect();
     let column = |name: &str| lines[0].find(name).expect("a column");
-    let (took, ended) = (column("RAN"), column("OUTCOME"));
+    let (took, ended) = (column(" RAN ") + 1, column("OUTCOME"));
     lines[1..].iter().map(|line| (line[ended..].trim().to_owned(), line[took..ended].trim().to_owned())).collect()
 }
 

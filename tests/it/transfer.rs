@@ -172,6 +172,11 @@ async fn bad_input_is_named_with_the_next_step() {
     let file = fixture.local("model.bin");
     write(&file, b"weights");
     fixture.run(&["push", "/no/such/file", "~/x"]).await.assert_exit_code(2).assert_contains("/no/such/file: no such file or directory");
+    fixture
+        .run(&["push", "train.yaml", "a b", "~/x"])
+        .await
+        .assert_exit_code(2)
+        .assert_contains("name the inventory by -i: `orchestrate push -i train.yaml 'a b' '~/x'`");
     fixture.run(&["push", path_str(&file), "x"]).await.assert_exit_code(2).assert_contains("write an absolute path or `~/…`");
     std::fs::create_dir_all(fixture.remote(1, "models/model.bin")).expect("made");
     let directory = fixture.run(&["push", path_str(&file), "~/models/model.bin"]).await;
@@ -313,6 +318,41 @@ async fn a_hostile_host_changes_nothing_outside_its_directory() {
     symlink("../../precious", dest.join("gpu01/sub")).expect("a link");
     fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(1).assert_contains("is a link on this laptop, not a directory");
     assert_eq!(std::fs::read(fixture.local("precious/file")).expect("read"), b"mine");
+    fixture.fixture.assert_clean_and_stop().await;
+}
+
+/// A device, a file larger than the disk, a tree deeper than the limit: each is named, on both sides, and what is beside it arrives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_huge_files_and_deep_trees_are_refused() {
+    let fixture = TransferFixture::new(1).await;
+    let (out, dest) = (fixture.remote(0, "out"), fixture.local("got"));
+    let make_deep = |root: &Path| write(&(0..130).fold(root.to_owned(), |path, _| path.join("d")).join("file"), b"deep");
+    let make_huge = |path: &Path| {
+        write(path, b"");
+        std::fs::File::options().write(true).open(path).and_then(|file| file.set_len(10 << 40)).expect("a file with one hole");
+    };
+    write(&out.join("good"), b"good");
+    // As stat's mode, since only root makes devices.
+    let device = "case \"$*\" in *stat*) printf '%s 21b6 0 1 %s\\n' \"$nonce\" './null';; esac; exec /usr/bin/find \"$@\"";
+    fixture.fixture.set_faults("gpu01", &programs(&[("find", device.to_owned())]));
+    fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(1).assert_contains("null: a device is not copied");
+    fixture.fixture.set_faults("gpu01", &Faults::default());
+    fixture.run(&["push", "/dev/null", "~/null"]).await.assert_exit_code(2).assert_contains("/dev/null: a device");
+    make_deep(&out);
+    let pulled = fixture.run(&["pull", "~/out", path_str(&dest)]).await;
+    pulled.assert_exit_code(1).assert_contains("the tree is deeper than 128 directories");
+    assert_eq!(std::fs::read(dest.join("gpu01/good")).expect("beside them"), b"good");
+    let tree = fixture.local("tree");
+    make_deep(&tree);
+    fixture.run(&["push", path_str(&tree), "~/in"]).await.assert_exit_code(2).assert_contains("the tree is deeper than 128 directories");
+    make_huge(&out.join("huge"));
+    let full = fixture.run(&["pull", "~/out/huge", path_str(&dest)]).await;
+    full.assert_exit_code(1).assert_contains("no space on this laptop: 10485760 MiB are announced").assert_contains("help: free space");
+    make_huge(&fixture.local("huge"));
+    let full = fixture.run(&["push", path_str(&fixture.local("huge")), "~/in/huge"]).await;
+    full.assert_exit_code(1).assert_contains("no space: 10485776 MiB are needed");
+    assert!(!fixture.remote(0, "null").exists() && !fixture.remote(0, "in/d").exists() && !fixture.remote(0, "in/huge").exists());
+    assert!(!dest.join("gpu01/huge").exists());
     fixture.fixture.assert_clean_and_stop().await;
 }
 

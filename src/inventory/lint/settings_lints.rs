@@ -56,7 +56,7 @@ fn lint_container(context: &mut LintContext<'_>) {
     if let Some(size) = parse_size(&container.shm_size).filter(|size| *size < 1 << 30 && nproc > 1)
         && container.gpus != crate::inventory::ContainerGpus::None
     {
-        let message = format!("{} MiB of /dev/shm for {nproc} processes: NCCL and data loaders die with bus errors", size >> 20);
+        let message = format!("{} MiB of /dev/shm for {nproc} processes: NCCL and data loaders can die with bus errors", size >> 20);
         context.report("small-shm", &at(context, "shm_size"), message, "remove it: the default of 32g is only used as far as needed");
     }
     if container.docker_args.iter().any(|arg| arg == "--ipc=host") {

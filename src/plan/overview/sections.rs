@@ -6,6 +6,7 @@ use super::inputs::PlanOverview;
 use super::page::OverviewPage;
 use crate::inventory::{ContainerSettings, GpuSelection, InventoryHost, Launcher, PullPolicy, StartGate, StartOrder};
 use crate::model::phase::Phase;
+use crate::plan::PlanStep;
 use crate::plan::action::{Action, Observation};
 use crate::plan::facts::HostFacts;
 use crate::plan::launcher::{HostLaunchSpec, ManualLaunch};
@@ -286,8 +287,8 @@ pub(super) fn push_phases(page: &mut OverviewPage, overview: &PlanOverview<'_>) 
 fn describe_observation(lang: Lang, action: &Action, facts: &HostFacts, host: &str) -> Option<String> {
     match action.observe(facts) {
         Observation::Satisfied(_) if matches!(action, Action::VerifyHostFacts(_)) => None,
-        Observation::Satisfied(note) if note.is_empty() => Some(lang.tr_fill("{}: not needed", &[&lang.message(action.title())])),
-        Observation::Satisfied(note) => Some(lang.tr_fill("{}: not needed ({})", &[&lang.message(action.title()), &lang.message(&note)])),
+        Observation::Satisfied(note) if note.is_empty() => Some(lang.tr_fill("{}: ok", &[&lang.message(action.title())])),
+        Observation::Satisfied(note) => Some(lang.tr_fill("{}: ok ({})", &[&lang.message(action.title()), &lang.message(&note)])),
         Observation::Needed(why) if why.is_empty() => None,
         Observation::Needed(why) => Some(lang.tr_fill("{}: needed ({})", &[&lang.message(action.title()), &lang.message(&why)])),
         Observation::Impossible(issues) => {
@@ -297,10 +298,20 @@ fn describe_observation(lang: Lang, action: &Action, facts: &HostFacts, host: &s
     }
 }
 
+fn has_impossible_step(overview: &PlanOverview<'_>) -> bool {
+    let Some(facts) = overview.facts else { return false };
+    let is_impossible =
+        |step: &PlanStep| facts.get(step.host).is_some_and(|facts| matches!(step.action.observe(facts), Observation::Impossible(_)));
+    overview.plan.steps.iter().any(is_impossible)
+}
+
 pub(super) fn push_effect(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
     let Some((effect, differences)) = overview.effect.split_first() else { return };
     let lang = overview.lang;
     page.row(lang.tr("now"), &lang.message(effect), 3);
+    if has_impossible_step(overview) {
+        page.row("", lang.tr("but not while something above is IMPOSSIBLE: `check` says what to do"), 2);
+    }
     for difference in differences.iter().take(MAX_SHOWN_DIFFERENCES) {
         page.row("", &lang.tr_fill("differs: {}", &[&lang.message(difference)]), 1);
     }
@@ -312,7 +323,7 @@ pub(super) fn push_effect(page: &mut OverviewPage, overview: &PlanOverview<'_>) 
 
 /// One per host, in node-rank order.
 fn launch_specs<'a>(overview: &PlanOverview<'a>) -> Vec<&'a HostLaunchSpec> {
-    let spec = |step: &'a crate::plan::PlanStep| match &step.action {
+    let spec = |step: &'a PlanStep| match &step.action {
         Action::WriteRunFiles(write) => Some(&write.launch_spec),
         _ => None,
     };

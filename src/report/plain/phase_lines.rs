@@ -5,7 +5,7 @@ use std::io;
 
 use super::super::line_writer::LineOutput;
 use super::super::style::{self, Tone};
-use super::{PhaseTally, PlainSink};
+use super::{PHASE_COLUMNS, PhaseTally, PlainSink};
 use crate::event::{Phase, RunInfo, UnixMillis};
 use crate::state::RunState;
 use crate::text::width::pad_end;
@@ -101,6 +101,6 @@ impl<O: LineOutput> PlainSink<O> {
             .collect();
         let (layers, duration) = (style::pulled_layers_prefix(phase, state, self.lang), style::format_duration(at - tally.started_at));
         let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
-        self.out.write_line(&format!("{} {}{} {time}", pad_end(phase.name(), 11), tally.task, texts.join("; ")))
+        self.out.write_line(&format!("{} {}{} {time}", pad_end(phase.name(), PHASE_COLUMNS), tally.task, texts.join("; ")))
     }
 }

@@ -91,6 +91,12 @@ impl RecapRenderer<'_> {
         if several {
             lines.push(self.labeled_row(Tone::Dim, "", lang.tr("they failed too close together for the clocks to order them")));
         }
+        // A rank that loses its peer can end before the peer has.
+        let cause = self.context.cause_ranks();
+        if !cause.is_empty() && !culprit.ranks.is_empty() && !cause.iter().any(|rank| culprit.ranks.contains(rank)) {
+            let text = lang.tr_fill("its process ended first; why is said by {}, see CAUSE", &[&self.ranks(cause)]);
+            lines.push(self.labeled_row(Tone::Dim, "", &text));
+        }
         if culprit.ranks.is_empty() {
             for host in culprit.hosts.iter().take(3) {
                 let Some(host_state) = self.state.hosts.get(*host as usize) else { continue };
@@ -163,7 +169,9 @@ impl RecapRenderer<'_> {
         let mut lines: Vec<String> = groups
             .iter()
             .take(MAX_ROWS)
-            .map(|(text, hosts)| self.labeled_row(Tone::Bad, self.lang.tr("LEFTOVER"), &format!("{}: {text}", self.host_names(hosts))))
+            .map(|(text, hosts)| {
+                self.labeled_row(Tone::Bad, self.lang.tr("LEFTOVER"), &format!("{}{}{text}", self.host_names(hosts), self.lang.colon()))
+            })
             .collect();
         if more > 0 {
             lines.push(self.labeled_row(Tone::Bad, self.lang.tr("LEFTOVER"), &self.more_rows(more)));
