@@ -45,10 +45,10 @@ async fn second_run_changes_nothing() {
         first
             .assert_exit_code(0)
             .assert_recap("OK")
-            .assert_contains("task        install: changed gpu[01-03]")
-            .assert_contains("task        needless: skipped gpu[01-03]")
-            .assert_contains("task        by words: ok gpu[01-03]")
-            .assert_contains("task        value: ok gpu02")
+            .assert_contains("task         install: changed gpu[01-03]")
+            .assert_contains("task         needless: skipped gpu[01-03]")
+            .assert_contains("task         by words: ok gpu[01-03]")
+            .assert_contains("task         value: ok gpu02")
             .assert_contains("tasks     changed 3  ok 10  skipped 3");
         assert_eq!(laptop.read_log(&task_log("gpu03", 1)), b"installing on gpu03\n");
         assert_eq!(laptop.read_log(&task_log("gpu03", 6)), b"<a 'b' $> <gpu03> <gpu03>\n");
@@ -319,8 +319,8 @@ async fn sync_task_sends_only_what_differs() {
     let first = prepare(&[]).await;
     first
         .assert_exit_code(0)
-        .assert_contains("task        code: changed gpu[01-03]")
-        .assert_contains("task        one host: changed gpu02")
+        .assert_contains("task         code: changed gpu[01-03]")
+        .assert_contains("task         one host: changed gpu02")
         .assert_contains("tasks     changed 4  ok 3");
     for host in 0..3 {
         let there = fixture.host_home(host).join("code/synced");

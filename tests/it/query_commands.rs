@@ -347,8 +347,8 @@ async fn past_runs_are_listed_and_pruned() {
 async fn bad_command_or_inventory_is_a_usage_error() {
     let fixture = SandboxFixture::with_hosts(1).await;
     let laptop = fixture.new_laptop("laptop");
-    laptop.run(&["up"]).await.assert_exit_code(2).assert_contains("inventory.yaml: cannot be read").assert_contains("orchestrate init");
-    laptop.run(&["up", "nowhere.yaml"]).await.assert_exit_code(2).assert_contains("nowhere.yaml: cannot be read");
+    laptop.run(&["up"]).await.assert_exit_code(2).assert_contains("inventory.yaml: no such file").assert_contains("orchestrate init");
+    laptop.run(&["up", "nowhere.yaml"]).await.assert_exit_code(2).assert_contains("nowhere.yaml: no such file");
     laptop.run(&["upp"]).await.assert_exit_code(2).assert_contains("up");
     let bad = fixture.write_yaml("bad", "name: Bad Name\nhosts: [a, a]\nlaunch: { with: torchrun, nproc_per_nod: 4, command: x.py }\n");
     for command in ["up", "down", "plan"] {
