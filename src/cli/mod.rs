@@ -79,8 +79,10 @@ use crate::text::translation::Lang;
 
 /// Without the tip to write `-- --flag`, which would make a flag that does not exist the inventory.
 fn without_value_tip(mut error: clap::Error) -> clap::Error {
-    if error.kind() == clap::error::ErrorKind::UnknownArgument {
-        error.remove(clap::error::ContextKind::Suggested);
+    use clap::error::{ContextKind, ContextValue};
+    if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
+        let useful = tips.into_iter().filter(|tip| !tip.to_string().contains("as a value")).collect();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(useful));
     }
     error
 }

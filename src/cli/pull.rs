@@ -21,7 +21,12 @@ use crate::transfer::pull_survey::PullSource;
 use crate::transfer::tree_source::SyncMode;
 
 pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
-    refuse_surplus_word("pull", [&args.source, &args.destination.to_string_lossy()], args.surplus.as_deref())?;
+    refuse_surplus_word(
+        "pull",
+        [&args.source, &args.destination.to_string_lossy()],
+        args.surplus.as_deref(),
+        !args.transfer.files.is_empty(),
+    )?;
     check_host_path("SRC", &args.source)?;
     if args.destination.exists() && !args.destination.is_dir() {
         return Err(CliError::Usage(format!(
@@ -41,8 +46,9 @@ pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
     let outcome = match signals.run_until_stopped(work).await {
         Ok(results) => {
             drop(bars);
+            let has_files = results.iter().any(Result::is_ok);
             let outcome = print_transfers(&session, results, &args.transfer);
-            if args.transfer.progress != ProgressMode::Json && !args.transfer.dry_run {
+            if has_files && args.transfer.progress != ProgressMode::Json && !args.transfer.dry_run {
                 let directory = args.destination.join("<host>").display().to_string();
                 print_stderr(
                     &user_lang().tr_fill("the files of each host are in {}", &[&session.reporter.sanitizer().sanitize_line(&directory)]),

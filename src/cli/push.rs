@@ -20,7 +20,12 @@ use crate::transfer::progress::TransferProgress;
 use crate::transfer::tree_source::{SyncMode, TreeSource};
 
 pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
-    refuse_surplus_word("push", [&args.source.to_string_lossy(), &args.destination], args.surplus.as_deref())?;
+    refuse_surplus_word(
+        "push",
+        [&args.source.to_string_lossy(), &args.destination],
+        args.surplus.as_deref(),
+        !args.transfer.files.is_empty(),
+    )?;
     let (tree, directory) = read_source(args)?;
     let common = args.transfer.common_args();
     let (inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;

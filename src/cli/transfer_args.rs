@@ -100,8 +100,12 @@ impl TransferArgs {
 }
 
 /// `push train.yaml SRC DEST`: the inventory has no place of its own here.
-pub(super) fn refuse_surplus_word(command: &str, words: [&str; 2], surplus: Option<&str>) -> Result<(), CliError> {
+pub(super) fn refuse_surplus_word(command: &str, words: [&str; 2], surplus: Option<&str>, has_inventory: bool) -> Result<(), CliError> {
     let Some(surplus) = surplus else { return Ok(()) };
+    if has_inventory {
+        let help = "SRC is one file or one directory: name the directory of several files";
+        return Err(CliError::Usage(format!("there are three words, but only SRC and DEST\n    help: {help}")));
+    }
     let [inventory, source] = words.map(quote);
     let command = ["orchestrate", command, "-i", &inventory, &source, &quote(surplus)].join(" ");
     Err(CliError::Usage(format!("there are three words, but only SRC and DEST\n    help: name the inventory by -i: `{command}`")))

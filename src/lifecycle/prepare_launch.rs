@@ -37,7 +37,8 @@ pub(crate) async fn prepare_launch(
     let (facts, probes) = if target.existing == ExistingRun::NoRun {
         (current, target.probes.clone())
     } else {
-        let outcome = clear_previous_run(context, &current).await?;
+        let ended = if let ExistingRun::Ended { run_id } = &target.existing { Some(run_id.as_str()) } else { None };
+        let outcome = clear_previous_run(context, &current, ended).await?;
         if outcome != Outcome::Ok {
             return stopped(outcome, "the previous run could not be cleared");
         }
@@ -86,7 +87,14 @@ async fn verify_target(context: &LaunchContext<'_>, target: &LaunchTarget, held:
 }
 
 /// Stops a partial or replaced gang and fetches its logs first.
-async fn clear_previous_run(context: &mut LaunchContext<'_>, facts: &[Option<HostFacts>]) -> Result<Outcome, WorkflowError> {
+async fn clear_previous_run(
+    context: &mut LaunchContext<'_>,
+    facts: &[Option<HostFacts>],
+    ended: Option<&str>,
+) -> Result<Outcome, WorkflowError> {
+    if let Some(run_id) = ended {
+        context.session.notice(format!("{run_id} has ended: its logs are fetched and its files are removed first"), false);
+    }
     let scope = if context.request.recreate { TeardownScope::Everything } else { TeardownScope::Run };
     let options = TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: None };
     teardown::tear_down(context.session, facts, options, &context.signals.stop_token).await

@@ -81,9 +81,6 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
     if !context.state.confirmed {
         return confirm_plan(context, &target).await;
     }
-    if let ExistingRun::Ended { run_id } = &target.existing {
-        context.session.notice(format!("{run_id} has ended: its logs are fetched and its files are removed first"), false);
-    }
     launch(context, target).await
 }
 

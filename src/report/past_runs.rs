@@ -130,14 +130,14 @@ pub fn write_report(dir: &RunDir, state: &RunState, findings: &[DiagnosisFinding
 pub struct RunSummary {
     pub run: String,
     pub name: String,
-    /// The operation that ended last.
+    /// The last operation that launched, followed or ended the run.
     pub command: String,
     pub began: Option<UnixMillis>,
     /// How long the run took, in milliseconds; `None` if unknown or still running.
     pub took: Option<i64>,
     pub hosts: usize,
     pub ranks: usize,
-    /// The outcome of the last operation; `None` if it was cut off.
+    /// The outcome of that operation; `None` if it was cut off.
     pub outcome: Option<Outcome>,
     /// How the run ended, or that it was running when last seen.
     pub run_end: Option<RunOutcome>,

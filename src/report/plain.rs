@@ -64,7 +64,7 @@ pub(crate) struct PlainSink<O> {
     columns: Option<usize>,
     advice: AdviceFormatter,
     log_filter: LogLineMerger,
-    /// Whether only errors of ranks other than the main one are shown.
+    /// Whether a line after `ready` says whose lines are shown.
     is_selective: bool,
     /// How many of the lines that a log has when this command attaches are shown; `None`: all.
     history_lines: Option<usize>,

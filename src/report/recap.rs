@@ -3,6 +3,7 @@
 //! It fits the terminal and stays short for 128 hosts: equal rows are merged.
 
 mod failure_rows;
+mod next_command;
 
 use std::collections::BTreeMap;
 
@@ -10,12 +11,13 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::diagnose::DiagnosisFinding;
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::event::{Exit, Level, Outcome, Phase, RunOutcome};
+use crate::event::{Exit, Level, Phase};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
 use crate::text::translation::Lang;
 
+use self::next_command::{is_still_running, suggest_next_command};
 use super::style::{self, TextStyle, Tone, truncate_text};
 use crate::text::sanitize::Sanitizer;
 use crate::text::width::{pad_end, pad_start, wrap_message};
@@ -305,7 +307,8 @@ impl RecapRenderer<'_> {
         if let Some(logs) = &self.context.log_dir {
             lines.push(self.whole_row(self.lang.tr("logs"), logs));
         }
-        if let Some(next) = suggest_next_command(self.state, self.context).filter(|_| !self.context.hide_suggestions) {
+        let next = suggest_next_command(self.state, &self.context.advice, self.context.cause_ranks());
+        if let Some(next) = next.filter(|_| !self.context.hide_suggestions) {
             lines.push(self.whole_row(self.lang.tr("next"), &next));
             if is_still_running(self.state) {
                 lines.push(self.whole_row(self.lang.tr("end it"), &self.context.advice.format_command("down", "")));
@@ -313,33 +316,6 @@ impl RecapRenderer<'_> {
         }
         lines
     }
-}
-
-/// The command to run next.
-fn suggest_next_command(state: &RunState, context: &RecapContext) -> Option<String> {
-    let advice = &context.advice;
-    let command = |verb: &str, args: &str| advice.format_command(verb, args);
-    let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable);
-    match &state.outcome.as_ref()?.0 {
-        Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),
-        Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
-        Outcome::Detached => Some(command("attach", "")),
-        Outcome::Failed => {
-            let cause = context.cause_ranks().first().copied();
-            let rank = cause.or_else(|| state.culprit.as_ref().and_then(|culprit| culprit.ranks.first().copied()));
-            let rank = rank.or_else(|| state.failed_ranks().first().map(|rank| rank.rank))?;
-            Some(command("logs", &format!("--rank {rank}")))
-        }
-        Outcome::Leftovers if lost.is_none() => Some(command("down", "")),
-        // The same command would find it lost again. What reaches the host by hand names address, port and user, and says more.
-        Outcome::Leftovers | Outcome::Unreachable => lost.map(|host| format!("ssh {}", advice.ssh_args(&host.name))),
-        Outcome::Locked => Some(command("ps", "")),
-    }
-}
-
-/// Whether this command ended while the run continues.
-fn is_still_running(state: &RunState) -> bool {
-    matches!(state.outcome, Some((Outcome::Detached | Outcome::Signal(_), _))) && state.run_end() == Some(RunOutcome::Running)
 }
 
 #[cfg(test)]

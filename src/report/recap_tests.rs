@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::diagnose::DiagnosisFinding;
-use crate::event::{EventKind, Exit, Phase, RunGoal};
+use crate::event::{EventKind, Exit, Outcome, Phase, RunGoal};
 use crate::inventory::diagnosis_rules::{Blame, LocalizedTemplate};
 use crate::report::ReportSink;
 use crate::report::test_support::{SinkHarness, rank_exited, run_started};
@@ -207,7 +207,7 @@ fn cause_of_another_rank_is_pointed_out() {
     };
     let recap = |ranks: &[u32]| render_recap(&harness.state, &RecapContext { findings: vec![cause(ranks)], ..context() }).join("\n");
     let (other, same) = (recap(&[2]), recap(&[3]));
-    assert!(other.contains("FIRST     rank 3 on gpu02") && other.contains("why is said by rank 2, see CAUSE"), "{other}");
+    assert!(other.contains("FIRST     rank 3 on gpu02") && other.contains("the cause is at rank 2, see CAUSE"), "{other}");
     assert!(other.ends_with("next      orchestrate logs wan22.yaml --rank 2"), "{other}");
     assert!(!same.contains("see CAUSE") && same.ends_with("--rank 3"), "{same}");
 }

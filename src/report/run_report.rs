@@ -14,7 +14,7 @@ pub struct RunReport {
     pub format: String,
     pub run: String,
     pub name: String,
-    /// The operation that ended last.
+    /// The last operation that launched, followed or ended the run.
     pub command: String,
     pub attempt: u32,
     /// The outcome of that operation; `None` if it has not ended.
@@ -49,7 +49,7 @@ pub struct RunReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
     pub name: String,
-    /// Steps that did not fail.
+    /// Steps that went well and changed nothing.
     pub ok: u32,
     /// Steps that changed something.
     pub changed: u32,
@@ -124,12 +124,16 @@ pub(super) fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> Ru
     if before.run_end.is_some_and(|end| end != RunOutcome::Running) || now.run_end.is_none() {
         (now.run_end, now.run_ended) = (before.run_end, before.run_ended);
     }
-    // An operation that went on to another run, or was cut off, has none.
-    if now.outcome.is_none() {
-        (now.command, now.outcome, now.reason) = (before.command.clone(), before.outcome.clone(), before.reason.clone());
-    }
     let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
-    if !launches && before.outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Detached) {
+    let keeps_outcome = match (&before.outcome, &now.outcome) {
+        // An operation that went on to another run, or was cut off, has none.
+        (_, None) => true,
+        (None, Some(_)) => false,
+        // Reading the logs ends nothing.
+        (Some(_), Some(_)) if now.command == "logs" => true,
+        (Some(before), Some(_)) => !launches && *before != Outcome::Detached,
+    };
+    if keeps_outcome {
         (now.command, now.outcome, now.reason) = (before.command, before.outcome, before.reason);
     }
     if before.attempt == now.attempt {
@@ -161,6 +165,8 @@ mod tests {
         let report = |command: &str, outcome| RunReport { command: command.to_owned(), outcome, ..build_report(&RunState::new(), &[]) };
         let merged = merge_reports(Some(report("prepare", Some(Outcome::Ok))), report("up", None));
         assert_eq!((merged.command.as_str(), merged.outcome), ("prepare", Some(Outcome::Ok)));
+        let merged = merge_reports(Some(report("up", Some(Outcome::Detached))), report("logs", Some(Outcome::Ok)));
+        assert_eq!((merged.command.as_str(), merged.outcome), ("up", Some(Outcome::Detached)));
         let merged = merge_reports(Some(report("prepare", None)), report("up", Some(Outcome::Failed)));
         assert_eq!((merged.command.as_str(), merged.outcome), ("up", Some(Outcome::Failed)));
     }

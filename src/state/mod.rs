@@ -218,7 +218,7 @@ impl RunState {
                         rank.was_stopped = false;
                     }
                 }
-                self.mark_ended_by_launcher();
+                hosts.iter().for_each(|host| self.mark_ended_by_launcher(*host));
             }
             EventKind::Hang(hang) => self.hang = Some((hang_baseline::truncate_hang(hang), at)),
             EventKind::HangEnded => self.hang = None,

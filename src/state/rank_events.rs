@@ -24,7 +24,9 @@ impl RunState {
                 let Some(state) = self.rank_for_event(*host, *rank, *restart, None) else { return };
                 (state.exit, state.ended_at, state.ended_at_uncertainty) = (Some(*exit), *ended_at, *uncertainty);
                 state.was_stopped = *stopped == Some(true) && !is_culprit;
-                self.mark_ended_by_launcher();
+                if !exit.is_success() {
+                    self.mark_ended_by_launcher(*host);
+                }
             }
             _ => {}
         }

@@ -2,8 +2,6 @@
 //!
 //! A command's outcome (`Outcome`) says how the command ended; `RunOutcome` says how the run ended.
 
-use std::collections::BTreeMap;
-
 use crate::event::{Exit, Outcome, RunOutcome, UnixMillis};
 
 use super::{RankState, RunState};
@@ -55,22 +53,19 @@ impl RunState {
         }
     }
 
-    /// Once a rank of its own has failed, a launcher sends TERM to its others: those that it ended no earlier. Only in a run that failed.
-    pub(super) fn mark_ended_by_launcher(&mut self) {
-        let Some(culprit) = &self.culprit else { return };
-        let is_culprit = |rank: &RankState| culprit.ranks.contains(&rank.rank);
-        let mut failed_at: BTreeMap<u32, UnixMillis> = BTreeMap::new();
-        let has_own_end = |rank: &&RankState| rank.has_failed() && rank.exit != Some(Exit::Signal(TERM)) && rank.ended_at > 0;
-        for rank in self.ranks.values().filter(has_own_end) {
-            let first = failed_at.entry(rank.host).or_insert(rank.ended_at);
-            *first = rank.ended_at.min(*first);
-        }
+    /// Once a rank of its own has failed, a launcher sends TERM to its others: on this host those that it ended no earlier.
+    pub(super) fn mark_ended_by_launcher(&mut self, host: u32) {
+        let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+        let has_own_end = |rank: &&RankState| {
+            rank.host == host && rank.has_failed() && !rank.was_stopped && rank.exit != Some(Exit::Signal(TERM)) && rank.ended_at > 0
+        };
+        let failed_at = self.ranks.values().filter(has_own_end).map(|rank| rank.ended_at).min();
         let was_ended = |rank: &RankState| {
             rank.exit == Some(Exit::Signal(TERM))
-                && !is_culprit(rank)
-                && failed_at.get(&rank.host).is_some_and(|first| rank.ended_at >= *first)
+                && !culprits.contains(&rank.rank)
+                && failed_at.is_some_and(|failed_at| rank.ended_at >= failed_at)
         };
-        for rank in self.ranks.values_mut_where(|rank| rank.ended_by_launcher != was_ended(rank)) {
+        for rank in self.ranks.values_mut_where(|rank| rank.host == host && rank.ended_by_launcher != was_ended(rank)) {
             rank.ended_by_launcher = !rank.ended_by_launcher;
         }
     }
@@ -133,7 +128,6 @@ mod tests {
             started(1, 3),
             exited(0, 2, Exit::Signal(TERM), 700),
             exited(0, 0, Exit::Code(1), 900),
-            EventKind::Culprit { ranks: vec![0], hosts: vec![0] },
             exited(0, 1, Exit::Signal(TERM), 910),
             exited(1, 3, Exit::Signal(TERM), 920),
             started(2, 4),
@@ -146,6 +140,8 @@ mod tests {
         assert_eq!(ended(&state), [1, 5], "what ended before, or where no rank failed, ended by itself");
         assert_eq!((state.rank_counts().stopped, state.rank_counts().failed), (2, 4));
         assert_eq!(state.failed_ranks().len(), 6, "the diagnosis still reads them as failed");
+        state.apply(&Event { seq: 20, at: 1000, kind: EventKind::Culprit { ranks: vec![1], hosts: vec![0] } });
+        assert_eq!(ended(&state), [5], "what failed first ended by itself");
     }
 
     #[test]

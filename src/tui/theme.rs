@@ -194,9 +194,9 @@ impl Theme {
     pub(crate) fn host_style(self, host: u32) -> Style {
         let colors: [u8; 6] = match self.color_scheme {
             ColorScheme::Mono => return self.dim(),
-            ColorScheme::Light => [24, 22, 60, 58, 23, 53],
+            ColorScheme::Light => [25, 22, 60, 58, 23, 53],
             ColorScheme::HighContrast => [153, 151, 182, 187, 152, 189],
-            ColorScheme::Ansi16 => [6, 12, 2, 14, 10, 7],
+            ColorScheme::Ansi16 => [14, 12, 2, 10, 4, 13],
             _ => [110, 108, 139, 144, 109, 146],
         };
         Style::new().fg(Color::Indexed(colors[host as usize % colors.len()]))

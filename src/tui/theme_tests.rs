@@ -115,6 +115,17 @@ fn colors_contrast_with_background() {
     }
 }
 
+/// A rank's host has no colour of a status.
+#[test]
+fn host_colors_are_no_status_colors() {
+    for scheme in ColorScheme::ALL.into_iter().filter(|scheme| *scheme != ColorScheme::Mono) {
+        let statuses = scheme.status_colors().expect("it has colours");
+        let theme = Theme::new(scheme, false);
+        let is_status = |host| matches!(theme.host_style(host).fg, Some(Color::Indexed(index)) if statuses.contains(&index));
+        assert!(!(0..6).any(is_status), "{}", scheme.name());
+    }
+}
+
 /// In every scheme, with and without Unicode, two statuses differ by their symbols or look the same on purpose.
 #[test]
 fn every_scheme_keeps_every_distinction() {

@@ -19,6 +19,7 @@ pub(crate) const NO_TEXTS: &[&str] = &[
     "More processors requested",
     "STEPS: \"{}\"{}",
     "First steps: `orchestrate demo` needs no other machine; for your own hosts `init`, `plan`, `check`, `up`. The inventory is the first argument (not of push and pull), -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.",
+    "as a value",
     "Socket timed out",
     "Unable to contact slurm controller",
     "Unicode not allowed",

@@ -94,7 +94,7 @@ impl RecapRenderer<'_> {
         // A rank that loses its peer can end before the peer has.
         let cause = self.context.cause_ranks();
         if !cause.is_empty() && !culprit.ranks.is_empty() && !cause.iter().any(|rank| culprit.ranks.contains(rank)) {
-            let text = lang.tr_fill("its process ended first; why is said by {}, see CAUSE", &[&self.ranks(cause)]);
+            let text = lang.tr_fill("the cause is at {}, see CAUSE", &[&self.ranks(cause)]);
             lines.push(self.labeled_row(Tone::Dim, "", &text));
         }
         if culprit.ranks.is_empty() {

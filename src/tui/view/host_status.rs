@@ -139,14 +139,14 @@ fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, faile
     if let Some(why) = hardware_warning(host) {
         return (DisplayStatus::Warn, why);
     }
-    if let Some(why) = clock_warning(state, host) {
-        return (DisplayStatus::Warn, why);
-    }
     if ranks.stopped > 0 {
         return (DisplayStatus::Warn, "stopped".to_owned());
     }
     if ranks.total > 0 && ranks.ok == ranks.total {
         return (DisplayStatus::Done, "ended".to_owned());
+    }
+    if let Some(why) = clock_warning(state, host) {
+        return (DisplayStatus::Warn, why);
     }
     if ranks.running > 0 {
         return (DisplayStatus::Ok, "running".to_owned());
@@ -160,13 +160,16 @@ fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, faile
 
 /// A clock that differs from the first host's by more than the measurement leaves uncertain and `check` allows.
 fn clock_warning(state: &RunState, host: &HostState) -> Option<String> {
-    let (first, first_clock) = state.hosts.iter().find_map(|host| Some((host, host.clock_offset?)))?;
-    let own = host.clock_offset?;
-    let (apart, uncertain) = (own.0 - first_clock.0, own.1 + first_clock.1);
+    // No clock is known without uncertainty: such a value was not measured yet.
+    let measured = |host: &HostState| host.clock_offset.filter(|(_, uncertain)| *uncertain > 0);
+    let (first, first_clock) = state.hosts.iter().find_map(|host| Some((host, measured(host)?)))?;
+    let own = measured(host)?;
+    let (apart, uncertain) = (own.0.saturating_sub(first_clock.0), own.1.saturating_add(first_clock.1));
     // At most a few years in milliseconds.
     #[expect(clippy::cast_precision_loss, reason = "seconds with one digit")]
     let seconds = apart as f64 / 1000.0;
-    (apart.abs() - uncertain > MAX_CLOCK_SKEW_MS).then(|| format!("clock {seconds:+.1} s from {}", first.name))
+    let is_skewed = apart.saturating_abs().saturating_sub(uncertain) > MAX_CLOCK_SKEW_MS;
+    is_skewed.then(|| format!("clock {seconds:+.1} s from {}", first.name))
 }
 
 /// Warning about a host's GPUs or disk.

@@ -1,0 +1,37 @@
+//! The command that the recap suggests.
+
+use crate::diagnose::advice_formatter::AdviceFormatter;
+use crate::event::{Outcome, RunOutcome};
+use crate::state::{ConnectionStatus, RunState};
+
+/// The command to run next; `cause`: the ranks whose lines say why the run failed.
+pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, cause: &[u32]) -> Option<String> {
+    let command = |verb: &str, args: &str| advice.format_command(verb, args);
+    let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable);
+    match &state.outcome.as_ref()?.0 {
+        Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),
+        Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
+        Outcome::Detached => Some(command("attach", "")),
+        Outcome::Failed => {
+            let first = state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+            let rank = cause.iter().find(|rank| first.contains(rank)).or(cause.first()).or(first.first()).copied();
+            let rank = rank.or_else(|| state.failed_ranks().first().map(|rank| rank.rank))?;
+            Some(command("logs", &format!("--rank {rank}")))
+        }
+        Outcome::Leftovers if !only_lost_hosts_have_leftovers(state) => Some(command("down", "")),
+        // What reaches the host by hand names address, port and user, and says more.
+        Outcome::Leftovers | Outcome::Unreachable => lost.map(|host| format!("ssh {}", advice.ssh_args(&host.name))),
+        Outcome::Locked => Some(command("ps", "")),
+    }
+}
+
+/// Whether the same command would only find lost hosts lost again.
+fn only_lost_hosts_have_leftovers(state: &RunState) -> bool {
+    let is_lost = |host: u32| state.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Unreachable);
+    !state.leftovers.is_empty() && state.leftovers.iter().all(|leftover| is_lost(leftover.host))
+}
+
+/// Whether this command ended while the run continues.
+pub(super) fn is_still_running(state: &RunState) -> bool {
+    matches!(state.outcome, Some((Outcome::Detached | Outcome::Signal(_), _))) && state.run_end() == Some(RunOutcome::Running)
+}
