@@ -51,17 +51,21 @@ impl LocalRuns {
 
     /// The copy to use for a run that is no longer on the hosts: of the selected run, else of the last one that has logs. `Err`: there
     /// is none.
-    pub(super) fn local_copy(&self, selected: Option<RunSummary>, outcome: Outcome) -> Result<RunSummary, Outcome> {
+    pub(super) fn local_copy(&self, selected: Option<RunSummary>, outcome: &Outcome) -> Result<RunSummary, Outcome> {
         let has_logs =
             |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| open_logs(dir.path()).is_ok_and(|logs| !logs.hosts().is_empty()));
-        let location = if outcome == Outcome::Ok { "on any host" } else { "on the hosts that answered" };
         let Some(run) = selected.or_else(|| self.runs.iter().rev().find(has_logs).cloned()) else {
             let help = "`orchestrate runs` lists the runs that this laptop knows";
+            let location = searched_hosts(outcome);
             print_stderr(&format!("no run of {} is {location}, and this laptop has no logs of it\n    help: {help}", self.name));
-            return Err(worse_outcome(outcome, Outcome::Failed));
+            return Err(worse_outcome(outcome.clone(), Outcome::Failed));
         };
-        print_stderr(&format!("no run of {} is {location}: printing this laptop's copy of {}", self.name, run.run));
         Ok(run)
+    }
+
+    pub(super) fn announce_copy(&self, run: &RunSummary, outcome: &Outcome) {
+        let location = searched_hosts(outcome);
+        print_stderr(&format!("no run of {} is {location}: printing this laptop's copy of {}", self.name, run.run));
     }
 
     /// What prints the copy of a run.
@@ -82,6 +86,11 @@ impl LocalRuns {
     }
 }
 
+/// Where the run is not; `outcome`: of the search.
+fn searched_hosts(outcome: &Outcome) -> &'static str {
+    if *outcome == Outcome::Ok { "on any host" } else { "on the hosts that answered" }
+}
+
 /// A longer line is printed in parts.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
@@ -97,6 +106,18 @@ pub(super) struct LogPrinter {
 }
 
 impl LogPrinter {
+    /// # Errors
+    /// A rank that the run does not have.
+    pub(super) fn check_ranks(&self) -> Result<(), CliError> {
+        let Some(size) = self.world_size else { return Ok(()) };
+        let selection = self.args.ranks();
+        let Some(rank) = selection.numbers().iter().find(|rank| **rank >= size) else { return Ok(()) };
+        Err(CliError::Usage(match size {
+            0 => format!("--rank {rank}: the latest run has no ranks: `prepare` ran its tasks alone; `--run RUN` chooses another"),
+            size => format!("--rank {rank}: the run has ranks 0-{}", size - 1),
+        }))
+    }
+
     /// Prints the logs and returns how far: a last line without an end is left to what follows. Blocks while a pipe holds it up.
     ///
     /// # Errors
@@ -105,13 +126,8 @@ impl LogPrinter {
         let store_error = |e: LogStoreError| CliError::Usage(error_chain(&e));
         let mut store = open_logs(self.dir.path()).map_err(store_error)?;
         let hosts = store.hosts().to_vec();
+        self.check_ranks()?;
         let selection = self.args.ranks();
-        if let Some(rank) = selection.numbers().iter().find(|rank| self.world_size.is_some_and(|size| **rank >= size)) {
-            return Err(CliError::Usage(match self.world_size.unwrap_or_default() {
-                0 => format!("--rank {rank}: the latest run has no ranks: `prepare` ran its tasks alone; `--run RUN` chooses another"),
-                size => format!("--rank {rank}: the run has ranks 0-{}", size - 1),
-            }));
-        }
         let filter = selection.resolve(&hosts, &self.args.hosts).map_err(CliError::Usage)?;
         let mut without_log = selection.numbers().clone();
         let (mut is_cut, mut ends) = (false, Vec::new());

@@ -47,12 +47,17 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
             let (sanitizer, will_follow) = (session.reporter.sanitizer().clone(), args.follow && outcome == Outcome::Ok);
             Ok(LogPrinter { dir: dir.clone(), args: args.clone(), will_follow, sanitizer, world_size })
         }
-        _ => Err(past.local_copy(selected, outcome.clone())),
+        _ => Err(past.local_copy(selected, &outcome)),
     };
     let (outcome, _) = session.finish(outcome, "", false).await;
     let printer = match printer {
         Ok(printer) => printer,
-        Err(Ok(copy)) => past.copy_printer(&copy, args)?,
+        Err(Ok(copy)) => {
+            let printer = past.copy_printer(&copy, args)?;
+            printer.check_ranks()?;
+            past.announce_copy(&copy, &outcome);
+            printer
+        }
         Err(Err(outcome)) => return Ok(outcome),
     };
     let ends = match signals.run_until_stopped(write_in_thread(move || printer.print())).await {

@@ -9,7 +9,7 @@ use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::push::check_host_path;
 use crate::cli::transfer_args::{PullArgs, refuse_surplus_word};
-use crate::cli::transfer_output::{TransferBars, print_transfers};
+use crate::cli::transfer_output::{TransferBars, print_home_hint, print_transfers};
 use crate::event::Outcome;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
@@ -58,6 +58,9 @@ pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
         }
         Err(outcome) => outcome,
     };
+    if outcome == Outcome::Failed {
+        print_home_hint(&args.source);
+    }
     Ok(session.disconnect(&signals, outcome).await)
 }
 

@@ -9,7 +9,7 @@ use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::transfer_args::{PushArgs, refuse_surplus_word};
-use crate::cli::transfer_output::{TransferBars, print_transfers};
+use crate::cli::transfer_output::{TransferBars, print_home_hint, print_transfers};
 use crate::event::Outcome;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
@@ -50,6 +50,9 @@ pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
         }
         Err(outcome) => outcome,
     };
+    if outcome == Outcome::Failed {
+        print_home_hint(&args.destination);
+    }
     Ok(session.disconnect(&signals, outcome).await)
 }
 

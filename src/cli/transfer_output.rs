@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::cli::args::ProgressMode;
@@ -15,6 +16,7 @@ use crate::report::progress_bars_transfer::TransferBarSet;
 use crate::report::style::{Tone, count_noun};
 use crate::text::byte_size::format_bytes;
 use crate::text::hostlist::fold_equal_answers;
+use crate::text::shell_quote::quote;
 use crate::text::width::pad_end;
 use crate::transfer::error::TransferError;
 use crate::transfer::progress::TransferProgress;
@@ -55,6 +57,16 @@ impl Drop for TransferBars {
             tracing::debug!(%error, "the bars could not be cleared");
         }
     }
+}
+
+/// After a failure with a path that this laptop's shell has expanded.
+pub(super) fn print_home_hint(path: &str) {
+    let home = std::env::home_dir().filter(|home| home.as_os_str().len() > 1);
+    let Some(rest) = home.and_then(|home| Path::new(path).strip_prefix(home).ok().map(Path::to_owned)) else { return };
+    let quoted = quote(&Path::new("~").join(rest).display().to_string());
+    print_stderr(
+        &user_lang().tr_fill("help: for the home directory of each host write {}, so that your own shell does not expand it", &[&quoted]),
+    );
 }
 
 /// `3 new, 1 changed, 2.0 MiB (96 unchanged)`

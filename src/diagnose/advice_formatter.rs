@@ -52,6 +52,8 @@ pub struct AdviceFormatter {
     ssh_args_by_host: BTreeMap<String, String>,
     /// Whether what is to be taken down is a SLURM job with the tasks before it.
     takes_down_job: bool,
+    /// Whether the operation has a `--limit`.
+    is_limited: bool,
 }
 
 impl AdviceFormatter {
@@ -89,6 +91,16 @@ impl AdviceFormatter {
     /// The words that follow `ssh` to reach a host.
     pub fn ssh_args(&self, host: &str) -> String {
         self.ssh_args_by_host.get(host).cloned().unwrap_or_else(|| quote(host))
+    }
+
+    /// For an operation on some of the inventory's hosts only.
+    #[must_use]
+    pub(crate) fn limited(self, is_limited: bool) -> AdviceFormatter {
+        AdviceFormatter { is_limited, ..self }
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.is_limited
     }
 
     /// A text in which every command is complete.

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use super::errors::InventoryErrors;
+use super::eval::NPROC_LIMIT;
 use super::slurm::{SlurmContainer, SlurmSettings};
 use super::slurm_prepare::{check_tasks, login_inventory, place_tasks};
 use super::validated::MergedInventory;
@@ -53,11 +54,14 @@ impl Inventory {
     pub fn slurm_job(&self) -> Result<SlurmJob, Vec<InventoryProblem>> {
         let Some(settings) = &self.slurm else {
             let location = self.merged.tree.location.child("slurm");
-            let hint = if self.merged.tree.get("container").is_some() {
-                "for example slurm: { login: LOGIN_NODE, partition: gpu, gpus_per_node: 8, container: docker }"
-            } else {
-                "for example slurm: { login: LOGIN_NODE, partition: gpu, gpus_per_node: 8 }"
-            };
+            let tree = &self.merged.tree;
+            // It is as many as the ranks of a node, if these are known.
+            let nproc = tree.get_path(&["launch", "nproc_per_node"]);
+            let nproc = nproc.and_then(|node| InventoryErrors::default().read_number(node, 1, NPROC_LIMIT));
+            let gpus = if nproc.is_some() { "" } else { ", gpus_per_node: 8" };
+            let container = if tree.get("container").is_some() { ", container: docker" } else { "" };
+            let rest = format!("{gpus}{container}");
+            let hint = format!("for example slurm: {{ login: LOGIN_NODE, partition: gpu{rest} }}");
             return Err(vec![location.problem("`slurm` is missing", hint)]);
         };
         let view = self.slurm_view();

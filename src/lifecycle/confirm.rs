@@ -134,7 +134,7 @@ fn describe_plan(target: &LaunchTarget, plan: &Plan) -> Vec<String> {
 /// The user has confirmed by typing the run's name, so the lock is taken over.
 async fn tear_down(context: &mut LaunchContext<'_>) -> Result<Outcome, WorkflowError> {
     let options = TeardownOptions { scope: TeardownScope::Everything, kill_at_once: false, fetch_logs: true, grace: None };
-    teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, true).await
+    Ok(teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, true).await?.outcome)
 }
 
 /// What the command would do to what it found. `tasks_only`: it launches no ranks.

@@ -86,13 +86,17 @@ fn describe_followers(session: &Session, facts: &[Option<HostFacts>]) -> Option<
 
 /// The hosts that answered hold nothing that a teardown removes.
 fn report_nothing_found(session: &Session, facts: &[Option<HostFacts>], unremoved: UnremovedItems) -> WorkflowEnd {
-    let mut is_incomplete = remaining_items::report_unlistable_containers(session, facts);
-    for (host, _) in facts.iter().enumerate().filter(|(_, f)| f.is_none()) {
-        teardown::report_leftover(session, host, teardown::UNREACHABLE_LEFTOVER.to_owned());
-        is_incomplete = true;
+    let has_unlistable = remaining_items::report_unlistable_containers(session, facts);
+    let lost: Vec<usize> = facts.iter().enumerate().filter(|(_, facts)| facts.is_none()).map(|(host, _)| host).collect();
+    for host in &lost {
+        teardown::report_leftover(session, *host, teardown::UNREACHABLE_LEFTOVER.to_owned());
     }
     let name = &session.inventory.name;
-    match (is_incomplete, unremoved) {
+    match (has_unlistable || !lost.is_empty(), unremoved) {
+        (true, UnremovedItems::None) if !has_unlistable && lost.len() < facts.len() => {
+            let reason = format!("nothing of {name} is on the hosts that answered: run this again when the others do");
+            WorkflowEnd::new(Outcome::Leftovers, reason)
+        }
         (true, _) => WorkflowEnd::new(Outcome::Leftovers, "not all hosts could be checked: run this again when they answer"),
         (false, UnremovedItems::OwnElsewhere) => WorkflowEnd::new(Outcome::Leftovers, ""),
         (false, UnremovedItems::OtherUsers) => {
@@ -127,7 +131,8 @@ async fn remove_found(
         fetch_logs: !request.discard_logs,
         grace: None,
     };
-    let mut outcome = teardown::lock_and_tear_down(session, options, request.lock_wait, request.take_over_lock).await?;
+    let torn_down = teardown::lock_and_tear_down(session, options, request.lock_wait, request.take_over_lock).await?;
+    let mut outcome = torn_down.outcome;
     if unremoved == UnremovedItems::OwnElsewhere {
         outcome = worse_outcome(Outcome::Leftovers, outcome);
     }
@@ -143,6 +148,9 @@ async fn remove_found(
     let reason = match (&outcome, unremoved) {
         (Outcome::Ok, UnremovedItems::OtherUsers) => "nothing is left, except what belongs to other users",
         (Outcome::Ok, _) => "nothing is left",
+        (Outcome::Leftovers, UnremovedItems::None) if torn_down.reached == Outcome::Ok => {
+            "nothing is left on the hosts that answered: run this again when the others do"
+        }
         _ => "",
     };
     Ok(WorkflowEnd::new(outcome, reason))

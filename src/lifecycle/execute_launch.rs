@@ -131,7 +131,7 @@ async fn roll_back(
     let engine = context.session.engine.clone();
     let rollback = teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, false);
     tokio::pin!(rollback);
-    let teardown_outcome = loop {
+    let torn_down = loop {
         tokio::select! {
             result = &mut rollback => break result?,
             Some(control) = context.signals.controls.recv() => if matches!(control, RunControl::Kill { .. }) {
@@ -139,7 +139,7 @@ async fn roll_back(
             },
         }
     };
-    Ok(WorkflowEnd { outcome: worse_outcome(outcome, teardown_outcome), reason })
+    Ok(WorkflowEnd { outcome: worse_outcome(outcome, torn_down.outcome), reason })
 }
 
 /// The step that failed first, with every host on which it failed: which of equal hosts answered first has no meaning.

@@ -15,7 +15,7 @@ use crate::plan::teardown::TeardownScope;
 /// This laptop's run directory.
 pub(crate) async fn remove_task_files(session: &mut Session, lock_wait: Duration) -> Result<Outcome, WorkflowError> {
     let options = TeardownOptions { scope: TeardownScope::Everything, kill_at_once: false, fetch_logs: true, grace: None };
-    lock_and_tear_down(session, options, lock_wait, false).await
+    Ok(lock_and_tear_down(session, options, lock_wait, false).await?.outcome)
 }
 
 /// As [`remove_task_files`], for what an earlier submission left.

@@ -40,6 +40,14 @@ pub(crate) struct EndPolicy {
     pub(crate) grace: Duration,
 }
 
+/// The result of a teardown.
+#[derive(Debug, Clone)]
+pub(crate) struct TeardownResult {
+    pub(crate) outcome: Outcome,
+    /// The result on the hosts that could be reached and locked.
+    pub(crate) reached: Outcome,
+}
+
 /// Tears the run down at its end, as `teardown` says.
 pub(crate) async fn finish_run(
     session: &mut Session,
@@ -65,7 +73,7 @@ pub(crate) async fn finish_run(
     };
     // The user confirmed by typing the name of the run, so the lock is taken over.
     let take_over_lock = follow_outcome == FollowOutcome::Teardown;
-    let teardown_outcome = lock_and_tear_down(
+    let torn_down = lock_and_tear_down(
         session,
         TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: Some(policy.grace) },
         policy.lock_wait,
@@ -73,7 +81,7 @@ pub(crate) async fn finish_run(
     )
     .await?;
     let reason = if scope == TeardownScope::Ranks { describe_kept(&reason, session.inventory.engine.is_some()) } else { reason };
-    Ok(WorkflowEnd { outcome: worse_outcome(outcome, teardown_outcome), reason })
+    Ok(WorkflowEnd { outcome: worse_outcome(outcome, torn_down.outcome), reason })
 }
 
 /// What `teardown: never`, or `on-success` after a failure, leaves.
@@ -93,7 +101,7 @@ pub(crate) async fn lock_and_tear_down(
     options: TeardownOptions,
     lock_wait: Duration,
     take_over_lock: bool,
-) -> Result<Outcome, WorkflowError> {
+) -> Result<TeardownResult, WorkflowError> {
     let (mut found, outcome) = collect_facts(session, session.gather_facts(None).await);
     let mut leftover_outcome = Outcome::Ok;
     let mut report_lost = |session: &Session, host: usize, reason: String| {
@@ -108,11 +116,14 @@ pub(crate) async fn lock_and_tear_down(
         *facts = None;
     }
     if found.iter().flatten().all(|f| !f.has_any_resource()) {
-        return Ok(leftover_outcome);
+        return Ok(TeardownResult { outcome: leftover_outcome, reached: Outcome::Ok });
     }
     let (held, not_locked) = match session.lock_available_hosts(&found, lock_wait, take_over_lock).await {
         Ok(locked) => locked,
-        Err(locked) => return Ok(worse_outcome(locked, worse_outcome(outcome, leftover_outcome))),
+        Err(locked) => {
+            let outcome = worse_outcome(locked.clone(), worse_outcome(outcome, leftover_outcome));
+            return Ok(TeardownResult { outcome, reached: locked });
+        }
     };
     for (host, error) in not_locked {
         let reason = match error {
@@ -137,7 +148,8 @@ pub(crate) async fn lock_and_tear_down(
         Ok(Outcome::Ok)
     };
     session.engine.unlock_hosts(held).await;
-    Ok(worse_outcome(result?, leftover_outcome))
+    let reached = result?;
+    Ok(TeardownResult { outcome: worse_outcome(reached.clone(), leftover_outcome), reached })
 }
 
 /// Removes the facts of hosts whose current run is not the run of this session, and reports it.

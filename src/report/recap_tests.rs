@@ -124,6 +124,16 @@ RECAP  up wan22  UNREACHABLE  after 2.0 s
 }
 
 #[test]
+fn launch_that_lost_a_host_can_go_on_without_it() {
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit(0, run_started(3, 1, &[(Phase::Preflight, "look")]));
+    harness.emit(0, EventKind::HostLost { host: 1, error: "no answer".to_owned(), will_retry: false });
+    harness.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu02 was lost".to_owned() });
+    let recap = render(&harness);
+    assert!(recap.ends_with("\n  next      ssh gpu02\n  skip it   orchestrate up wan22.yaml --limit '!gpu02'"), "{recap}");
+}
+
+#[test]
 fn recap_bounds_many_different_failures() {
     let mut harness = SinkHarness::new(NullSink);
     harness.emit(0, run_started(500, 2, &[(Phase::Pull, "pull")]));

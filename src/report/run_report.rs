@@ -120,8 +120,10 @@ pub(super) fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> Ru
     let Some(before) = before.filter(|before| before.run == now.run && before.attempt <= now.attempt) else { return now };
     now.began = before.began.or(now.began);
     now.run_began = before.run_began.or(now.run_began);
+    let has_ended = |end: Option<RunOutcome>| end.is_some_and(|end| end != RunOutcome::Running);
+    let ends_run = has_ended(now.run_end) && !has_ended(before.run_end);
     // A later operation does not change a known end of the run.
-    if before.run_end.is_some_and(|end| end != RunOutcome::Running) || now.run_end.is_none() {
+    if has_ended(before.run_end) || now.run_end.is_none() {
         (now.run_end, now.run_ended) = (before.run_end, before.run_ended);
     }
     let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
@@ -131,7 +133,7 @@ pub(super) fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> Ru
         (None, Some(_)) => false,
         // Reading the logs ends nothing.
         (Some(_), Some(_)) if now.command == "logs" => true,
-        (Some(before), Some(_)) => !launches && *before != Outcome::Detached,
+        (Some(before), Some(_)) => !launches && !ends_run && *before != Outcome::Detached,
     };
     if keeps_outcome {
         (now.command, now.outcome, now.reason) = (before.command, before.outcome, before.reason);
@@ -169,5 +171,20 @@ mod tests {
         assert_eq!((merged.command.as_str(), merged.outcome), ("up", Some(Outcome::Detached)));
         let merged = merge_reports(Some(report("prepare", None)), report("up", Some(Outcome::Failed)));
         assert_eq!((merged.command.as_str(), merged.outcome), ("up", Some(Outcome::Failed)));
+    }
+
+    #[test]
+    fn operation_that_ends_the_run_gives_its_outcome() {
+        let report = |command: &str, outcome, run_end| RunReport {
+            command: command.to_owned(),
+            outcome: Some(outcome),
+            run_end: Some(run_end),
+            ..build_report(&RunState::new(), &[])
+        };
+        let attached = report("attach", Outcome::Signal(2), RunOutcome::Running);
+        let ended = report("down", Outcome::Ok, RunOutcome::Stopped);
+        assert_eq!(merge_reports(Some(attached), ended.clone()).command, "down");
+        let failed = report("up", Outcome::Failed, RunOutcome::Failed);
+        assert_eq!(merge_reports(Some(failed), ended).command, "up");
     }
 }

@@ -4,6 +4,8 @@
 pub(crate) const NO_TEXTS: &[&str] = &[
     " ({} hosts)",
     "(^|/)tail -[fF] /dev/null|(^|/)sleep (inf|infinity)\\b",
+    ", container: docker",
+    ", gpus_per_node: 8",
     ", FAIL_RANK: \"13\", FAIL_STEP: \"{}\"",
     "--limit {} -- nvidia-smi -q -d PERFORMANCE",
     "-o StrictHostKeyChecking=accept-new",
@@ -82,6 +84,7 @@ pub(crate) const NO_TEXTS: &[&str] = &[
     "\"$(cat assets/{})\"",
     "/etc/nccl.conf ({})",
     "<from {}: uid:gid>",
+    "--limit {}",
     "--rank {}",
     "ECC {}",
     "GPU count",

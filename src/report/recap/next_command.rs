@@ -2,7 +2,8 @@
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Outcome, RunOutcome};
-use crate::state::{ConnectionStatus, RunState};
+use crate::state::{ConnectionStatus, HostState, RunState};
+use crate::text::shell_quote::quote;
 
 /// The command to run next; `cause`: the ranks whose lines say why the run failed.
 pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, cause: &[u32]) -> Option<String> {
@@ -23,6 +24,18 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
         Outcome::Leftovers | Outcome::Unreachable => lost.map(|host| format!("ssh {}", advice.ssh_args(&host.name))),
         Outcome::Locked => Some(command("ps", "")),
     }
+}
+
+/// More lost hosts are a matter of the network.
+const MAX_EXCLUDED_HOSTS: usize = 8;
+
+/// What launches on the hosts that answered, if nothing was launched because others did not.
+pub(super) fn command_without_lost_hosts(state: &RunState, advice: &AdviceFormatter) -> Option<String> {
+    let is_lost = |host: &&HostState| host.connection_status == ConnectionStatus::Unreachable;
+    let lost: Vec<String> = state.hosts.iter().filter(is_lost).map(|host| format!("!{}", host.name)).collect();
+    let may_skip = state.info.command == "up" && matches!(state.outcome, Some((Outcome::Unreachable, _))) && state.run_end().is_none();
+    let are_few = (1..=MAX_EXCLUDED_HOSTS).contains(&lost.len()) && lost.len() < state.hosts.len();
+    (may_skip && are_few && !advice.is_limited()).then(|| advice.format_command("up", &format!("--limit {}", quote(&lost.join(",")))))
 }
 
 /// Whether the same command would only find lost hosts lost again.
