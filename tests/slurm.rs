@@ -2,6 +2,8 @@
 //! machine, its file system and its processes; GPUs are names without devices.
 #![expect(clippy::disallowed_methods, clippy::expect_used, clippy::panic, reason = "the tests use a real cluster")]
 
+#[path = "slurm/docker_jobs.rs"]
+mod docker_jobs;
 #[path = "slurm/followers.rs"]
 mod followers;
 #[path = "slurm/login_node.rs"]

@@ -15,7 +15,7 @@ use crate::text::rank_selection::RankSelection;
 
 /// Below the list of commands.
 const FIRST_STEPS: &str = "First steps: `orchestrate demo` needs no other machine; for your own hosts `init`, `plan`, `check`, `up`. \
-     The inventory is the first argument (not of push and pull), -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.";
+     The inventory is the first argument (of push, pull and shell with -i alone), -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.";
 
 /// Commands that can open the dashboard; `slurm` has two of the same names.
 const DASHBOARD_COMMANDS: [&str; 6] = ["up", "prepare", "tui", "attach", "replay", "submit"];
@@ -51,6 +51,7 @@ pub(crate) enum Command {
     /// Stop the run, fetch missing logs, remove what it created, verify that nothing is left
     Down(DownArgs),
     /// List what runs on each host
+    #[command(alias = "status")]
     Ps(PsArgs),
     /// Show the logs of the ranks, from the hosts or from this laptop's copies
     Logs(LogsArgs),
@@ -66,7 +67,7 @@ pub(crate) enum Command {
     Render(RenderArgs),
     /// Write a commented inventory
     Init(InitArgs),
-    /// Run a command on every host and group equal outputs
+    /// Run a command on every host (not in its container) and group equal outputs
     Exec(ExecArgs),
     /// Copy a file or a directory to every host
     Push(PushArgs),

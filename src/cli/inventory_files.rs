@@ -24,10 +24,8 @@ fn missing_file_hint(file: &Path) -> String {
         Some(near) => {
             format!("\n    help: did you mean `{}`?", directory.join(near).strip_prefix(".").unwrap_or(Path::new(near)).display())
         }
-        None => {
-            "\n    help: name the inventory (first argument, -i or $ORCHESTRATE_INVENTORY),\n          or write one: `orchestrate init`"
-                .to_owned()
-        }
+        None => "\n    help: correct the path (first argument, -i or $ORCHESTRATE_INVENTORY), or write an inventory: `orchestrate init`"
+            .to_owned(),
     }
 }
 

@@ -99,8 +99,14 @@ fn build_request(
     }
     let selection = args.tasks.selection();
     if select_tasks(&selection, &draft.tasks)?.is_empty() && args.tasks_only {
-        let why = if draft.tasks.is_empty() { "the inventory has no `prepare` tasks" } else { "no task is left by --tags and --skip-tags" };
-        return Err(CliError::Usage(format!("nothing to do: {why}\n    help: `orchestrate prepare --list-tasks` shows what would run")));
+        let why = if draft.tasks.is_empty() {
+            "the inventory has no `prepare` tasks"
+        } else {
+            "no task has been selected by --tags and --skip-tags"
+        };
+        return Err(CliError::Usage(format!(
+            "nothing to do: {why}\n    help: `orchestrate prepare --list-tasks` lists the tasks with their tags"
+        )));
     }
     let mut launch_error = None;
     let mut read_or_defer = |names: &[String]| match read_secrets(names) {

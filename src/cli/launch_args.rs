@@ -22,7 +22,7 @@ pub(crate) struct UpArgs {
     /// Print what would be done and change nothing
     #[arg(long, visible_alias = "check")]
     pub dry_run: bool,
-    /// Show every difference from the live run, and what changed in the tasks since they last ran
+    /// Show every difference from the live run, what changed in the tasks since they last ran, and with --dry-run the files that they would send
     #[arg(long)]
     pub diff: bool,
     /// Which checks run before anything is changed

@@ -136,7 +136,7 @@ impl LogPrinter {
             files.sort();
             for file in files {
                 let prefix = match file {
-                    LogFile::Launcher if filter.selects_launcher(index) => format!("[node {host}] "),
+                    LogFile::Launcher if filter.selects_launcher(index) => format!("[launcher {host}] "),
                     LogFile::Rank { rank, .. } if filter.selects_rank(index, rank) => {
                         without_log.remove(&rank);
                         format!("[rank {rank} {host}] ")

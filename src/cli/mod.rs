@@ -77,19 +77,26 @@ use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::text::translation::Lang;
 
-/// Without the tip to write `-- --flag`, which would make a flag that does not exist the inventory.
-fn without_value_tip(mut error: clap::Error) -> clap::Error {
+/// Without the tip to write `-- --flag`, which would make a flag that does not exist the inventory, and with the usage as `--help` has it.
+fn correct_usage_error(mut error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue};
     if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
-        let useful = tips.into_iter().filter(|tip| !tip.to_string().contains("as a value")).collect();
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(useful));
+        let useful: Vec<_> = tips.into_iter().filter(|tip| !tip.to_string().contains("as a value")).collect();
+        if !useful.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(useful));
+        }
+    }
+    // clap shows the arguments of the faulty line as those that are required.
+    if let Some(ContextValue::StyledStr(usage)) = error.remove(ContextKind::Usage) {
+        let usage = usage.ansi().to_string().replace("<INVENTORY>", "[OPTIONS] [INVENTORY]");
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage.into()));
     }
     error
 }
 
 pub fn main() -> ExitCode {
     local_env::disable_core_dumps();
-    let matches = command_line().try_get_matches().unwrap_or_else(|error| without_value_tip(error).exit());
+    let matches = command_line().try_get_matches().unwrap_or_else(|error| correct_usage_error(error).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // A panic message may quote text from a host, so it is sanitized like any other.
     std::panic::set_hook(Box::new(|panic| {

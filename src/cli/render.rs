@@ -38,8 +38,9 @@ async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcom
         let needed = settings.iter().filter(|(part, _)| placeholders.iter().any(|unknown| unknown.contains(part)));
         let needed: Vec<&str> = needed.map(|(_, setting)| *setting).collect();
         let set = if needed.is_empty() { String::new() } else { format!(", or set {}", needed.join(", ")) };
-        let hint = format!("gather it from the hosts with --facts{set}");
-        return Err(CliError::Usage(format!("unknown without the hosts: {}\n    help: {hint}", placeholders.join(", "))));
+        let hint = format!("add --facts: it asks the hosts{set}");
+        let what = placeholders.join(", ");
+        return Err(CliError::Usage(format!("the scripts need what only the hosts know: {what}\n    help: {hint}")));
     }
     match &args.output {
         Some(dir) => write_scripts(dir, &scripts, &advice)?,

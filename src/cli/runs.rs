@@ -59,7 +59,7 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
     }
     print_stdout(&format_table(&rows));
     if terminal_columns().is_some() {
-        print_stderr("next: `orchestrate replay RUN` plays a run on the dashboard, `logs INVENTORY --run RUN` prints its logs");
+        print_stderr("next: `orchestrate replay RUN` plays a run on the dashboard, `orchestrate logs INVENTORY --run RUN` prints its logs");
     }
     Ok(Outcome::Ok)
 }

@@ -123,7 +123,7 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
         let title = lang.tr_fill("{} on {}", &[&lang.message(&format_ranks(&ranks)), &hosts]);
         lines.push(style.paint(Tone::Plain, &format!("---- {title} ({})", group.source)));
         let Some((_, first)) = group.members.first() else { continue };
-        lines.extend(group.frames.iter().take(MAX_FRAMES).map(|frame| format!("    {}", sanitizer.sanitize_line(frame))));
+        lines.extend(group.frames.iter().take(MAX_FRAMES).map(|frame| format!("    {}", lang.message(&sanitizer.sanitize_line(frame)))));
         if group.frames.len() > MAX_FRAMES {
             let more = count_noun(group.frames.len() - MAX_FRAMES, "frame");
             lines.push(format!("    {}", lang.tr_fill("… {} more", &[&lang.message(&more)])));

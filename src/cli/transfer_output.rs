@@ -80,7 +80,7 @@ fn summary_text(summary: &TransferSummary, dry_run: bool) -> String {
     }
     let would = if dry_run { lang.tr("would change: ") } else { "" };
     let rest = if summary.unchanged > 0 { format!(" ({unchanged})") } else { String::new() };
-    format!("{would}{}, {}{rest}", counts.join(", "), format_bytes(summary.bytes))
+    format!("{would}{}{}{}{rest}", counts.join(lang.comma()), lang.comma(), format_bytes(summary.bytes))
 }
 
 fn host_text(summary: &TransferSummary, args: &TransferArgs) -> String {
@@ -139,7 +139,7 @@ pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &
     for (hosts, text) in fold_equal_answers(&fine) {
         let (word, text) = text.split_once('\0').unwrap_or_default();
         let tone = if word == "ok" { Tone::Ok } else { Tone::Warn };
-        print_stdout(&format!("{}  {hosts}: {text}\n", style.paint(tone, &pad_end(&lang.message(word), 7))));
+        print_stdout(&format!("{}  {hosts}{}{text}\n", style.paint(tone, &pad_end(&lang.message(word), 7)), lang.colon()));
     }
     for (hosts, text) in fold_equal_answers(&bad) {
         let text = lang.lines(&sanitizer.sanitize_multiline(&text)).into_owned();

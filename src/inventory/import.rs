@@ -177,6 +177,10 @@ pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&
          #   image: registry/team/train:1\n\
          #   mounts: [/data:/data:ro]\n\
          # env: { OMP_NUM_THREADS: 8 }\n\n\
+         # prepare:                       # tasks before each launch\n\
+         #   - name: code\n\
+         #     sync: { from: ./, to: ~/code/ }   # of this machine, to every host\n\
+         # workdir: ~/code                # where the command starts\n\n\
          launch:\n  \
          with: torchrun                 # or accelerate, deepspeed, processes, script\n  \
          # nproc_per_node: 8            # default: the GPUs of each host\n  \

@@ -131,5 +131,5 @@ fn describe(session: &Session, (host, task): (usize, &SendFiles), forecast: Resu
 fn counts(summary: &TransferSummary, lang: Lang) -> String {
     let counts = [(summary.new, "new"), (summary.changed, "changed"), (summary.modes, "mode"), (summary.deleted, "deleted")];
     let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {}", lang.term(word))).collect();
-    format!("{}, {}", counts.join(", "), format_bytes(summary.bytes))
+    format!("{}{}{}", counts.join(lang.comma()), lang.comma(), format_bytes(summary.bytes))
 }

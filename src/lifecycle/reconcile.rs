@@ -14,7 +14,7 @@ use crate::lifecycle::follow::{FollowMode, follow_existing_run};
 use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::preflight::gather_facts_and_probes;
-use crate::lifecycle::session::{Session, collect_facts, report_issues};
+use crate::lifecycle::session::{Session, collect_facts, find_run_record, report_issues};
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::lifecycle::task_preview::{changed_tasks, preview_tasks};
 use crate::lifecycle::teardown::{EndPolicy, finish_run};
@@ -232,7 +232,7 @@ async fn print_tasks(context: &LaunchContext<'_>, target: &LaunchTarget, plan: &
         return Ok(());
     }
     if !target.facts.iter().any(|facts| facts.run_record().is_some_and(|record| !record.tasks_text.is_empty())) {
-        let text = lang.tr("the tasks have not run on these hosts yet: their texts cannot be compared");
+        let text = lang.tr("the hosts have no record of earlier tasks: what changed in the inventory's tasks is unknown");
         console.print_stdout(&format!("\n{text}\n"));
         return Ok(());
     }
@@ -294,10 +294,14 @@ async fn attach_to_live_run(
     context.state.confirmed = true;
     context.signals.set_policy(InterruptPolicy::Detach);
     let comparison = if differences.is_empty() { "matches the inventory" } else { "differs from the inventory" };
-    context.session.notice(format!("{run} is already running and {comparison}: attaching (Ctrl-C detaches)"), false);
     if request.detach || request.dry_run {
-        return Ok(LaunchStep::done(Outcome::Detached, "already running"));
+        let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
+        context.session.open_run_dir(run, find_run_record(facts.iter(), run)).await?;
+        context.session.emit_run_started(run, None);
+        context.session.emit_run_found(&known).await;
+        return Ok(LaunchStep::done(Outcome::Detached, format!("{run} is already running and {comparison}")));
     }
+    context.session.notice(format!("{run} is already running and {comparison}: attaching (Ctrl-C detaches)"), false);
     let may_restart = differences.is_empty() && context.state.launch_error.is_none();
     let mode = if may_restart { FollowMode::MayRestart } else { FollowMode::MayStop };
     let (outcome, record) = follow_existing_run(context.session, facts, run, context.signals, mode).await?;

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use unicode_width::UnicodeWidthStr as _;
+
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::Plan;
 use crate::plan::action::{Action, Observation};
@@ -12,6 +14,7 @@ use crate::plan::task::HostTask;
 use crate::text::hostlist::fold_names;
 use crate::text::shell_quote::quote;
 use crate::text::translation::Lang;
+use crate::text::width::pad_end;
 
 /// The longest that one `unless` may take in a dry run.
 const UNLESS_SECS: u64 = 60;
@@ -147,10 +150,12 @@ pub(crate) fn format_rows(rows: Vec<PreviewRow>, lang: Lang) -> String {
         }
     }
     folded.sort_by_key(|row| row.number);
-    let width = folded.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+    let width = folded.iter().map(|row| row.name.width()).max().unwrap_or(0);
+    let host_width = folded.iter().map(|row| fold_names(&row.hosts).width()).max().unwrap_or(0);
     let mut text = String::new();
     for row in &folded {
-        text.push_str(&format!("  {:>3}  {:<width$}  {}  {}\n", row.number, row.name, lang.message(&row.text), fold_names(&row.hosts)));
+        let (name, hosts) = (pad_end(&row.name, width), pad_end(&fold_names(&row.hosts), host_width));
+        text.push_str(&format!("  {:>3}  {name}  {hosts}  {}\n", row.number, lang.message(&row.text)));
         row.details.iter().for_each(|line| text.push_str(&format!("         {line}\n")));
     }
     let first_change = folded.iter().find(|row| row.effect == RowEffect::Changes).map(|row| row.number);
@@ -165,7 +170,7 @@ impl TaskForecast {
     fn describe(self) -> (&'static str, RowEffect) {
         match self {
             TaskForecast::Runs => ("would run", RowEffect::Changes),
-            TaskForecast::RunsInNewContainer => ("would run unless the new container says otherwise", RowEffect::Changes),
+            TaskForecast::RunsInNewContainer => ("would run, unless the new container has what it makes", RowEffect::Changes),
             TaskForecast::Exists => ("would be skipped: what it creates exists", RowEffect::Skipped),
             TaskForecast::UnlessSucceeded => ("would be skipped: `unless` succeeded", RowEffect::Skipped),
             TaskForecast::Unknown => ("unknown: `creates` and `unless` could not be evaluated", RowEffect::None),
@@ -308,8 +313,8 @@ mod tests {
         let sent = [sent("gpu01"), sent("gpu02")];
         rows.extend(sent);
         let text = format_rows(rows, Lang::En);
-        assert!(text.contains("    2  t2  would be skipped: what it creates exists  gpu01\n"), "{text}");
-        assert!(text.contains("    1  t1  would send 1 new, 3 B  gpu[01-02]\n         + a\n"), "{text}");
+        assert!(text.contains("    2  t2  gpu01       would be skipped: what it creates exists\n"), "{text}");
+        assert!(text.contains("    1  t1  gpu[01-02]  would send 1 new, 3 B\n         + a\n"), "{text}");
         assert!(text.ends_with("a task before them can change the answer\n"), "{text}");
     }
 }

@@ -31,7 +31,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::warn(what, "`ps aux --sort=-rss | head` on that host shows what uses it");
         }
         if shm > total {
-            let hint = "lower container.shm_size: shared memory uses RAM";
+            let hint = "set container.shm_size to less than that: shared memory uses RAM";
             return CheckResult::warn(format!("shm_size is {}, but the host has {} of memory", format_kib(shm), format_kib(total)), hint);
         }
         if total < middle / 10 * 9 {

@@ -44,7 +44,7 @@ pub(crate) fn compare_mounts(
             let mounts = host.container().map_or(&[][..], |container| &container.mounts);
             let at = mounts.iter().position(|mount| mount.target == *target);
             let is_made_later = at.is_some_and(|at| mounts[at].create_source);
-            let unknown = if is_made_later { "not there yet, or it could not be read" } else { "it could not be read" };
+            let unknown = if is_made_later { "its source is made at the launch, or could not be read" } else { "it could not be read" };
             at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped(unknown))
         });
         for (cell, mut found) in cells.iter_mut().zip(compared) {

@@ -93,7 +93,7 @@ const PROBLEMS: &[ProblemRow] = &[
     ("xid", &[("kernel_log dmesg", "kernel_log dmesg\nxid [1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, bus")], Fail, "fell off the bus"),
     ("xid", &[("kernel_log dmesg", "kernel_log dmesg\nxid [1.0] NVRM: Xid (PCI:0000:3b:00): 74, pid=1, x")], Warn, "NVLink error"),
     ("xid", &[("kernel_log dmesg", "kernel_log dmesg\nxid [1.0] NVRM: Xid (PCI:0000:3b:00): 13, pid=1, x")], Pass, "no hardware Xid"),
-    ("xid", &[("kernel_log dmesg\n", "")], Skipped, "li may not read the kernel log"),
+    ("xid", &[("kernel_log dmesg\n", "")], Skipped, "user li may not read the kernel log"),
     ("fabric-manager", &[("fabric_manager active", "fabric_manager failed")], Fail, "nvidia-fabricmanager is failed"),
     (
         "gpu-idle",

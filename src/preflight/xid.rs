@@ -35,7 +35,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::skipped("no GPUs are used");
         }
         if host.probe_output.last_value("kernel_log").is_none() {
-            return CheckResult::skipped(format!("{} may not read the kernel log", host.facts.user));
+            return CheckResult::skipped(format!("user {} may not read the kernel log", host.facts.user));
         }
         let number = |line: &str| line.split("): ").nth(1)?.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
         let found: Vec<(u32, &str, &String)> = host

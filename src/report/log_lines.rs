@@ -276,7 +276,7 @@ impl LogFileState {
     }
 }
 
-/// `[rank 3 gpu02]`, `[rank 0-15]`, `[node gpu02]`, `[task 2 gpu02]`.
+/// `[rank 3 gpu02]`, `[rank 0-15]`, `[launcher gpu02]`, `[task 2 gpu02]`.
 fn line_prefix(files: &[(u32, LogFile)], state: &RunState, sanitizer: &Sanitizer) -> String {
     let ranks: Vec<u32> =
         files.iter().filter_map(|(_, file)| if let LogFile::Rank { rank, .. } = file { Some(*rank) } else { None }).collect();
@@ -292,8 +292,8 @@ fn line_prefix(files: &[(u32, LogFile)], state: &RunState, sanitizer: &Sanitizer
         let hosts = style::format_hosts(state, sanitizer, &nodes);
         labels.push(match files {
             [(_, LogFile::Task { number }), ..] => ["task", &number.to_string(), &hosts].join(" "),
-            _ => ["node", &hosts].join(" "),
+            _ => ["launcher", &hosts].join(" "),
         });
     }
-    format!("[{}]", labels.join(" "))
+    format!("[{}]", labels.join(", "))
 }

@@ -64,7 +64,7 @@ fn group_text(context: &PreflightReportContext<'_>, group: &CheckResultGroup, na
     let (message, agree) = (lang.message(&result.message), context.count(result.majority_size, "host"));
     match (result.majority_size, group.hosts.len()) {
         (0, _) if result.message.is_empty() => names.to_owned(),
-        (0, _) => format!("{names}: {message}"),
+        (0, _) => format!("{names}{}{message}", lang.colon()),
         (1, 1) => lang.tr_fill("{} agrees, {} differs: {}", &[&agree, names, &message]),
         (1, _) => lang.tr_fill("{} agrees, {} differ: {}", &[&agree, names, &message]),
         (_, 1) => lang.tr_fill("{} agree, {} differs: {}", &[&agree, names, &message]),
@@ -159,7 +159,7 @@ fn render_matrix(context: &PreflightReportContext<'_>, reports: &[CheckReport]) 
 
 fn render_unreachable(context: &PreflightReportContext<'_>, host: &str, error: &str, hint: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
-    let text = format!("{}: {}", context.sanitizer.sanitize_line(host), context.message(error));
+    let text = [&context.sanitizer.sanitize_line(host), context.lang.colon(), &context.message(error)].concat();
     lines.extend(wrap_message(&text, &format!("{} ", context.lang.tr("UNREACHABLE")), "      ", context.width()));
     lines.extend(render_help(context, hint));
     lines
@@ -176,7 +176,7 @@ fn render_finding(context: &PreflightReportContext<'_>, level: Level, name: &str
     let names: Vec<String> = group.hosts.iter().filter_map(|h| context.hosts.get(*h)).cloned().collect();
     let (label, tone) = level_label(context.lang, level);
     let text = context.sanitizer.sanitize_line(&group_text(context, group, &fold_names(&names)));
-    let mut lines = wrap_message(&text, &format!("{}{name}: ", pad_end(label, 6)), "      ", context.width());
+    let mut lines = wrap_message(&text, &format!("{}{name}{}", pad_end(label, 6), context.lang.colon()), "      ", context.width());
     if let Some(first) = lines.first_mut() {
         *first = first.replacen(label, &context.style.paint(tone, label), 1);
     }
@@ -219,7 +219,7 @@ fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[Ch
         let on_all_hosts = names.len() + context.unreachable.len() == context.hosts.len();
         let lang = context.lang;
         let location = if on_all_hosts { String::new() } else { lang.tr_fill(" on {}", &[&hostlist::fold_names(&names)]) };
-        let text = format!("{}{location}: {}", checks.join(" "), context.message(&reason));
+        let text = format!("{}{location}{}{}", checks.join(" "), lang.colon(), context.message(&reason));
         lines.extend(
             wrap_with_indent(&text, &pad_end(lang.tr("skip"), 6), "      ", context.width())
                 .into_iter()

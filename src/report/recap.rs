@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::diagnose::DiagnosisFinding;
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::event::{Exit, Level, Phase};
+use crate::event::{Exit, Level, Outcome, Phase};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
@@ -129,10 +129,12 @@ impl RecapRenderer<'_> {
     /// A command stays whole, so that it can be pasted.
     fn reason_rows(&self, reason: &str) -> Vec<String> {
         let width = self.context.width();
+        let went_well = matches!(self.state.outcome, Some((Outcome::Ok, _)));
+        let label = if went_well { self.lang.tr("result") } else { self.lang.tr("reason") };
         if !reason.contains("orchestrate ") {
-            return vec![self.labeled_row(Tone::Plain, self.lang.tr("reason"), reason)];
+            return vec![self.labeled_row(Tone::Plain, label, reason)];
         }
-        wrap_message(reason, &self.whole_row(self.lang.tr("reason"), ""), &" ".repeat(LABEL_COLUMNS), width)
+        wrap_message(reason, &self.whole_row(label, ""), &" ".repeat(LABEL_COLUMNS), width)
     }
 
     fn header_rows(&self) -> Vec<String> {
@@ -169,7 +171,9 @@ impl RecapRenderer<'_> {
                 .iter()
                 .enumerate()
                 .filter(|(at, (n, ..))| *n > 0 || *at < 2)
-                .map(|(_, (n, label, tone))| self.style.paint(if *n > 0 { *tone } else { Tone::Dim }, &format!("{n} {label}")))
+                .map(|(_, (n, label, tone))| {
+                    self.style.paint(if *n > 0 { *tone } else { Tone::Dim }, &lang.tr_fill("{} {}", &[&n.to_string(), label]))
+                })
                 .collect();
             let all = self.state.ranks.len().to_string();
             lines.push(self.whole_row(lang.tr("ranks"), &lang.tr_fill("{} of {}", &[&texts.join("  "), &all])));
@@ -185,7 +189,9 @@ impl RecapRenderer<'_> {
                 (host.connection_status != ConnectionStatus::Unreachable, self.state.step_counts(at as usize), self.rank_exits(at, host));
             groups.entry(key).or_default().push(at);
         }
-        if groups.is_empty() {
+        let is_empty =
+            |(reachable, counts, ranks): &(bool, StepCounts, String)| *reachable && *counts == StepCounts::default() && ranks.is_empty();
+        if groups.keys().all(is_empty) {
             return Vec::new();
         }
         let mut rows: Vec<((bool, StepCounts, String), Vec<u32>)> = groups.into_iter().collect();
@@ -273,17 +279,21 @@ impl RecapRenderer<'_> {
 
     /// `8 ok`, `7 ok, 1 exit 1`.
     fn rank_exits(&self, at: u32, host: &HostState) -> String {
-        let mut ends: BTreeMap<String, usize> = BTreeMap::new();
+        // Failures before ranks that were stopped or still run.
+        let mut ends: BTreeMap<(u8, String), usize> = BTreeMap::new();
         for rank in self.state.ranks.values().filter(|rank| rank.host == at) {
-            let end = if rank.was_ended() { self.lang.tr("stopped").to_owned() } else { self.rank_outcome(rank) };
+            let end = match rank.exit {
+                Some(Exit::Code(0)) => (0, self.rank_outcome(rank)),
+                _ if rank.was_ended() => (2, self.lang.tr("stopped").to_owned()),
+                Some(_) => (1, self.rank_outcome(rank)),
+                None => (3, self.rank_outcome(rank)),
+            };
             *ends.entry(end).or_default() += 1;
         }
-        let mut ends: Vec<(String, usize)> = ends.into_iter().collect();
-        ends.sort_by_key(|(end, _)| end != self.lang.tr("ok"));
-        let mut texts: Vec<String> = ends.into_iter().map(|(end, n)| self.lang.tr_fill("{} {}", &[&n.to_string(), &end])).collect();
+        let mut texts: Vec<String> = ends.into_iter().map(|((_, end), n)| self.lang.tr_fill("{} {}", &[&n.to_string(), &end])).collect();
         if let (true, Some((exit, _))) = (texts.is_empty(), host.launcher_exit) {
             let exit = if exit.is_success() { self.lang.tr("ok").to_owned() } else { self.exit(exit) };
-            texts.push(format!("launcher: {exit}"));
+            texts.push(format!("launcher{}{exit}", self.lang.colon()));
         }
         texts.join(self.lang.comma())
     }
@@ -310,6 +320,9 @@ impl RecapRenderer<'_> {
         let next = suggest_next_command(self.state, &self.context.advice, self.context.cause_ranks());
         if let Some(next) = next.filter(|_| !self.context.hide_suggestions) {
             lines.push(self.whole_row(self.lang.tr("next"), &next));
+            if matches!(self.state.outcome, Some((Outcome::Leftovers, _))) && next.starts_with("ssh ") {
+                lines.push(self.whole_row(self.lang.tr("then"), &self.context.advice.format_command("down", "")));
+            }
             if let Some(command) = command_without_lost_hosts(self.state, &self.context.advice) {
                 lines.push(self.whole_row(self.lang.tr("skip it"), &command));
             }

@@ -61,3 +61,67 @@ fn named_containers_of_dead_jobs_are_removed() {
     let removed = std::fs::read_to_string(log).expect("removed");
     assert_eq!(removed, "remove -f pyxis_orch-a-7-0\nremove -f pyxis_orch-b-x-8-1\n");
 }
+
+/// Runs the part of a node's task that is before its container starts, with stand-ins for docker, squeue and nvidia-smi, then `rest`.
+fn run_docker_part(programs: &[(&str, &str)], variables: &[(&str, &str)], rest: &str) -> (tempfile::TempDir, std::process::Output) {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, text) in programs {
+        std::fs::write(dir.path().join(name), format!("#!/bin/sh\n{text}")).expect("written");
+        std::fs::set_permissions(dir.path().join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a mode");
+    }
+    let script = format!("fail() {{ echo \"failed: $*\"; exit 1; }}\nhost=n0\n{}\n{rest}\n", read_asset("slurm/docker.sh"));
+    std::fs::write(dir.path().join("task"), script).expect("written");
+    let output = Command::new("sh")
+        .arg(dir.path().join("task"))
+        .current_dir(dir.path())
+        .env("PATH", format!("{}:/usr/bin:/bin", dir.path().display()))
+        .envs([("SLURM_JOB_ID", "11"), ("ORCH_NAME", "a")].iter().chain(variables).copied())
+        .output()
+        .expect("a shell");
+    (dir, output)
+}
+
+#[test]
+fn docker_containers_of_dead_jobs_are_removed_and_no_others() {
+    // Each container is named after its job's state.
+    let docker = "case $1 in
+ps) printf '%s\\n' failed\\ 7\\ n0 forgotten\\ 8\\ n0 running\\ 9\\ n0 unasked\\ 10\\ n0 own\\ 11\\ n0 own-elsewhere\\ 11\\ n1 \\
+  completing\\ 12\\ n0 suspended\\ 13\\ n0 requeued\\ 14\\ n0 no-job\\ x7\\ n0 without-job\\ \\ n0 ;;
+rm) echo \"$*\" >>removed ;;
+esac
+";
+    let squeue = "case \"$*\" in
+*'-j 7 '*) echo FAILED ;;
+*'-j 8 '*) echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1 ;;
+*'-j 9 '*) echo RUNNING ;;
+*'-j 12 '*) echo COMPLETING ;;
+*'-j 13 '*) echo SUSPENDED ;;
+*'-j 14 '*) echo PENDING ;;
+*) echo 'Unable to contact slurm controller' >&2; exit 1 ;;
+esac
+";
+    let (dir, output) = run_docker_part(&[("docker", docker), ("squeue", squeue)], &[], "");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let removed = std::fs::read_to_string(dir.path().join("removed")).expect("removed");
+    assert_eq!(removed, "rm -f failed\nrm -f forgotten\nrm -f own\nrm -f requeued\n");
+}
+
+#[test]
+fn container_gets_the_gpus_of_the_job_and_no_others() {
+    let smi = "case \"$*\" in *--id=1,3\\ *) printf 'GPU-b\\nGPU-d\\n' ;; *) exit 6 ;; esac\n";
+    let gpus = |programs: &[(&str, &str)], variables: &[(&str, &str)]| {
+        let output = run_docker_part(programs, variables, "job_gpus\necho \"$gpus\"").1;
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    };
+    let docker = ("docker", ":\n");
+    let both = ("ORCH_GPUS", "2");
+    assert_eq!(gpus(&[docker, ("nvidia-smi", smi)], &[both, ("CUDA_VISIBLE_DEVICES", "1,3")]), "GPU-b,GPU-d");
+    // Without nvidia-smi: the numbers that SLURM counts on the node, not those that it shows the task.
+    let numbers = [both, ("CUDA_VISIBLE_DEVICES", "0,1"), ("SLURM_JOB_GPUS", "4,5")];
+    assert_eq!(gpus(&[docker], &numbers), "4,5");
+    assert_eq!(gpus(&[docker], &[numbers[0], numbers[1], numbers[2], ("SLURM_STEP_GPUS", "6,7")]), "6,7");
+    for (variables, count) in [(vec![both], 0), (vec![both, ("SLURM_JOB_GPUS", "4")], 1), (vec![both, ("SLURM_JOB_GPUS", "4,5,6")], 3)] {
+        let said = gpus(&[docker], &variables);
+        assert!(said.starts_with(&format!("failed: SLURM gave {count} GPUs to this job here, not 2")), "{said}");
+    }
+}

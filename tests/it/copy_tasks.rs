@@ -280,7 +280,7 @@ async fn vanished_container_fails_the_task() {
     let fixture = CopyFixture::new(2, true, tasks).await;
     write(&fixture.beside("src/a.py"), b"code");
     let forecast = fixture.prepare(&["--dry-run"]).await;
-    forecast.assert_exit_code(0).assert_contains("code  would send its files, if the container lacks them  gpu[01-02]");
+    forecast.assert_exit_code(0).assert_contains("code  gpu[01-02]  would send its files, if the container lacks them");
     fixture.fixture.set_faults("gpu02", &docker_that_fails("Error response from daemon: No such container: orch-copied-gpu02"));
     let gone = fixture.prepare(&[]).await;
     gone.assert_exit_code(1)
@@ -295,8 +295,8 @@ async fn vanished_container_fails_the_task() {
     let forecast = fixture.prepare(&["--dry-run"]).await;
     forecast
         .assert_exit_code(0)
-        .assert_contains("code  nothing differs  gpu01")
-        .assert_contains("code  unknown: the session in the container orch-copied-gpu02 ended early: ")
+        .assert_contains("code  gpu01  nothing differs")
+        .assert_contains("code  gpu02  unknown: the session in the container orch-copied-gpu02 ended early: ")
         .assert_contains("OCI runtime exec failed");
     fixture.fixture.set_faults("gpu02", &Faults::default());
     fixture.end().await;

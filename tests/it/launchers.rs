@@ -139,7 +139,7 @@ async fn scripts_render_only_with_all_values_known() {
         .run(&auto)
         .await
         .assert_exit_code(2)
-        .assert_contains("unknown without the hosts: the master: free port")
+        .assert_contains("the scripts need what only the hosts know: the master: free port")
         .assert_contains("--facts");
     let dir = fixture.root().join("scripts");
     laptop.run(&["render", path_str(&file), "--set", "launch.master_port=auto", "--facts", "-o", path_str(&dir)]).await.assert_exit_code(0);

@@ -15,9 +15,9 @@ async fn dry_run_evaluates_conditions_and_names_what_changed() {
         let fixture = SandboxFixture::with_hosts(2).await;
         let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("dry", &job_with_tasks(&fixture, in_container, TASKS)));
         let first = laptop.run(&["prepare", path_str(&file), "--dry-run"]).await;
-        first.assert_exit_code(0).assert_contains("1  plain     would run  gpu[01-02]");
-        let made = if in_container { "would run unless the new container says otherwise" } else { "would run" };
-        first.assert_contains(&format!("2  made      {made}  gpu[01-02]"));
+        first.assert_exit_code(0).assert_contains("1  plain     gpu[01-02]  would run\n");
+        let made = if in_container { "would run, unless the new container has what it makes" } else { "would run" };
+        first.assert_contains(&format!("2  made      gpu[01-02]  {made}\n"));
         assert_eq!(count_lines(&fixture, "ran"), 0, "nothing ran");
         laptop.run(&["prepare", path_str(&file)]).await.assert_exit_code(0);
         std::fs::remove_file(fixture.control_dir().join("made.gpu02")).expect("removed");
@@ -25,9 +25,9 @@ async fn dry_run_evaluates_conditions_and_names_what_changed() {
         let second = laptop.run(&["prepare", path_str(&file), "--dry-run", "--diff"]).await;
         second
             .assert_exit_code(0)
-            .assert_contains("2  made      would be skipped: what it creates exists  gpu01")
-            .assert_contains("2  made      would run  gpu02")
-            .assert_contains("3  needless  would be skipped: `unless` succeeded  gpu[01-02]")
+            .assert_contains("2  made      gpu01       would be skipped: what it creates exists")
+            .assert_contains("2  made      gpu02       would run")
+            .assert_contains("3  needless  gpu[01-02]  would be skipped: `unless` succeeded")
             .assert_contains("changed in the inventory's tasks since they last ran\n  nothing");
         let text =
             std::fs::read_to_string(&file).expect("the inventory").replace("name: plain, run: \"echo", "name: plain, run: \"echo new");
@@ -79,18 +79,18 @@ async fn dry_run_names_the_files_that_would_be_sent() {
     std::fs::write(code.join("b.txt"), "two\n").expect("written");
     let dry_run = async |flags: &[&str]| laptop.run(&[&["prepare", path_str(&file), "--dry-run"], flags].concat()).await;
     let first = dry_run(&[]).await;
-    first.assert_exit_code(0).assert_contains("    1  code   would send 2 new, 8 B  gpu[01-02]\n    2  build  would run  gpu[01-02]\n");
+    first.assert_exit_code(0).assert_contains("    1  code   gpu[01-02]  would send 2 new, 8 B\n    2  build  gpu[01-02]  would run\n");
     first.assert_contains("no run exists: the tasks would run").assert_not_contains("a.txt");
     assert!(!fixture.host_home(0).join("code").exists(), "nothing was sent");
     laptop.run(&["prepare", path_str(&file)]).await.assert_exit_code(0);
-    dry_run(&["--diff"]).await.assert_contains("    1  code   nothing differs  gpu[01-02]\n").assert_not_contains("can change the answer");
+    dry_run(&["--diff"]).await.assert_contains("    1  code   gpu[01-02]  nothing differs\n").assert_not_contains("can change the answer");
     std::fs::write(code.join("a.txt"), "changed\n").expect("written");
     std::fs::remove_file(fixture.host_home(1).join("code/b.txt")).expect("removed");
     let third = dry_run(&["--diff"]).await;
     third
         .assert_exit_code(0)
-        .assert_contains("    1  code   would send 1 changed, 8 B  gpu01\n         ~ a.txt\n")
-        .assert_contains("    1  code   would send 1 new, 1 changed, 12 B  gpu02\n         ~ a.txt\n         + b.txt\n")
+        .assert_contains("  1  code   gpu01       would send 1 changed, 8 B\n         ~ a.txt\n")
+        .assert_contains("  1  code   gpu02       would send 1 new, 1 changed, 12 B\n         ~ a.txt\n         + b.txt\n")
         .assert_contains("`creates` and `unless` were evaluated now: a task before them can change the answer");
     assert_eq!(std::fs::read_to_string(fixture.host_home(0).join("code/a.txt")).expect("a file"), "one\n", "nothing was sent");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);

@@ -77,7 +77,7 @@ async fn reversed_hosts_fetch_every_byte_once() {
         .await
         .assert_exit_code(0)
         .assert_contains("[rank 2 gpu03] rank 2 ends with 0")
-        .assert_contains("[node gpu03] launcher 2");
+        .assert_contains("[launcher gpu03] launcher 2");
     assert_logs_complete(&laptop, &launchers);
     laptop.run(&["attach", path_str(&turned)]).await.assert_exit_code(0);
     assert_logs_complete(&laptop, &launchers);

@@ -150,7 +150,7 @@ async fn suggested_commands_work() {
     // The dashboard needs a terminal; commands that end or replace the run come last.
     let (last, rest): (Vec<Vec<String>>, Vec<Vec<String>>) = all
         .into_iter()
-        .filter(|words| !is(words, &["tui", "replay"]))
+        .filter(|words| !is(words, &["tui", "replay"]) && !words.iter().any(|word| word == "RUN"))
         .partition(|words| is(words, &["down", "up", "attach"]) || words.len() == 2 && is(words, &["prepare"]));
     assert!(
         rest.iter().all(|words| is(words, &["runs"]) || words.iter().any(|w| w == path_str(&file)) || words[1] == "--list"),

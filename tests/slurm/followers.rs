@@ -106,3 +106,40 @@ fn attached_laptop_sees_gpus_of_all_nodes_and_leaves_no_step() {
     login.orchestrate(&["slurm", "cancel"], &inventory).expect(0, &["CANCELLED"]);
     login.orchestrate(&["slurm", "submit", "--dry-run"], &inventory).expect(0, &["the cluster would take the job; nothing was submitted"]);
 }
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn another_laptop_follows_after_the_first_was_killed() {
+    let login = Login::new();
+    let go = login.cluster.path("go");
+    let inventory = login.inventory("killed", "", &waiting_ranks(&go));
+    login.submit(&inventory);
+    let laptop = |state: &str| {
+        let command = login.cluster.command(env!("CARGO_BIN_EXE_orchestrate"));
+        let mut command = login.complete_command(command, &["slurm", "attach", "--progress", "plain"], &inventory);
+        command.env("XDG_STATE_HOME", login.cluster.path(state)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("it runs")
+    };
+    let mut first = laptop("state");
+    let mut seen = String::new();
+    let mut out = BufReader::new(first.stdout.take().expect("its output"));
+    while seen.matches("begins").count() < 4 {
+        assert!(out.read_line(&mut seen).expect("a line") > 0, "it ended: {seen}");
+    }
+    first.kill().expect("killed");
+    first.wait().expect("reaped");
+    let mut second = laptop("other");
+    let mut seen = String::new();
+    let mut out = BufReader::new(second.stdout.take().expect("its output"));
+    while seen.matches("begins").count() < 4 {
+        assert!(out.read_line(&mut seen).expect("a line") > 0, "it ended: {seen}");
+    }
+    std::fs::write(&go, "").expect("written");
+    out.read_to_string(&mut seen).expect("the rest");
+    let followed = CommandResult::new(&second.wait_with_output().expect("it ends"));
+    CommandResult { out: seen, ..followed }.expect(0, &["COMPLETED", "4 ok"]);
+    // The first laptop has the rest by now, and the job is ended from there.
+    let logs = login.orchestrate(&["slurm", "logs"], &inventory).expect(0, &[]).out;
+    assert_eq!((logs.matches("begins").count(), logs.matches("ends").count()), (4, 4), "{logs}");
+    login.orchestrate(&["slurm", "down"], &inventory).expect(0, &["nothing of the job is left"]);
+}

@@ -18,7 +18,7 @@ impl<O: LineOutput> PlainSink<O> {
             let tally = self.phases.entry(step.phase).or_default();
             tally.open_steps += 1;
             if matches!(step.phase, Phase::Task(_)) {
-                tally.task = format!("{}: ", self.sanitizer.sanitize_line(&step.title));
+                tally.task = format!("{}{}", self.sanitizer.sanitize_line(&step.title), self.lang.colon());
             }
         }
         // The preflight probes begin before there is a plan.
@@ -41,7 +41,7 @@ impl<O: LineOutput> PlainSink<O> {
             return Ok(());
         }
         self.announced = announcement;
-        let mut text = format!("{}: {}", style::run_title(info, &self.sanitizer), self.count(info.hosts.len(), "host"));
+        let mut text = [&style::run_title(info, &self.sanitizer), self.lang.colon(), &self.count(info.hosts.len(), "host")].concat();
         if !info.ranks.is_empty() {
             text.push_str(&self.lang.tr_fill(", {}", &[&self.count(info.ranks.len(), "rank")]));
         }

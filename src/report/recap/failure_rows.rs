@@ -23,7 +23,11 @@ fn wrap_remedy(text: &str, width: usize) -> Vec<String> {
     let clauses = text.split_inclusive("; ").flat_map(|clause| clause.split_inclusive('；'));
     clauses
         .map(str::trim_end)
-        .flat_map(|clause| if has_command(clause) { vec![clause.to_owned()] } else { style::wrap_text(clause, width, false) })
+        .flat_map(|clause| match clause {
+            // What follows a command would be pasted with it.
+            command if has_command(command) => vec![command.trim_end_matches([';', '；']).to_owned()],
+            text => style::wrap_text(text, width, false),
+        })
         .collect()
 }
 
@@ -157,7 +161,8 @@ impl RecapRenderer<'_> {
             format!("{}{}{stopped}{end}", self.ranks(&ranks), self.lang.colon())
         });
         let texts = texts.chain((more > 0).then(|| self.more_rows(more)));
-        (0..).zip(texts).map(|(n, text)| self.labeled_row(Tone::Plain, if n == 0 { self.lang.tr("others") } else { "" }, &text)).collect()
+        let label = if self.state.culprit.is_some() { self.lang.tr("others") } else { self.lang.tr("ended") };
+        (0..).zip(texts).map(|(n, text)| self.labeled_row(Tone::Plain, if n == 0 { label } else { "" }, &text)).collect()
     }
 
     pub(super) fn leftover_rows(&self) -> Vec<String> {
