@@ -1,7 +1,7 @@
 //! Following a job: through a requeue, with the GPUs of its nodes, and detaching before its end.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::login_node::{CommandResult, Login, waiting_ranks};
 
@@ -114,26 +114,27 @@ fn another_laptop_follows_after_the_first_was_killed() {
     let go = login.cluster.path("go");
     let inventory = login.inventory("killed", "", &waiting_ranks(&go));
     login.submit(&inventory);
-    let laptop = |state: &str| {
-        let command = login.cluster.command(env!("CARGO_BIN_EXE_orchestrate"));
-        let mut command = login.complete_command(command, &["slurm", "attach", "--progress", "plain"], &inventory);
+    let attach = |mut command: Command, state: &str| {
         command.env("XDG_STATE_HOME", login.cluster.path(state)).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("it runs")
     };
-    let mut first = laptop("state");
-    let mut seen = String::new();
-    let mut out = BufReader::new(first.stdout.take().expect("its output"));
-    while seen.matches("begins").count() < 4 {
-        assert!(out.read_line(&mut seen).expect("a line") > 0, "it ended: {seen}");
-    }
+    let read_until_begun = |out: &mut dyn std::io::BufRead| {
+        let mut seen = String::new();
+        while !seen.contains("begins") {
+            assert!(out.read_line(&mut seen).expect("a line") > 0, "it ended: {seen}");
+        }
+        seen
+    };
+    let words = ["slurm", "attach", "--progress", "plain"];
+    // Without `timeout` around it, which would take the signal.
+    let program = login.cluster.command(env!("CARGO_BIN_EXE_orchestrate"));
+    let mut first = attach(login.complete_command(program, &words, &inventory), "state");
+    read_until_begun(&mut BufReader::new(first.stdout.take().expect("its output")));
     first.kill().expect("killed");
     first.wait().expect("reaped");
-    let mut second = laptop("other");
-    let mut seen = String::new();
+    let mut second = attach(login.command(&words, &inventory), "other");
     let mut out = BufReader::new(second.stdout.take().expect("its output"));
-    while seen.matches("begins").count() < 4 {
-        assert!(out.read_line(&mut seen).expect("a line") > 0, "it ended: {seen}");
-    }
+    let mut seen = read_until_begun(&mut out);
     std::fs::write(&go, "").expect("written");
     out.read_to_string(&mut seen).expect("the rest");
     let followed = CommandResult::new(&second.wait_with_output().expect("it ends"));
