@@ -5,8 +5,9 @@ for program in sbatch srun scontrol scancel sinfo; do
   command -v "$program" >/dev/null 2>&1 || printf '@absent %s\n' "$program"
 done
 ask version scontrol --version
-# -a: also hidden partitions; -e: nodes of different sizes on lines of their own, not the smallest with a `+`.
-ask partitions sinfo -a -e -h ${wanted:+-p "$wanted"} -o '%P|%a|%l|%D|%c|%G'
+# -a: also hidden partitions, which sinfo 22.05 refuses beside -p; -e: nodes of different sizes on lines of their own, not the smallest with a `+`.
+if [ -n "$wanted" ]; then set -- -p "$wanted"; else set -- -a; fi
+ask partitions sinfo "$@" -e -h -o '%P|%a|%l|%D|%c|%G'
 above=$dir
 while [ ! -e "$above" ] && [ -n "$above" ]; do above=${above%/*}; done
 [ -n "$above" ] || above=/

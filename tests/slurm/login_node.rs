@@ -260,8 +260,17 @@ fn cancelled_and_refused_jobs_leave_nothing_queued() {
     let refused = login.inventory("refused", ", secrets: file, partition: none", &refused);
     login
         .orchestrate(&["slurm", "submit"], &refused)
-        .expect(3, &["sinfo said nothing about partition none", "sbatch --test-only refused the job", "set slurm.partition"]);
+        .expect(3, &["sinfo shows no partition none", "sbatch --test-only refused the job", "set slurm.partition"]);
     assert!(!login.cluster.path("home/run/refused/slurm-secrets").exists(), "no job reads them");
+    // What sinfo says of the partition refuses before sbatch is asked.
+    let text = std::fs::read_to_string(&refused)
+        .expect("read")
+        .replace("partition: none", "partition: gpu")
+        .replace("time: \"10\"", "time: \"90\"");
+    std::fs::write(&refused, text).expect("written");
+    login
+        .orchestrate(&["slurm", "submit"], &refused)
+        .expect(3, &["slurm.time: 90 is more than partition gpu allows", "nothing was submitted"]);
     let waits = login.inventory("waits", "", &waiting_ranks(&go));
     login.wait_for_status(&inventory, "RUNNING");
     login.submit(&waits);
