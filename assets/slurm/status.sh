@@ -22,6 +22,10 @@ if [ -f "$dir/slurm-job" ] && [ ! -L "$dir/slurm-job" ]; then
   [ "${id:-}" != "$job" ] || printf '@given %s\n' "${run:-}"
 fi
 if [ -f "$files/status" ] && [ ! -L "$files/status" ]; then printf '@notes 0\n'; bounded 10 tail -n 60 "$files/status" | lines; fi
+# A step that used too much memory is named by srun in the job's log; the job is FAILED.
+log=$dir/$name-$job.out
+if [ -f "$log" ] && [ ! -L "$log" ] &&
+  bounded 10 tail -n 200 "$log" | grep -Eq '^srun: error: [^ ]+: tasks? [0-9,-]+: Out Of Memory$'; then printf '@out-of-memory 0\n'; fi
 if [ -f "$files/node-list" ] && [ ! -L "$files/node-list" ]; then
   printf '@nodes 0\n'
   bounded 10 head -n 4096 "$files/node-list" | sed 's/^/ /'

@@ -128,7 +128,7 @@ fn open_session_through(
     let local_env = LocalEnv::read()?;
     raise_nofile_limit(inventory.hosts.len()).map_err(CliError::Usage)?;
     let advice = build_advice(args, &base_dir, &inventory.hosts);
-    let advice = if command == "slurm submit" { advice.for_slurm_submit() } else { advice };
+    let advice = if command.starts_with("slurm ") { advice.for_slurm_job() } else { advice };
     let reporter = reporter_setup(args, output, &secrets, advice)?;
     // Only commands that diagnose read the rules: a broken rule must not block `down`.
     let rules = match command {

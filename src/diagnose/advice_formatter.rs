@@ -50,8 +50,8 @@ pub struct AdviceFormatter {
     overrides: Vec<String>,
     /// What follows `ssh` for each host.
     ssh_args_by_host: BTreeMap<String, String>,
-    /// Whether what is to be taken down is a SLURM job with the tasks before it.
-    takes_down_job: bool,
+    /// Whether the run is a job on SLURM: other commands are for it.
+    is_slurm_job: bool,
     /// Whether the operation has a `--limit`.
     is_limited: bool,
 }
@@ -70,14 +70,21 @@ impl AdviceFormatter {
         AdviceFormatter { overrides: overrides.to_vec(), ..self }
     }
 
-    /// Of `slurm submit`: where others say `down`, this says `slurm down`.
+    /// Of a command of `slurm`: where others say `down`, this says `slurm down`.
     #[must_use]
-    pub(crate) fn for_slurm_submit(self) -> AdviceFormatter {
-        AdviceFormatter { takes_down_job: true, ..self }
+    pub(crate) fn for_slurm_job(self) -> AdviceFormatter {
+        AdviceFormatter { is_slurm_job: true, ..self }
     }
 
     fn own_verb<'a>(&self, verb: &'a str) -> &'a str {
-        if self.takes_down_job && verb == "down" { "slurm down" } else { verb }
+        match verb {
+            "up" if self.is_slurm_job => "slurm submit",
+            "ps" if self.is_slurm_job => "slurm status",
+            "logs" if self.is_slurm_job => "slurm logs",
+            "attach" if self.is_slurm_job => "slurm attach",
+            "down" if self.is_slurm_job => "slurm down",
+            _ => verb,
+        }
     }
 
     /// `orchestrate logs train.yaml --rank 3`.
@@ -113,6 +120,12 @@ impl AdviceFormatter {
             let word_end = |from: usize| after[from..].find(|c: char| !c.is_ascii_lowercase()).map_or(after.len(), |at| from + at);
             let end = if after.starts_with(SLURM_PREFIX) { word_end(SLURM_PREFIX.len()) } else { word_end(0) };
             let (verb, tail) = after.split_at(end);
+            if let Some((nodes, command)) = (self.is_slurm_job && verb == "exec").then(|| split_exec(tail)).flatten() {
+                out.truncate(out.len() - PROGRAM_PREFIX.len());
+                out.push_str(&format!("srun {nodes}"));
+                rest = command;
+                continue;
+            }
             let verb = self.own_verb(verb);
             let inventory = self.inventory_args(verb);
             let word = before[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '-' | '_' | '/' | '.'));
@@ -141,6 +154,13 @@ impl AdviceFormatter {
     }
 }
 
+/// What follows `orchestrate exec`: the nodes, as srun takes them, and the command.
+fn split_exec(tail: &str) -> Option<(String, &str)> {
+    let (options, command) = tail.split_once(" -- ")?;
+    let nodes = options.rsplit_once("--limit ").map(|(_, nodes)| nodes);
+    Some((nodes.map_or_else(String::new, |nodes| format!("-w {nodes} ")), command))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,12 +187,15 @@ mod tests {
         let overridden = one.with_overrides(&["env.STEPS=100".to_owned(), "ssh.user=li".to_owned()]);
         assert_eq!(overridden.format_command("up", ""), "orchestrate up 'my runs/a.yaml' --set env.STEPS=100 --set ssh.user=li");
         assert_eq!(overridden.format_command("down", ""), "orchestrate down 'my runs/a.yaml' --set ssh.user=li");
-        let submit = command_advice(&["a.yaml"], &[]).for_slurm_submit();
+        let submit = command_advice(&["a.yaml"], &[]).for_slurm_job();
         assert_eq!(submit.format_command("down", ""), "orchestrate slurm down a.yaml");
         assert_eq!(
             submit.complete_commands("`orchestrate down`, `orchestrate slurm status`, orchestrate slurm"),
             "`orchestrate slurm down a.yaml`, `orchestrate slurm status a.yaml`, orchestrate slurm"
         );
+        assert_eq!(submit.format_command("logs", "--rank 3"), "orchestrate slurm logs a.yaml --rank 3");
+        let remedy = "`orchestrate exec --limit n[0-1] -- free -g`; orchestrate exec -- ls; `orchestrate ps`";
+        assert_eq!(submit.complete_commands(remedy), "`srun -w n[0-1] free -g`; srun ls; `orchestrate slurm status a.yaml`");
         let none = AdviceFormatter::default();
         assert_eq!((none.complete_commands(text), none.ssh_args("lab 2")), (text.to_owned(), "'lab 2'".to_owned()));
         assert_eq!(overridden.ssh_args("lab2"), "-p 2222 -i /k ops@10.0.0.2");

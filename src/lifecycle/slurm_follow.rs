@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::plan::host_context::HostContext;
 use crate::plan::slurm::job_notes::JobNotes;
 use crate::plan::slurm::job_report::{JobReport, JobStart};
+use crate::plan::slurm::job_state::JobState;
 use crate::remote::RemoteError;
 use crate::report::job_status::{end_lines, headline, job_outcome, pending_lines};
 
@@ -258,8 +259,9 @@ pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str
         session.engine.emitter().send(EventKind::RunEndReported { end, ended_at });
     }
     // The advice is for a line of its own: the recap cuts long reasons.
-    if let Some((state, _)) = &report.state
-        && let Some((cause, advice)) = state.cause()
+    let is_named_below = report.notes.first_failure.is_some() && !report.is_out_of_memory;
+    if let Some((cause, advice)) = report.cause()
+        && !(is_named_below && matches!(report.state, Some((JobState::Failed, _))))
     {
         session.notice(format!("job {job}: {cause}; help: {advice}"), true);
     }

@@ -84,7 +84,7 @@ pub(crate) fn end_lines(report: &JobReport) -> Vec<String> {
         None => lines.push(
             "SLURM no longer knows it, and it wrote no end: it was killed, or its node was lost\n    help: with accounting `sacct` knows more; look at the logs".to_owned(),
         ),
-        Some((state, _)) => lines.extend(state.cause().map(|(cause, advice)| format!("cause: {cause}\n    help: {advice}"))),
+        Some(_) => lines.extend(report.cause().map(|(cause, advice)| format!("cause: {cause}\n    help: {advice}"))),
     }
     lines
 }

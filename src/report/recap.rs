@@ -132,7 +132,9 @@ impl RecapRenderer<'_> {
         let went_well = matches!(self.state.outcome, Some((Outcome::Ok, _)));
         let label = if went_well { self.lang.tr("result") } else { self.lang.tr("reason") };
         if !reason.contains("orchestrate ") {
-            return vec![self.labeled_row(Tone::Plain, label, reason)];
+            let mut lines = style::wrap_bounded(reason, self.text_width(), 4).into_iter();
+            let first = self.labeled_row(Tone::Plain, label, &lines.next().unwrap_or_default());
+            return std::iter::once(first).chain(lines.map(|line| format!("{:LABEL_COLUMNS$}{line}", ""))).collect();
         }
         wrap_message(reason, &self.whole_row(label, ""), &" ".repeat(LABEL_COLUMNS), width)
     }

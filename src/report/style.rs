@@ -8,7 +8,7 @@ use crate::text::hostlist;
 use crate::text::sanitize::{COLOR_RESET, DIM, GREEN, RANK_COLORS, RED, Sanitizer, YELLOW};
 use crate::text::translation::Lang;
 
-pub(crate) use crate::text::width::{truncate_text, wrap_text};
+pub(crate) use crate::text::width::{truncate_text, wrap_bounded, wrap_text};
 
 const MIN_PAGE_WIDTH: usize = 80;
 /// Longer lines are hard to read.

@@ -53,11 +53,17 @@ impl RunState {
         }
     }
 
-    /// Once a rank of its own has failed, a launcher sends TERM to its others: on this host those that it ended no earlier.
+    /// Once a rank of its own has failed, a launcher sends TERM to its others: on this host those that it ended no earlier. On SLURM the
+    /// job's step does so on all nodes.
     pub(super) fn mark_ended_by_launcher(&mut self, host: u32) {
+        let in_step = self.info.command.starts_with("slurm ");
         let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
         let has_own_end = |rank: &&RankState| {
-            rank.host == host && rank.has_failed() && !rank.was_stopped && rank.exit != Some(Exit::Signal(TERM)) && rank.ended_at > 0
+            (in_step || rank.host == host)
+                && rank.has_failed()
+                && !rank.was_stopped
+                && rank.exit != Some(Exit::Signal(TERM))
+                && rank.ended_at > 0
         };
         let failed_at = self.ranks.values().filter(has_own_end).map(|rank| rank.ended_at).min();
         let was_ended = |rank: &RankState| {
@@ -65,7 +71,7 @@ impl RunState {
                 && !culprits.contains(&rank.rank)
                 && failed_at.is_some_and(|failed_at| rank.ended_at >= failed_at)
         };
-        for rank in self.ranks.values_mut_where(|rank| rank.host == host && rank.ended_by_launcher != was_ended(rank)) {
+        for rank in self.ranks.values_mut_where(|rank| (in_step || rank.host == host) && rank.ended_by_launcher != was_ended(rank)) {
             rank.ended_by_launcher = !rank.ended_by_launcher;
         }
     }

@@ -2,6 +2,18 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+/// At most `max_lines` lines of at most `width` columns, broken at spaces.
+pub(crate) fn wrap_bounded(text: &str, width: usize, max_lines: usize) -> Vec<String> {
+    let mut lines = wrap_text(text, width, true);
+    if lines.len() > max_lines {
+        lines.truncate(max_lines);
+        if let Some(last) = lines.last_mut() {
+            *last = truncate_text(&format!("{last} …"), width);
+        }
+    }
+    lines
+}
+
 /// Lines of at most `width` columns, broken at spaces, and before and after a wide character. A longer word stays whole, so that a command can
 /// be pasted; where `hard`, it is broken.
 pub(crate) fn wrap_text(text: &str, width: usize, hard: bool) -> Vec<String> {

@@ -49,6 +49,8 @@ pub(crate) struct JobReport {
     pub(crate) failure: Option<OrderFailure>,
     /// Whether the order may have been carried out although its command failed.
     pub(crate) is_unclear: bool,
+    /// Whether SLURM ended one of its steps for its memory: it calls the job itself FAILED.
+    pub(crate) is_out_of_memory: bool,
     /// Whether everything was removed that can be.
     pub(crate) is_clean: bool,
     /// What could not be removed.
@@ -98,6 +100,14 @@ impl JobReport {
     /// `None`: no job, or nothing is known of it.
     pub(crate) fn phase(&self) -> Option<JobPhase> {
         self.state.as_ref().map(|(state, _)| state.phase())
+    }
+
+    /// Why the job ended so, and what to do about it.
+    pub(crate) fn cause(&self) -> Option<(&'static str, &'static str)> {
+        match &self.state {
+            Some((JobState::Failed, _)) if self.is_out_of_memory => JobState::OutOfMemory.cause(),
+            state => state.as_ref().and_then(|(state, _)| state.cause()),
+        }
     }
 
     /// Whether the job may still be there: a slurmctld that does not answer says nothing of its end.
@@ -150,6 +160,7 @@ impl AnswerReader {
             "missing" => report.missing = Some(short(value)),
             "job" => report.job = job_id(value),
             "live" => report.live = job_id(value),
+            "out-of-memory" => report.is_out_of_memory = true,
             "submitted" => report.submitted = job_id(value),
             "squeue" if code == 0 => self.queue.extend(body.iter().filter_map(|line| QueueLine::parse(line))),
             "squeue" => report.queue_error = Some(last_line(body, code)),
@@ -215,6 +226,7 @@ impl JobReport {
     fn state_by_notes(&self) -> Option<JobState> {
         match self.notes.exit_code {
             Some(0) => Some(JobState::Completed),
+            Some(_) if self.notes.stopping.as_ref().is_some_and(|why| why.starts_with("cancelled")) => Some(JobState::Cancelled),
             Some(_) => Some(JobState::Failed),
             None if self.notes.failure.is_some() => Some(JobState::Failed),
             None if self.queue_error.is_some() && self.notes.run_id.is_some() => Some(JobState::Running),

@@ -87,3 +87,21 @@ fn refused_orders_name_the_reason() {
     assert!(unclear.is_unclear && unclear.submitted.is_none());
     assert_eq!(report("@test 0\n fine\n@submitted 14\n").submitted, Some(14));
 }
+
+#[test]
+fn step_out_of_memory_is_the_cause_of_a_failed_job() {
+    let text = "@job 12\n@squeue 0\n@sacct 0\n 12|FAILED|9:0|n0\n@notes 0\n 1 0 running 20261123-200000-000c\n 2 0 first 2 n1 137\n 2 0 ended 137\n";
+    let cause = |text: &str| report(text).cause().map(|(cause, _)| cause);
+    assert_eq!(cause(text), Some("a rank or the job's script failed"));
+    assert_eq!(cause(&format!("{text}@out-of-memory 0\n")), Some("it used more memory than it asked for"));
+}
+
+#[test]
+fn cancelled_job_that_slurm_forgot_has_not_failed() {
+    let ended = |stopping: &str| {
+        let text = format!("@job 12\n@squeue 0\n@notes 0\n 1 0 running 20261123-200000-000c\n 2 0 {stopping}\n 2 0 ended 143\n");
+        report(&text).state.map(|(state, _)| state)
+    };
+    assert_eq!(ended("stopping cancelled or preempted"), Some(JobState::Cancelled));
+    assert_eq!(ended("first 1 n0 143"), Some(JobState::Failed));
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::finding;
-use super::super::style::{self, Tone, truncate_text};
+use super::super::style::{self, Tone};
 use super::{MAX_ROWS, RecapRenderer};
 use crate::state::ConnectionStatus;
 use crate::text::width::wrap_with_indent;
@@ -29,18 +29,6 @@ fn wrap_remedy(text: &str, width: usize) -> Vec<String> {
             text => style::wrap_text(text, width, false),
         })
         .collect()
-}
-
-/// At most `max_lines` lines of at most `width` columns, broken at spaces.
-fn wrap_bounded(text: &str, width: usize, max_lines: usize) -> Vec<String> {
-    let mut lines = style::wrap_text(text, width, true);
-    if lines.len() > max_lines {
-        lines.truncate(max_lines);
-        if let Some(last) = lines.last_mut() {
-            *last = truncate_text(&format!("{last} …"), width);
-        }
-    }
-    lines
 }
 
 impl RecapRenderer<'_> {
@@ -76,7 +64,7 @@ impl RecapRenderer<'_> {
     }
 
     fn indented_paragraph(&self, text: &str) -> Vec<String> {
-        wrap_bounded(text, self.text_width(), 4).into_iter().map(|line| format!("{:12}{line}", "")).collect()
+        style::wrap_bounded(text, self.text_width(), 4).into_iter().map(|line| format!("{:12}{line}", "")).collect()
     }
 
     /// The ranks that failed first, with their last lines; the other failures below.
@@ -122,7 +110,7 @@ impl RecapRenderer<'_> {
             let [what, why, next] = finding::finding_texts(finding, lang, sanitizer);
             let location = lang.message(&finding::format_location(finding, self.state, sanitizer)).into_owned();
             let label = if at == 0 { lang.tr("CAUSE") } else { lang.tr("also") };
-            let mut summary = wrap_bounded(&format!("{location}{}{what}", lang.colon()), self.text_width(), 4).into_iter();
+            let mut summary = style::wrap_bounded(&format!("{location}{}{what}", lang.colon()), self.text_width(), 4).into_iter();
             lines.push(self.labeled_row(Tone::Bad, label, &summary.next().unwrap_or_default()));
             lines.extend(summary.map(|line| format!("{:12}{line}", "")));
             // The output of steps and of the ranks that failed first is already shown above.
