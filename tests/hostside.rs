@@ -13,6 +13,8 @@ mod run_end_detection;
 mod shared_logs;
 #[path = "hostside/slurm_containers.rs"]
 mod slurm_containers;
+#[path = "hostside/slurm_node.rs"]
+mod slurm_node;
 #[path = "hostside/sync_marker.rs"]
 mod sync_marker;
 #[path = "hostside/transfer.rs"]

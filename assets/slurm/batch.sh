@@ -10,6 +10,8 @@ fail() { say "$*" >&2; note "failed $*"; exit 1; }
 main() {
   start=${SLURM_RESTART_COUNT:-0} given_run=${1:-} holder='' step='' stopping=''
   dir=$root/$name/slurm-$SLURM_JOB_ID
+  # Of the shell that submitted the job, perhaps a job itself: squeue filters by some, srun takes options from others.
+  unset "${!SQUEUE_@}" "${!SRUN_@}" "${!SLURM_CPU_BIND@}" SLURM_TIME_FORMAT SLURM_STEP_GRES SLURM_TIMELIMIT SLURM_NO_KILL SLURM_EXACT SLURM_OVERLAP SLURM_IMMEDIATE
   # The login node wrote it there. A directory made here would be one that only this node sees.
   if [ -n "$given_run" ] && [ ! -f "$root/$name/slurm.sbatch" ]; then
     say "$(hostname) does not see $root/$name of the login node: set run_dir to a directory that all nodes share" >&2
@@ -19,9 +21,13 @@ main() {
   mkdir -p "$dir/files" "$dir/nodes" || { say "cannot write $dir" >&2; exit 1; }
   # The user of the image must be able to read the nodes' copies; the job's own directory is private.
   umask 022
+  # Until there are ranks, a signal is noted and ends the job between two steps.
+  end='' explained=''
+  trap 'asked=1; stopping=1' USR1 TERM INT
   case $root in *\'*) fail "a quote in the run directory's path is not supported: $root" ;; esac
   say "job $SLURM_JOB_ID${start:+, start $start}: files in $dir"
   [ "${SLURM_JOB_NUM_NODES:-0}" -eq "$nodes" ] || fail "the job has ${SLURM_JOB_NUM_NODES:-no} nodes, but the ranks are counted for $nodes"
+  [ -z "${SLURM_ARRAY_JOB_ID:-}" ] || fail 'one job is one run: submit it without --array'
   [ "$start" -le 10 ] || fail "requeued $start times: look at the first failures before the job is submitted again"
   read_secrets
   # sbatch's --cpus-per-task is not srun's: since SLURM 22.05 it is handed on like this.
@@ -80,7 +86,10 @@ node_address() {
 look_at_nodes() {
   # shellcheck disable=SC2016
   see='[ -r "$0" ] || { echo "orchestrate: $SLURMD_NODENAME does not see $0: set run_dir to a directory that all nodes share" >&2; exit 1; }'
-  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh -c "$see; exec /bin/sh \"\$0\"" "$dir/files/look" </dev/null || fail "a node could not be looked at: see above"
+  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh -c "$see; exec /bin/sh \"\$0\"" "$dir/files/look" </dev/null || {
+    [ -z "$stopping" ] || stop_before_ranks
+    fail "a node could not be looked at: see above"
+  }
   master_addr=$(sed -n "s/^ORCH_ADDRESS='\(.*\)'\$/\1/p" "$dir/nodes/$master")
   [ -n "$master_addr" ] || fail "$master did not find its address"
   printf "ORCH_MASTER_ADDR='%s'\n" "$master_addr" >>"$dir/job.env"
@@ -89,25 +98,28 @@ look_at_nodes() {
 
 # When the time limit ends the job: asked now, since the end of a cancelled job is the time of its cancelling.
 find_end() {
-  end=$(squeue -h -j "$SLURM_JOB_ID" -o %e)
-  [ -z "$end" ] || end=$(date -d "$end" +%s 2>/dev/null)
+  end=$(SLURM_TIME_FORMAT=%s squeue -h -j "$SLURM_JOB_ID" -o %e)
+  case $end in *[!0-9]*) end='' ;; esac
 }
 
 # The ranks. A node that fails ends the step on all nodes at once.
 run_ranks() {
+  [ -z "$stopping" ] || stop_before_ranks
+  step=''
+  # SLURM signals this shell alone (B: above); a second step signals every node, and the ranks have launch.stop_grace.
+  trap 'asked=1; stopping=1; explain_signal; [ -z "$step" ] || stop_nodes' USR1 TERM INT
   # srun looks for its command on the node, not in the image: /bin/sh is in both.
   # shellcheck disable=SC2016
   ORCH_SECRETS=$secrets srun "${each_node[@]}" --kill-on-bad-exit=1 --label ${container[@]+"${container[@]}"} \
     /bin/sh -c 'exec /bin/sh "$0"' "$dir/files/task" </dev/null &
   step=$!
   secrets=''
-  # A signal since the last task came before there were ranks to stop.
+  # A signal that came before the step was known.
   [ -z "$stopping" ] || kill -TERM "$step"
-  # SLURM signals this shell alone (B: above); a second step signals every node, and the ranks have launch.stop_grace.
-  trap 'asked=1; stopping=1; explain_signal; stop_nodes' USR1 TERM INT
   wait_for_step
-  trap - USR1 TERM INT
-  [ "$code" -eq 0 ] || [ -n "$stopping" ] || name_first_failure
+  # What follows is finished in any case.
+  trap : USR1 TERM INT
+  if [ -n "$stopping" ]; then read_launcher_codes; elif [ "$code" -ne 0 ]; then name_first_failure; fi
   remove_containers
   note "ended $code"
   say "ended with $code; logs: $root/$name/<node>.out/$run.*.log"
@@ -124,9 +136,28 @@ wait_for_step() {
   done
 }
 
+# A node that was asked to stop ends its task with 0, so that the others have their time: the launchers' exit codes are in files. Sets code to the largest.
+read_launcher_codes() {
+  while read -r node; do
+    file=$root/$name/$node.out/$run.node.rc
+    if [ ! -f "$file" ] || [ -L "$file" ]; then continue; fi
+    { read -r node_code _ <"$file"; } 2>/dev/null || continue
+    case $node_code in '' | *[!0-9]* | ????*) continue ;; esac
+    [ "$node_code" -le "$code" ] || code=$node_code
+  done <"$dir/node-list"
+}
+
+stop_before_ranks() {
+  explain_signal
+  trap : USR1 TERM INT
+  remove_containers
+  note 'ended 143'
+  exit 143
+}
+
 # A step of its own: a signal to srun reaches every process of the ranks' step at once, and TERM makes srun kill them soon after.
 stop_nodes() {
-  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh "$dir/files/stop-node" >"$dir/stop.log" 2>&1 </dev/null &
+  srun "${each_node[@]}" --overlap --mem=0 --kill-on-bad-exit=0 /bin/sh "$dir/files/stop-node" >"$dir/stop.log" 2>&1 </dev/null &
 }
 
 # SLURM kills tasks, not the containers that dockerd runs for them: a step that was killed leaves them.
@@ -137,11 +168,13 @@ remove_containers() {
     holder=''
   fi
   [ -e "$dir/files/remove" ] || return 0
-  srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 --time=2 /bin/sh "$dir/files/remove" </dev/null >"$dir/remove.log" 2>&1 || say "a container may be left: see $dir/remove.log"
+  srun "${each_node[@]}" --overlap --mem=0 --kill-on-bad-exit=0 --time=2 /bin/sh "$dir/files/remove" </dev/null >"$dir/remove.log" 2>&1 || say "a container may be left: see $dir/remove.log"
 }
 
 # A time limit and a preemption send the same signal: only the clock distinguishes them.
 explain_signal() {
+  [ -z "$explained" ] || return 0
+  explained=1
   if [ -n "$end" ] && [ $((end - $(date +%s))) -le $((stop_before + 60)) ]; then why='the time limit is near'; else why='cancelled or preempted'; fi
   say "stopping the ranks: $why"
   note "stopping $why"

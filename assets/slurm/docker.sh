@@ -10,9 +10,9 @@ docker ps -a --filter label=orchestrate.slurm_job --filter "label=orchestrate.ow
     if [ "$job" = "$SLURM_JOB_ID" ]; then
       [ "$at" = "$host" ] || continue
     else
-      state=$(squeue -h -t all -j "$job" -o %T 2>&1) || case $state in *'Invalid job id'*) state='' ;; *) continue ;; esac
+      state=$(squeue -h -t all -j "$job" -o %T 2>&1) || case $state in *'Invalid job id'*) state=GONE ;; *) continue ;; esac
       case $state in
-        '' | PENDING | COMPLETED | CANCELLED | FAILED | TIMEOUT | NODE_FAIL | PREEMPTED | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | REVOKED) ;;
+        GONE | PENDING | COMPLETED | CANCELLED | FAILED | TIMEOUT | NODE_FAIL | PREEMPTED | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | REVOKED) ;;
         *) continue ;;
       esac
     fi
@@ -26,7 +26,7 @@ job_gpus() {
   if command -v nvidia-smi >/dev/null 2>&1 && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
     gpus=$(nvidia-smi --id="$CUDA_VISIBLE_DEVICES" --query-gpu=uuid --format=csv,noheader 2>/dev/null | paste -s -d , -)
   fi
-  case $gpus in GPU-*) ;; *) gpus=${SLURM_STEP_GPUS:-${SLURM_JOB_GPUS:-}} ;; esac
+  case $gpus in GPU-*) ;; *) gpus=${SLURM_STEP_GPUS:-} ;; esac
   count=$(printf '%s\n' "$gpus" | tr , '\n' | grep -c .)
   [ "$count" -eq "$ORCH_GPUS" ] || fail "SLURM gave $count GPUs to this job here, not $ORCH_GPUS; with all of them it would take those of other jobs"
 }

@@ -10,9 +10,9 @@ enroot list 2>/dev/null | while read -r name; do
   job=${name%-*} job=${job##*-}
   case $job in '' | *[!0-9]*) continue ;; esac
   if [ "$job" != "$SLURM_JOB_ID" ]; then
-    state=$(squeue -h -t all -j "$job" -o %T 2>&1 </dev/null) || case $state in *'Invalid job id'*) state='' ;; *) continue ;; esac
+    state=$(squeue -h -t all -j "$job" -o %T 2>&1 </dev/null) || case $state in *'Invalid job id'*) state=GONE ;; *) continue ;; esac
     case $state in
-      '' | PENDING | COMPLETED | CANCELLED | FAILED | TIMEOUT | NODE_FAIL | PREEMPTED | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | REVOKED) ;;
+      GONE | PENDING | COMPLETED | CANCELLED | FAILED | TIMEOUT | NODE_FAIL | PREEMPTED | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | REVOKED) ;;
       *) continue ;;
     esac
   fi

@@ -4,4 +4,6 @@
 dir=${0%/*/*}
 # shellcheck source=/dev/null
 . "$dir/job.env" || exit 1
-: >"$ORCH_ROOT/$ORCH_NAME/$SLURMD_NODENAME.in/$ORCH_RUN_ID/stop"
+# Its task may not have made the directory yet.
+in=$ORCH_ROOT/$ORCH_NAME/$SLURMD_NODENAME.in/$ORCH_RUN_ID
+mkdir -p "$in" && : >"$in/stop"

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cli::args::ProgressMode;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::print_stderr;
+use crate::cli::local_env::{print_stderr, user_lang};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::transfer_args::{PushArgs, refuse_surplus_word};
@@ -42,7 +42,12 @@ pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
     let outcome = match signals.run_until_stopped(work).await {
         Ok(Ok(results)) => {
             drop(bars);
-            print_transfers(&session, results, &args.transfer)
+            let outcome = print_transfers(&session, results, &args.transfer);
+            if outcome == Outcome::Ok && args.transfer.progress != ProgressMode::Json && !args.transfer.dry_run {
+                let place = session.reporter.sanitizer().sanitize_line(&args.destination);
+                print_stderr(&user_lang().tr_fill("it is at {} on each host", &[&place]));
+            }
+            outcome
         }
         Ok(Err(problem)) => {
             print_stderr(&format!("{}\n    help: {}", problem.what, problem.hint));

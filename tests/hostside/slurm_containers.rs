@@ -86,7 +86,7 @@ fn docker_containers_of_dead_jobs_are_removed_and_no_others() {
     // Each container is named after its job's state.
     let docker = "case $1 in
 ps) printf '%s\\n' failed\\ 7\\ n0 forgotten\\ 8\\ n0 running\\ 9\\ n0 unasked\\ 10\\ n0 own\\ 11\\ n0 own-elsewhere\\ 11\\ n1 \\
-  completing\\ 12\\ n0 suspended\\ 13\\ n0 requeued\\ 14\\ n0 no-job\\ x7\\ n0 without-job\\ \\ n0 ;;
+  completing\\ 12\\ n0 suspended\\ 13\\ n0 requeued\\ 14\\ n0 filtered\\ 15\\ n0 no-job\\ x7\\ n0 without-job\\ \\ n0 ;;
 rm) echo \"$*\" >>removed ;;
 esac
 ";
@@ -97,6 +97,7 @@ esac
 *'-j 12 '*) echo COMPLETING ;;
 *'-j 13 '*) echo SUSPENDED ;;
 *'-j 14 '*) echo PENDING ;;
+*'-j 15 '*) ;;
 *) echo 'Unable to contact slurm controller' >&2; exit 1 ;;
 esac
 ";
@@ -117,10 +118,11 @@ fn container_gets_the_gpus_of_the_job_and_no_others() {
     let both = ("ORCH_GPUS", "2");
     assert_eq!(gpus(&[docker, ("nvidia-smi", smi)], &[both, ("CUDA_VISIBLE_DEVICES", "1,3")]), "GPU-b,GPU-d");
     // Without nvidia-smi: the numbers that SLURM counts on the node, not those that it shows the task.
-    let numbers = [both, ("CUDA_VISIBLE_DEVICES", "0,1"), ("SLURM_JOB_GPUS", "4,5")];
-    assert_eq!(gpus(&[docker], &numbers), "4,5");
-    assert_eq!(gpus(&[docker], &[numbers[0], numbers[1], numbers[2], ("SLURM_STEP_GPUS", "6,7")]), "6,7");
-    for (variables, count) in [(vec![both], 0), (vec![both, ("SLURM_JOB_GPUS", "4")], 1), (vec![both, ("SLURM_JOB_GPUS", "4,5,6")], 3)] {
+    let shown = ("CUDA_VISIBLE_DEVICES", "0,1");
+    assert_eq!(gpus(&[docker], &[both, shown, ("SLURM_STEP_GPUS", "6,7")]), "6,7");
+    // SLURM_JOB_GPUS has those of the node of the batch script.
+    let step = |gpus| vec![both, ("SLURM_JOB_GPUS", "4,5"), ("SLURM_STEP_GPUS", gpus)];
+    for (variables, count) in [(step(""), 0), (step("4"), 1), (step("4,5,6"), 3)] {
         let said = gpus(&[docker], &variables);
         assert!(said.starts_with(&format!("failed: SLURM gave {count} GPUs to this job here, not 2")), "{said}");
     }

@@ -18,7 +18,7 @@ async fn host_tasks_run_beside_the_container() {
     let fixture = SandboxFixture::with_hosts(2).await;
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("beside", &job_with_tasks(&fixture, true, tasks)));
     let dry = laptop.run(&["prepare", path_str(&file), "--dry-run"]).await;
-    dry.assert_exit_code(0).assert_contains("build       would run  gpu[01-02]");
+    dry.assert_exit_code(0).assert_contains("build       gpu[01-02]  would run");
     let first = laptop.run(&["prepare", path_str(&file), "--progress", "plain"]).await;
     first.assert_exit_code(0).assert_contains("build: changed gpu[01-02]").assert_contains("tasks     changed 2  ok 5");
     assert_eq!(laptop.read_log(&task_log("gpu02", 1)), b"built\n");
@@ -32,7 +32,7 @@ async fn host_tasks_run_beside_the_container() {
     assert!(names("gpu02.private/host.out").iter().any(|name| name.ends_with(".task-1.log")));
     assert!(!names("gpu02.out").iter().any(|name| name.contains(".task-1.") || name.contains(".task-4.")));
     let dry = laptop.run(&["prepare", path_str(&file), "--dry-run"]).await;
-    dry.assert_exit_code(0).assert_contains("build       would be skipped: what it creates exists  gpu[01-02]");
+    dry.assert_exit_code(0).assert_contains("build       gpu[01-02]  would be skipped: what it creates exists");
     let up = laptop.run(&["up", path_str(&file), "--progress", "plain"]).await;
     up.assert_exit_code(0).assert_contains("build: skipped gpu[01-02]").assert_contains("tasks     changed 0  ok 5  skipped 2");
     let rank = laptop.run_dirs().last().expect("a run").join("logs/rank-1.log");
@@ -63,8 +63,8 @@ async fn sudo_runs_tasks_as_root() {
         assert!(root.starts_with("1 it's s3cret-value ") && root.trim_end().ends_with("/bench"), "{root}");
         assert_eq!(laptop.read_log(&task_log("gpu01", 3)), b"no s3cret-value\n");
         let dry = laptop.run(&["prepare", path_str(&file), "--dry-run"]).await;
-        dry.assert_exit_code(0).assert_contains("as root  would be skipped: what it creates exists");
-        dry.assert_contains("unless   would be skipped: `unless` succeeded");
+        dry.assert_exit_code(0).assert_contains("as root  gpu01  would be skipped: what it creates exists");
+        dry.assert_contains("unless   gpu01  would be skipped: `unless` succeeded");
         std::fs::remove_file(fixture.control_dir().join("made")).expect("removed");
         fixture.set_faults("gpu01", &Faults { sudo_refused: true, ..Faults::default() });
         let refused = laptop.run(&["prepare", path_str(&file), "--progress", "plain"]).await;
