@@ -87,7 +87,7 @@ look_at_nodes() {
   # shellcheck disable=SC2016
   see='[ -r "$0" ] || { echo "orchestrate: $SLURMD_NODENAME does not see $0: set run_dir to a directory that all nodes share" >&2; exit 1; }'
   srun "${each_node[@]}" --overlap --kill-on-bad-exit=1 /bin/sh -c "$see; exec /bin/sh \"\$0\"" "$dir/files/look" </dev/null || {
-    [ -z "$stopping" ] || stop_before_ranks
+    [ -z "$stopping" ] || give_up 143 'stopped before the ranks'
     fail "a node could not be looked at: see above"
   }
   master_addr=$(sed -n "s/^ORCH_ADDRESS='\(.*\)'\$/\1/p" "$dir/nodes/$master")
@@ -104,7 +104,7 @@ find_end() {
 
 # The ranks. A node that fails ends the step on all nodes at once.
 run_ranks() {
-  [ -z "$stopping" ] || stop_before_ranks
+  [ -z "$stopping" ] || give_up 143 'stopped before the ranks'
   step=''
   # SLURM signals this shell alone (B: above); a second step signals every node, and the ranks have launch.stop_grace.
   trap 'asked=1; stopping=1; explain_signal; [ -z "$step" ] || stop_nodes' USR1 TERM INT
@@ -147,12 +147,14 @@ read_launcher_codes() {
   done <"$dir/node-list"
 }
 
-stop_before_ranks() {
-  explain_signal
+# give_up CODE WHY: ends the job before its ranks; 143: after a signal.
+give_up() {
   trap : USR1 TERM INT
+  say "$2; logs: $root/$name/<node>.out/$run.*.log" >&2
+  if [ "$1" -eq 143 ]; then explain_signal; else note "failed $2"; fi
   remove_containers
-  note 'ended 143'
-  exit 143
+  note "ended $1"
+  exit "$1"
 }
 
 # A step of its own: a signal to srun reaches every process of the ranks' step at once, and TERM makes srun kill them soon after.

@@ -22,7 +22,6 @@ run_tasks() {
     [ -z "$stopping" ] || give_up 143 "stopped during task $task"
     [ "$code" -eq 0 ] || give_up 1 "task $task failed"
   done
-  [ -z "$stopping" ] || give_up 143 'stopped before the ranks'
   note "tasks done"
 }
 
@@ -36,13 +35,4 @@ hold_containers() {
     kill -0 "$holder" 2>/dev/null || give_up 1 'a container could not be started: see above'
     sleep 1
   done
-}
-
-give_up() {
-  say "$2; logs: $root/$name/<node>.out/$run.*.log" >&2
-  [ "$1" -eq 143 ] || note "failed $2"
-  trap - USR1 TERM INT
-  remove_containers
-  note "ended $1"
-  exit "$1"
 }

@@ -10,11 +10,11 @@ use crate::cli::local_env::{print_json, print_stderr, print_stdout, user_lang};
 use crate::cli::transfer_args::TransferArgs;
 use crate::event::Outcome;
 use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::file_preview::describe_counts;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::transfer_files::{HostTransfers, TransferSummary};
 use crate::report::progress_bars_transfer::TransferBarSet;
 use crate::report::style::{Tone, count_noun};
-use crate::text::byte_size::format_bytes;
 use crate::text::hostlist::fold_equal_answers;
 use crate::text::shell_quote::quote;
 use crate::text::width::pad_end;
@@ -71,16 +71,14 @@ pub(super) fn print_home_hint(path: &str) {
 
 /// `3 new, 1 changed, 2.0 MiB (96 unchanged)`
 fn summary_text(summary: &TransferSummary, dry_run: bool) -> String {
-    let counts = [(summary.new, "new"), (summary.changed, "changed"), (summary.modes, "mode"), (summary.deleted, "deleted")];
     let lang = user_lang();
-    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {}", lang.term(word))).collect();
     let unchanged = lang.tr_fill("{} unchanged", &[&summary.unchanged.to_string()]);
-    if counts.is_empty() {
+    if !summary.is_change() {
         return unchanged;
     }
     let would = if dry_run { lang.tr("would change: ") } else { "" };
     let rest = if summary.unchanged > 0 { format!(" ({unchanged})") } else { String::new() };
-    format!("{would}{}{}{}{rest}", counts.join(lang.comma()), lang.comma(), format_bytes(summary.bytes))
+    format!("{would}{}{rest}", describe_counts(summary, lang))
 }
 
 fn host_text(summary: &TransferSummary, args: &TransferArgs) -> String {

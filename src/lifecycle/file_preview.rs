@@ -111,7 +111,7 @@ fn describe(session: &Session, (host, task): (usize, &SendFiles), forecast: Resu
     let (text, effect, names) = match forecast {
         Ok(FileForecast::Compared(summary)) if !summary.is_change() => ("nothing differs".to_owned(), RowEffect::None, Vec::new()),
         Ok(FileForecast::Compared(summary)) => {
-            (format!("would send {}", counts(&summary, session.reporter.lang())), RowEffect::Changes, summary.names)
+            (format!("would send {}", describe_counts(&summary, session.reporter.lang())), RowEffect::Changes, summary.names)
         }
         Ok(FileForecast::NewContainer) => ("would send its files, if the container lacks them".to_owned(), RowEffect::Changes, Vec::new()),
         Err(error) => {
@@ -128,7 +128,7 @@ fn describe(session: &Session, (host, task): (usize, &SendFiles), forecast: Resu
 }
 
 /// `2 new, 1 changed, 7 B`
-fn counts(summary: &TransferSummary, lang: Lang) -> String {
+pub(crate) fn describe_counts(summary: &TransferSummary, lang: Lang) -> String {
     let counts = [(summary.new, "new"), (summary.changed, "changed"), (summary.modes, "mode"), (summary.deleted, "deleted")];
     let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {}", lang.term(word))).collect();
     format!("{}{}{}", counts.join(lang.comma()), lang.comma(), format_bytes(summary.bytes))

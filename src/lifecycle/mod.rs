@@ -9,7 +9,7 @@ pub(crate) mod confirm;
 pub(crate) mod down;
 pub(crate) mod error;
 pub(crate) mod execute_launch;
-mod file_preview;
+pub(crate) mod file_preview;
 pub(crate) mod file_sources;
 pub(crate) mod follow;
 pub(crate) mod follow_tasks;

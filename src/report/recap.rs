@@ -17,7 +17,7 @@ use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
 use crate::text::translation::Lang;
 
-use self::next_command::{command_without_lost_hosts, is_still_running, suggest_next_command};
+use self::next_command::{further_commands, suggest_next_command};
 use super::style::{self, TextStyle, Tone, truncate_text};
 use crate::text::sanitize::Sanitizer;
 use crate::text::width::{pad_end, pad_start, wrap_message};
@@ -322,15 +322,8 @@ impl RecapRenderer<'_> {
         let next = suggest_next_command(self.state, &self.context.advice, self.context.cause_ranks());
         if let Some(next) = next.filter(|_| !self.context.hide_suggestions) {
             lines.push(self.whole_row(self.lang.tr("next"), &next));
-            if matches!(self.state.outcome, Some((Outcome::Leftovers, _))) && next.starts_with("ssh ") {
-                lines.push(self.whole_row(self.lang.tr("then"), &self.context.advice.format_command("down", "")));
-            }
-            if let Some(command) = command_without_lost_hosts(self.state, &self.context.advice) {
-                lines.push(self.whole_row(self.lang.tr("skip it"), &command));
-            }
-            if is_still_running(self.state) {
-                lines.push(self.whole_row(self.lang.tr("end it"), &self.context.advice.format_command("down", "")));
-            }
+            let further = further_commands(self.state, &self.context.advice, self.lang);
+            lines.extend(further.into_iter().map(|(label, command)| self.whole_row(label, &command)));
         }
         lines
     }

@@ -4,6 +4,7 @@ use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Outcome, RunOutcome};
 use crate::state::{ConnectionStatus, HostState, RunState};
 use crate::text::shell_quote::quote;
+use crate::text::translation::Lang;
 
 /// The command to run next; `cause`: the ranks whose lines say why the run failed.
 pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, cause: &[u32]) -> Option<String> {
@@ -26,11 +27,24 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
     }
 }
 
+/// Labels and commands for what can be done after the next command, or instead of it.
+pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang: Lang) -> Vec<(&'static str, String)> {
+    let mut commands = Vec::new();
+    if matches!(state.outcome, Some((Outcome::Leftovers, _))) && only_lost_hosts_have_leftovers(state) {
+        commands.push((lang.tr("then"), advice.format_command("down", "")));
+    }
+    commands.extend(command_without_lost_hosts(state, advice).map(|command| (lang.tr("skip it"), command)));
+    if is_still_running(state) {
+        commands.push((lang.tr("end it"), advice.format_command("down", "")));
+    }
+    commands
+}
+
 /// More lost hosts are a matter of the network.
 const MAX_EXCLUDED_HOSTS: usize = 8;
 
 /// What launches on the hosts that answered, if nothing was launched because others did not.
-pub(super) fn command_without_lost_hosts(state: &RunState, advice: &AdviceFormatter) -> Option<String> {
+fn command_without_lost_hosts(state: &RunState, advice: &AdviceFormatter) -> Option<String> {
     let is_lost = |host: &&HostState| host.connection_status == ConnectionStatus::Unreachable;
     let lost: Vec<String> = state.hosts.iter().filter(is_lost).map(|host| format!("!{}", host.name)).collect();
     let may_skip = state.info.command == "up" && matches!(state.outcome, Some((Outcome::Unreachable, _))) && state.run_end().is_none();
@@ -45,6 +59,6 @@ fn only_lost_hosts_have_leftovers(state: &RunState) -> bool {
 }
 
 /// Whether this command ended while the run continues.
-pub(super) fn is_still_running(state: &RunState) -> bool {
+fn is_still_running(state: &RunState) -> bool {
     matches!(state.outcome, Some((Outcome::Detached | Outcome::Signal(_), _))) && state.run_end() == Some(RunOutcome::Running)
 }
