@@ -48,11 +48,17 @@ pub(crate) async fn gather_facts_and_probes(
         commands.push(facts_command(&context, &facts_request(inventory, Some(job), index)));
         probes.push(HostProbes {
             host_command: probe::host_probe_command(&context, job, index, &independent),
-            probes: independent.clone(),
+            probes: independent.iter().copied().filter(|probe| *probe != Probe::Docker || context.in_container).collect(),
             clock_command: needs_probe(checks, Probe::Clock).then(|| probe::clock_probe_command(&context)),
         });
     }
-    session.engine.gather_facts_and_probes(commands, probes).await
+    let mut answers = session.engine.gather_facts_and_probes(commands, probes).await;
+    for ((_, output), host) in answers.iter_mut().zip(&job.hosts) {
+        if host.container.is_none() {
+            output.set_missing_reason(Probe::Docker, "bare host");
+        }
+    }
+    answers
 }
 
 /// Per host; empty if unknown.

@@ -1,15 +1,16 @@
 //! `gpu-count`: as many GPUs as the inventory and the ranks need.
 
-use super::context::CheckContext;
+use super::context::{CheckContext, CheckedHost};
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::{ContainerGpus, GpuSelection};
 use crate::model::level::Level;
 use crate::plan::fact_rules::required_gpu_count;
+use crate::plan::protocol::nvidia_smi;
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "gpu-count",
     area: CheckArea::Gpu,
-    description: "a host has fewer GPUs than the inventory or the ranks need, or (a warning) a different number than the other hosts",
+    description: "a host has fewer GPUs than the inventory or the ranks need, or (warnings) a different number than the other hosts, or the GPUs of another host",
     probes: &[],
     judge,
 };
@@ -21,9 +22,17 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         }
         Ok(format!("{} GPUs", host.facts.gpu_lines.len()))
     });
-    for (host, cell) in context.hosts.iter().zip(&mut cells) {
+    for (at, (host, cell)) in context.hosts.iter().zip(&mut cells).enumerate() {
         if !host.wants_gpus() {
             continue;
+        }
+        let uuids = usable_uuids(host);
+        let shares = |other: &&CheckedHost<'_>| other.wants_gpus() && usable_uuids(other).iter().any(|uuid| uuids.contains(uuid));
+        if let Some(other) = context.hosts.iter().take(at).find(shares) {
+            *cell = CheckResult::warn(
+                format!("it has the same GPUs as {}: both names lead to one machine", other.name()),
+                "give each machine once; NCCL refuses two ranks on one GPU",
+            );
         }
         let there = u32::try_from(host.facts.gpu_lines.len()).unwrap_or(u32::MAX);
         let needed = match (host.container().map(|c| &c.gpus), &host.host.gpus) {
@@ -40,4 +49,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         }
     }
     cells
+}
+
+/// The GPUs that the ranks of a host may use, as far as their UUIDs are known.
+fn usable_uuids(host: &CheckedHost<'_>) -> Vec<String> {
+    let allowed = host.allowed_gpus();
+    let listed = nvidia_smi::parse_gpu_list(&host.facts.gpu_lines.join("\n")).into_iter();
+    listed.filter(|gpu| !gpu.uuid.is_empty() && allowed.is_none_or(|list| list.contains(&gpu.index))).map(|gpu| gpu.uuid).collect()
 }

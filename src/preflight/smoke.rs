@@ -181,7 +181,11 @@ fn missing_rank_result(context: &SmokeContext<'_>, rank: &SmokeRankLog, names: &
 
 /// All arrived, and then something stopped.
 fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<CheckResult> {
-    let hint = "`orchestrate check --only nic,mtu,infiniband,reach-ephemeral`; env: { NCCL_DEBUG: INFO } shows more";
+    let shares_gpu = |rank: &SmokeRankLog| rank.failure.as_ref().is_some_and(|(_, why)| why.contains("Duplicate GPU detected"));
+    let hint = match ranks.iter().any(shares_gpu) {
+        true => "two ranks use one GPU: `orchestrate exec -- nvidia-smi -L` shows whether two hosts are one machine",
+        false => "`orchestrate check --only nic,mtu,infiniband,reach-ephemeral`; env: { NCCL_DEBUG: INFO } shows more",
+    };
     let between: Vec<(usize, usize)> = ranks.iter().filter_map(|rank| rank.testing_pair).collect();
     if !between.is_empty() {
         let texts: Vec<String> =

@@ -48,7 +48,7 @@ pub(crate) const TEST_INVENTORY: &str = "name: a\nhosts:\n- { name: gpu01, addre
 fn healthy_host_output(n: usize) -> (String, String) {
     let facts = format!(
         "system Linux x86_64\nuser li\nrun_dir /r\naddress 10.0.0.{n} bond0\nconnection 1.1.1.1 5 10.0.0.{n} 22\n\
-         gpu GPU 0: H100 (UUID: GPU-0)\ngpu GPU 1: H100 (UUID: GPU-1)\ndocker 24.0.7\nimage sha256:aaaaaaaaaaaaaaaa\n"
+         gpu GPU 0: H100 (UUID: GPU-{n}0)\ngpu GPU 1: H100 (UUID: GPU-{n}1)\ndocker 24.0.7\nimage sha256:aaaaaaaaaaaaaaaa\n"
     );
     let ways = match n {
         1 => "way ephemeral>1 yes open\nway ephemeral>2 yes open\n",

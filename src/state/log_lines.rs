@@ -88,7 +88,19 @@ impl LineSplitter {
     }
 }
 
-/// The last lines of one file, and how much of it was seen.
+/// The numbers of the first and the last frame in a line of a C++ stack: of one as torch prints it, `frame #3: c10::Error …`, and of frames that
+/// are kept as one line. A long stack would else push out the words that explain it.
+fn stack_frame(line: &str) -> Option<(u32, u32)> {
+    let rest = line.strip_prefix("frame #")?;
+    let (first, rest) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+    let first = first.parse().ok()?;
+    match rest.strip_prefix(" … #") {
+        Some(last) => Some((first, last.parse().ok()?)),
+        None => rest.starts_with(": ").then_some((first, first)),
+    }
+}
+
+/// The last lines of one file, and how much of it was seen. A run of stack frames of C++ is one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecentLines {
     /// Shared with copies, since a dashboard copies every rank that has written.
@@ -171,6 +183,14 @@ impl RecentLines {
         let RecentLines { kept_lines: ring, held_bytes: held, splitter: cutter, .. } = self;
         cutter.push(rest, |line| {
             each(&line);
+            let frames = stack_frame(&line).and_then(|last| Some((stack_frame(ring.back()?)?.0, last.1)));
+            let line = match frames {
+                Some((first, last)) => {
+                    *held -= ring.pop_back().map_or(0, |line| line.len());
+                    format!("frame #{first} … #{last}")
+                }
+                None => line,
+            };
             *held += line.len();
             ring.push_back(line.into());
             while ring.len() > MAX_RECENT_LINES || (*held > MAX_RECENT_BYTES && ring.len() > 1) {
@@ -233,6 +253,19 @@ mod tests {
         assert_eq!(tail.last_lines(3), ["line 498", "line 499", "half"]);
         assert_eq!(tail.last_lines(1000).len(), MAX_RECENT_LINES + 1);
         assert_eq!(tail.last_lines(0), Vec::<String>::new());
+    }
+
+    #[test]
+    fn frames_of_a_stack_are_one_line() {
+        let mut tail = RecentLines::default();
+        let frames: String = (0..40).map(|n| format!("frame #{n}: <unknown function> + 0x{n:x} (0x7fa8 in libc10.so)\n")).collect();
+        let text = format!("CUDA error: device-side assert triggered\n{frames}<omitting python frames>\nframe #63: main\nframe 64\n");
+        let mut seen = 0;
+        tail.push_with(0, text.as_bytes(), |_| seen += 1);
+        let wanted =
+            ["CUDA error: device-side assert triggered", "frame #0 … #39", "<omitting python frames>", "frame #63: main", "frame 64"];
+        assert_eq!(tail.last_lines(9), wanted);
+        assert_eq!(tail.held_bytes, wanted.iter().map(|line| line.len()).sum::<usize>());
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) const NO_TEXTS: &[&str] = &[
     "<run id>",
     "<run stamp>",
     "<secret {}>",
+    "Duplicate GPU detected",
     "JAX_PLATFORMS, TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT",
     "More processors requested",
     "STEPS: \"{}\"{}",

@@ -152,6 +152,27 @@ mod tests {
         assert!(throttle_reason_names(0x1 | 0x2).is_empty(), "idle, and clocks that were set");
     }
 
+    /// Recorded on an H200 with driver 580.159.04 while two ranks computed; it knows the old and the new name of the throttle reasons. The UUID
+    /// is another one.
+    #[test]
+    fn recorded_lines_of_an_h200_are_parsed() {
+        let fields: Vec<&str> = GPU_QUERY_FIELDS.split(',').collect();
+        let uuid = "GPU-5a7d0001-0000-4000-8000-000000000000";
+        let line = format!(
+            "0, {uuid}, NVIDIA H200, 143771, 2851, 100, 56, 695.11, 700.00, 1560, 1980, 0x0000000000000004, 0x0000000000000004, 0, Disabled"
+        );
+        let gpu = parse_gpu_sample(&fields, &line).expect("a GPU");
+        assert_eq!((gpu.name.as_str(), gpu.uuid.as_str(), gpu.mig_enabled), ("NVIDIA H200", uuid, Some(false)));
+        assert_eq!(
+            (gpu.memory_total, gpu.memory_used, gpu.power, gpu.sm_clock),
+            (Some(143771.0), Some(2851.0), Some(695.11), Some(1560.0))
+        );
+        assert_eq!((gpu.throttle_reasons, gpu.ecc_errors), (Some(4), Some(0.0)));
+        let process = parse_gpu_process(&format!("1732, {uuid}, 1418, python3")).expect("a process");
+        assert_eq!((process.pid, process.gpu.as_str(), process.memory, process.name.as_str()), (1732, uuid, Some(1418.0), "python3"));
+        assert_eq!(parse_gpu_list(&format!("GPU 0: NVIDIA H200 (UUID: {uuid})"))[0].uuid, uuid);
+    }
+
     #[test]
     fn broken_values_are_skipped() {
         let some = ["index", "uuid", "name", "memory.total", "utilization.gpu", "power.limit"];
