@@ -41,8 +41,8 @@ def ended(sandbox, name, count):
     """Whether every host's newest run has ended."""
     found = 0
     for host in (sandbox.dir / "hosts").iterdir():
-        runs = sorted(host.glob(f"home/.orchestrate/{name}/*/*/run")) or sorted(host.glob(f"home/.orchestrate/{name}/*/*/node.pid"))
-        found += bool(runs) and (runs[-1].parent / "node.rc").exists()
+        runs = sorted(host.glob(f"home/.orchestrate/{name}/*.out/*.node.pid"))
+        found += bool(runs) and runs[-1].with_suffix(".rc").exists()
     return found == count
 
 
