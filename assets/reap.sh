@@ -1,14 +1,16 @@
 #!/bin/sh
 # Ends only the processes of one run: sh <host>.in/<run>/reap list|stop|kill RUN [GRACE]
 # or <host>.private/host.in/<run>/reap for tasks on the host beside a container.
-# A process is ours if it has the run's mark in its environment, is in the session or group of a recorded wrapper, or descends from one.
+# A process is ours if it has the run's mark in its environment, and no other host's directory (two hosts may be one machine), is in the session
+# or group of a recorded wrapper, or descends from one.
 # `stop` sends TERM, waits GRACE seconds, sends KILL and rechecks until nothing is left. Prints one line per remaining process.
 R=${0%/*} F=${0%/*/*}
 # shellcheck source=assets/lib.sh
 . "$R/lib"
 verb=$1 run=$2 grace=${3:-0}
 F=${F%.in}.out/$run.
-saved='' here=$(boot) mark=ORCH_RUN_ID=$run root=''
+saved='' here=$(boot) mark=ORCH_RUN_ID=$run root='' own=${R%/*}
+own=/${own##*/}/${R##*/}
 # Tasks on the host beside a container: the container's processes are ended from inside.
 case $R in *.private/host.in/*) mark=ORCH_HOST_TASK=$run ;; esac
 # What a task runs as root is ended by root.
@@ -49,7 +51,12 @@ within() { if command -v timeout >/dev/null 2>&1; then timeout -s KILL "$@"; els
 
 marked() {
   if [ -d /proc/self ]; then
-    within 10 grep -lsF "$mark" /proc/[0-9]*/environ 2>/dev/null
+    with=$(within 10 grep -lsF "$mark" /proc/[0-9]*/environ 2>/dev/null)
+    [ -n "$with" ] || return 0
+    # shellcheck disable=SC2086
+    within 10 grep -lsF "$own" $with 2>/dev/null
+    # shellcheck disable=SC2086
+    within 10 grep -LsF ORCH_RUN_DIR= $with 2>/dev/null
   else
     # shellcheck disable=SC2009
     ps -A -E -o pid= -o command= | grep -F "$mark" | grep -v grep | sed 's#^ *\([0-9]*\) .*#/proc/\1/environ#'

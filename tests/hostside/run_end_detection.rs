@@ -245,6 +245,34 @@ fn hung_docker_does_not_hide_the_host() {
     assert_eq!(host.docker_calls(), "version\nps\n", "docker is not called again");
 }
 
+/// Two hosts of an inventory can be one machine: each ends its own processes of the run alone.
+#[test]
+fn processes_of_another_host_on_the_machine_are_not_ours() {
+    let host = TestHost::new();
+    let run = format!("two-hosts-{}", std::process::id());
+    host.prepare_run(&run, "");
+    let marked = |dir: Option<&str>| {
+        let mut command = Command::new("sleep");
+        command.arg("1000").env("ORCH_RUN_ID", &run).stdin(Stdio::null());
+        if let Some(dir) = dir {
+            command.env("ORCH_RUN_DIR", host.path(&format!("{dir}/{run}")));
+        }
+        ChildGuard(command.spawn().expect("sleep"))
+    };
+    let (own, mut other, without) = (marked(Some("h.in")), marked(Some("gh.in")), marked(None));
+    let reap = |verb: &str| {
+        let mut command = host.shell_command();
+        let out = command.arg(host.path(&format!("h.in/{run}/reap"))).args([verb, &run]).stdout(Stdio::piped()).output().expect("a shell");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let listed = reap("list");
+    for (process, is_ours) in [(&own, true), (&other, false), (&without, true)] {
+        assert_eq!(listed.contains(&format!("left {} ", process.0.id())), is_ours, "{listed}");
+    }
+    assert_eq!(reap("kill"), "signalled KILL\n");
+    assert_eq!(other.0.try_wait().expect("a child"), None, "it still runs");
+}
+
 /// No signal reaches the process, as in state D: `stop` still ends, and reports the process.
 #[test]
 fn stop_does_not_wait_for_unkillable_process() {
