@@ -156,6 +156,9 @@ impl LogPrinter {
             let place = if self.args.hosts.is_empty() { "" } else { " on these hosts" };
             print_stderr(&format!("no logs of {}{place}", style::format_ranks(&ranks)));
         }
+        if ends.is_empty() && selection.numbers().is_empty() && !self.will_follow {
+            print_stderr("no logs to print: `orchestrate runs` lists other runs, `--run RUN` prints their logs");
+        }
         if is_cut && self.args.tail.is_none() {
             print_stderr("earlier log lines are not shown: `--tail all` prints all, `--tail N` more of them");
         }

@@ -160,7 +160,7 @@ pub(crate) fn format_rows(rows: Vec<PreviewRow>, lang: Lang) -> String {
     }
     let first_change = folded.iter().find(|row| row.effect == RowEffect::Changes).map(|row| row.number);
     if folded.iter().any(|row| row.effect == RowEffect::Skipped && first_change.is_some_and(|first| first < row.number)) {
-        text.push_str(lang.tr("`creates` and `unless` were evaluated now: a task before them can change the answer"));
+        text.push_str(lang.tr("`creates` and `unless` were evaluated now: earlier tasks can change the answer"));
         text.push('\n');
     }
     text
@@ -315,6 +315,6 @@ mod tests {
         let text = format_rows(rows, Lang::En);
         assert!(text.contains("    2  t2  gpu01       would be skipped: what it creates exists\n"), "{text}");
         assert!(text.contains("    1  t1  gpu[01-02]  would send 1 new, 3 B\n         + a\n"), "{text}");
-        assert!(text.ends_with("a task before them can change the answer\n"), "{text}");
+        assert!(text.ends_with("earlier tasks can change the answer\n"), "{text}");
     }
 }

@@ -91,7 +91,7 @@ async fn dry_run_names_the_files_that_would_be_sent() {
         .assert_exit_code(0)
         .assert_contains("  1  code   gpu01       would send 1 changed, 8 B\n         ~ a.txt\n")
         .assert_contains("  1  code   gpu02       would send 1 new, 1 changed, 12 B\n         ~ a.txt\n         + b.txt\n")
-        .assert_contains("`creates` and `unless` were evaluated now: a task before them can change the answer");
+        .assert_contains("`creates` and `unless` were evaluated now: earlier tasks can change the answer");
     assert_eq!(std::fs::read_to_string(fixture.host_home(0).join("code/a.txt")).expect("a file"), "one\n", "nothing was sent");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     fixture.assert_clean_and_stop().await;

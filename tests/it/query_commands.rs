@@ -152,7 +152,7 @@ async fn logs_of_past_runs_come_from_local_copies() {
     assert_eq!(advised, format!("orchestrate logs {} --rank 2", file.display()));
     // The next step: the command on a line of its own, the other remedies complete.
     let remedy = format!("  do        orchestrate exec {} --limit gpu02 -- nvidia-smi\n", file.display());
-    ended.assert_contains(&remedy).assert_contains("add under `env`: PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True\n");
+    ended.assert_contains(&remedy).assert_contains("add under `env`: PYTORCH_ALLOC_CONF: expandable_segments:True (");
     fixture.assert_no_leftovers().await;
     // After the advised `down`, nothing is on the hosts any more.
     let words: Vec<&str> = advised.split(' ').skip(1).collect();

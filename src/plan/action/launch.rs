@@ -90,6 +90,10 @@ impl WaitForMaster {
                 format!("port {} on {} did not listen within {} s", self.port, self.context.host, self.timeout.as_secs()),
                 "see the master's log above; if it starts slowly, raise launch.master_timeout",
             ),
+            71 => ActionResult::failed(
+                format!("the master's launcher has ended before port {} listened", self.port),
+                "see the master's log above; if the ranks open no port, set launch.gate: started",
+            ),
             _ => ActionResult::failed(output.error_line(), "see the master's log above"),
         }
     }
