@@ -121,11 +121,14 @@ fn ranks_run_once_each_and_know_their_places() {
 #[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
 fn first_failed_rank_ends_the_gang_and_is_named() {
     let cluster = Cluster::new();
+    // It fails when the others can save.
     let script = cluster.render(
         "fails",
         &format!(
             "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 10s\n  shell: |\n    set -eu\n    trap 'echo saved; exit 3' TERM\n    \
-             if [ \"$RANK\" = 2 ]; then echo broken; exit 7; fi\n    sleep 600 & wait\n{SLURM}"
+             : >{up}-$RANK\n    if [ \"$RANK\" = 2 ]; then\n      until [ -e {up}-0 ] && [ -e {up}-1 ] && [ -e {up}-3 ]; do sleep 0.1; done\n      \
+             echo broken; exit 7\n    fi\n    sleep 600 & wait\n{SLURM}",
+            up = cluster.path("up").display()
         ),
     );
     let (code, log) = cluster.submit_and_wait(&script);

@@ -15,7 +15,7 @@ use crate::text::rank_selection::RankSelection;
 
 /// Below the list of commands.
 const FIRST_STEPS: &str = "First steps: `orchestrate demo` needs no other machine; for your own hosts `init`, `plan`, `check`, `up`. \
-     The inventory is the first argument (of push, pull and shell with -i alone), -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.";
+     The inventory is the first argument (push and pull take it by -i alone), -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.";
 
 /// Commands that can open the dashboard; `slurm` has two of the same names.
 const DASHBOARD_COMMANDS: [&str; 6] = ["up", "prepare", "tui", "attach", "replay", "submit"];

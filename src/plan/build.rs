@@ -5,7 +5,8 @@ mod run_record;
 use std::collections::BTreeMap;
 
 use crate::inventory::{
-    ContainerSettings, EntrypointMode, Inventory, Job, PrepareTask, RegistrySettings, StartGate, StartOrder, TaskSelection, Teardown,
+    ContainerSettings, EntrypointMode, Inventory, Job, Launcher, PrepareTask, RegistrySettings, StartGate, StartOrder, TaskSelection,
+    Teardown,
 };
 use crate::model::phase::Phase;
 use crate::plan::Plan;
@@ -174,6 +175,7 @@ impl HostPlanner<'_> {
                         context: self.context.clone(),
                         port: self.layout.master_port.unwrap_or_default(),
                         timeout,
+                        fails_with_a_rank: job.launch.launcher == Launcher::Processes,
                     }));
                 }
                 actions

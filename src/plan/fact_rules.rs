@@ -52,9 +52,9 @@ pub(crate) fn mount_missing(path: &str) -> FactProblem {
     FactProblem {
         finding: format!("{path} is missing"),
         message: format!("{path} is missing"),
-        hint: "correct container.mounts, create it on the host, send it with the command `push`, or set `create: true` on the mount, also \
-               where a task of `prepare` fills it"
-            .to_owned(),
+        hint: format!(
+            "create it on that host, or write the mount as {{ from: {path}, to: …, create: true }}, also if a task of `prepare` fills it"
+        ),
     }
 }
 

@@ -26,7 +26,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     }
     let mut cells =
         context.check_each_host(|host| match (host.probe_output.last_value("inside_failed"), host.probe_output.last_value("no_python")) {
-            (Some(_), _) => CheckResult::skipped("could not inspect the image"),
+            (Some(_), _) => CheckResult::skipped("no container of the image started"),
             (None, Some(python)) => CheckResult::skipped(format!("no {python} in the image")),
             (None, None) => CheckResult::pass(host.probe_output.values("version").join(", ")),
         });

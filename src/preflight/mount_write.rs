@@ -20,7 +20,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::skipped("no writable mounts");
         }
         if host.probe_output.last_value("inside_failed").is_some() {
-            return CheckResult::skipped("could not inspect the image");
+            return CheckResult::skipped("no container of the image started");
         }
         let user = host.probe_output.last_value("inside_user").unwrap_or("?");
         for (at, path) in writes.iter().enumerate() {

@@ -20,7 +20,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let port = context.job.launch.master_port.unwrap_or_default();
     context.check_each_host(|host| {
         if host.index == 0 {
-            return CheckResult::skipped("");
+            return CheckResult::skipped(match (context.hosts.len(), context.inventory.hosts.len()) {
+                (1, 1) => "only one host",
+                (1, _) => "no other host answered",
+                _ => "",
+            });
         }
         let Some(attempt) = host.probe_output.connection(ConnectionTarget::MasterPort) else {
             return CheckResult::skipped("not tried");

@@ -23,7 +23,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let short: String = command.chars().take(40).collect();
         let compared = context.compare_hosts(Level::Fail, "make its output equal on all hosts, or remove it from checks.same", |host| {
             if host.probe_output.last_value("inside_failed").is_some() {
-                return Err(CheckResult::skipped("could not inspect the image"));
+                return Err(CheckResult::skipped("no container of the image started"));
             }
             let Some(reported) = host.probe_output.values_starting_with("same", &n).next() else {
                 return Err(CheckResult::skipped("not run"));

@@ -21,7 +21,7 @@ pub(crate) const NO_TEXTS: &[&str] = &[
     "JAX_PLATFORMS, TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT",
     "More processors requested",
     "STEPS: \"{}\"{}",
-    "First steps: `orchestrate demo` needs no other machine; for your own hosts `init`, `plan`, `check`, `up`. The inventory is the first argument (of push, pull and shell with -i alone), -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.",
+    "First steps: `orchestrate demo` needs no other machine; for your own hosts `init`, `plan`, `check`, `up`. The inventory is the first argument (push and pull take it by -i alone), -i FILE, $ORCHESTRATE_INVENTORY or ./inventory.yaml.",
     "as a value",
     "Socket timed out",
     "Unable to contact slurm controller",

@@ -78,11 +78,18 @@ async fn failed_launch_is_rolled_back() {
     let cases = [
         ("program", none.to_owned(), (3, "REFUSED"), vec!["/no/such/program not found in the container", "use an image that contains it"]),
         ("dies", script("echo the first words; exit 5", ""), (1, "FAILED"), vec!["the master's launcher has ended", "the first words"]),
+        (
+            "rank",
+            "with: processes\nshell: |\n  if [ \"$LOCAL_RANK\" = 1 ]; then echo last words; exit 5; fi; exec sleep 1000\n".to_owned(),
+            (1, "FAILED"),
+            vec!["a rank has failed before port", "last words", "rank 1: exit 5"],
+        ),
         ("silent", script("sleep 1000", "master_timeout: 1s\n"), (1, "FAILED"), vec!["did not listen within 1 s", "launch.master_timeout"]),
     ];
     let fixture = SandboxFixture::with_hosts(2).await;
     for (name, launch, (code, recap), words) in cases {
-        let job = JobSpec { launch, stop_grace: "1s", ..JobSpec::default() };
+        let nproc_per_node = if name == "rank" { 2 } else { 1 };
+        let job = JobSpec { launch, nproc_per_node, stop_grace: "1s", ..JobSpec::default() };
         let (laptop, file) = (fixture.new_laptop(name), fixture.write_inventory(name, &job));
         let ended = laptop.run(&["up", path_str(&file)]).await;
         ended.assert_exit_code(code).assert_recap(recap);

@@ -61,21 +61,32 @@ pub struct WaitForMaster {
     pub context: HostContext,
     pub port: u16,
     pub timeout: Duration,
+    /// Whether the first rank that fails ends the wait: no launcher ends or restarts the others.
+    pub fails_with_a_rank: bool,
 }
 
 impl WaitForMaster {
     pub(super) fn command(&self) -> RemoteCommand {
+        let prefix = self.context.run_file_prefix();
+        let failed_rank = match self.fails_with_a_rank {
+            true => format!(
+                "for f in {}rank-*.rc; do if [ -f \"$f\" ] && [ ! -L \"$f\" ]; then c=0; read -r c _ <\"$f\"; [ \"$c\" = 0 ] || exit 72; fi; done\n",
+                quote(&prefix)
+            ),
+            false => String::new(),
+        };
         let script = format!(
             "{preamble}\
              listens() {{ if [ -r /proc/net/tcp ]; then cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -qE '^ *[0-9]+: [0-9A-F]+:{hex} [0-9A-F]+:0000 0A'; else netstat -an 2>/dev/null | grep -qE '[.:]{port} .*LISTEN'; fi; }}\n\
              i=0\n\
              while ! listens; do\n\
              [ ! -e {rc} ] || {{ echo \"the master's launcher has ended\" >&2; exit 71; }}\n\
+             {failed_rank}\
              i=$((i + 1)); [ $i -gt {tries} ] && exit 70\n\
              sleep 0.1\n\
              done\n",
             preamble = self.context.script_preamble(),
-            rc = quote(&format!("{}node.rc", self.context.run_file_prefix())),
+            rc = quote(&format!("{prefix}node.rc")),
             hex = format_args!("{:04X}", self.port),
             port = self.port,
             tries = self.timeout.as_millis() / 105,
@@ -88,13 +99,14 @@ impl WaitForMaster {
             0 => ActionResult::unchanged(format!("port {} listens", self.port)),
             70 => ActionResult::failed(
                 format!("port {} on {} did not listen within {} s", self.port, self.context.host, self.timeout.as_secs()),
-                "see the master's log above; if it starts slowly, raise launch.master_timeout",
+                "see the master's log; if it starts slowly, raise launch.master_timeout",
             ),
             71 => ActionResult::failed(
                 format!("the master's launcher has ended before port {} listened", self.port),
-                "see the master's log above; if the ranks open no port, set launch.gate: started",
+                "see the master's log; if the ranks open no port, set launch.gate: started",
             ),
-            _ => ActionResult::failed(output.error_line(), "see the master's log above"),
+            72 => ActionResult::failed(format!("a rank has failed before port {} listened", self.port), "see the log of that rank"),
+            _ => ActionResult::failed(output.error_line(), "see the master's log"),
         }
     }
 }
