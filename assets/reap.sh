@@ -12,7 +12,7 @@ F=${F%.in}.out/$run.
 saved='' here=$(boot) mark=ORCH_RUN_ID=$run root='' own=${R%/*}
 own=/${own##*/}/${R##*/}
 # Tasks on the host beside a container: the container's processes are ended from inside.
-case $R in *.private/host.in/*) mark=ORCH_HOST_TASK=$run ;; esac
+case $R in *.private/host.in/*) mark=ORCH_HOST_TASK=$run own=$mark ;; esac
 # What a task runs as root is ended by root.
 for f in "$R"/task-*; do
   case ${f##*/} in *.*) continue ;; esac
