@@ -47,7 +47,11 @@ patiently() {
   return "$status"
 }
 end_beat() { [ -z "$beat" ] || { kill "$beat" && wait "$beat"; } 2>/dev/null; beat=''; }
-digest() { sum=$(sha256sum) && sum=${sum%% *} && printf '%s' "$sum"; }
+# openssl uses the processor's SHA instructions, coreutils does not: 950 MB/s and 140 MB/s were seen on one core.
+sha=sha256sum
+case $(openssl dgst -sha256 -r </dev/null 2>/dev/null) in e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855' '*) sha='openssl dgst -sha256 -r' ;; esac
+export sha
+digest() { sum=$($sha) && sum=${sum%% *} && printf '%s' "$sum"; }
 free_space() { free=$(df -Pk "$1" 2>/dev/null | tail -n 1 | { read -r _ _ _ k _ && printf '%s' "$k"; }); case $free in '' | *[!0-9]*) free=-1 ;; esac; }
 # pump: stdin to fd 5 in frames; waits for acknowledgements on fd 6.
 pump() {
@@ -97,18 +101,28 @@ enter() { leave; cd -P "$base/$1" 2>/dev/null || stop "$1: no such directory, or
   [ -w . ] || { shut=$(stat -c %a .) && chmod u+w . || shut=""; }; }
 holder() { h=${1#./}; case $h in */*) enter "${h%/*}" ;; *) enter . ;; esac; }
 '
-move='for d do
+# Directories that the target lacks are renamed as a whole, up to 200 at once: the last of them is $new, they are the arguments, and their
+# holder $from is entered. `mv` with several names goes into no directory that has one of them.
+move='flush() { [ $# = 0 ] || m=$(mv -- "$@" . 2>&1) || stop "$m"; }
+new="" from="" seen=""
+for d do
+  [ -n "$seen" ] || { seen=1; set --; }
   [ -d "$tree/$d" ] || continue
   d=${d#./}
+  [ -z "$new" ] || case $d in "$new"/*) continue ;; esac
   if [ "$d" != . ] && [ ! -e "$base/$d" ] && [ ! -L "$base/$d" ]; then
-    holder "$d"
-    m=$(mv $same -- "$tree/$d" "./${d##*/}" 2>&1) || stop "$m"
+    case $d in */*) at=${d%/*} ;; *) at=. ;; esac
+    if [ "$at" != "$from" ] || [ $# -ge 200 ]; then flush "$@"; set --; from=$at; holder "$d"; fi
+    new=$d
+    set -- "$@" "$tree/$d"
     continue
   fi
+  flush "$@"; set --; new="" from=""
   enter "$d"
   m=$(find "$tree/$d/." ! -name . -prune ! -type d -exec sh -c "exec mv -f -- \"\$@\" ." sh {} + 2>&1) || stop "$m"
   [ -z "$m" ] || stop "$m"
-done'
+done
+flush "$@"'
 set_mode='for p do
   holder "$p"
   [ -L "./${p##*/}" ] || m=$(chmod "$mode" "./${p##*/}" 2>&1) || stop "$m"
@@ -215,13 +229,13 @@ receive_archive() { # BLOCKS NAMES
   begin_writing
   rm -rf "$tree"
   mkdir "$tree" || fail "$tree: cannot be made"
-  err=$({ dd bs=10240 count="$1" iflag=fullblock 2>/dev/null | tar -x -p -o -f - -C "$tree" 2>&1 >/dev/null; } 2>&1 || printf '\ntar failed on this host\n')
+  err=$({ take_data $(($1 * 10240)) | tar -x -p -o -f - -C "$tree" 2>&1 >/dev/null; } 2>&1 || printf '\ntar failed on this host\n')
   case $err in *'tar failed on this host'*) fail "tar: ${err%
 tar failed on this host*}" ;; esac
   if [ "$2" -gt 0 ]; then take "$2" >"$work/names" || fail "$work: the disk is full"; else : >"$work/names"; fi
   read -r _ want || { end_beat; exit 0; }
   refuse_mounts
-  have=$(cd "$tree" && digest_to "$work/sum" sh -c 'if [ -s "$1" ]; then xargs -0 cat <"$1"; fi | sha256sum >"$2"' sh "$work/names" "$work/sum")
+  have=$(cd "$tree" && digest_to "$work/sum" sh -c 'if [ -s "$1" ]; then xargs -0 cat <"$1"; fi | $sha >"$2"' sh "$work/names" "$work/sum")
   [ "$have" = "$want" ] || fail "what arrived is not what was sent (SHA-256 differs); try again"
   settle "$tree"
   each "$move" <"$work/dirs"
@@ -239,7 +253,7 @@ partly() { # ID
   begin_writing
   if [ -f "$held/$1" ] && [ ! -L "$held/$1" ]; then
     size=$(stat -c %s "$held/$1")
-    sum=$(digest_to "$work/sum" sh -c 'sha256sum <"$1" >"$2"' sh "$held/$1" "$work/sum")
+    sum=$(digest_to "$work/sum" sh -c '$sha <"$1" >"$2"' sh "$held/$1" "$work/sum")
   fi
   printf 'Q %s %s\n' "$size" "$sum"
 }

@@ -120,6 +120,42 @@ fn archives_and_big_files_arrive_in_every_shell() {
     }
 }
 
+/// New directories are renamed many at once, each into its own holder, beside those that are there.
+#[test]
+fn new_directories_arrive_beside_present_ones() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let from = dir.path().join("from");
+    let mut files: Vec<String> = (0..450).map(|n| format!("./n{n}/f")).collect();
+    files.extend(["./d/-new/deep/f", "./d/-new/f", "./d/old/new/f", "./d/zz/f", "./n1 b/f", "./z/y/x/f"].map(str::to_owned));
+    for file in &files {
+        std::fs::create_dir_all(from.join(file).parent().expect("a folder")).expect("made");
+        std::fs::write(from.join(file), file).expect("written");
+    }
+    let tops: Vec<&str> = files.iter().map(|file| &file[..2 + file[2..].find('/').expect("a folder")]).collect();
+    let (mut names, all): (Vec<&str>, Vec<&str>) = (tops.clone(), files.iter().map(String::as_str).collect());
+    names.dedup();
+    for (name, shell) in shells(dir.path()) {
+        let root = dir.path().join(name).join("to");
+        for present in ["n7/g", "n300/g", "d/old/g", "z/y/g"] {
+            std::fs::create_dir_all(root.join(present).parent().expect("a folder")).expect("made");
+            std::fs::write(root.join(present), "stays").expect("written");
+        }
+        std::fs::create_dir_all(root.join("n9")).expect("made");
+        let commands = [&archive_command(&from, &names, &all)[..], b"Z\n"].concat();
+        let answer = String::from_utf8_lossy(&session(&shell, &root, &commands)).into_owned();
+        assert!(answer.ends_with("\nA\n"), "{name}: {answer}");
+        for file in &files {
+            assert_eq!(std::fs::read_to_string(root.join(file)).expect("read"), *file, "{name}");
+        }
+        for present in ["n7/g", "n300/g", "d/old/g", "z/y/g"] {
+            assert_eq!(std::fs::read_to_string(root.join(present)).expect("read"), "stays", "{name}");
+        }
+        let count =
+            Command::new("find").arg(&root).args(["-type", "f"]).output().expect("find").stdout.iter().filter(|b| **b == b'\n').count();
+        assert_eq!(count, files.len() + 4, "{name}: nothing else");
+    }
+}
+
 /// The last segment of a file with holes asks for holes: its content is the same, also where the host has no `fallocate` that makes them.
 #[test]
 fn zeros_of_a_file_with_holes_become_holes() {
@@ -370,7 +406,7 @@ fn long_checksum_sends_heartbeats() {
             "n=0; while [ $n -lt 200 ] && [ \"$(wc -l <'{0}' 2>/dev/null || echo 0)\" -lt 2 ]; do n=$((n + 1)); /usr/bin/sleep 0.05; done; exec /usr/bin/sha256sum",
             calls.display()
         );
-        let slow = with_programs(&shell, &bin, &[("sleep", sleep), ("sha256sum", sum)]);
+        let slow = with_programs(&shell, &bin, &[("sleep", sleep), ("openssl", "exit 1".to_owned()), ("sha256sum", sum)]);
         let answer = String::from_utf8_lossy(&session(&slow, dir.path(), b"P 1048576 5\n./bigZ\n")).into_owned();
         let lines: Vec<&str> = answer.lines().skip(1).collect();
         let sum = format!("P {}", hex(&vec![7; 1 << 20]));
