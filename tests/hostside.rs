@@ -5,6 +5,8 @@
 mod lock;
 #[path = "hostside/logind.rs"]
 mod logind;
+#[path = "hostside/master_wait.rs"]
+mod master_wait;
 #[path = "hostside/postmortem.rs"]
 mod postmortem;
 #[path = "hostside/run_end_detection.rs"]
@@ -30,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use orchestrate::model::remote_command::CommandOutput;
 use orchestrate::plan::action::cleanup::{CleanupTarget, RemoveFiles};
 use orchestrate::plan::action::{Action, Execution};
 use orchestrate::plan::host_context::HostContext;
@@ -71,6 +74,16 @@ fn read_asset(name: &str) -> String {
 fn write_executable(path: &Path, text: &str) {
     std::fs::write(path, text).expect("written");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+}
+
+/// Runs an action in a real shell.
+#[expect(clippy::panic, reason = "a failed fixture fails the test")]
+fn run_action(host: &TestHost, action: &Action) -> CommandOutput {
+    let Execution::Script(command) = action.execution() else { panic!("a script") };
+    let mut shell = host.shell_command();
+    shell.env_remove("XDG_RUNTIME_DIR").args(["-c", &command.script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let out = shell.output().expect("a shell");
+    CommandOutput { exit_code: out.status.code().unwrap_or(-1), stdout: out.stdout, stderr: out.stderr, ..CommandOutput::default() }
 }
 
 impl TestHost {

@@ -3,15 +3,14 @@
 
 use std::process::Stdio;
 
-use orchestrate::model::remote_command::CommandOutput;
 use orchestrate::plan::action::container::StartContainer;
 use orchestrate::plan::action::launch::StartLauncher;
-use orchestrate::plan::action::{Action, ActionResult, Execution};
+use orchestrate::plan::action::{Action, ActionResult};
 use orchestrate::plan::facts::HostFacts;
 use orchestrate::plan::facts_request::{FactsRequest, facts_command};
 use orchestrate::plan::logind::{LogindSettings, SystemdScope, SystemdUnitKind};
 
-use crate::{TestHost, read_asset, wait_until, write_executable};
+use crate::{TestHost, read_asset, run_action, wait_until, write_executable};
 
 /// The logind part of the facts if the shell and a rootless dockerd are in these cgroups.
 fn read_logind_facts(host: &TestHost, own: &str, engine: Option<&str>) -> LogindSettings {
@@ -98,16 +97,6 @@ fn prepare_bare_host() -> TestHost {
          [ -n \"$XDG_RUNTIME_DIR\" ] && SCOPE=\"$SCOPE$XDG_RUNTIME_DIR\"\nexport SCOPE\nexec \"$@\"\n",
     );
     host
-}
-
-/// Runs an action in a real shell.
-#[expect(clippy::panic, reason = "a failed fixture fails the test")]
-fn run_action(host: &TestHost, action: &Action) -> CommandOutput {
-    let Execution::Script(command) = action.execution() else { panic!("a script") };
-    let mut shell = host.shell_command();
-    shell.env_remove("XDG_RUNTIME_DIR").args(["-c", &command.script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let out = shell.output().expect("a shell");
-    CommandOutput { exit_code: out.status.code().unwrap_or(-1), stdout: out.stdout, stderr: out.stderr, ..CommandOutput::default() }
 }
 
 fn keeper_action(host: &TestHost, scope: SystemdScope) -> Action {

@@ -273,6 +273,32 @@ fn processes_of_another_host_on_the_machine_are_not_ours() {
     assert_eq!(other.0.try_wait().expect("a child"), None, "it still runs");
 }
 
+/// A task on the host beside a container is found by its mark, whatever its environment names; the ranks in the container are not its.
+#[test]
+fn host_task_is_ours_whatever_directory_its_environment_names() {
+    let host = TestHost::new();
+    let run = format!("host-task-{}", std::process::id());
+    host.prepare_run(&run, "");
+    let own = host.path(&format!("h.private/host.in/{run}"));
+    std::fs::create_dir_all(&own).expect("made");
+    for file in ["lib", "reap"] {
+        std::fs::copy(host.path(&format!("h.in/{run}/{file}")), own.join(file)).expect("copied");
+    }
+    let with_mark = |mark: &str| {
+        let mut command = Command::new("sleep");
+        command.arg("1000").env(mark, &run).env("ORCH_RUN_DIR", host.path(&format!("h.in/{run}"))).stdin(Stdio::null());
+        ChildGuard(command.spawn().expect("sleep"))
+    };
+    let (task, mut rank) = (with_mark("ORCH_HOST_TASK"), with_mark("ORCH_RUN_ID"));
+    let reap = |verb: &str| {
+        let out = host.shell_command().arg(own.join("reap")).args([verb, &run]).stdout(Stdio::piped()).output().expect("a shell");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    assert_eq!(reap("list"), format!("left {} sleep 1000 \n", task.0.id()));
+    assert_eq!(reap("kill"), "signalled KILL\n");
+    assert_eq!(rank.0.try_wait().expect("a child"), None, "it still runs");
+}
+
 /// No signal reaches the process, as in state D: `stop` still ends, and reports the process.
 #[test]
 fn stop_does_not_wait_for_unkillable_process() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::ActionResult;
 use crate::plan::action::detached_start::DetachedStart;
-use crate::plan::host_context::HostContext;
+use crate::plan::host_context::{HostContext, SAFE_READ_SH};
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
 use crate::text::shell_quote::quote;
 
@@ -68,15 +68,19 @@ pub struct WaitForMaster {
 impl WaitForMaster {
     pub(super) fn command(&self) -> RemoteCommand {
         let prefix = self.context.run_file_prefix();
-        let failed_rank = match self.fails_with_a_rank {
-            true => format!(
-                "for f in {}rank-*.rc; do if [ -f \"$f\" ] && [ ! -L \"$f\" ]; then c=0; read -r c _ <\"$f\"; [ \"$c\" = 0 ] || exit 72; fi; done\n",
-                quote(&prefix)
+        let (reading, failed_rank) = match self.fails_with_a_rank {
+            true => (
+                format!(
+                    "{SAFE_READ_SH}\
+                     cd -P -- \"$OUT\" && dir=$(pwd -P) || exit 73\n\
+                     failed() {{ first_lines \"$dir\" \"$@\" | {{ while read -r f c _; do [ \"$c\" = 0 ] || return 0; done; return 1; }}; }}\n"
+                ),
+                format!("set -- {}.rank-*.rc; if [ -e \"$1\" ] && failed \"$@\"; then exit 72; fi\n", quote(&self.context.run_id)),
             ),
-            false => String::new(),
+            false => Default::default(),
         };
         let script = format!(
-            "{preamble}\
+            "{preamble}{reading}\
              listens() {{ if [ -r /proc/net/tcp ]; then cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -qE '^ *[0-9]+: [0-9A-F]+:{hex} [0-9A-F]+:0000 0A'; else netstat -an 2>/dev/null | grep -qE '[.:]{port} .*LISTEN'; fi; }}\n\
              i=0\n\
              while ! listens; do\n\
