@@ -66,7 +66,7 @@ async fn tear_down_inventory(args: &DownArgs, loaded: (Inventory, PathBuf), sign
         }
     };
     if args.dry_run {
-        print_stderr(&end.reason);
+        print_stderr(&session.reporter.lang().message(&end.reason));
     }
     Ok((session.finish(end.outcome, &end.reason, !args.dry_run).await.0, has_smoke_run))
 }

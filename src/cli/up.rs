@@ -27,7 +27,7 @@ pub(crate) async fn run_with_inventory(args: &UpArgs, full_inventory: Inventory,
     let outcome = match end {
         LaunchEnd::Ended(end) => {
             if args.dry_run {
-                print_stderr(&end.reason);
+                print_stderr(&session.reporter.lang().message(&end.reason));
             }
             end.outcome
         }

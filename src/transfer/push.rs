@@ -23,7 +23,7 @@ use super::upload::{Upload, length_of};
 /// Larger files are sent alone and continue after an interruption.
 const BIG_FILE: u64 = 8 << 20;
 /// A batch of small files is proven, synced and renamed as a whole.
-const BATCH_BYTES: u64 = 32 << 20;
+const BATCH_BYTES: u64 = 64 << 20;
 const BATCH_FILES: usize = 20_000;
 
 /// Names of one command.

@@ -218,6 +218,15 @@ async fn dry_run_changes_nothing() {
     assert!(run.exists() && fixture.run_dir("dry", 0) == run && (0..4).all(|rank| fixture.term_received_at(rank).is_none()));
     assert!(!fixture.private_dir("dry", 0).join("lock").exists(), "not even a lock");
     laptop.run(&["down", path_str(&file), "--yes"]).await.assert_exit_code(0);
+    // What `up` would refuse, a dry run refuses.
+    let file = fixture.write_inventory("dry", &kept_job("checks: { max_clock_skew: 1s }\nprepare: [{ name: a, run: 'true' }]\n"));
+    fixture.set_faults("gpu02", &Faults { clock_skew: 5.0, ..Faults::default() });
+    for words in [["up", "--dry-run", "--preflight", "fast"], ["prepare", "--dry-run", "--preflight", "fast"]] {
+        let refused = laptop.run(&[&words[..], &[path_str(&file)]].concat()).await;
+        refused.assert_exit_code(3).assert_contains("warning: gpu02: clock: ").assert_contains("; help: ");
+        refused.assert_contains(&format!("`{}` would refuse; nothing was changed", words[0]));
+    }
+    laptop.run(&["up", path_str(&file), "--dry-run", "--preflight", "off"]).await.assert_exit_code(0);
     fixture.assert_clean_and_stop().await;
 }
 
