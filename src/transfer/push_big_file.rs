@@ -13,8 +13,8 @@ use super::survey::name_list;
 use super::tree_source::TreeSource;
 use super::upload::{Upload, length_of};
 
-/// A big file is proven in segments.
-const SEGMENT_BYTES: u64 = 24 << 20;
+/// A big file is proven in segments. The host's programs for one take as long as some 15 MiB of data.
+const SEGMENT_BYTES: u64 = 128 << 20;
 
 /// The last segment: the file is complete.
 const FINISH: u8 = 1;
