@@ -23,7 +23,7 @@
 #   Z                    the end
 # Bulk data to the laptop travels in frames of 2 MiB, at most 3 unacknowledged; an acknowledgement is a line with the number of frames.
 : "${root:?}" "${nonce:?}"
-LC_ALL=C work='' top='' base='' beat='' why='' settling=''
+LC_ALL=C work='' top='' base='' beat='' why=''
 uid=$(id -u) part=.orchestrate-part.$uid marker=./.orchestrate-sync
 export LC_ALL nonce
 umask 022
@@ -157,12 +157,6 @@ refuse_mounts() {
 }
 may_enter() { (cd -P "$1" || exit) 2>/dev/null; }
 settle() { sync -f "$1" 2>/dev/null || sync; }
-# Begins to write to the disk what has arrived so far, unless that is going on.
-settle_early() {
-  if [ -n "$settling" ] && kill -0 "$settling" 2>/dev/null; then return; fi
-  sync -d "$1" </dev/null >/dev/null 2>&1 5>&- 6<&- &
-  settling=$!
-}
 # Enters the directory of parts and holds it open as fd 4: a name in the target may lead elsewhere at any time, the open directory does not.
 begin_writing() {
   [ -z "$work" ] || return 0
@@ -283,7 +277,7 @@ receive_big() { # ID OFFSET LENGTH LAST MODE MTIME NAME
   [ "$(stat -c %s "$file")" = $(($2 + $3)) ] || fail "$file: no space left on device, or the connection was lost; a rerun goes on there"
   read -r _ want || { end_beat; exit 0; }
   [ "$have" = "$want" ] || { rm -f "$file"; fail "what arrived is not what was sent (SHA-256 differs); try again"; }
-  [ "$4" != 0 ] || { settle_early "$file"; printf 'B\n'; return; }
+  [ "$4" != 0 ] || { printf 'B\n'; return; }
   [ "$4" = 1 ] || fallocate -d "$file" >/dev/null 2>&1
   { chmod "$5" "$file" && touch -d "@$6" "$file"; } || fail "$file: mode and time cannot be set"
   settle "$file"
