@@ -112,7 +112,7 @@ for d do
   [ -z "$new" ] || case $d in "$new"/*) continue ;; esac
   if [ "$d" != . ] && [ ! -e "$base/$d" ] && [ ! -L "$base/$d" ]; then
     case $d in */*) at=${d%/*} ;; *) at=. ;; esac
-    if [ "$at" != "$from" ] || [ $# -ge 200 ]; then flush "$@"; set --; from=$at; holder "$d"; fi
+    if [ "$at" != "$from" ] || [ $# -ge 200 ]; then flush "$@"; set --; from=$at; enter "$at"; fi
     new=$d
     set -- "$@" "$tree/$d"
     continue

@@ -5,6 +5,7 @@ use crate::event::{EventKind, Phase};
 use crate::inventory::{Inventory, Job};
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
+use crate::model::level::Level;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::container::format_gpus_flag;
 use crate::plan::existing_run::{HostRunState, host_run_state};
@@ -19,6 +20,7 @@ use crate::preflight::probe_output::ProbeOutput;
 use crate::preflight::{CheckReport, PreflightCheck, evaluate_checks};
 use crate::remote::RemoteError;
 use crate::report::preflight_report;
+use crate::text::hostlist::fold_names;
 
 /// Indexed by host.
 pub(crate) struct HostAnswers {
@@ -214,6 +216,24 @@ pub(crate) fn evaluate_preflight(
         before_launch: launching,
     };
     evaluate_checks(&check_context, checks)
+}
+
+/// Reports the checks that fail, of those that need one host alone; whether there are any. The others would start containers and listeners.
+pub(crate) fn report_failed_checks(session: &Session, job: &Job, answers: &HostAnswers, checks: &[PreflightCheck]) -> bool {
+    let asks_one_host = |probe: &Probe| *probe == Probe::Clock || probe::INDEPENDENT_PROBES.contains(probe);
+    let checks: Vec<_> = checks.iter().filter(|check| check.probes.iter().all(asks_one_host)).copied().collect();
+    let names = session.host_names();
+    let mut has_failed = false;
+    for report in evaluate_preflight(&session.inventory, job, answers, &checks, true) {
+        for group in report.groups().into_iter().filter(|group| group.result.level == Level::Fail) {
+            has_failed = true;
+            let hosts: Vec<String> = group.hosts.iter().filter_map(|host| names.get(*host).cloned()).collect();
+            let hint = if group.result.hint.is_empty() { String::new() } else { format!("; help: {}", group.result.hint) };
+            let text = preflight_report::result_text(&group.result);
+            session.notice(format!("{}: {}: {text}{hint}", fold_names(&hosts), report.check.name), true);
+        }
+    }
+    has_failed
 }
 
 /// Sends one event per result, for all hosts that share it.

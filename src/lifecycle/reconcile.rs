@@ -13,12 +13,11 @@ use crate::lifecycle::file_preview::preview_files;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
 use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
-use crate::lifecycle::preflight::{HostAnswers, evaluate_preflight, gather_facts_and_probes};
+use crate::lifecycle::preflight::{HostAnswers, gather_facts_and_probes, report_failed_checks};
 use crate::lifecycle::session::{Session, collect_facts, find_run_record, report_issues};
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::lifecycle::task_preview::{changed_tasks, preview_tasks};
 use crate::lifecycle::teardown::{EndPolicy, finish_run};
-use crate::model::level::Level;
 use crate::plan::Plan;
 use crate::plan::action::Issue;
 use crate::plan::build;
@@ -30,8 +29,6 @@ use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::overview::{DEFAULT_COLUMNS, PlanOverview, format_overview};
 use crate::plan::rank_layout::usable_gpu_count;
-use crate::preflight::probe::{INDEPENDENT_PROBES, Probe};
-use crate::report::preflight_report::result_text;
 use crate::text::hostlist::fold_names;
 
 /// How many differences from the live run are shown without `--diff`.
@@ -214,7 +211,8 @@ async fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> Result<W
         Ok(plan) => {
             print_dry_run(context, target, (&plan, facts));
             print_tasks(context, target, &plan).await?;
-            if report_failed_checks(context, target, facts) {
+            let answers = HostAnswers { facts: facts.iter().cloned().map(Some).collect(), probes: target.probes.clone() };
+            if report_failed_checks(context.session, &target.job, &answers, &context.request.checks) {
                 let reason = format!("`{}` would refuse; nothing was changed", context.session.command());
                 return Ok(WorkflowEnd::new(Outcome::Refused, reason));
             }
@@ -223,25 +221,6 @@ async fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> Result<W
         Err(issues) => report_issues(context.session, &issues),
     };
     Ok(WorkflowEnd::new(outcome, "nothing was changed"))
-}
-
-/// Whether a check of the preflight that needs one host alone fails; the others would start containers and listeners on the hosts.
-fn report_failed_checks(context: &LaunchContext<'_>, target: &LaunchTarget, facts: &[HostFacts]) -> bool {
-    let session = &*context.session;
-    let asks_one_host = |probe: &Probe| *probe == Probe::Clock || INDEPENDENT_PROBES.contains(probe);
-    let checks: Vec<_> = context.request.checks.iter().filter(|check| check.probes.iter().all(asks_one_host)).copied().collect();
-    let answers = HostAnswers { facts: facts.iter().cloned().map(Some).collect(), probes: target.probes.clone() };
-    let names = session.host_names();
-    let mut has_failed = false;
-    for report in evaluate_preflight(&session.inventory, &target.job, &answers, &checks, true) {
-        for group in report.groups().into_iter().filter(|group| group.result.level == Level::Fail) {
-            has_failed = true;
-            let hosts: Vec<String> = group.hosts.iter().filter_map(|host| names.get(*host).cloned()).collect();
-            let hint = if group.result.hint.is_empty() { String::new() } else { format!("; help: {}", group.result.hint) };
-            session.notice(format!("{}: {}: {}{hint}", fold_names(&hosts), report.check.name, result_text(&group.result)), true);
-        }
-    }
-    has_failed
 }
 
 /// What the tasks would do, and with `--diff` what is different in them since they last ran.

@@ -26,6 +26,7 @@ fn failed_rank_is_read_from_a_regular_file_alone() {
     host.write_file("h.out/run1.rank-2.0.rc", "0 1000.5\n");
     host.write_file("h.out/run1.rank-3.0.rc", "$(touch ran) 1\n");
     assert_eq!(wait(true), 70, "none of them is a failed rank's status");
+    assert!(!host.path("h.out/ran").exists() && !host.path("ran").exists(), "what a rank wrote is not run");
     host.write_file("h.out/run1.rank-4.0.rc", "1 1000.5\n");
     assert_eq!((wait(true), wait(false)), (72, 70), "other launchers end or restart the ranks themselves");
 }

@@ -131,9 +131,9 @@ fn new_directories_arrive_beside_present_ones() {
         std::fs::create_dir_all(from.join(file).parent().expect("a folder")).expect("made");
         std::fs::write(from.join(file), file).expect("written");
     }
-    let tops: Vec<&str> = files.iter().map(|file| &file[..2 + file[2..].find('/').expect("a folder")]).collect();
-    let (mut names, all): (Vec<&str>, Vec<&str>) = (tops.clone(), files.iter().map(String::as_str).collect());
+    let mut names: Vec<&str> = files.iter().map(|file| &file[..2 + file[2..].find('/').expect("a folder")]).collect();
     names.dedup();
+    let all: Vec<&str> = files.iter().map(String::as_str).collect();
     for (name, shell) in shells(dir.path()) {
         let root = dir.path().join(name).join("to");
         for present in ["n7/g", "n300/g", "d/old/g", "z/y/g"] {
