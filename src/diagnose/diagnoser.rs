@@ -25,6 +25,7 @@ const MAX_FINDINGS: usize = 20;
 const GENERIC_EXCEPTION_RULES: [&str; 2] = ["python-exception", "cpp-exception"];
 
 /// What one rank, launcher or host says of itself.
+#[derive(Clone)]
 struct ProcessDiagnosis {
     rule_index: usize,
     groups: BTreeMap<String, String>,
@@ -160,8 +161,8 @@ impl Diagnoser<'_> {
         log.or_else(|| self.diagnose_postmortem(rank.host)).or_else(|| self.diagnose_exit(rank.exit?))
     }
 
-    /// The ranks' findings: the causes in the order of the exits; without one the ranks that the others waited for, failures without a known
-    /// message, or the effects.
+    /// The ranks' findings: the causes in the order of the exits; if the first ones only lost a peer, the causes in the logs of the stopped
+    /// ranks; else the ranks that the others waited for, failures without a known message, or the effects.
     fn diagnose_ranks(&self) -> Vec<DiagnosisFinding> {
         let failed = self.state.failed_ranks();
         let (diagnosed, unexplained) = self.diagnose_failed_ranks(&failed);
@@ -178,6 +179,9 @@ impl Diagnoser<'_> {
         let mut findings: Vec<DiagnosisFinding> = Vec::new();
         for (rank, diagnosis) in causes {
             self.add_rank_finding(&mut findings, rank, diagnosis);
+        }
+        if findings.is_empty() && unexplained.is_empty() && !effects.is_empty() {
+            self.add_causes_of_late_exits(&mut findings, &others);
         }
         self.add_ranks_with_same_cause(&mut findings, &others);
         if findings.is_empty() {
@@ -218,6 +222,18 @@ impl Diagnoser<'_> {
                 self.diagnose_log(rank.host, file).map(|diagnosis| (rank, diagnosis))
             })
             .collect()
+    }
+
+    /// The causes in the logs of ranks that were stopped. A process that failed may need seconds to end after its connections are closed: its
+    /// peers can exit before it does. What only the stop may have caused is left out.
+    fn add_causes_of_late_exits(&self, findings: &mut Vec<DiagnosisFinding>, others: &[RankDiagnosis<'_>]) {
+        for (rank, diagnosis) in others {
+            let rule = &self.rules.rules()[diagnosis.rule_index];
+            let exited_by_itself = matches!(rank.exit, Some(Exit::Code(1..=127))) || GENERIC_EXCEPTION_RULES.contains(&rule.id.as_str());
+            if rule.blame == Blame::Cause && exited_by_itself {
+                self.add_rank_finding(findings, rank, diagnosis.clone());
+            }
+        }
     }
 
     fn add_ranks_with_same_cause(&self, findings: &mut [DiagnosisFinding], others: &[RankDiagnosis<'_>]) {

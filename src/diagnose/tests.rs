@@ -162,6 +162,11 @@ fn line_with_group_values_is_quoted() {
 
 /// A run of two hosts in which rank 1 on gpu02 died so, with what it had written and what its host then said.
 fn findings_for_dead_rank(exit: Exit, log: &str, postmortem: &[&str]) -> Vec<DiagnosisFinding> {
+    findings_for_ranks(exit, log, postmortem, None)
+}
+
+/// The same; rank 0 on gpu01 was then stopped and ended so, with this log.
+fn findings_for_ranks(exit: Exit, log: &str, postmortem: &[&str], stopped: Option<(Exit, &str)>) -> Vec<DiagnosisFinding> {
     let (mut state, mut evidence) = (RunState::new(), Evidence::with_built_in_rules());
     let file = LogFile::Rank { rank: 1, restart: 0 };
     let bytes = Bytes::copy_from_slice(log.as_bytes());
@@ -179,7 +184,13 @@ fn findings_for_dead_rank(exit: Exit, log: &str, postmortem: &[&str]) -> Vec<Dia
         EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
         EventKind::Postmortem { host: 1, lines: postmortem.iter().map(|line| (*line).to_owned()).collect() },
     ];
-    for (seq, kind) in (1..).zip(kinds) {
+    let late = stopped.map(|(exit, log)| {
+        let bytes = Bytes::copy_from_slice(log.as_bytes());
+        let file = LogFile::Rank { rank: 0, restart: 0 };
+        let ended = EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, ended_at: 12, uncertainty: 0, stopped: Some(true) };
+        [EventKind::Log { host: 0, file, offset: 0, len: bytes.len() as u64, bytes }, ended]
+    });
+    for (seq, kind) in (1..).zip(kinds.into_iter().chain(late.into_iter().flatten())) {
         let event = Event { seq, at: 1000, kind };
         state.apply(&event);
         evidence.apply(&event);
@@ -224,4 +235,27 @@ fn xid_error_precedes_cuda_error() {
     // Alone it says something.
     let found = findings_for_dead_rank(Exit::Code(1), "step 7\n", &["kernel: NVRM: Xid (PCI:0000:3b:00): 43, pid=1234, name=python3"]);
     assert_eq!(found[0].rule, "xid-program");
+}
+
+#[test]
+fn exception_of_late_rank_precedes_lost_peer() {
+    let lost = "[rank1]: RuntimeError: [./gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:45739\n";
+    let raised = "[rank0]: ValueError: expected 4 channels, got 3\n";
+    // Rank 1 lost rank 0 and exited first; rank 0 had raised its exception before, and ended only while it was stopped.
+    for (exit, own) in [(Exit::Code(1), raised), (Exit::Signal(15), raised), (Exit::Code(1), "RuntimeError: CUDA out of memory\n")] {
+        let rule = if own == raised { "python-exception" } else { "cuda-oom" };
+        let found = findings_for_ranks(Exit::Code(1), lost, &[], Some((exit, own)));
+        let rules: Vec<_> = found.iter().map(|finding| (finding.rule.as_str(), finding.ranks.as_slice())).collect();
+        assert_eq!(rules, [(rule, [0].as_slice())], "{exit:?}");
+        assert_eq!(found[0].affected, [1]);
+    }
+    // What the stop itself causes explains nothing, and rank 1's own cause comes first.
+    for (own, first) in [(Exit::Signal(2), "[rank0]: KeyboardInterrupt\n"), (Exit::Signal(15), "step 7\n")] {
+        let found = findings_for_ranks(Exit::Code(1), lost, &[], Some((own, first)));
+        assert_eq!((found[0].rule.as_str(), found[0].ranks.as_slice()), ("gloo-closed", [1].as_slice()), "{first}");
+    }
+    let own = "ModuleNotFoundError: No module named 'einops'\n";
+    let found = findings_for_ranks(Exit::Code(1), own, &[], Some((Exit::Code(1), raised)));
+    let rules: Vec<_> = found.iter().map(|finding| (finding.rule.as_str(), finding.ranks.as_slice())).collect();
+    assert_eq!(rules, [("py-module", [1].as_slice())]);
 }
