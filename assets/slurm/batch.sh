@@ -102,28 +102,52 @@ find_end() {
   case $end in *[!0-9]*) end='' ;; esac
 }
 
-# The ranks. A node that fails ends the step on all nodes at once.
+# The ranks. If a node's launcher fails, or a signal comes, all nodes stop their ranks; if the step itself fails on a node, SLURM ends it on all.
 run_ranks() {
   [ -z "$stopping" ] || give_up 143 'stopped before the ranks'
-  step=''
+  step='' failed=''
   # SLURM signals this shell alone (B: above); a second step signals every node, and the ranks have launch.stop_grace.
   trap 'asked=1; stopping=1; explain_signal; [ -z "$step" ] || stop_nodes' USR1 TERM INT
+  trap 'asked=1; [ -n "$stopping$failed" ] || stop_nodes; failed=1' USR2
+  open_pipe
+  watch_output <&8 8<&- 9>&- &
+  watcher=$!
   # srun looks for its command on the node, not in the image: /bin/sh is in both.
   # shellcheck disable=SC2016
   ORCH_SECRETS=$secrets srun "${each_node[@]}" --kill-on-bad-exit=1 --label ${container[@]+"${container[@]}"} \
-    /bin/sh -c 'exec /bin/sh "$0"' "$dir/files/task" </dev/null &
+    /bin/sh -c 'exec /bin/sh "$0"' "$dir/files/task" </dev/null >&9 8<&- 9>&- &
   step=$!
+  exec 8<&- 9>&-
   secrets=''
   # A signal that came before the step was known.
   [ -z "$stopping" ] || kill -TERM "$step"
   wait_for_step
   # What follows is finished in any case.
-  trap : USR1 TERM INT
-  if [ -n "$stopping" ]; then read_launcher_codes; elif [ "$code" -ne 0 ]; then name_first_failure; fi
+  trap : USR1 USR2 TERM INT
+  while kill -0 "$watcher" 2>/dev/null; do wait "$watcher"; done
+  [ -z "$stopping$failed" ] || read_launcher_codes
+  if [ -z "$stopping" ] && [ "$code" -ne 0 ]; then name_first_failure; fi
   remove_containers
   note "ended $code"
   say "ended with $code; logs: $root/$name/<node>.out/$run.*.log"
   exit "$code"
+}
+
+# A pipe: 9 is written, 8 is read. Its name is in a directory of this node, since not every shared file system has pipes.
+open_pipe() {
+  at=$(mktemp -d) || fail 'cannot make a temporary directory'
+  # Opened for both first: the other two would wait for each other.
+  # shellcheck disable=SC2094
+  { mkfifo "$at/pipe" && exec 7<>"$at/pipe" 8<"$at/pipe" 9>"$at/pipe" && exec 7>&- && rm -r "$at"; } || fail "cannot write $at"
+}
+
+# Copies what the nodes say to the job's log, and signals the batch shell when a launcher failed.
+watch_output() {
+  trap '' USR1 TERM INT
+  while IFS= read -r line; do
+    printf '%s\n' "$line"
+    case $line in *': orchestrate: the launcher ended with exit code '*': stopping all nodes') kill -USR2 "$$" ;; esac
+  done
 }
 
 # A signal ends `wait` and not the step. Sets code to the step's.
@@ -136,8 +160,10 @@ wait_for_step() {
   done
 }
 
-# A node that was asked to stop ends its task with 0, so that the others have their time: the launchers' exit codes are in files. Sets code to the largest.
+# A node that was asked to stop ends its task with 0, so that the others have their time: the launchers' exit codes are in files. Sets code to the
+# largest; at least 1 after a failure.
 read_launcher_codes() {
+  [ -z "$failed" ] || [ "$code" -ne 0 ] || code=1
   while read -r node; do
     file=$root/$name/$node.out/$run.node.rc
     if [ ! -f "$file" ] || [ -L "$file" ]; then continue; fi

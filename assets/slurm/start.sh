@@ -1,7 +1,8 @@
 #!/bin/sh
 # The launcher of one node, and the keeper that stops the node's ranks when one failed: `sh <host>.in/<run>/start [secrets]`. With `secrets`
-# standard input has a line for each. TERM, or a file `stop` beside it, stops the ranks with launch.stop_grace. Exits like the launcher; after a `stop`
-# with 0, since SLURM ends the whole step for a task that fails, with ranks that still save on other nodes.
+# standard input has a line for each. TERM, or a file `stop` beside it, stops the ranks with launch.stop_grace. If they failed, it says so to the
+# batch shell and waits for the `stop` that this one gives all nodes. Exits like the launcher; after a `stop` with 0, since SLURM ends the whole step
+# for a task that fails, with ranks that still save on other nodes.
 R=${0%/*} H=${0%/*/*}
 F=${H%.in}.out/${R##*/}.
 file=''
@@ -28,5 +29,9 @@ while kill -0 "$keeper" 2>/dev/null; do wait "$keeper"; done
 [ -z "$file" ] || rm -f "$file"
 { read -r said _ <"${F}node.rc"; } 2>/dev/null
 case ${said:-} in '' | *[!0-9]* | ????*) ;; *) code=$said ;; esac
+if [ "$code" -ne 0 ] && [ ! -e "$R/stop" ]; then
+  echo "orchestrate: the launcher ended with exit code $code: stopping all nodes"
+  i=0; while [ ! -e "$R/stop" ] && [ "$i" -lt 60 ]; do i=$((i + 1)); sleep 1; done
+fi
 if [ -e "$R/stop" ]; then exit 0; fi
 exit "$code"
