@@ -40,8 +40,12 @@ impl FeedQueue {
     }
 
     /// Whether a message wakes the receiver: once for all queued messages; a tick only when the second changes, because clocks and ages
-    /// show seconds.
+    /// show seconds. A sample waits for the next message or the receiver's longest wait, which is shorter than the time between two frames of
+    /// samples.
     fn should_wake(&mut self, message: &FeedMessage) -> bool {
+        if matches!(message, FeedMessage::Event(event) if event.kind.is_sample()) {
+            return false;
+        }
         if let FeedMessage::Tick(now) = message
             && std::mem::replace(&mut self.last_second, now.div_euclid(1000)) == now.div_euclid(1000)
         {
@@ -321,5 +325,16 @@ mod tests {
         sender.send(FeedMessage::Tick(2_800));
         sender.send(FeedMessage::Tick(3_000));
         assert!(drain_and_check_wake(&receiver), "one more second, although a tick is queued");
+    }
+
+    #[test]
+    fn samples_wait_for_the_next_message() {
+        let (sender, receiver) = feed_channel().expect("a feed");
+        let sample = || FeedMessage::Event(Event { seq: 1, at: 1, kind: EventKind::Gpus { host: 0, gpus: Vec::new() } });
+        sender.send(sample());
+        assert!(!drain_and_check_wake(&receiver));
+        sender.send(sample());
+        sender.send(FeedMessage::Event(Event { seq: 2, at: 1, kind: EventKind::Ready }));
+        assert!(drain_and_check_wake(&receiver), "the sample before it counts for no wake");
     }
 }

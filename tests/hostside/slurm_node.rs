@@ -1,9 +1,20 @@
 //! The task of a node in a SLURM job: what SLURM sees of the launcher's end.
 
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 
-/// The exit code that SLURM gets of a node whose launcher ends with 143.
-fn exit_code_of_node(was_asked_to_stop: bool) -> Option<i32> {
+/// When the batch shell asks the node to stop its ranks.
+#[derive(Clone, Copy)]
+enum Stop {
+    BeforeLauncherEnds,
+    AfterItSaysSo,
+    Never,
+}
+
+/// The exit code that SLURM gets of a node whose launcher ends with 143, and what it prints.
+fn run_node(stop: Stop) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().expect("a folder");
     let run = dir.path().join("n0.in/20261126-000000-0001");
     std::fs::create_dir_all(&run).expect("made");
@@ -11,16 +22,37 @@ fn exit_code_of_node(was_asked_to_stop: bool) -> Option<i32> {
     std::fs::write(dir.path().join("n0.in/keeper"), "exit 0\n").expect("written");
     std::fs::write(run.join("node"), "exit 143\n").expect("written");
     std::fs::write(run.join("start"), read_asset("slurm/start.sh")).expect("written");
-    if was_asked_to_stop {
+    // Nobody has to wait here: the limit of a minute is 60 of these.
+    let sleep = dir.path().join("sleep");
+    std::fs::write(&sleep, "#!/bin/sh\nexec /bin/sleep 0.01\n").expect("written");
+    std::fs::set_permissions(&sleep, std::fs::Permissions::from_mode(0o755)).expect("set");
+    if matches!(stop, Stop::BeforeLauncherEnds) {
         std::fs::write(run.join("stop"), "").expect("written");
     }
-    let mut start = ChildGuard(Command::new("sh").arg(run.join("start")).stdin(Stdio::null()).spawn().expect("a shell"));
-    start.0.wait().expect("its end").code()
+    let mut command = Command::new("sh");
+    command.arg(run.join("start")).stdin(Stdio::null()).stdout(Stdio::piped());
+    if matches!(stop, Stop::Never) {
+        command.env("PATH", format!("{}:{}", dir.path().display(), std::env::var("PATH").expect("a path")));
+    }
+    let mut start = ChildGuard(command.spawn().expect("a shell"));
+    let mut output = start.0.stdout.take().expect("a pipe");
+    let mut said = String::new();
+    if matches!(stop, Stop::AfterItSaysSo) {
+        let mut byte = [0];
+        while !said.ends_with('\n') && output.read(&mut byte).expect("read") > 0 {
+            said.push(char::from(byte[0]));
+        }
+        std::fs::write(run.join("stop"), "").expect("written");
+    }
+    output.read_to_string(&mut said).expect("text");
+    (start.0.wait().expect("its end").code(), said)
 }
 
+/// SLURM ends the step on all nodes for a task that fails, ranks that still save included; the launcher's own code is in a file.
 #[test]
 fn node_that_was_asked_to_stop_has_not_failed() {
-    // SLURM ends the step on all nodes for a task that fails, ranks that still save included; the launcher's own code is in a file.
-    assert_eq!(exit_code_of_node(true), Some(0));
-    assert_eq!(exit_code_of_node(false), Some(143));
+    let says = "orchestrate: the launcher ended with exit code 143: stopping all nodes\n".to_owned();
+    assert_eq!(run_node(Stop::BeforeLauncherEnds), (Some(0), String::new()));
+    assert_eq!(run_node(Stop::AfterItSaysSo), (Some(0), says.clone()));
+    assert_eq!(run_node(Stop::Never), (Some(143), says), "a batch shell that does not answer");
 }
