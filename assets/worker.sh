@@ -17,17 +17,19 @@ mask=$(umask); umask 022
 exec </dev/null
 log_through "$base"
 umask "$mask"
+# From here on a signal leaves a status. One that comes before the command is given to it at its start.
+child='' signaled=''
+trap 'signaled=TERM; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
+trap 'signaled=INT; [ -z "$child" ] || kill -INT "$child" 2>/dev/null' INT
 record "$base"
 # shellcheck source=/dev/null
 . "$R/worker.argv"
-signaled=
-trap 'signaled=1; kill -TERM "$child" 2>/dev/null' TERM
-trap 'signaled=1; kill -INT "$child" 2>/dev/null' INT
 # Bash's SHELLOPTS and BASHOPTS are readonly: in its POSIX mode the shell would end here. They keep the value that they were given.
 # shellcheck disable=SC3040
 (if (set +o posix) 2>/dev/null; then set +o posix; fi
   eval "$orch_env" 2>/dev/null
   exec "$@") & child=$!
+[ -z "$signaled" ] || kill -"$signaled" "$child" 2>/dev/null
 rc=0
 while :; do
   signaled=

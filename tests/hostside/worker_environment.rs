@@ -1,5 +1,6 @@
-//! The worker wrappers pass every variable on unchanged, including those with the names of their own variables.
+//! The worker wrappers pass every variable on unchanged, including those with the names of their own variables, and signals at any time.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
 use crate::{TestHost, read_asset, wait_until};
@@ -45,4 +46,15 @@ fn assert_worker_has_its_environment(script: &str, arguments: &[&str]) {
 fn worker_gets_variables_that_are_named_like_the_wrappers_own() {
     assert_worker_has_its_environment("worker", &[]);
     assert_worker_has_its_environment("processes", &["0", "1"]);
+}
+
+/// A launcher whose other worker fails at once sends TERM while this one starts.
+#[test]
+fn worker_that_is_signaled_before_its_command_leaves_a_status() {
+    let host = host_with_worker();
+    host.write_file("h.in/run1/worker.argv", "kill -TERM $$\nset -- sleep 1000\n");
+    let mut shell = host.shell_command();
+    let status = shell.arg(host.path("h.in/run1/worker")).env("RANK", "0").stdin(Stdio::null()).status().expect("a shell");
+    let rc = std::fs::read_to_string(host.path("h.out/run1.rank-0.0.rc")).expect("a status");
+    assert_eq!((rc.split(' ').next(), status.signal()), (Some("143"), Some(15)));
 }

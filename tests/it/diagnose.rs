@@ -39,9 +39,13 @@ async fn custom_rule_names_cause_and_affected_ranks() {
     assert_eq!(found["what"]["zh"], "li 的配额已满");
     fixture.assert_no_leftovers().await;
 
+    let forget_ranks =
+        || (0..3).for_each(|rank| std::fs::remove_file(fixture.control_dir().join(format!("there.{rank}"))).expect("removed"));
+    forget_ranks();
     let ended = fixture.new_laptop("chinese").run(&["up", path_str(&file), "--lang", "zh"]).await;
     ended.assert_exit_code(1).assert_contains("gpu02 上的 rank 3：li 的配额已满");
 
+    forget_ranks();
     let ended = fixture.new_laptop("program").run(&["up", path_str(&file), "--progress", "json"]).await;
     let lines: Vec<serde_json::Value> =
         ended.assert_exit_code(1).stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
