@@ -116,6 +116,7 @@ pub(crate) async fn fetch_logs(
     let mut have: HashMap<LogFile, u64> = offsets(connection.host_index()).into_iter().collect();
     let wanted = StreamRequest { host_count: hosts, purpose: LogStreamPurpose::Fetch, without_logs_poll: None };
     let mut all = FetchedLogs::default();
+    let begun = Instant::now();
     for place in std::iter::once(context.clone()).chain(context.host_task_context()) {
         match run_stream_once(connection, &place, &mut have, wanted, StreamEventTarget::Emitter).await? {
             StreamEnd::Complete(mut fetched) => {
@@ -125,6 +126,7 @@ pub(crate) async fn fetch_logs(
             StreamEnd::DiskSpaceAvailable => return Err(LogStreamError::NotStored),
         }
     }
+    tracing::debug!(host = connection.host_index(), took_us = begun.elapsed().as_micros(), title = "fetch the logs", "answered");
     Ok(all)
 }
 
