@@ -17,27 +17,31 @@ mask=$(umask); umask 022
 exec </dev/null
 log_through "$base"
 umask "$mask"
-# From here on a signal leaves a status. One that comes before the command is given to it at its start.
+# From here on a signal leaves a status.
 child='' signaled=''
 trap 'signaled=TERM; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
 trap 'signaled=INT; [ -z "$child" ] || kill -INT "$child" 2>/dev/null' INT
 record "$base"
 # shellcheck source=/dev/null
 . "$R/worker.argv"
-# Bash's SHELLOPTS and BASHOPTS are readonly: in its POSIX mode the shell would end here. They keep the value that they were given.
-# shellcheck disable=SC3040
-(if (set +o posix) 2>/dev/null; then set +o posix; fi
-  eval "$orch_env" 2>/dev/null
-  exec "$@") & child=$!
-[ -z "$signaled" ] || kill -"$signaled" "$child" 2>/dev/null
-rc=0
-while :; do
-  signaled=
-  wait "$child"; r=$?
-  [ "$r" -eq 127 ] && [ -n "$waited" ] && break
-  rc=$r; waited=1
-  [ -n "$signaled" ] || break
-done
+rc=143
+[ "$signaled" != INT ] || rc=130
+# Not started and then signaled: a shell that forks may lose a signal.
+if [ -z "$signaled" ]; then
+  # Bash's SHELLOPTS and BASHOPTS are readonly: in its POSIX mode the shell would end here. They keep the value that they were given.
+  # shellcheck disable=SC3040
+  (if (set +o posix) 2>/dev/null; then set +o posix; fi
+    eval "$orch_env" 2>/dev/null
+    exec "$@") & child=$!
+  [ -z "$signaled" ] || kill -"$signaled" "$child" 2>/dev/null
+  while :; do
+    signaled=
+    wait "$child"; r=$?
+    [ "$r" -eq 127 ] && [ -n "$waited" ] && break
+    rc=$r; waited=1
+    [ -n "$signaled" ] || break
+  done
+fi
 umask 022
 # Another signal would end the shell that computes the status, and the status would be empty.
 trap '' TERM INT

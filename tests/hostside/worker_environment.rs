@@ -52,7 +52,7 @@ fn worker_gets_variables_that_are_named_like_the_wrappers_own() {
 #[test]
 fn worker_that_is_signaled_before_its_command_leaves_a_status() {
     let host = host_with_worker();
-    host.write_file("h.in/run1/worker.argv", "kill -TERM $$\nset -- sleep 1000\n");
+    host.write_file("h.in/run1/worker.argv", "kill -TERM $$\nset -- /bin/sleep 1000\n");
     let mut shell = host.shell_command();
     let status = shell.arg(host.path("h.in/run1/worker")).env("RANK", "0").stdin(Stdio::null()).status().expect("a shell");
     let rc = std::fs::read_to_string(host.path("h.out/run1.rank-0.0.rc")).expect("a status");
