@@ -33,7 +33,7 @@ if [ -z "$signaled" ]; then
   (if (set +o posix) 2>/dev/null; then set +o posix; fi
     eval "$orch_env" 2>/dev/null
     exec "$@") & child=$!
-  [ -z "$signaled" ] || kill -"$signaled" "$child" 2>/dev/null
+  [ -z "$signaled" ] || { sleep 1; kill -"$signaled" "$child" 2>/dev/null; }
   while :; do
     signaled=
     wait "$child"; r=$?

@@ -107,8 +107,9 @@ run_ranks() {
   [ -z "$stopping" ] || give_up 143 'stopped before the ranks'
   step='' failed=''
   # SLURM signals this shell alone (B: above); a second step signals every node, and the ranks have launch.stop_grace.
-  trap 'asked=1; stopping=1; explain_signal; [ -z "$step" ] || stop_nodes' USR1 TERM INT
-  trap 'asked=1; [ -n "$stopping$failed" ] || stop_nodes; failed=1' USR2
+  # What came first, the signal or a failure, is why the job ends.
+  trap 'asked=1; [ -n "$failed" ] || { stopping=1; explain_signal; }; [ -z "$step" ] || stop_nodes' USR1 TERM INT
+  trap 'asked=1; [ -n "$stopping$failed" ] || { failed=1; stop_nodes; }' USR2
   open_pipe
   watch_output <&8 8<&- 9>&- &
   watcher=$!
@@ -135,15 +136,17 @@ run_ranks() {
 
 # A pipe: 9 is written, 8 is read. Its name is in a directory of this node, since not every shared file system has pipes.
 open_pipe() {
-  at=$(mktemp -d) || fail 'cannot make a temporary directory'
   # Opened for both first: the other two would wait for each other.
   # shellcheck disable=SC2094
-  { mkfifo "$at/pipe" && exec 7<>"$at/pipe" 8<"$at/pipe" 9>"$at/pipe" && exec 7>&- && rm -r "$at"; } || fail "cannot write $at"
+  if ! { at=$(mktemp -d) && mkfifo "$at/pipe" && exec 7<>"$at/pipe" 8<"$at/pipe" 9>"$at/pipe" && exec 7>&- && rm -r "$at"; }; then
+    [ -z "$stopping" ] || give_up 143 'stopped before the ranks'
+    give_up 1 'cannot make a pipe in a temporary directory'
+  fi
 }
 
 # Copies what the nodes say to the job's log, and signals the batch shell when a launcher failed.
 watch_output() {
-  trap '' USR1 TERM INT
+  trap '' USR1 USR2 TERM INT
   while IFS= read -r line; do
     printf '%s\n' "$line"
     case $line in *': orchestrate: the launcher ended with exit code '*': stopping all nodes') kill -USR2 "$$" ;; esac
@@ -185,7 +188,7 @@ give_up() {
 
 # A step of its own: a signal to srun reaches every process of the ranks' step at once, and TERM makes srun kill them soon after.
 stop_nodes() {
-  srun "${each_node[@]}" --overlap --mem=0 --kill-on-bad-exit=0 /bin/sh "$dir/files/stop-node" >"$dir/stop.log" 2>&1 </dev/null &
+  srun "${each_node[@]}" --overlap --mem=0 --kill-on-bad-exit=0 /bin/sh "$dir/files/stop-node" >"$dir/stop.log" 2>&1 </dev/null 8<&- 9>&- &
 }
 
 # SLURM kills tasks, not the containers that dockerd runs for them: a step that was killed leaves them.
@@ -209,23 +212,31 @@ explain_signal() {
   : >"$dir/stopped.$run"
 }
 
-# The rank whose status is bad and oldest failed first; the others followed it.
+# The rank whose status is bad and oldest failed first; the others followed it. A launcher's own status counts where no rank of it failed.
 name_first_failure() {
   while read -r node; do
-    for file in "$root/$name/$node.out/$run".rank-*.rc; do
+    for file in "$root/$name/$node.out/$run".rank-*.rc "$root/$name/$node.out/$run.node.rc"; do
       if [ ! -f "$file" ] || [ -L "$file" ]; then continue; fi
       { read -r rank_code when _ <"$file"; } 2>/dev/null || continue
       case $rank_code in killed) rank_code=137 ;; 0 | '' | *[!0-9]* | ????*) continue ;; esac
       case $when in '' | *[!0-9.]*) continue ;; esac
-      # A rank names its files as it likes: a number for the rank, and one for its life.
-      file=${file##*/"$run".rank-}
-      rank=${file%%.*} life=${file#*.}
-      case $rank:${life%.rc} in :* | *: | *:*:* | *[!0-9:]* | ??????????*:* | *:??????????*) continue ;; esac
+      file=${file##*/"$run".}
+      case $file in
+        node.rc) rank=launcher ;;
+        *)
+          # A rank names its files as it likes: a number for the rank, and one for its life.
+          file=${file#rank-} rank=${file%%.*} life=${file#*.}
+          case $rank:${life%.rc} in :* | *: | *:*:* | *[!0-9:]* | ??????????*:* | *:??????????*) continue ;; esac ;;
+      esac
       printf '%s %s %s %s\n' "$when" "$rank_code" "$rank" "$node"
     done
   done <"$dir/node-list" | sort -n >"$dir/failures"
   { read -r _ rank_code rank node <"$dir/failures"; } 2>/dev/null || return 0
   code=$rank_code
+  if [ "$rank" = launcher ]; then
+    say "the launcher on $node failed first, with exit code $rank_code: $root/$name/$node.out/$run.node.log"
+    return 0
+  fi
   say "rank $rank on $node failed first, with exit code $rank_code: $root/$name/$node.out/$run.rank-$rank.*.log"
   note "first $rank $node $rank_code"
 }

@@ -4,6 +4,7 @@
 //! merely lost or missed another never hides the one that it lost.
 
 mod host_findings;
+mod late_exits;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,8 @@ struct ProcessDiagnosis {
     rule_index: usize,
     groups: BTreeMap<String, String>,
     evidence: Vec<String>,
+    /// How many lines of its log followed.
+    lines_after: u64,
     /// The possible cause if no certain one was found.
     possible_cause: Option<Box<ProcessDiagnosis>>,
 }
@@ -38,7 +41,13 @@ type RankDiagnosis<'a> = (&'a RankState, ProcessDiagnosis);
 
 impl ProcessDiagnosis {
     fn from_hit(hit: &RuleHit) -> ProcessDiagnosis {
-        ProcessDiagnosis { rule_index: hit.rule_index, groups: hit.groups.clone(), evidence: vec![hit.text.clone()], possible_cause: None }
+        ProcessDiagnosis {
+            rule_index: hit.rule_index,
+            groups: hit.groups.clone(),
+            evidence: vec![hit.text.clone()],
+            lines_after: 0,
+            possible_cause: None,
+        }
     }
 }
 
@@ -113,7 +122,7 @@ impl Diagnoser<'_> {
     /// A finding that no line gives, but what is known of all.
     fn build_finding_by_id(&self, id: &str, groups: BTreeMap<String, String>, evidence: Vec<String>) -> Option<DiagnosisFinding> {
         let rule = self.rules.find_rule(id)?;
-        Some(self.build_finding(ProcessDiagnosis { rule_index: rule, groups, evidence, possible_cause: None }))
+        Some(self.build_finding(ProcessDiagnosis { rule_index: rule, groups, evidence, lines_after: 0, possible_cause: None }))
     }
 
     /// What a log says of its process.
@@ -138,6 +147,7 @@ impl Diagnoser<'_> {
         };
         let waits = role(chosen) == Blame::PeerTimeout;
         Some(ProcessDiagnosis {
+            lines_after: seen.line_count.saturating_sub(chosen.last_line + 1),
             possible_cause: hint.filter(|_| waits).map(|hit| Box::new(ProcessDiagnosis::from_hit(hit))),
             ..ProcessDiagnosis::from_hit(chosen)
         })
@@ -153,7 +163,7 @@ impl Diagnoser<'_> {
         let rule = self.rules.match_exit(code, signal)?;
         let number = code.or(signal).unwrap_or_default().to_string();
         let groups = BTreeMap::from([("code".to_owned(), number.clone()), ("signal".to_owned(), number)]);
-        Some(ProcessDiagnosis { rule_index: rule, groups, evidence: Vec::new(), possible_cause: None })
+        Some(ProcessDiagnosis { rule_index: rule, groups, evidence: Vec::new(), lines_after: 0, possible_cause: None })
     }
 
     fn diagnose_rank(&self, rank: &RankState) -> Option<ProcessDiagnosis> {
@@ -180,7 +190,9 @@ impl Diagnoser<'_> {
         for (rank, diagnosis) in causes {
             self.add_rank_finding(&mut findings, rank, diagnosis);
         }
-        if findings.is_empty() && unexplained.is_empty() && !effects.is_empty() {
+        let only_lost_peers =
+            unexplained.is_empty() && !effects.is_empty() && effects.iter().all(|(_, end)| self.blame(end) == Blame::Effect);
+        if findings.is_empty() && only_lost_peers {
             self.add_causes_of_late_exits(&mut findings, &others);
         }
         self.add_ranks_with_same_cause(&mut findings, &others);
@@ -222,18 +234,6 @@ impl Diagnoser<'_> {
                 self.diagnose_log(rank.host, file).map(|diagnosis| (rank, diagnosis))
             })
             .collect()
-    }
-
-    /// The causes in the logs of ranks that were stopped. A process that failed may need seconds to end after its connections are closed: its
-    /// peers can exit before it does. What only the stop may have caused is left out.
-    fn add_causes_of_late_exits(&self, findings: &mut Vec<DiagnosisFinding>, others: &[RankDiagnosis<'_>]) {
-        for (rank, diagnosis) in others {
-            let rule = &self.rules.rules()[diagnosis.rule_index];
-            let exited_by_itself = matches!(rank.exit, Some(Exit::Code(1..=127))) || GENERIC_EXCEPTION_RULES.contains(&rule.id.as_str());
-            if rule.blame == Blame::Cause && exited_by_itself {
-                self.add_rank_finding(findings, rank, diagnosis.clone());
-            }
-        }
     }
 
     fn add_ranks_with_same_cause(&self, findings: &mut [DiagnosisFinding], others: &[RankDiagnosis<'_>]) {
@@ -332,7 +332,8 @@ impl Diagnoser<'_> {
     fn diagnose_text(&self, text: &str) -> Option<ProcessDiagnosis> {
         text.lines().find_map(|line| {
             let (rule, groups) = self.rules.match_line(line.as_bytes())?;
-            let verdict = ProcessDiagnosis { rule_index: rule, groups, evidence: vec![line.to_owned()], possible_cause: None };
+            let verdict =
+                ProcessDiagnosis { rule_index: rule, groups, evidence: vec![line.to_owned()], lines_after: 0, possible_cause: None };
             matches!(self.blame(&verdict), Blame::Cause).then_some(verdict)
         })
     }

@@ -249,11 +249,22 @@ fn exception_of_late_rank_precedes_lost_peer() {
         assert_eq!(rules, [(rule, [0].as_slice())], "{exit:?}");
         assert_eq!(found[0].affected, [1]);
     }
-    // What the stop itself causes explains nothing, and rank 1's own cause comes first.
-    for (own, first) in [(Exit::Signal(2), "[rank0]: KeyboardInterrupt\n"), (Exit::Signal(15), "step 7\n")] {
-        let found = findings_for_ranks(Exit::Code(1), lost, &[], Some((own, first)));
-        assert_eq!((found[0].rule.as_str(), found[0].ranks.as_slice()), ("gloo-closed", [1].as_slice()), "{first}");
+    // What the stop itself may cause explains nothing, nor does an exception after which the rank went on, or ended well.
+    let handled = format!("{raised}{}", "step 7\n".repeat(30));
+    for (exit, log) in [
+        (Exit::Signal(2), "[rank0]: KeyboardInterrupt\n"),
+        (Exit::Signal(15), "step 7\n"),
+        (Exit::Code(1), "RuntimeError: DataLoader worker (pid(s) 4711, 4712) exited unexpectedly\n"),
+        (Exit::Code(1), &handled),
+        (Exit::Code(0), raised),
+    ] {
+        let found = findings_for_ranks(Exit::Code(1), lost, &[], Some((exit, log)));
+        assert_eq!((found[0].rule.as_str(), found[0].ranks.as_slice()), ("gloo-closed", [1].as_slice()), "{exit:?} {log}");
     }
+    let waited = "RuntimeError: [./gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 10000ms for recv operation to complete\n";
+    let found = findings_for_ranks(Exit::Code(1), waited, &[], Some((Exit::Signal(15), raised)));
+    assert_eq!(found[0].rule, "rank-missing", "a rank that waited in vain lost no peer");
+    // Its own cause comes first.
     let own = "ModuleNotFoundError: No module named 'einops'\n";
     let found = findings_for_ranks(Exit::Code(1), own, &[], Some((Exit::Code(1), raised)));
     let rules: Vec<_> = found.iter().map(|finding| (finding.rule.as_str(), finding.ranks.as_slice())).collect();
