@@ -1,4 +1,4 @@
-//! The worker wrappers pass every variable on unchanged, including those with the names of their own variables, and signals at any time.
+//! The worker wrappers pass every variable on unchanged, including those with the names of their own variables; a signal before the command leaves a status.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
@@ -52,9 +52,11 @@ fn worker_gets_variables_that_are_named_like_the_wrappers_own() {
 #[test]
 fn worker_that_is_signaled_before_its_command_leaves_a_status() {
     let host = host_with_worker();
-    host.write_file("h.in/run1/worker.argv", "kill -TERM $$\nset -- /bin/sleep 1000\n");
+    let started = host.path("started");
+    let command = format!("kill -TERM $$\nset -- /bin/sh -c ': >{}; exec /bin/sleep 1000'\n", started.display());
+    host.write_file("h.in/run1/worker.argv", &command);
     let mut shell = host.shell_command();
     let status = shell.arg(host.path("h.in/run1/worker")).env("RANK", "0").stdin(Stdio::null()).status().expect("a shell");
     let rc = std::fs::read_to_string(host.path("h.out/run1.rank-0.0.rc")).expect("a status");
-    assert_eq!((rc.split(' ').next(), status.signal()), (Some("143"), Some(15)));
+    assert_eq!((rc.split(' ').next(), status.signal(), started.exists()), (Some("143"), Some(15), false));
 }
