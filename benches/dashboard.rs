@@ -142,7 +142,7 @@ fn busy_dashboard(story: &mut EventGenerator, (width, height): (u16, u16)) -> He
         let line = format!("step 1 loss 2.3{rank} tokens/s 51000 lr 3.0e-4 grad_norm 0.31\n");
         dry.handle_message(FeedMessage::Event(story.rank_log(rank / 8, rank, line)));
     }
-    let lost = EventKind::HostLost { host: 90, error: "no route to host".to_owned(), will_retry: true };
+    let lost = EventKind::HostLost { host: 90, error: "no route to host".to_owned(), hint: String::new(), will_retry: true };
     dry.handle_message(FeedMessage::Event(story.event(lost)));
     dry
 }

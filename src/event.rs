@@ -62,6 +62,9 @@ pub enum EventKind {
         /// Index of the host.
         host: u32,
         error: String,
+        /// What to do about it; may be empty.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        hint: String,
         #[serde(rename = "retrying")]
         will_retry: bool,
     },

@@ -191,6 +191,9 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "NAME", requires = "from")]
     pub group: Vec<String>,
     /// The file to write; `-` is standard output
+    #[arg(value_name = "FILE", conflicts_with = "output")]
+    pub file: Option<PathBuf>,
+    /// The same as FILE
     #[arg(short = 'o', long, value_name = "FILE", default_value = "inventory.yaml")]
     pub output: PathBuf,
     /// Name of the runs

@@ -19,17 +19,18 @@ pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     };
     let from = args.from.as_ref().map(|file| file.display().to_string());
     let text = import::write_inventory(&args.name, &hosts, from.as_deref(), config.as_deref());
-    let name = args.output.display().to_string();
+    let output = args.file.as_ref().unwrap_or(&args.output);
+    let name = output.display().to_string();
     // The written inventory must load.
     Inventory::load(&[InventorySource { name: name.clone(), text: text.clone() }], &[])?;
-    if args.output == Path::new("-") {
+    if output == Path::new("-") {
         print_raw_unless_tty(&text);
         return Ok(Outcome::Ok);
     }
-    let written = std::fs::File::create_new(&args.output).and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = std::fs::File::create_new(output).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| {
         let hint = if error.kind() == std::io::ErrorKind::AlreadyExists {
-            "\n    help: choose another file with -o, or `-o -` for standard output"
+            "\n    help: choose another file: `orchestrate init FILE`; `orchestrate init -` writes to standard output"
         } else {
             ""
         };

@@ -71,13 +71,8 @@ impl LocalRuns {
     /// What prints the copy of a run.
     pub(super) fn copy_printer(&self, run: &RunSummary, args: &LogsArgs) -> Result<LogPrinter, CliError> {
         let world_size = u32::try_from(run.ranks).ok().filter(|ranks| *ranks > 0);
-        Ok(LogPrinter {
-            dir: self.open_run_dir(run)?,
-            args: args.clone(),
-            will_follow: false,
-            sanitizer: self.sanitizer.clone(),
-            world_size,
-        })
+        let printer = LogPrinter::new(self.open_run_dir(run)?, args, self.sanitizer.clone(), world_size);
+        Ok(LogPrinter { missing_log_reason: "not started, or not fetched by this laptop", ..printer })
     }
 
     fn open_run_dir(&self, run: &RunSummary) -> Result<RunDir, CliError> {
@@ -94,6 +89,15 @@ fn searched_hosts(outcome: &Outcome) -> &'static str {
 /// A longer line is printed in parts.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
+/// What was printed.
+#[derive(Debug, Default)]
+pub(super) struct PrintedLogs {
+    /// How far: a last line without an end is left to what follows.
+    pub(super) ends: Vec<LogEnd>,
+    /// Whether ranks were asked for and none of them has a log.
+    pub(super) lacks_all_ranks: bool,
+}
+
 /// Prints the selected logs of a run directory.
 pub(super) struct LogPrinter {
     pub(super) dir: RunDir,
@@ -103,9 +107,22 @@ pub(super) struct LogPrinter {
     pub(super) sanitizer: Sanitizer,
     /// If known, `--rank` is checked against it.
     pub(super) world_size: Option<u32>,
+    /// Why a rank of the run may have no log.
+    pub(super) missing_log_reason: &'static str,
 }
 
+/// Why a rank has no log, where all hosts answered.
+pub(super) const NOT_STARTED: &str = "not started";
+
 impl LogPrinter {
+    pub(super) fn new(dir: RunDir, args: &LogsArgs, sanitizer: Sanitizer, world_size: Option<u32>) -> LogPrinter {
+        LogPrinter { dir, args: args.clone(), will_follow: false, sanitizer, world_size, missing_log_reason: NOT_STARTED }
+    }
+
+    pub(super) fn following(self, will_follow: bool) -> LogPrinter {
+        LogPrinter { will_follow, ..self }
+    }
+
     /// # Errors
     /// A rank that the run does not have.
     pub(super) fn check_ranks(&self) -> Result<(), CliError> {
@@ -118,11 +135,11 @@ impl LogPrinter {
         }))
     }
 
-    /// Prints the logs and returns how far: a last line without an end is left to what follows. Blocks while a pipe holds it up.
+    /// Prints the logs. Blocks while a pipe holds it up.
     ///
     /// # Errors
     /// A selection that the run does not have, or logs that cannot be read.
-    pub(super) fn print(&self) -> Result<Vec<LogEnd>, CliError> {
+    pub(super) fn print(&self) -> Result<PrintedLogs, CliError> {
         let store_error = |e: LogStoreError| CliError::Usage(error_chain(&e));
         let mut store = open_logs(self.dir.path()).map_err(store_error)?;
         let hosts = store.hosts().to_vec();
@@ -154,7 +171,7 @@ impl LogPrinter {
         if !without_log.is_empty() {
             let ranks: Vec<u32> = without_log.into_iter().collect();
             let place = if self.args.hosts.is_empty() { "" } else { " on these hosts" };
-            print_stderr(&format!("no logs of {}{place}", style::format_ranks(&ranks)));
+            print_stderr(&format!("no logs of {}{place}: {}", style::format_ranks(&ranks), self.missing_log_reason));
         }
         if ends.is_empty() && selection.numbers().is_empty() && !self.will_follow {
             print_stderr("no logs to print: `orchestrate runs` lists other runs, `--run RUN` prints their logs");
@@ -162,7 +179,8 @@ impl LogPrinter {
         if is_cut && self.args.tail.is_none() {
             print_stderr("earlier log lines are not shown: `--tail all` prints all, `--tail N` more of them");
         }
-        Ok(ends)
+        let lacks_all_ranks = ends.is_empty() && !selection.numbers().is_empty();
+        Ok(PrintedLogs { ends, lacks_all_ranks })
     }
 
     fn start_offset(&self, input: &std::fs::File) -> std::io::Result<u64> {

@@ -3,7 +3,7 @@
 use crate::cli::args::{LogsArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
-use crate::cli::local_logs::{LocalRuns, LogPrinter};
+use crate::cli::local_logs::{LocalRuns, LogPrinter, NOT_STARTED, PrintedLogs};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::engine::follow::FollowOutcome;
@@ -28,8 +28,8 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let past = LocalRuns::new(&inventory.name, &secrets)?;
     let selected = args.run.as_deref().map(|id| past.find(id)).transpose()?;
     if let Some(run) = selected.as_ref().filter(|run| !matches!(run.run_end, None | Some(RunOutcome::Running))) {
-        past.copy_printer(run, args)?.print()?;
-        return Ok(Outcome::Ok);
+        let printer = past.copy_printer(run, args)?;
+        return Ok(if printer.print()?.lacks_all_ranks { Outcome::Failed } else { Outcome::Ok });
     }
     // Listen before the fetch: with -f, a Ctrl-C during it also ends the following.
     let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
@@ -45,7 +45,9 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
         (Some(run), Some(dir)) => {
             let world_size = find_run_record(facts.iter().flatten(), run).map(|file| file.world_size);
             let (sanitizer, will_follow) = (session.reporter.sanitizer().clone(), args.follow && outcome == Outcome::Ok);
-            Ok(LogPrinter { dir: dir.clone(), args: args.clone(), will_follow, sanitizer, world_size })
+            let missing = if outcome == Outcome::Ok { NOT_STARTED } else { "not started, or its host did not answer" };
+            let printer = LogPrinter::new(dir.clone(), args, sanitizer, world_size);
+            Ok(LogPrinter { missing_log_reason: missing, ..printer.following(will_follow) })
         }
         _ => Err(past.local_copy(selected, &outcome)),
     };
@@ -60,10 +62,13 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
         }
         Err(Err(outcome)) => return Ok(outcome),
     };
-    let ends = match signals.run_until_stopped(write_in_thread(move || printer.print())).await {
+    let PrintedLogs { ends, lacks_all_ranks } = match signals.run_until_stopped(write_in_thread(move || printer.print())).await {
         Ok(printed) => printed??,
         Err(outcome) => return Ok(outcome),
     };
+    if lacks_all_ranks && !args.follow {
+        return Ok(worse_outcome(Outcome::Failed, outcome));
+    }
     let Some(run) = run.filter(|_| args.follow && outcome == Outcome::Ok) else { return Ok(outcome) };
     // The copies are printed; a second session prints what is written from now on.
     let logs = filter.map_or(LogSelection::All, LogSelection::Filtered);
@@ -83,7 +88,7 @@ struct FetchedRun {
 async fn fetch_run(session: &mut Session, selected: Option<&RunSummary>) -> Result<FetchedRun, CliError> {
     // Sends the host names first: errors while gathering facts are reported under them.
     session.emit_run_started("", None);
-    let (facts, outcome) = collect_facts(session, session.gather_facts(None).await);
+    let (facts, outcome) = collect_facts(session.gather_facts(None).await);
     let current = facts.iter().flatten().find_map(|f| f.current_run.clone());
     let Some(run) = current.filter(|run| selected.is_none_or(|selected| selected.run == *run)) else {
         return Ok(FetchedRun { facts, run: None, outcome });

@@ -76,7 +76,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
 }
 
 fn print_recap(state: &RunState, dir: &RunDir, args: &ReplayArgs) {
-    let logs = Some(dir.logs_dir().display().to_string());
+    let logs = dir.has_logs().then(|| dir.logs_dir().display().to_string());
     let style = TextStyle { color: use_color(args.color) };
     let context = recap::RecapContext {
         style,

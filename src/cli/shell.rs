@@ -70,6 +70,11 @@ fn report_no_target(session: &Session, target: &ShellTarget, answers: &[Result<H
     print_unreachable(session.reporter.sanitizer(), style, unreachable);
     if let ShellTarget::Rank(rank) = target {
         let record = answers.iter().flatten().find_map(HostFacts::run_record);
+        let ps = session.suggest_command("ps", "");
+        let mut help = format!("`{ps}` lists the ranks of each host; a host name works as well");
+        if record.is_none() && !is_unreachable {
+            help = format!("`{}` launches one; a host name works without a run", session.suggest_command("up", ""));
+        }
         print_error(
             style,
             &match record {
@@ -78,7 +83,7 @@ fn report_no_target(session: &Session, target: &ShellTarget, answers: &[Result<H
                 None => format!("no run of {} is known to the hosts that answered", session.inventory.name),
             },
         );
-        print_stderr(&format!("    help: `{}` lists the ranks of each host; a host name works as well", session.suggest_command("ps", "")));
+        print_stderr(&format!("    help: {help}"));
     }
     if is_unreachable { Outcome::Unreachable } else { Outcome::Refused }
 }

@@ -4,12 +4,12 @@ use crate::cli::args::{AttachArgs, LogsArgs, ProgressMode};
 use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
-use crate::cli::local_logs::{LocalRuns, LogPrinter};
+use crate::cli::local_logs::{LocalRuns, LogPrinter, PrintedLogs};
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, save_end};
 use crate::event::Outcome;
-use crate::lifecycle::error::WorkflowEnd;
+use crate::lifecycle::error::{WorkflowEnd, worse_outcome};
 use crate::lifecycle::log_copies::{read_log_tails, read_unprinted_logs};
 use crate::lifecycle::session::{MIN_HISTORY_LINES, Session};
 use crate::lifecycle::slurm_follow::{open_nodes, report_end, report_replaced, report_requeue, wait_for_start};
@@ -56,13 +56,17 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let world_size = Some(report.ranks_per_node.saturating_mul(u32::try_from(report.nodes.len()).unwrap_or(0))).filter(|size| *size > 0);
     let sanitizer = session.reporter.sanitizer().clone();
     let will_follow = args.follow && outcome == Outcome::Ok;
-    let printer = session.run_dir.clone().map(|dir| LogPrinter { dir, args: args.clone(), will_follow, sanitizer, world_size });
+    let printer = session.run_dir.clone().map(|dir| LogPrinter::new(dir, args, sanitizer, world_size).following(will_follow));
     let outcome = finish(session, login, outcome, "").await;
-    let printed = signals.run_until_stopped(write_in_thread(move || printer.map_or(Ok(Vec::new()), |printer| printer.print()))).await;
-    let ends = match printed {
+    let printed =
+        signals.run_until_stopped(write_in_thread(move || printer.map_or(Ok(PrintedLogs::default()), |printer| printer.print()))).await;
+    let PrintedLogs { ends, lacks_all_ranks } = match printed {
         Ok(printed) => printed??,
         Err(outcome) => return Ok(outcome),
     };
+    if lacks_all_ranks && !args.follow {
+        return Ok(worse_outcome(Outcome::Failed, outcome));
+    }
     if !args.follow || outcome != Outcome::Ok {
         return Ok(outcome);
     }

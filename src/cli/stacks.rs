@@ -49,7 +49,8 @@ fn print_stacks(session: &Session, collected: CollectedStacks, json: bool) -> Ou
         print_stdout(&format_text(session, &stacks::group_stacks(found)));
     }
     if queried_hosts == 0 && unreachable.is_empty() {
-        print_stderr(&format!("no rank of this run is on any host; `{}` shows the hosts", session.suggest_command("ps", "")));
+        let (ps, up) = (session.suggest_command("ps", ""), session.suggest_command("up", ""));
+        print_stderr(&format!("no rank is on any host; `{ps}` shows the hosts, `{up}` launches a run"));
     }
     print_unreachable(session.reporter.sanitizer(), session.reporter.style(), unreachable);
     outcome
@@ -69,6 +70,13 @@ fn to_json_lines(session: &Session, found: &[(usize, RankStack)]) -> String {
         session.reporter.sanitizer().mask_json(line.to_string()) + "\n"
     });
     lines.collect()
+}
+
+/// Whether a process runs a Python interpreter; `command_line`: its words.
+fn runs_python(command_line: &str) -> bool {
+    let program = command_line.split_whitespace().next().unwrap_or_default();
+    let name = program.rsplit('/').next().unwrap_or_default();
+    ["python", "pypy"].iter().any(|interpreter| name.starts_with(interpreter))
 }
 
 /// How to install py-spy for the first rank of the group's first host, and the ranks for which the same reaches the others.
@@ -133,15 +141,20 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
             text.split('\n').map(|line| style.paint(Tone::Dim, line)).collect::<Vec<_>>().join("\n")
         };
         let py_spy = suggest_py_spy(group, |rank| session.suggest_command("shell", &format!("{rank} -- pip install py-spy")));
-        if group.source == "gdb" {
+        let is_python = runs_python(&first.command_line);
+        if group.source == "gdb" && is_python {
             lines.push(dim("gdb shows native frames: where the interpreter is, not which line of Python runs".to_owned()));
             lines.push(dim(py_spy.clone()));
         }
         if group.source == "kernel" {
             lines.push(dim(format!("command: {}", first.command_line)));
             lines.push(dim(format!("state {}; threads: {}", first.kernel_state, first.threads.join(", "))));
-            lines.push(dim(format!("only kernel information: {}", first.fallback_reason)));
-            lines.extend(kernel_view_limits(&first.fallback_reason, ranks.len(), &py_spy).into_iter().map(dim));
+            if is_python {
+                lines.push(dim(format!("only kernel information: {}", first.fallback_reason)));
+                lines.extend(kernel_view_limits(&first.fallback_reason, ranks.len(), &py_spy).into_iter().map(dim));
+            } else {
+                lines.push(dim("only kernel information: this program is not Python".to_owned()));
+            }
         }
         if group.source == "kernel" && group.members.iter().any(|(_, stack)| stack.handles_usr1) {
             let text = "it handles SIGUSR1; with faulthandler.register(signal.SIGUSR1), this command writes its stacks to its log:";
@@ -157,6 +170,19 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interpreter_is_known_by_its_name() {
+        for (command, expected) in [
+            ("/opt/conda/bin/python3.11 -u train.py", true),
+            ("pypy3 train.py", true),
+            ("bash /work/python/train.sh", false),
+            ("/work/python/bin/sleep 5", false),
+            ("", false),
+        ] {
+            assert_eq!(runs_python(command), expected, "{command}");
+        }
+    }
 
     /// Ranks with equal kernel stacks may differ in Python: the text says so and how to see the difference.
     #[test]

@@ -251,7 +251,7 @@ fn foreign_or_unseen_gpus_indicate_no_hang() {
 fn silence_while_disconnected_is_not_learned() {
     let mut scene = SimulatedRun::new(&[]);
     scene.write_line(20 * SECOND, 0, "step 1 loss 2.0");
-    scene.apply_event(21 * SECOND, EventKind::HostLost { host: 0, error: String::new(), will_retry: true });
+    scene.apply_event(21 * SECOND, EventKind::HostLost { host: 0, error: String::new(), hint: String::new(), will_retry: true });
     scene.apply_event(20 * MINUTE, EventKind::HostConnected { host: 0, clock_offset: 0, uncertainty: 1 });
     scene.write_line(20 * MINUTE + SECOND, 0, "step 2 loss 1.9");
     assert_eq!(scene.state.output_activity.longest_silence, SECOND);
@@ -278,7 +278,7 @@ fn disconnected_or_stopping_run_is_unknown() {
         scene.apply_event(20 * SECOND, kind);
         detect_hang(&scene.state, HangSettings::default(), 0, 10 * UNEXPLAINED_SILENCE_MS)
     };
-    assert_eq!(scene(EventKind::HostLost { host: 0, error: String::new(), will_retry: true }), HangVerdict::Unknown);
+    assert_eq!(scene(EventKind::HostLost { host: 0, error: String::new(), hint: String::new(), will_retry: true }), HangVerdict::Unknown);
     assert_eq!(scene(EventKind::GoalChanged { goal: RunGoal::Stop, reason: String::new() }), HangVerdict::Unknown);
     assert!(matches!(scene(EventKind::Ready), HangVerdict::Hanging(_)));
     // After a suspend of the laptop the silence counts from zero.

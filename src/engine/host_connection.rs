@@ -141,7 +141,8 @@ impl HostConnection {
             remote.close().await;
         }
         if !self.is_lost.swap(true, Ordering::Relaxed) || !retrying {
-            self.emitter.send(EventKind::HostLost { host: self.event_host_index(), error: error.to_string(), will_retry: retrying });
+            let (host, hint) = (self.event_host_index(), error.hint().to_owned());
+            self.emitter.send(EventKind::HostLost { host, error: error.to_string(), hint, will_retry: retrying });
         }
     }
 

@@ -11,7 +11,7 @@ use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
 use super::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, PullPolicy, RegistrySettings};
 
 /// The default size of `/dev/shm`: docker's 64 MB break NCCL and data loaders.
-const DEFAULT_SHM_SIZE: &str = "32g";
+pub(crate) const DEFAULT_SHM_SIZE: &str = "32g";
 
 /// Compares the keys of every container block.
 pub(super) fn check_keys(tree: &YamlNode, host_nodes: &[YamlNode], errors: &mut InventoryErrors) {

@@ -46,6 +46,7 @@ pub(crate) mod yaml_pairs;
 mod yaml_parser;
 mod yaml_tree;
 
+pub(crate) use container::DEFAULT_SHM_SIZE;
 pub(crate) use container_settings::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, Mount, PullPolicy, RegistrySettings};
 pub(crate) use host_settings::{Become, ContainerEngine, RuntimeValues};
 pub use host_settings::{GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};

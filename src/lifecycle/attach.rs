@@ -58,7 +58,7 @@ pub(crate) async fn attach(session: &mut Session, signals: &mut StopController) 
 async fn find_target(session: &mut Session, signals: &mut StopController) -> Result<AttachTarget, WorkflowError> {
     let mut followed_tasks = false;
     loop {
-        let (facts, outcome) = collect_facts(session, session.gather_facts(None).await);
+        let (facts, outcome) = collect_facts(session.gather_facts(None).await);
         let known: Vec<HostFacts> = facts.iter().flatten().cloned().collect();
         let names = session.host_names();
         let reached: Vec<String> = names.iter().zip(&facts).filter(|(_, f)| f.is_some()).map(|(n, _)| n.clone()).collect();
@@ -88,7 +88,10 @@ async fn find_target(session: &mut Session, signals: &mut StopController) -> Res
             ExistingRun::NoRun if followed_tasks && outcome == Outcome::Ok => {
                 return nothing(WorkflowEnd::new(Outcome::Stopped, "the run was removed before its end was seen"));
             }
-            ExistingRun::NoRun if outcome == Outcome::Ok => return nothing(WorkflowEnd::new(Outcome::Ok, "no run exists")),
+            ExistingRun::NoRun if outcome == Outcome::Ok => {
+                let up = session.suggest_command("up", "");
+                return nothing(WorkflowEnd::new(Outcome::Ok, format!("no run exists: `{up}` launches one")));
+            }
             ExistingRun::NoRun => return nothing(WorkflowEnd::new(outcome, "no run exists on the hosts that answered")),
             ExistingRun::Ended { .. } | ExistingRun::Partial { .. } if is_preparation(&known) => {
                 let silent: Vec<String> = names.iter().zip(&facts).filter(|(_, f)| f.is_none()).map(|(name, _)| name.clone()).collect();

@@ -39,7 +39,7 @@ pub(crate) struct DownReport {
 }
 
 pub(crate) async fn tear_down_all(session: &mut Session, request: &DownRequest) -> Result<DownReport, WorkflowError> {
-    let (facts, _) = collect_facts(session, session.gather_facts(None).await);
+    let (facts, _) = collect_facts(session.gather_facts(None).await);
     let (facts, excluded) = if request.limited { (facts, Vec::new()) } else { include_recorded_hosts(session, facts).await };
     let has_smoke_run = facts.iter().flatten().any(|facts| facts.has_leftover_smoke);
     let unremoved = remaining_items::report_unremoved_items(session, &facts);
@@ -181,7 +181,7 @@ async fn include_recorded_hosts(session: &mut Session, facts: Vec<Option<HostFac
         }
         session.add_recorded_hosts(added);
         session.emit_run_started("", None);
-        facts = collect_facts(session, session.gather_facts(None).await).0;
+        facts = collect_facts(session.gather_facts(None).await).0;
     }
     (facts, excluded)
 }

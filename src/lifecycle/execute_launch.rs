@@ -23,6 +23,7 @@ use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::teardown::TeardownScope;
+use crate::report::style::count_noun;
 use crate::text::host_patterns::compress_to_pattern;
 use crate::transfer::NONCE_DIGITS;
 
@@ -85,7 +86,8 @@ async fn prepare_and_execute(
         session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Up, reason: String::new() });
     }
     if let Some(pattern) = &context.request.limit {
-        let text = format!("--limit {pattern}: {} hosts, ranks renumbered, world size {}", plan.hosts.len(), plan.world_size);
+        let hosts = count_noun(plan.hosts.len(), "host");
+        let text = format!("--limit {pattern}: {hosts}, ranks renumbered, world size {}", plan.world_size);
         session.notice(text, false);
     }
     reports.iter().for_each(|report| emit_check_report(session, report));
@@ -150,14 +152,19 @@ fn failure_reason(plan: &Plan, report: &ExecutionReport, host_names: &[String]) 
         let is_alike = |step: &FailedStep| step.phase == first.phase && (is_task || step.issue.message == first.issue.message);
         report.failed_steps.iter().any(|step| step.host == host && is_alike(step))
     };
-    let names: Vec<String> = host_names.iter().enumerate().filter(|(host, _)| failed_alike(*host)).map(|(_, name)| name.clone()).collect();
-    let hosts = compress_to_pattern(&names);
+    let has_failed = |host: usize| report.failed_steps.iter().any(|step| step.host == host);
+    let pattern = |is_chosen: &dyn Fn(usize) -> bool| {
+        let chosen = host_names.iter().enumerate().filter(|(host, _)| is_chosen(*host));
+        compress_to_pattern(&chosen.map(|(_, name)| name.clone()).collect::<Vec<_>>())
+    };
+    let hosts = pattern(&failed_alike);
     if is_task {
         let title = plan.steps.iter().find(|step| step.phase == first.phase).map_or("", |step| step.action.title());
-        format!("task `{title}` failed on {hosts}")
-    } else {
-        format!("{hosts}: {}", first.issue.message)
+        return format!("task `{title}` failed on {hosts}");
     }
+    let others = pattern(&|host| has_failed(host) && !failed_alike(host));
+    let first = &first.issue.message;
+    if others.is_empty() { format!("{hosts}: {first}") } else { format!("{hosts}: {first}; another failure on {others}") }
 }
 
 async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets: &LogOffsets) -> Result<LaunchStep, WorkflowError> {

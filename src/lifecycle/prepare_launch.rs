@@ -44,7 +44,7 @@ pub(crate) async fn prepare_launch(
         }
         let results = gather_facts_and_probes(context.session, &target.job, &context.request.checks).await;
         let (facts, probes) = results.into_iter().unzip();
-        (collect_facts(context.session, facts).0, probes)
+        (collect_facts(facts).0, probes)
     };
     let session = &*context.session;
     let reached: Vec<HostFacts> = facts.iter().flatten().cloned().collect();
@@ -79,7 +79,7 @@ async fn verify_target(context: &LaunchContext<'_>, target: &LaunchTarget, held:
     }
     // A partial gang may have been a launch in progress, so gather the facts again under the lock before clearing anything.
     let session = &*context.session;
-    let current = collect_facts(session, session.gather_facts(Some(&target.job)).await).0;
+    let current = collect_facts(session.gather_facts(Some(&target.job)).await).0;
     let reached: Vec<HostFacts> = current.iter().flatten().cloned().collect();
     let unchanged =
         reached.len() == current.len() && classify_existing_run(&reached, &session.host_names(), &target.config_texts) == target.existing;

@@ -130,7 +130,7 @@ async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEn
     let (session, request) = (&*context.session, context.request);
     let answers = gather_facts_and_probes(session, &request.draft, &request.checks).await;
     let (facts, probes) = answers.into_iter().unzip();
-    let (facts, outcome) = collect_facts(session, facts);
+    let (facts, outcome) = collect_facts(facts);
     let names = session.host_names();
     if outcome != Outcome::Ok {
         let unreachable: Vec<String> = names.into_iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(name, _)| name).collect();

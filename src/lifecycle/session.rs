@@ -9,7 +9,7 @@ use crate::engine::lock::{HeldLock, LockError, LockIdentity};
 use crate::engine::log_stream::LogOffsets;
 use crate::event::{EventKind, JOURNAL_FORMAT, Outcome, RunInfo, StepInfo};
 use crate::inventory::{Inventory, InventoryHost, Job};
-use crate::lifecycle::error::{WorkflowError, worse_outcome};
+use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::local_context::LocalContext;
 use crate::lifecycle::log_copies::{LogEnd, stored_log_offsets};
 use crate::lifecycle::random::random_hex;
@@ -160,7 +160,7 @@ impl Session {
     /// Re-gathers facts; reports hosts that stopped answering.
     pub(crate) async fn gather_facts_again(&self, earlier: &[Option<HostFacts>]) -> Vec<Option<HostFacts>> {
         let commands = self.fact_commands(None).filter(|(host, _)| earlier.get(*host).is_some_and(Option::is_some));
-        collect_facts(self, self.engine.gather_facts(commands.collect()).await).0
+        collect_facts(self.engine.gather_facts(commands.collect()).await).0
     }
 
     fn fact_commands(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::model::remote_command::RemoteCommand)> {
@@ -289,7 +289,7 @@ impl Session {
         let had_dashboard = self.reporter.has_dashboard();
         // Wait until an open shell on a host has ended.
         drop(self.screen_lock.lock().await);
-        let logs = self.run_dir.as_ref().map(|d| d.logs_dir().display().to_string());
+        let logs = self.run_dir.as_ref().filter(|dir| dir.has_logs()).map(|dir| dir.logs_dir().display().to_string());
         let mut context = self.reporter.recap_context(logs, self.local.console.columns());
         let ReporterOutcome { state, findings, output_errors } = self.reporter.finish().await;
         context.findings = findings;
@@ -316,21 +316,10 @@ pub(crate) fn find_run_record<'a>(mut facts: impl Iterator<Item = &'a HostFacts>
     facts.find_map(|facts| facts.run_record().filter(|record| record.run_id == run))
 }
 
-/// Splits answers into facts and an outcome; reports the hints of hosts that did not answer.
-pub(crate) fn collect_facts(session: &Session, answers: Vec<Result<HostFacts, RemoteError>>) -> (Vec<Option<HostFacts>>, Outcome) {
-    let mut outcome = Outcome::Ok;
-    let facts = answers.into_iter().enumerate().map(|(i, answer)| match answer {
-        Ok(facts) => Some(facts),
-        Err(error) => {
-            outcome = worse_outcome(Outcome::Unreachable, outcome.clone());
-            let hint = error.hint();
-            if !hint.is_empty() {
-                session.engine.emitter().send_notice(Some(i), format!("help: {hint}"), true);
-            }
-            None
-        }
-    });
-    let facts = facts.collect();
+/// Splits answers into facts and an outcome.
+pub(crate) fn collect_facts(answers: Vec<Result<HostFacts, RemoteError>>) -> (Vec<Option<HostFacts>>, Outcome) {
+    let facts: Vec<Option<HostFacts>> = answers.into_iter().map(Result::ok).collect();
+    let outcome = if facts.iter().all(Option::is_some) { Outcome::Ok } else { Outcome::Unreachable };
     (facts, outcome)
 }
 

@@ -102,7 +102,7 @@ pub(crate) async fn lock_and_tear_down(
     lock_wait: Duration,
     take_over_lock: bool,
 ) -> Result<TeardownResult, WorkflowError> {
-    let (mut found, outcome) = collect_facts(session, session.gather_facts(None).await);
+    let (mut found, outcome) = collect_facts(session.gather_facts(None).await);
     let mut leftover_outcome = Outcome::Ok;
     let mut report_lost = |session: &Session, host: usize, reason: String| {
         report_leftover(session, host, reason);

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The title of the step of [`Phase::Container`] on a bare host.
+pub(crate) const START_KEEPER: &str = "start the keeper";
+
 /// The columns of the plan's matrix, in their order; each is a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

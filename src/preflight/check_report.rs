@@ -11,12 +11,11 @@ use crate::plan::action::verify_facts::HostCheckSummary;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum CheckArea {
     Host,
-    /// Docker and what is left of earlier runs.
     Docker,
-    /// The image and what is in it.
+    /// The image, and what its containers can do.
     Image,
     Gpu,
-    /// Mounts, paths, outputs that must be equal.
+    /// Mounts, paths, outputs and versions that must be equal.
     Files,
     Network,
 }

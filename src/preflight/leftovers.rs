@@ -6,7 +6,7 @@ use crate::plan::labeled_resources::ContainerFacts;
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "leftovers",
-    area: CheckArea::Docker,
+    area: CheckArea::Host,
     description: "a container or keeper of an earlier run, check or smoke test of this name is left (containers kept on purpose pass)",
     probes: &[],
     judge,

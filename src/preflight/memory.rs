@@ -4,6 +4,7 @@ use super::context::CheckContext;
 use super::context::CheckedHost;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::inventory::DEFAULT_SHM_SIZE;
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "memory",
@@ -14,25 +15,31 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    let total = |host: &CheckedHost<'_>| host.probe_output.last_number("memory_MemTotal").filter(|n| *n > 0);
-    let mut all: Vec<u64> = context.hosts.iter().filter_map(total).collect();
+    let mut all: Vec<u64> = context.hosts.iter().filter_map(total_memory_kib).collect();
     all.sort_unstable();
     let middle = all.get(all.len() / 2).copied().unwrap_or(0);
     context.check_each_host(|host| {
-        let Some(total) = total(host) else { return CheckResult::skipped("no /proc/meminfo on this host") };
+        let Some(total) = total_memory_kib(host) else { return CheckResult::skipped("no /proc/meminfo on this host") };
         let free = host
             .probe_output
             .last_number("memory_MemAvailable")
             .or_else(|| host.probe_output.last_number("memory_MemFree"))
             .unwrap_or(total);
         let what = format!("{} of {} available", format_kib(free), format_kib(total));
-        let shm = host.container().and_then(|c| parse_size_kib(&c.shm_size)).unwrap_or(0);
+        let shm_size = host.container().map_or("", |c| &c.shm_size);
+        let shm = parse_size_kib(shm_size).unwrap_or(0);
         if free < total / 10 {
             return CheckResult::warn(what, "`ps aux --sort=-rss | head` on that host shows what uses it");
         }
         if shm > total {
-            let hint = "set container.shm_size to less than that: shared memory uses RAM";
-            return CheckResult::warn(format!("shm_size is {}, but the host has {} of memory", format_kib(shm), format_kib(total)), hint);
+            let (shm, total_text) = (format_kib(shm), format_kib(total));
+            let text = if shm_size == DEFAULT_SHM_SIZE {
+                format!("shm_size is {shm} by default, but the host has {total_text} of memory")
+            } else {
+                format!("shm_size is {shm}, but the host has {total_text} of memory")
+            };
+            let hint = format!("set container.shm_size: {}g, because shared memory uses RAM", advised_shm_gib(Some(total)));
+            return CheckResult::warn(text, hint);
         }
         if total < middle / 10 * 9 {
             let agree = all.iter().filter(|n| **n >= middle / 10 * 9).count();
@@ -44,6 +51,16 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         }
         CheckResult::pass(what)
     })
+}
+
+pub(super) fn total_memory_kib(host: &CheckedHost<'_>) -> Option<u64> {
+    host.probe_output.last_number("memory_MemTotal").filter(|n| *n > 0)
+}
+
+/// Half of the memory, as the kernel's own default for a tmpfs, at most the default of `container.shm_size`.
+pub(super) fn advised_shm_gib(total_kib: Option<u64>) -> u64 {
+    let default = parse_size_kib(DEFAULT_SHM_SIZE).unwrap_or(0);
+    (total_kib.map_or(default, |kib| kib / 2).min(default) >> 20).max(1)
 }
 
 /// KiB as people write them.

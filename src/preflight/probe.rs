@@ -189,7 +189,7 @@ pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteC
         let dir = part.and_then(|p| p.workdir.as_deref()).map(|dir| launcher::expand_home(dir, &facts.home));
         let cd = dir.map_or_else(String::new, |dir| format!("cd {} 2>/dev/null\n", quote(&dir)));
         let shell = if setup.is_empty() { format!("{cd}{within}") } else { wrap_in_bash(&format!("{cd}{setup}\n"), &within) };
-        return probe_command("check the container's environment", host_context, &shell, Duration::from_secs(120));
+        return probe_command("check the ranks' environment", host_context, &shell, Duration::from_secs(120));
     };
     let name = format!("orch-check-{}-{}-{nonce}", host_context.name, host_context.host.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
     let mut flags = container::remove_memlock_flag(probe_container_flags(host_context, spec, facts, &name));

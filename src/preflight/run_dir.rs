@@ -6,7 +6,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "run-dir",
-    area: CheckArea::Docker,
+    area: CheckArea::Host,
     description: "run_dir is on NFS or Lustre and ranks run in containers: if the server squashes root, docker cannot mount it",
     probes: &[Probe::Host],
     judge,

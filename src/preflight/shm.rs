@@ -1,7 +1,7 @@
 //! `shm`: shared memory: data loaders and NCCL die of a bus error without it.
 
 use super::context::CheckContext;
-use super::memory::{format_kib, parse_size_kib};
+use super::memory::{advised_shm_gib, format_kib, parse_size_kib, total_memory_kib};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
@@ -24,10 +24,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::skipped("df does not report /dev/shm");
         };
         let what = format!("{} of shared memory", format_kib(kib));
+        let advised = advised_shm_gib(total_memory_kib(host));
         let hint = if hosts {
-            "run `mount -o remount,size=32g /dev/shm` on that host"
+            format!("run `mount -o remount,size={advised}g /dev/shm` on that host")
         } else {
-            "remove container.shm_size (default 32g) or raise it; `checks: { skip: [shm] }` leaves this check out"
+            format!("set container.shm_size: {advised}g; `checks: {{ skip: [shm] }}` leaves this check out")
         };
         if kib < MIN_SHM_KIB { CheckResult::warn(what, hint) } else { CheckResult::pass(what) }
     })

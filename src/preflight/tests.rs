@@ -33,7 +33,7 @@ fn checks_are_selected_by_name_and_area() {
     };
     assert_eq!(names(&[], &[], &[]).len(), ALL_CHECKS.len());
     assert_eq!(names(&["clock", "mtu"], &[], &[]), ["clock", "mtu"]);
-    assert_eq!(names(&["files"], &["paths"], &["same"]), ["mounts", "mount-system", "mount-content", "mount-write"]);
+    assert_eq!(names(&["files"], &["paths"], &["same"]), ["image-versions", "mounts", "mount-system", "mount-content", "mount-write"]);
     assert_eq!(names(&["same"], &[], &["same"]), ["same"], "asked for by its name");
     let error = select_checks(&words(&["gpu-idel"]), &[], &[]).expect_err("no such check");
     assert!(error.contains("unknown check `gpu-idel`") && error.contains("did you mean `gpu-idle`?"), "{error}");

@@ -60,7 +60,7 @@ fn report_of_a_failed_run() {
 fn report_with_diagnosis_and_lost_host() {
     let mut harness = plain_harness();
     let mut evidence = Evidence::with_built_in_rules();
-    harness.emit(0, run_started(3, 1, &[(Phase::Pull, "pull the image"), (Phase::Environment, "check the container's environment")]));
+    harness.emit(0, run_started(3, 1, &[(Phase::Pull, "pull the image"), (Phase::Environment, "check the ranks' environment")]));
     let error = "no directory /data in the container".to_owned();
     let hint = "correct `workdir`, or mount the directory".to_owned();
     harness.emit(0, EventKind::StepFailed { step: 4, error, hint, unreachable: false });
@@ -72,7 +72,7 @@ fn report_with_diagnosis_and_lost_host() {
     harness.emit(2000, log);
     harness.emit(0, rank_exited(1, 1, Exit::Code(1), 1_002_000));
     harness.emit(0, EventKind::Culprit { ranks: vec![1], hosts: vec![1] });
-    harness.emit(0, EventKind::HostLost { host: 2, error: "no answer".to_owned(), will_retry: false });
+    harness.emit(0, EventKind::HostLost { host: 2, error: "no answer".to_owned(), hint: String::new(), will_retry: false });
     harness.emit(0, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 1 on gpu02 failed: exit 1".to_owned() });
     let reason = "rank 1 on gpu02 failed: exit 1".to_owned();
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason });

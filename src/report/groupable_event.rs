@@ -14,7 +14,7 @@ const HELP_PREFIX: &str = "help: ";
 pub(super) enum GroupableEvent {
     StepFailed { phase: Phase, title: String, error: String, hint: String },
     StepRetrying { phase: Phase, error: String },
-    HostLost { error: String, retrying: bool },
+    HostLost { error: String, hint: String, retrying: bool },
     HostReconnected,
     RankExited { exit: String, stopped: bool },
     NodeExited(String),
@@ -34,10 +34,6 @@ impl EventTexts<'_> {
         self.lang.message(&self.sanitizer.sanitize_line(text)).into_owned()
     }
 
-    pub(super) fn several_unreachable(&self, hosts: usize, error: &str) -> String {
-        self.lang.tr_fill("UNREACHABLE {} hosts: {}", &[&hosts.to_string(), &self.message(error)])
-    }
-
     /// The line of an event and its hint, which may be empty.
     pub(super) fn describe(&self, event: GroupableEvent, hosts: &str, ranks: &[u32]) -> (Tone, String, String) {
         let lang = self.lang;
@@ -50,11 +46,12 @@ impl EventTexts<'_> {
             GroupableEvent::StepRetrying { phase, error } => {
                 (Tone::Warn, lang.tr_fill("{} {}: retrying: {}", &[hosts, phase.name(), &self.message(&error)]))
             }
-            GroupableEvent::HostLost { error, retrying: true } => {
+            GroupableEvent::HostLost { error, retrying: true, .. } => {
                 (Tone::Warn, lang.tr_fill("{}: no connection: {}; retrying", &[hosts, &self.message(&error)]))
             }
-            GroupableEvent::HostLost { error, retrying: false } => {
-                (Tone::Bad, format!("{} {hosts}{}{}", lang.tr("UNREACHABLE"), lang.colon(), self.message(&error)))
+            GroupableEvent::HostLost { error, hint, retrying: false } => {
+                let text = format!("{} {hosts}{}{}", lang.tr("UNREACHABLE"), lang.colon(), self.message(&error));
+                return (Tone::Bad, text, self.message(&hint));
             }
             GroupableEvent::HostReconnected => (Tone::Ok, lang.tr_fill("{}: reconnected", &[hosts])),
             GroupableEvent::RankExited { exit, stopped: true } => {

@@ -28,7 +28,7 @@ pub(crate) fn header_text(state: &RunState, sanitizer: &Sanitizer, lang: Lang) -
         _ if !state.ranks.is_empty() && counts.waiting == 0 && counts.running == 0 && !has_open_steps(state) => {
             lang.tr("ranks ended").to_owned()
         }
-        Some(phase) => format!("{} {}", phase.name(), phase_progress(state, phase)),
+        Some(phase) => format!("{} {}", style::phase_name(phase, state), phase_progress(state, phase)),
         None if state.hosts.iter().all(|host| host.connection_status == ConnectionStatus::Connected) => lang.tr("facts").to_owned(),
         None => lang.tr("connect").to_owned(),
     };

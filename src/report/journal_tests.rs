@@ -36,7 +36,7 @@ fn all_event_kinds() -> Vec<EventKind> {
         EventKind::RunStarted(info),
         EventKind::HostConnecting { host: 0 },
         EventKind::HostConnected { host: 0, clock_offset: -7, uncertainty: 3 },
-        EventKind::HostLost { host: 0, error: text(), will_retry: true },
+        EventKind::HostLost { host: 0, error: text(), hint: String::new(), will_retry: true },
         EventKind::PhaseStarted { phase: Phase::Verify },
         EventKind::StepStarted { step: 1 },
         EventKind::StepSatisfied { step: 1, note: text() },

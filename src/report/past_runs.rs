@@ -66,6 +66,13 @@ impl RunDir {
         self.path.join("logs")
     }
 
+    /// Whether the copy of any log is there.
+    pub fn has_logs(&self) -> bool {
+        let is_log =
+            |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().ends_with(b".log"));
+        std::fs::read_dir(self.logs_dir()).is_ok_and(|mut entries| entries.any(is_log))
+    }
+
     /// Opens the logs for writing. Files are named after the node list in the directory; if there is none, `hosts` (the hosts of the run's
     /// record, in node-rank order) becomes that list.
     ///

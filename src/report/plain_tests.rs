@@ -92,7 +92,7 @@ fn reconnect_repeats_no_log_lines() {
     harness.emit(0, run_started(2, 1, &[]));
     harness.emit(0, rank_log(1, 1, 0, "one\ntw"));
     let error = "connection reset".to_owned();
-    harness.emit(0, EventKind::HostLost { host: 1, error, will_retry: true });
+    harness.emit(0, EventKind::HostLost { host: 1, error, hint: String::new(), will_retry: true });
     harness.emit(900, EventKind::HostConnected { host: 1, clock_offset: 0, uncertainty: 1 });
     harness.emit(300, rank_log(1, 1, 4, "two\n"));
     harness.emit(0, rank_exited(1, 1, Exit::Code(0), 1));
@@ -109,11 +109,11 @@ fn unreachable_hosts_with_one_reason_merge() {
     (0..4).for_each(|host| harness.emit(0, EventKind::HostConnecting { host }));
     let refused = "key refused (tried ~/.ssh/id_ed25519, agent 3 keys)";
     for host in [0, 2] {
-        harness.emit(400, EventKind::HostLost { host, error: refused.to_owned(), will_retry: false });
+        harness.emit(400, EventKind::HostLost { host, error: refused.to_owned(), hint: String::new(), will_retry: false });
     }
     harness.emit(400, EventKind::HostConnected { host: 1, clock_offset: 0, uncertainty: 1 });
-    harness.emit(300, EventKind::HostLost { host: 3, error: refused.to_owned(), will_retry: false });
-    harness.emit(300, EventKind::HostLost { host: 1, error: "connection reset".to_owned(), will_retry: false });
+    harness.emit(300, EventKind::HostLost { host: 3, error: refused.to_owned(), hint: String::new(), will_retry: false });
+    harness.emit(300, EventKind::HostLost { host: 1, error: "connection reset".to_owned(), hint: String::new(), will_retry: false });
     harness.finish();
     let expected =
         [format!("UNREACHABLE 3 hosts: {refused}"), "  gpu[01,03-04]".to_owned(), "UNREACHABLE gpu02: connection reset".to_owned()];
@@ -126,7 +126,7 @@ fn unreachable_host_reported_while_others_connect() {
     harness.emit(0, run_started(3, 1, &[]));
     (0..3).for_each(|host| harness.emit(0, EventKind::HostConnecting { host }));
     for host in [0, 1] {
-        harness.emit(200, EventKind::HostLost { host, error: "key refused".to_owned(), will_retry: false });
+        harness.emit(200, EventKind::HostLost { host, error: "key refused".to_owned(), hint: String::new(), will_retry: false });
     }
     assert_eq!(harness.sink.output().len(), 1, "the third may say the same");
     harness.emit(10_500, EventKind::Ready);
@@ -143,7 +143,7 @@ fn host_text_is_sanitized_for_terminal() {
     harness.emit(0, EventKind::Notice { host: Some(0), text: evil.clone(), warn: true });
     harness.emit(0, EventKind::Leftover { host: 0, text: evil.clone() });
     harness.emit(0, EventKind::GoalChanged { goal: RunGoal::Down, reason: evil.clone() });
-    harness.emit(0, EventKind::HostLost { host: 0, error: evil.clone(), will_retry: false });
+    harness.emit(0, EventKind::HostLost { host: 0, error: evil.clone(), hint: String::new(), will_retry: false });
     harness.emit(0, rank_log(0, 0, 0, &format!("{evil}\n")));
     harness.finish();
     let text = harness.sink.output().join("\n");
@@ -227,7 +227,7 @@ fn preflight_duration_includes_its_checks() {
     }
     harness.finish();
     let lines: Vec<&str> = harness.sink.output().iter().skip(1).map(String::as_str).collect();
-    assert_eq!(lines, ["preflight    ok gpu[01-02] (2.4 s)", "pull         ok gpu[01-02] (0.2 s)"]);
+    assert_eq!(lines, ["preflight    ok gpu[01-02] without checks (2.4 s)", "pull         ok gpu[01-02] (0.2 s)"]);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn rows_show_each_host_activity() {
     harness.emit(1, EventKind::StepStarted { step: 6 });
     harness.emit(1, EventKind::StepRetrying { step: 6, error: "busy".to_owned() });
     harness.emit(1, EventKind::StepFailed { step: 7, error: "no \u{1b}[1mspace".to_owned(), hint: String::new(), unreachable: false });
-    harness.emit(1, EventKind::HostLost { host: 3, error: "no route".to_owned(), will_retry: true });
+    harness.emit(1, EventKind::HostLost { host: 3, error: "no route".to_owned(), hint: String::new(), will_retry: true });
     let expected = [
         "  gpu01 [############] ● 1 rank running  GPUs 87%",
         "  gpu02 [------------] ● start the container (attempt 2)",
@@ -197,7 +197,7 @@ fn bars_never_exceed_the_terminal() {
         for step in 0..64 {
             harness.emit(10, EventKind::StepStarted { step });
         }
-        harness.emit(200, EventKind::HostLost { host: 3, error: "no route".to_owned(), will_retry: true });
+        harness.emit(200, EventKind::HostLost { host: 3, error: "no route".to_owned(), hint: String::new(), will_retry: true });
         let rows = harness.sink.plain_sink.output().rows.len();
         assert!(rows < height, "{rows} rows and a header in {height} lines");
         assert!(height < 10 || rows >= height - RESERVED_LINES, "the space is used");

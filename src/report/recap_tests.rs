@@ -100,7 +100,7 @@ fn simultaneous_failures_are_both_named() {
     harness.emit(0, rank_exited(1, 1, Exit::Killed, 1_002_001));
     harness.emit(0, EventKind::Culprit { ranks: vec![0, 1], hosts: vec![0, 1] });
     let error = "no answer from 10.0.0.3:22 within 10 s, and this text is much longer than a line of the page may ever be".to_owned();
-    harness.emit(0, EventKind::HostLost { host: 2, error, will_retry: false });
+    harness.emit(0, EventKind::HostLost { host: 2, error, hint: String::new(), will_retry: false });
     harness.emit(0, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 0 failed".to_owned() });
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu03 was lost".to_owned() });
     let expected = "\
@@ -127,7 +127,7 @@ RECAP  up wan22  UNREACHABLE  after 2.0 s
 fn launch_that_lost_a_host_can_go_on_without_it() {
     let mut harness = SinkHarness::new(NullSink);
     harness.emit(0, run_started(3, 1, &[(Phase::Preflight, "look")]));
-    harness.emit(0, EventKind::HostLost { host: 1, error: "no answer".to_owned(), will_retry: false });
+    harness.emit(0, EventKind::HostLost { host: 1, error: "no answer".to_owned(), hint: String::new(), will_retry: false });
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu02 was lost".to_owned() });
     let recap = render(&harness);
     assert!(recap.ends_with("\n  next      ssh gpu02\n  skip it   orchestrate up wan22.yaml --limit '!gpu02'"), "{recap}");

@@ -61,6 +61,7 @@ impl Reporter {
         let advice = self.fold.evidence().advice_formatter();
         match &mut event.kind {
             EventKind::StepFailed { hint: text, .. }
+            | EventKind::HostLost { hint: text, .. }
             | EventKind::CheckFinished { hint: text, .. }
             | EventKind::Notice { text, .. }
             | EventKind::RunFinished { reason: text, .. } => *text = advice.complete_commands(text),

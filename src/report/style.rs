@@ -1,6 +1,7 @@
 //! Labels, colours and formats that the plain lines, the bars and the recap share. Colour never carries meaning alone.
 
 use crate::event::{Exit, LayerCounts, Level, Outcome, Phase, RunInfo, RunOutcome};
+use crate::model::phase::START_KEEPER;
 use crate::model::step_status::StepStatus;
 use crate::state::RunState;
 
@@ -157,6 +158,12 @@ pub(crate) fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
     }
 }
 
+/// The name of a phase of this plan: on bare hosts a keeper takes the container's place.
+pub(crate) fn phase_name(phase: Phase, state: &RunState) -> &'static str {
+    let has_keeper = state.step_tracker.steps_in_phase(phase).any(|step| step.info.title == START_KEEPER);
+    if phase == Phase::Container && has_keeper { "keeper" } else { phase.name() }
+}
+
 /// `5/12 layers, 9 downloaded`
 pub(crate) fn format_layers(counts: LayerCounts, lang: Lang) -> String {
     let LayerCounts { layers, downloaded, complete } = counts;
@@ -185,10 +192,12 @@ pub(crate) fn run_end_label(end: RunOutcome) -> (&'static str, Tone) {
     })
 }
 
-/// The label of an operation's outcome; `None` while it is under way. A signal that leaves the run running counts as DETACHED.
+/// The label of an operation's outcome; `None` while it is under way. A signal that leaves the run running counts as DETACHED; what only hosts
+/// that did not answer may hold is not called a leftover.
 pub(crate) fn operation_outcome_label(state: &RunState) -> Option<(&'static str, Tone)> {
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if state.run_end() == Some(RunOutcome::Running) => Some(run_end_label(RunOutcome::Running)),
+        Outcome::Leftovers if state.has_only_unverified_leftovers() => Some(("INCOMPLETE", Tone::Bad)),
         ended => Some(outcome_label(ended)),
     }
 }

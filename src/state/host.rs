@@ -102,6 +102,8 @@ pub struct HostState {
     pub connection_since: UnixMillis,
     /// Why it does not answer.
     pub connection_error: String,
+    /// What to do about it; may be empty.
+    pub connection_hint: String,
     /// Its clock minus ours, and how wrong that may be, milliseconds.
     pub clock_offset: Option<(i64, i64)>,
     /// Space under the run directory.
@@ -150,6 +152,7 @@ impl HostState {
         self.connection_status = status;
         self.connection_since = at;
         self.connection_error = truncate_text(error);
+        self.connection_hint.clear();
     }
 
     /// Takes a round of GPU values.

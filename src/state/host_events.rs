@@ -38,8 +38,9 @@ impl RunState {
                 host.set_connection_status(ConnectionStatus::Connected, "", at);
                 host.clock_offset = Some((*clock_offset, *uncertainty));
             }
-            EventKind::HostLost { error, will_retry, .. } => {
+            EventKind::HostLost { error, hint, will_retry, .. } => {
                 host.set_connection_status(if *will_retry { ConnectionStatus::Retrying } else { ConnectionStatus::Unreachable }, error, at);
+                host.connection_hint = truncate_text(hint);
             }
             EventKind::LauncherStarted { .. } => {
                 (host.launcher_started, host.launcher_exit, host.launcher_was_stopped) = (Some(at), None, false);

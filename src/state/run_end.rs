@@ -4,7 +4,7 @@
 
 use crate::event::{Exit, Outcome, RunOutcome, UnixMillis};
 
-use super::{RankState, RunState};
+use super::{ConnectionStatus, RankState, RunState};
 
 /// The number of SIGTERM, by which torchrun and its like end their other ranks once one has failed.
 const TERM: i32 = 15;
@@ -38,6 +38,13 @@ impl RunState {
             _ if ended => Some(RunOutcome::Failed),
             _ => None,
         }
+    }
+
+    /// Whether every leftover is on a host that did not answer: the same command would only find it lost again.
+    pub(crate) fn has_only_unverified_leftovers(&self) -> bool {
+        let host = |host: u32| self.hosts.get(host as usize);
+        let is_lost = |at: u32| host(at).is_some_and(|host| host.connection_status == ConnectionStatus::Unreachable);
+        !self.leftovers.is_empty() && self.leftovers.iter().all(|leftover| is_lost(leftover.host))
     }
 
     /// A rank without an exit of its own does not run any more if its launcher was killed.

@@ -137,7 +137,7 @@ fn long_texts_are_truncated() {
         run_started(&["a", "b"], 1),
         EventKind::StepFailed { step: 0, error: long(), hint: long(), unreachable: false },
         EventKind::Notice { host: None, text: long(), warn: false },
-        EventKind::HostLost { host: 0, error: long(), will_retry: false },
+        EventKind::HostLost { host: 0, error: long(), hint: String::new(), will_retry: false },
         EventKind::Leftover { host: 0, text: long() },
     ]);
     let step = state.failed_steps().next().expect("it failed");

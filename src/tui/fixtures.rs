@@ -293,7 +293,7 @@ pub(super) fn many_hosts() -> DashboardFixture {
     for host in 0..128 {
         scene.emit_gpus(host, 8, 60.0 + f32::from(u8::try_from(host % 40).expect("small")));
     }
-    scene.emit(100, EventKind::HostLost { host: 90, error: "no route to host".to_owned(), will_retry: false });
+    scene.emit(100, EventKind::HostLost { host: 90, error: "no route to host".to_owned(), hint: String::new(), will_retry: false });
     scene.advance(1_000);
     scene
 }

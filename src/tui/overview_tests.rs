@@ -79,7 +79,10 @@ fn every_size_and_host_count_keeps_its_panes() {
                     let mut scene = fixtures::training_hosts(*hosts);
                     let count = if *hosts > 16 { 4 } else { 40 };
                     check_sizes(&mut scene, *hosts, Trouble::None, count);
-                    scene.emit(1, EventKind::HostLost { host: hosts - 1, error: "no answer".to_owned(), will_retry: true });
+                    scene.emit(
+                        1,
+                        EventKind::HostLost { host: hosts - 1, error: "no answer".to_owned(), hint: String::new(), will_retry: true },
+                    );
                     check_sizes(&mut scene, *hosts, Trouble::HostLost, count);
                     // Hosts that are left out take no problem with them.
                     scene.app.ui.overview.set_host_filter("gpu01");
@@ -267,7 +270,7 @@ fn host_order(scene: &mut DashboardFixture, width: u16, height: u16) -> Vec<Stri
 #[test]
 fn hosts_are_filtered_and_ordered() {
     let mut scene = fixtures::training_hosts(4);
-    scene.emit(1, EventKind::HostLost { host: 2, error: "no answer".to_owned(), will_retry: true });
+    scene.emit(1, EventKind::HostLost { host: 2, error: "no answer".to_owned(), hint: String::new(), will_retry: true });
     // As panes, and as rows of the table.
     for (width, height) in [(120, 40), (80, 20)] {
         for (host, percent) in [(0, 96.0), (1, 20.0), (2, 99.0), (3, 50.0)] {

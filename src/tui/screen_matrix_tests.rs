@@ -112,7 +112,7 @@ pub(super) fn bad_day(hosts: u32) -> DashboardFixture {
     let mut scene = healthy(hosts);
     if hosts > 1 {
         let error = "no answer for 30 s".to_owned();
-        scene.emit(1, EventKind::HostLost { host: hosts - 1, error, will_retry: true });
+        scene.emit(1, EventKind::HostLost { host: hosts - 1, error, hint: String::new(), will_retry: true });
     }
     if hosts > 2 {
         let gpu = |index: u32| GpuSample {

@@ -229,7 +229,7 @@ fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
 fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
     Some(match kind {
         EventKind::HostConnected { host, .. } => (DisplayStatus::Ok, "connected".to_owned(), EventSubject::Host(*host)),
-        EventKind::HostLost { host, error, will_retry: retrying } => {
+        EventKind::HostLost { host, error, will_retry: retrying, .. } => {
             let text = if *retrying { format!("connection lost: {error}") } else { format!("connection given up: {error}") };
             (DisplayStatus::Lost, text, EventSubject::Host(*host))
         }

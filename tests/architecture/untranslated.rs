@@ -87,6 +87,7 @@ pub(crate) const NO_TEXTS: &[&str] = &[
     "/etc/nccl.conf ({})",
     "<from {}: uid:gid>",
     "--limit {}",
+    "--host {}",
     "--rank {}",
     "ECC {}",
     "GPU count",

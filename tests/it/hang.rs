@@ -73,7 +73,7 @@ async fn stacks_show_every_rank_and_disturb_none() {
     let fixture = SandboxFixture::with_hosts(2).await;
     let job = JobSpec { nproc_per_node: 2, ..JobSpec::default() };
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("stacks", &job));
-    laptop.run(&["stacks", path_str(&file)]).await.assert_exit_code(0).assert_contains("no rank of this run is on any host");
+    laptop.run(&["stacks", path_str(&file)]).await.assert_exit_code(0).assert_contains("no rank is on any host");
     let up = laptop.start(&["up", path_str(&file)]);
     fixture.wait_for_ranks(4).await;
     let output = laptop.run(&["stacks", path_str(&file), "--json"]).await;

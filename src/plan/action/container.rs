@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::inventory::{self, ContainerGpus, ContainerUser};
+use crate::model::phase::START_KEEPER;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::{ActionResult, Issue, Observation, memlock};
 use crate::plan::facts::{DockerStatus, HostFacts};
@@ -42,7 +43,7 @@ pub struct StartContainer {
 
 impl StartContainer {
     pub(super) fn title(&self) -> &'static str {
-        if self.spec.is_some() { "start the container" } else { "start the keeper" }
+        if self.spec.is_some() { "start the container" } else { START_KEEPER }
     }
 
     /// Whether the container that is there was made from the same text and the same image.
@@ -156,7 +157,7 @@ impl StartContainer {
             tried = self.scope.probe_script(),
             words = self.scope.command_prefix(),
         );
-        RemoteCommand::from_script("start the keeper", script, Duration::from_secs(20))
+        RemoteCommand::from_script(START_KEEPER, script, Duration::from_secs(20))
     }
 
     pub(crate) fn docker_flags(&self, spec: &inventory::ContainerSettings) -> Vec<String> {

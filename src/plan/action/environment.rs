@@ -67,7 +67,7 @@ impl CheckEnvironment {
             quote(&inner)
         );
         let script = format!("{}{}\n", self.context.script_preamble(), self.context.exec_script(&format!("-c {}", quote(&outer))));
-        RemoteCommand::from_script("check the container's environment", script, Duration::from_secs(120))
+        RemoteCommand::from_script("check the ranks' environment", script, Duration::from_secs(120))
     }
 
     pub(super) fn judge(&self, output: &CommandOutput) -> ActionResult {

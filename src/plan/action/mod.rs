@@ -65,7 +65,7 @@ impl Action {
             Action::PullImage(a) => a.title(),
             Action::WriteRunFiles(_) => "write the run directory",
             Action::StartContainer(c) => c.title(),
-            Action::CheckEnvironment(_) => "check the container's environment",
+            Action::CheckEnvironment(_) => "check the ranks' environment",
             Action::RunTask(a) => &a.task.name,
             Action::SendFiles(a) => &a.name,
             Action::WaitForTask(a) => &a.title,

@@ -11,6 +11,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
 
 use super::transport::io_error_text;
+use crate::model::ADDRESS_NOT_FOUND_HINT;
 use crate::remote::RemoteError;
 use crate::remote::connection_options::BindOptions;
 use crate::remote::hop::{AddressFamily, Hop};
@@ -46,7 +47,7 @@ pub(super) async fn connect_tcp(hop: &Hop, deadline: Instant) -> Result<TcpStrea
 async fn connect_once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
     let addresses = resolve_addresses(&hop.host, hop.port, hop.address_family, deadline).await.map_err(|why| RemoteError::Lost {
         what: hop.prefix_message(&format!("its address was not found: {why}")),
-        hint: "set `address` in the inventory or `HostName` in ssh_config".to_owned(),
+        hint: ADDRESS_NOT_FOUND_HINT.to_owned(),
         retry: true,
     })?;
     let sources = bind_addresses(&hop.bind, hop.address_family, deadline).await?;

@@ -30,17 +30,14 @@ impl<O: LineOutput> PlainSink<O> {
         for group in std::mem::take(&mut self.pending_groups) {
             let hosts = style::format_hosts(state, &self.sanitizer, &group.hosts);
             let texts = EventTexts { lang: self.lang, sanitizer: &self.sanitizer };
-            if let GroupableEvent::HostLost { error, retrying: false } = &group.event
-                && group.hosts.len() > 1
-            {
-                let text = texts.several_unreachable(group.hosts.len(), error);
-                self.write_line(Tone::Bad, &text)?;
-                self.write_line(Tone::Plain, &format!("  {hosts}"))?;
-                continue;
-            }
+            let several = group.hosts.len() > 1 && matches!(group.event, GroupableEvent::HostLost { retrying: false, .. });
             let ranks: Vec<u32> = group.ranks.into_iter().collect();
-            let (tone, text, hint) = texts.describe(group.event, &hosts, &ranks);
+            let shown_hosts = if several { self.count(group.hosts.len(), "host") } else { hosts.clone() };
+            let (tone, text, hint) = texts.describe(group.event, &shown_hosts, &ranks);
             self.write_line(tone, &text)?;
+            if several {
+                self.write_line(Tone::Plain, &format!("  {hosts}"))?;
+            }
             if !hint.is_empty() {
                 self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("hint: {}", &[&hint])))?;
             }
@@ -66,10 +63,11 @@ impl<O: LineOutput> PlainSink<O> {
             EventKind::HostConnecting { host } => {
                 self.connecting_hosts.insert(*host);
             }
-            EventKind::HostLost { host, error, will_retry } => {
+            EventKind::HostLost { host, error, hint, will_retry } => {
                 self.connecting_hosts.remove(host);
                 self.lost_hosts.insert(*host);
-                self.queue_event(at, GroupableEvent::HostLost { error: error.clone(), retrying: *will_retry }, Some(*host), None);
+                let lost = GroupableEvent::HostLost { error: error.clone(), hint: hint.clone(), retrying: *will_retry };
+                self.queue_event(at, lost, Some(*host), None);
             }
             EventKind::HostConnected { host, .. } => {
                 self.connecting_hosts.remove(host);

@@ -101,6 +101,10 @@ impl<O: LineOutput> PlainSink<O> {
             .collect();
         let (layers, duration) = (style::pulled_layers_prefix(phase, state, self.lang), style::format_duration(at - tally.started_at));
         let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
-        self.out.write_line(&format!("{} {}{} {time}", pad_end(phase.name(), PHASE_COLUMNS), tally.task, texts.join("; ")))
+        // With `--preflight off` only what a launch cannot do without is looked at.
+        let is_unchecked = phase == Phase::Preflight && state.check_levels.is_empty() && tally.failed.is_empty();
+        let note = if is_unchecked { self.lang.tr(" without checks") } else { "" };
+        let name = pad_end(style::phase_name(phase, state), PHASE_COLUMNS);
+        self.out.write_line(&format!("{name} {}{}{note} {time}", tally.task, texts.join("; ")))
     }
 }

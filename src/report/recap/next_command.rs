@@ -1,7 +1,8 @@
 //! The command that the recap suggests.
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::event::{Outcome, RunOutcome};
+use crate::event::{Outcome, Phase, RunOutcome};
+use crate::model::ADDRESS_NOT_FOUND_HINT;
 use crate::state::{ConnectionStatus, HostState, RunState};
 use crate::text::shell_quote::quote;
 use crate::text::translation::Lang;
@@ -12,25 +13,39 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
     let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable);
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),
+        // The steps that failed are named with their remedies; the checks show what else would fail.
+        Outcome::Refused if state.failed_steps().next().is_some() => Some(command("check", "")),
         Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
         Outcome::Detached => Some(command("attach", "")),
         Outcome::Failed => {
             let first = state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
             let rank = cause.iter().find(|rank| first.contains(rank)).or(cause.first()).or(first.first()).copied();
-            let rank = rank.or_else(|| state.failed_ranks().first().map(|rank| rank.rank))?;
-            Some(command("logs", &format!("--rank {rank}")))
+            let rank = rank.or_else(|| state.failed_ranks().first().map(|rank| rank.rank));
+            let of_rank = rank.map(|rank| format!("--rank {rank}"));
+            of_rank.or_else(|| master_logs(state)).map(|selection| command("logs", &selection))
         }
-        Outcome::Leftovers if !only_lost_hosts_have_leftovers(state) => Some(command("down", "")),
-        // What reaches the host by hand names address, port and user, and says more.
-        Outcome::Leftovers | Outcome::Unreachable => lost.map(|host| format!("ssh {}", advice.ssh_args(&host.name))),
+        Outcome::Leftovers if !state.has_only_unverified_leftovers() => Some(command("down", "")),
+        Outcome::Leftovers | Outcome::Unreachable => lost.map(|host| match host.connection_hint.as_str() {
+            // ssh would not find the address either.
+            ADDRESS_NOT_FOUND_HINT => command("check", ""),
+            // What reaches the host by hand names address, port and user, and says more.
+            _ => format!("ssh {}", advice.ssh_args(&host.name)),
+        }),
         Outcome::Locked => Some(command("ps", "")),
     }
+}
+
+/// Selects the logs of the master, whose launch the workers waited for in vain.
+fn master_logs(state: &RunState) -> Option<String> {
+    let is_launch = |phase| matches!(phase, Phase::Master | Phase::Workers);
+    let master = state.hosts.get(0).filter(|_| state.failed_steps().any(|step| is_launch(step.info.phase)))?;
+    Some(format!("--host {}", quote(&master.name)))
 }
 
 /// Labels and commands for what can be done after the next command, or instead of it.
 pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang: Lang) -> Vec<(&'static str, String)> {
     let mut commands = Vec::new();
-    if matches!(state.outcome, Some((Outcome::Leftovers, _))) && only_lost_hosts_have_leftovers(state) {
+    if matches!(state.outcome, Some((Outcome::Leftovers, _))) && state.has_only_unverified_leftovers() {
         commands.push((lang.tr("then"), advice.format_command("down", "")));
     }
     commands.extend(command_without_lost_hosts(state, advice).map(|command| (lang.tr("skip it"), command)));
@@ -50,12 +65,6 @@ fn command_without_lost_hosts(state: &RunState, advice: &AdviceFormatter) -> Opt
     let may_skip = state.info.command == "up" && matches!(state.outcome, Some((Outcome::Unreachable, _))) && state.run_end().is_none();
     let are_few = (1..=MAX_EXCLUDED_HOSTS).contains(&lost.len()) && lost.len() < state.hosts.len();
     (may_skip && are_few && !advice.is_limited()).then(|| advice.format_command("up", &format!("--limit {}", quote(&lost.join(",")))))
-}
-
-/// Whether the same command would only find lost hosts lost again.
-fn only_lost_hosts_have_leftovers(state: &RunState) -> bool {
-    let is_lost = |host: u32| state.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Unreachable);
-    !state.leftovers.is_empty() && state.leftovers.iter().all(|leftover| is_lost(leftover.host))
 }
 
 /// Whether this command ended while the run continues.

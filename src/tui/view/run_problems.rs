@@ -188,7 +188,8 @@ fn add_host_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
             (ConnectionStatus::Unreachable, _) if is_explained(findings, at, &host.connection_error) => {}
             (ConnectionStatus::Unreachable, _) => {
                 let text = format!("unreachable: {}", model.sanitize(&host.connection_error));
-                let next_step = "its ranks may still run: check its power and network".to_owned();
+                let hint = model.sanitize(&host.connection_hint);
+                let next_step = if hint.is_empty() { "its ranks may still run: check its power and network".to_owned() } else { hint };
                 problems.push_or_merge(at, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Lost, text) });
             }
             (ConnectionStatus::Retrying, _) => {
