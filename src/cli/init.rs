@@ -29,12 +29,13 @@ pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     }
     let written = std::fs::File::create_new(output).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| {
-        let hint = if error.kind() == std::io::ErrorKind::AlreadyExists {
-            "\n    help: choose another file: `orchestrate init FILE`; `orchestrate init -` writes to standard output"
-        } else {
-            ""
-        };
-        CliError::Usage(format!("{name}: cannot be created: {error}{hint}"))
+        CliError::Usage(match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                let help = "choose another file: `orchestrate init FILE`; `orchestrate init -` writes to standard output";
+                format!("{name} exists already\n    help: {help}")
+            }
+            _ => format!("{name}: cannot be created: {error}"),
+        })
     })?;
     let host_count = crate::report::style::count_noun(hosts.len().max(2), "host");
     let placeholders = if hosts.is_empty() { "hosts (gpu01, gpu02) and launch.command (train.py)" } else { "launch.command (train.py)" };

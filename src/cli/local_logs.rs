@@ -72,7 +72,8 @@ impl LocalRuns {
     pub(super) fn copy_printer(&self, run: &RunSummary, args: &LogsArgs) -> Result<LogPrinter, CliError> {
         let world_size = u32::try_from(run.ranks).ok().filter(|ranks| *ranks > 0);
         let printer = LogPrinter::new(self.open_run_dir(run)?, args, self.sanitizer.clone(), world_size);
-        Ok(LogPrinter { missing_log_reason: "not started, or not fetched by this laptop", ..printer })
+        let reason = if run.run_end.is_none() { "its run started no rank" } else { "not started, or not fetched by this laptop" };
+        Ok(LogPrinter { missing_log_reason: reason, ..printer })
     }
 
     fn open_run_dir(&self, run: &RunSummary) -> Result<RunDir, CliError> {

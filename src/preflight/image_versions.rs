@@ -43,7 +43,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 let evidence = if cell.level > Level::Pass { vec![cell.message.clone()] } else { Vec::new() };
                 *cell = found.with_evidence(evidence);
             } else if found.level > Level::Pass {
-                cell.message = format!("{}, {}", cell.message, found.message);
+                cell.message = format!("{}; {}", cell.message, found.message);
             }
         }
     }

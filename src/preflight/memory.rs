@@ -87,3 +87,15 @@ pub(crate) fn parse_size_kib(text: &str) -> Option<u64> {
     };
     Some((number * unit) as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advised_shared_memory_fits_the_host() {
+        for (total_gib, advised) in [(Some(1024), 32), (Some(24), 12), (Some(1), 1), (None, 32)] {
+            assert_eq!(advised_shm_gib(total_gib.map(|gib: u64| gib << 20)), advised, "{total_gib:?}");
+        }
+    }
+}

@@ -211,6 +211,18 @@ fn next_run_logs_start_at_first_line() {
 }
 
 #[test]
+fn bare_hosts_have_a_keeper_instead_of_a_container() {
+    for (title, expected) in [("start the keeper", "keeper       changed gpu01"), ("start the container", "container    changed gpu01")] {
+        let mut harness = harness(LogSelection::MainRank);
+        harness.emit(0, run_started(1, 1, &[(Phase::Container, title)]));
+        harness.emit(0, EventKind::StepDone { step: 0, note: String::new() });
+        harness.finish();
+        let lines = harness.sink.output();
+        assert!(lines.last().is_some_and(|line| line.starts_with(expected)), "{lines:?}");
+    }
+}
+
+#[test]
 fn preflight_duration_includes_its_checks() {
     let mut harness = harness(LogSelection::MainRank);
     harness.emit(0, run_started(2, 1, &[]));

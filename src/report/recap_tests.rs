@@ -4,6 +4,7 @@ use super::*;
 use crate::diagnose::DiagnosisFinding;
 use crate::event::{EventKind, Exit, Outcome, Phase, RunGoal};
 use crate::inventory::diagnosis_rules::{Blame, LocalizedTemplate};
+use crate::model::ADDRESS_NOT_FOUND_HINT;
 use crate::report::ReportSink;
 use crate::report::test_support::{SinkHarness, rank_exited, run_started};
 
@@ -131,6 +132,50 @@ fn launch_that_lost_a_host_can_go_on_without_it() {
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu02 was lost".to_owned() });
     let recap = render(&harness);
     assert!(recap.ends_with("\n  next      ssh gpu02\n  skip it   orchestrate up wan22.yaml --limit '!gpu02'"), "{recap}");
+}
+
+#[test]
+fn unverified_host_comes_with_its_remedy() {
+    for (hint, next) in [(ADDRESS_NOT_FOUND_HINT, "orchestrate check wan22.yaml"), ("check that the host is up", "ssh gpu02")] {
+        let mut harness = SinkHarness::new(NullSink);
+        harness.emit(0, run_started(2, 1, &[(Phase::Verify, "verify")]));
+        harness.emit(0, EventKind::HostLost { host: 1, error: "no way there".to_owned(), hint: hint.to_owned(), will_retry: false });
+        harness.emit(0, EventKind::Leftover { host: 1, text: "unreachable: what is left there is unknown".to_owned() });
+        harness.emit(0, EventKind::RunFinished { outcome: Outcome::Leftovers, reason: String::new() });
+        let recap = render(&harness);
+        assert!(recap.starts_with("RECAP  up wan22  INCOMPLETE"), "{recap}");
+        assert!(recap.contains(&format!("            no way there\n            hint: {hint}\n")), "{recap}");
+        assert!(recap.ends_with(&format!("\n  next      {next}\n  then      orchestrate down wan22.yaml")), "{recap}");
+    }
+}
+
+#[test]
+fn cleanup_is_claimed_only_where_every_host_was_looked_at() {
+    let recap_of = |end: &dyn Fn(u32) -> EventKind| {
+        let mut harness = SinkHarness::new(NullSink);
+        harness.emit(0, run_started(2, 1, &[(Phase::Verify, "verify")]));
+        harness.emit(0, EventKind::StepSatisfied { step: 0, note: String::new() });
+        harness.emit(0, end(1));
+        harness.emit(0, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
+        render(&harness)
+    };
+    let verified = recap_of(&|step| EventKind::StepSatisfied { step, note: String::new() });
+    assert!(verified.contains("\n  cleanup   nothing is left on gpu[01-02]\n"), "{verified}");
+    let skipped = recap_of(&|step| EventKind::StepSkipped { step, note: String::new() });
+    assert!(!skipped.contains("cleanup"), "{skipped}");
+}
+
+#[test]
+fn failed_step_names_the_log_to_read() {
+    for (phase, expected) in [(Phase::Task(2), Some("--host gpu02")), (Phase::Workers, Some("--host gpu01")), (Phase::Pull, None)] {
+        let mut harness = SinkHarness::new(NullSink);
+        harness.emit(0, run_started(2, 1, &[(phase, "step")]));
+        harness.emit(0, EventKind::StepFailed { step: 1, error: "exit 4".to_owned(), hint: String::new(), unreachable: false });
+        harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
+        let recap = render(&harness);
+        let next = recap.lines().find_map(|line| line.strip_prefix("  next      orchestrate logs wan22.yaml "));
+        assert_eq!(next, expected, "{recap}");
+    }
 }
 
 #[test]

@@ -95,22 +95,31 @@ fn translate(english: &str, depth: usize) -> Option<String> {
         // `shm: 64 MiB of shared memory` is a label and a message.
         let takes_label =
             pattern.literals.first().is_some_and(|text| text.is_empty()) && values.first().is_some_and(|value| has_label(value));
-        if takes_label { None } else { pattern.translate(&values, depth) }
+        // `torch 2.6 instead of 2.5; numpy 2.2 instead of 2.1` is two messages.
+        let takes_next = values.iter().any(|value| value.contains("; ")) && !pattern.english.contains("; ");
+        let both = || english.split_once("; ").and_then(|halves| translate_both(halves, depth));
+        match () {
+            () if takes_label => None,
+            () if takes_next => both().or_else(|| pattern.translate(&values, depth)),
+            () => pattern.translate(&values, depth),
+        }
     });
     whole.or_else(|| translate_parts(english, depth))
 }
 
-/// Whether a text begins with the name of a check or the like: `gpu-model: `.
+/// Whether a text begins with the name of a check, or with hosts: `gpu-model: `, `gpu[01-02]: `.
 fn has_label(text: &str) -> bool {
-    text.split_once(": ").is_some_and(|(label, _)| {
-        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-    })
+    let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.,[]".contains(&byte);
+    text.split_once(": ").is_some_and(|(label, _)| !label.is_empty() && label.bytes().all(is_name))
+}
+
+fn translate_both((first, second): (&str, &str), depth: usize) -> Option<String> {
+    Some(format!("{}；{}", translate(first, depth + 1)?, translate(second, depth + 1)?))
 }
 
 /// Two messages, or a place and a message.
 fn translate_parts(english: &str, depth: usize) -> Option<String> {
-    let both = |(first, second): (&str, &str)| Some(format!("{}；{}", translate(first, depth + 1)?, translate(second, depth + 1)?));
-    english.split_once("; ").and_then(both).or_else(|| {
+    english.split_once("; ").and_then(|halves| translate_both(halves, depth)).or_else(|| {
         let (place, message) = english.split_once(": ")?;
         let message = translate(message, depth + 1)?;
         Some(format!("{}：{message}", translate(place, depth + 1).unwrap_or_else(|| place.to_owned())))

@@ -29,6 +29,19 @@ fn first_of_adjacent_holes_takes_the_text() {
 }
 
 #[test]
+fn hosts_before_a_message_and_a_message_after_it_stay_apart() {
+    for (english, chinese) in [
+        ("gpu[01-02]: /out is missing", "gpu[01-02]：缺少 /out"),
+        (
+            "torch 2.6 instead of torch (none); numpy 2.2 instead of numpy 2.1",
+            "torch 2.6，而不是 torch (none)；numpy 2.2，而不是 numpy 2.1",
+        ),
+    ] {
+        assert_eq!(Lang::Zh.message(english), chinese);
+    }
+}
+
+#[test]
 fn few_letters_match_words_alone() {
     let pattern = table("{} failed", "{0} 项失败");
     let translated = |text| pattern.matches(text).and_then(|values| pattern.translate(&values, 0));

@@ -89,7 +89,7 @@ impl Evaluator<'_> {
             return NprocValue::Invalid;
         }
         if least == 0 {
-            self.report(&location, "the hosts have no GPUs: there is no default", "set launch.nproc_per_node");
+            self.report(&location, "the hosts have no GPUs: there is no default", "set launch.nproc_per_node, for example to 1");
             return NprocValue::Invalid;
         }
         NprocValue::Known(least)

@@ -1,10 +1,12 @@
 //! Rows about failures: steps and hosts, the ranks that failed first, findings, other ranks, leftovers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::finding;
 use super::super::style::{self, Tone};
 use super::{MAX_ROWS, RecapRenderer};
+use crate::event::Phase;
+use crate::model::step_status::StepStatus;
 use crate::state::ConnectionStatus;
 use crate::text::width::wrap_with_indent;
 
@@ -153,7 +155,16 @@ impl RecapRenderer<'_> {
         (0..).zip(texts).map(|(n, text)| self.labeled_row(Tone::Plain, if n == 0 { label } else { "" }, &text)).collect()
     }
 
+    /// What a teardown could not remove; or that every host was looked at and has nothing more.
     pub(super) fn leftover_rows(&self) -> Vec<String> {
+        let mut verified = self.state.step_tracker.steps_in_phase(Phase::Verify).peekable();
+        let is_verified = verified.peek().is_some() && verified.all(|step| matches!(step.status, StepStatus::Done | StepStatus::Satisfied));
+        // `down` gives it as its result.
+        if is_verified && self.state.leftovers.is_empty() && self.state.info.command != "down" {
+            let hosts: BTreeSet<u32> = self.state.step_tracker.steps_in_phase(Phase::Verify).map(|step| step.info.host).collect();
+            let text = self.lang.tr_fill("nothing is left on {}", &[&self.host_names(&hosts)]);
+            return vec![self.labeled_row(Tone::Plain, self.lang.tr("cleanup"), &text)];
+        }
         let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for leftover in &self.state.leftovers {
             groups.entry(self.message(&leftover.text)).or_default().push(leftover.host);

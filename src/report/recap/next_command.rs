@@ -22,7 +22,7 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
             let rank = cause.iter().find(|rank| first.contains(rank)).or(cause.first()).or(first.first()).copied();
             let rank = rank.or_else(|| state.failed_ranks().first().map(|rank| rank.rank));
             let of_rank = rank.map(|rank| format!("--rank {rank}"));
-            of_rank.or_else(|| master_logs(state)).map(|selection| command("logs", &selection))
+            of_rank.or_else(|| step_logs(state)).map(|selection| command("logs", &selection))
         }
         Outcome::Leftovers if !state.has_only_unverified_leftovers() => Some(command("down", "")),
         Outcome::Leftovers | Outcome::Unreachable => lost.map(|host| match host.connection_hint.as_str() {
@@ -35,11 +35,15 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
     }
 }
 
-/// Selects the logs of the master, whose launch the workers waited for in vain.
-fn master_logs(state: &RunState) -> Option<String> {
-    let is_launch = |phase| matches!(phase, Phase::Master | Phase::Workers);
-    let master = state.hosts.get(0).filter(|_| state.failed_steps().any(|step| is_launch(step.info.phase)))?;
-    Some(format!("--host {}", quote(&master.name)))
+/// Selects the logs of the first task that failed, or of the master, whose launch the workers waited for in vain.
+fn step_logs(state: &RunState) -> Option<String> {
+    let host = state.failed_steps().find_map(|step| match step.info.phase {
+        Phase::Task(_) => Some(step.info.host),
+        Phase::Master | Phase::Workers => Some(0),
+        _ => None,
+    })?;
+    let name = &state.hosts.get(host as usize)?.name;
+    Some(format!("--host {}", quote(name)))
 }
 
 /// Labels and commands for what can be done after the next command, or instead of it.
