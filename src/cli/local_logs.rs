@@ -55,7 +55,11 @@ impl LocalRuns {
         let has_logs =
             |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| open_logs(dir.path()).is_ok_and(|logs| !logs.hosts().is_empty()));
         let Some(run) = selected.or_else(|| self.runs.iter().rev().find(has_logs).cloned()) else {
-            let help = "`orchestrate runs` lists the runs that this laptop knows";
+            let help = if self.runs.is_empty() {
+                "`orchestrate up` launches one"
+            } else {
+                "`orchestrate runs` lists the runs that this laptop knows"
+            };
             let location = searched_hosts(outcome);
             print_stderr(&format!("no run of {} is {location}, and this laptop has no logs of it\n    help: {help}", self.name));
             return Err(worse_outcome(outcome.clone(), Outcome::Failed));

@@ -80,7 +80,8 @@ fn report_no_target(session: &Session, target: &ShellTarget, answers: &[Result<H
             &match record {
                 Some(record) if rank < &record.world_size => format!("the host of rank {rank} did not answer"),
                 Some(record) => format!("run {} has no rank {rank}: it has {}", record.run_id, record.world_size),
-                None => format!("no run of {} is known to the hosts that answered", session.inventory.name),
+                None if is_unreachable => format!("no run of {} is known to the hosts that answered", session.inventory.name),
+                None => format!("no run of {} is on any host", session.inventory.name),
             },
         );
         print_stderr(&format!("    help: {help}"));

@@ -105,7 +105,9 @@ fn suggest_py_spy(group: &StackGroup, install: impl Fn(u32) -> String) -> String
 fn kernel_view_limits(reason: &str, ranks: usize, py_spy: &str) -> Vec<String> {
     let limit = match ranks {
         1 => "it shows no Python: where this rank stands in its code is unknown".to_owned(),
-        _ => format!("it shows no Python: these {} may stand at different lines, one of them hung", count_noun(ranks, "rank")),
+        _ => {
+            format!("it shows no Python: these {} may be at different lines, and a hung one would look the same", count_noun(ranks, "rank"))
+        }
     };
     let next = if reason.contains("neither py-spy nor gdb") {
         py_spy.to_owned()
@@ -147,7 +149,7 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
             lines.push(dim(py_spy.clone()));
         }
         if group.source == "kernel" {
-            lines.push(dim(format!("command: {}", first.command_line)));
+            lines.push(dim(format!("command of rank {}: {}", first.rank, first.command_line)));
             lines.push(dim(format!("state {}; threads: {}", first.kernel_state, first.threads.join(", "))));
             if is_python {
                 lines.push(dim(format!("only kernel information: {}", first.fallback_reason)));
@@ -193,7 +195,7 @@ mod tests {
         };
         assert_eq!(
             lines("neither py-spy nor gdb here", 16),
-            "it shows no Python: these 16 ranks may stand at different lines, one of them hung\n\
+            "it shows no Python: these 16 ranks may be at different lines, and a hung one would look the same\n\
              next: add py-spy to the image; for this run: `orchestrate shell 0 -- pip install py-spy`"
         );
         assert!(lines("py-spy: Error: Permission Denied: Try running again with elevated permissions", 2).contains("--cap-add=SYS_PTRACE"));

@@ -26,6 +26,13 @@ pub struct Inventory {
     pub(super) merged: MergedInventory,
 }
 
+impl Inventory {
+    /// Whether it has tasks of `prepare`, evaluated or not.
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.merged.tree.get("prepare").is_some()
+    }
+}
+
 /// The files, laid over each other and not yet evaluated.
 #[derive(Debug, Clone)]
 pub(super) struct MergedInventory {

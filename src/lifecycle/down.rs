@@ -94,15 +94,15 @@ fn report_nothing_found(session: &Session, facts: &[Option<HostFacts>], unremove
     let name = &session.inventory.name;
     match (has_unlistable || !lost.is_empty(), unremoved) {
         (true, UnremovedItems::None) if !has_unlistable && lost.len() < facts.len() => {
-            let reason = format!("nothing of {name} is on the hosts that answered: run this again when the others do");
+            let reason = format!("nothing of `{name}` is on the hosts that answered: run this again when the others answer");
             WorkflowEnd::new(Outcome::Leftovers, reason)
         }
         (true, _) => WorkflowEnd::new(Outcome::Leftovers, "not all hosts could be checked: run this again when they answer"),
         (false, UnremovedItems::OwnElsewhere) => WorkflowEnd::new(Outcome::Leftovers, ""),
         (false, UnremovedItems::OtherUsers) => {
-            WorkflowEnd::new(Outcome::Ok, format!("nothing of {name} is on any host, except what belongs to other users"))
+            WorkflowEnd::new(Outcome::Ok, format!("nothing of `{name}` is on any host, except what belongs to other users"))
         }
-        (false, UnremovedItems::None) => WorkflowEnd::new(Outcome::Ok, format!("nothing of {name} is on any host")),
+        (false, UnremovedItems::None) => WorkflowEnd::new(Outcome::Ok, format!("nothing of `{name}` is on any host")),
     }
 }
 
@@ -147,6 +147,7 @@ async fn remove_found(
     }
     let reason = match (&outcome, unremoved) {
         (Outcome::Ok, UnremovedItems::OtherUsers) => "nothing is left, except what belongs to other users",
+        (Outcome::Ok, _) if session.inventory.has_tasks() => "nothing is left, except files that tasks wrote on the hosts",
         (Outcome::Ok, _) => "nothing is left",
         (Outcome::Leftovers, UnremovedItems::None) if torn_down.reached == Outcome::Ok => {
             "nothing is left on the hosts that answered: run this again when the others do"

@@ -144,6 +144,16 @@ async fn roll_back(
     Ok(WorkflowEnd { outcome: worse_outcome(outcome, torn_down.outcome), reason })
 }
 
+/// The recap has the whole message below its reason.
+const MAX_REASON_CHARS: usize = 160;
+
+fn shorten(message: &str) -> String {
+    match message.char_indices().nth(MAX_REASON_CHARS) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
 /// The step that failed first, with every host on which it failed: which of equal hosts answered first has no meaning.
 fn failure_reason(plan: &Plan, report: &ExecutionReport, host_names: &[String]) -> String {
     let Some(first) = report.failed_steps.first() else { return "the launch was interrupted".to_owned() };
@@ -163,7 +173,7 @@ fn failure_reason(plan: &Plan, report: &ExecutionReport, host_names: &[String]) 
         return format!("task `{title}` failed on {hosts}");
     }
     let others = pattern(&|host| has_failed(host) && !failed_alike(host));
-    let first = &first.issue.message;
+    let first = shorten(&first.issue.message);
     if others.is_empty() { format!("{hosts}: {first}") } else { format!("{hosts}: {first}; another failure on {others}") }
 }
 

@@ -47,13 +47,13 @@ pub(crate) fn container_name_taken(facts: &HostFacts, context: &HostContext) -> 
     })
 }
 
-/// The source of a mount is missing.
-pub(crate) fn mount_missing(path: &str) -> FactProblem {
+/// The source of a mount is missing; `target`: where the container has it.
+pub(crate) fn mount_missing(path: &str, target: &str) -> FactProblem {
     FactProblem {
         finding: format!("{path} is missing"),
         message: format!("{path} is missing"),
         hint: format!(
-            "create it on that host, or write the mount as {{ from: {path}, to: …, create: true }}, also if a task of `prepare` fills it"
+            "create it there, or write the mount as {{ from: {path}, to: {target}, create: true }}, also where a task of `prepare` fills it"
         ),
     }
 }

@@ -12,10 +12,10 @@ use crate::plan::action::verify_facts::HostCheckSummary;
 pub(crate) enum CheckArea {
     Host,
     Docker,
-    /// The image, and what its containers can do.
+    /// Where ranks run, the image or the host itself: what is in it.
     Image,
     Gpu,
-    /// Mounts, paths, outputs and versions that must be equal.
+    /// Mounts, paths, outputs that must be equal.
     Files,
     Network,
 }
@@ -29,7 +29,7 @@ impl CheckArea {
         match self {
             CheckArea::Host => "host",
             CheckArea::Docker => "docker",
-            CheckArea::Image => "image",
+            CheckArea::Image => "env",
             CheckArea::Gpu => "gpu",
             CheckArea::Files => "files",
             CheckArea::Network => "network",
@@ -49,6 +49,13 @@ pub(crate) struct PreflightCheck {
     pub probes: &'static [Probe],
     /// Evaluates the check: one result per host of the context, in its order.
     pub judge: fn(&CheckContext<'_>) -> Vec<CheckResult>,
+}
+
+impl PreflightCheck {
+    /// Whether it looks where ranks run: a container of the image, or a shell after `launch.setup`.
+    pub(crate) fn needs_environment(&self) -> bool {
+        self.probes.contains(&Probe::Environment)
+    }
 }
 
 /// What the checks found on one host, for the plan's preflight step.

@@ -71,7 +71,6 @@ use crate::inventory::check_settings::{CHECK_NAMES, suggest_check_name};
 pub(crate) use crate::preflight::check_report::{CheckArea, CheckReport, CheckResultGroup, PreflightCheck, summarize_host};
 pub(crate) use crate::preflight::check_result::CheckResult;
 use crate::preflight::context::CheckContext;
-use crate::preflight::probe::Probe;
 
 /// Every check, in the order of [`CHECK_NAMES`].
 pub(crate) const ALL_CHECKS: [PreflightCheck; CHECK_NAMES.len()] = [
@@ -140,9 +139,8 @@ pub(crate) fn select_checks(only: &[String], skip: &[String], skipped: &[String]
 
 /// The checks that precede every launch: all but those that look inside the image; of these only `same`, if the user listed commands.
 pub(crate) fn launch_checks(job: &Job) -> Vec<PreflightCheck> {
-    let wanted = |check: &PreflightCheck| {
-        !check.probes.contains(&Probe::Environment) || (check.name == "same" && !job.checks.same_output_commands.is_empty())
-    };
+    let wanted =
+        |check: &PreflightCheck| !check.needs_environment() || (check.name == "same" && !job.checks.same_output_commands.is_empty());
     select_checks(&[], &[], &job.checks.skip).unwrap_or_default().into_iter().filter(wanted).collect()
 }
 

@@ -24,7 +24,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         for (at, mount) in mounts.iter().enumerate() {
             match kind(at) {
                 Some("missing") if !mount.create_source => {
-                    return mount_missing(&mount.source).into();
+                    return mount_missing(&mount.source, &mount.target).into();
                 }
                 Some("hung") => {
                     return CheckResult::fail(

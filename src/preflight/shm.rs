@@ -23,13 +23,15 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let Some(kib) = own("inside_shm").filter(|_| !hosts).or(if hosts { own("shm") } else { planned }) else {
             return CheckResult::skipped("df does not report /dev/shm");
         };
-        let what = format!("{} of shared memory", format_kib(kib));
         let advised = advised_shm_gib(total_memory_kib(host));
         let hint = if hosts {
-            format!("run `mount -o remount,size={advised}g /dev/shm` on that host")
+            format!("run `sudo mount -o remount,size={advised}g /dev/shm` there; `checks: {{ skip: [shm] }}` leaves this check out")
         } else {
             format!("set container.shm_size: {advised}g; `checks: {{ skip: [shm] }}` leaves this check out")
         };
-        if kib < MIN_SHM_KIB { CheckResult::warn(what, hint) } else { CheckResult::pass(what) }
+        if kib < MIN_SHM_KIB {
+            return CheckResult::warn(format!("only {} of shared memory, less than 1 GiB", format_kib(kib)), hint);
+        }
+        CheckResult::pass(format!("{} of shared memory", format_kib(kib)))
     })
 }

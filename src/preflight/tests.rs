@@ -33,7 +33,7 @@ fn checks_are_selected_by_name_and_area() {
     };
     assert_eq!(names(&[], &[], &[]).len(), ALL_CHECKS.len());
     assert_eq!(names(&["clock", "mtu"], &[], &[]), ["clock", "mtu"]);
-    assert_eq!(names(&["files"], &["paths"], &["same"]), ["image-versions", "mounts", "mount-system", "mount-content", "mount-write"]);
+    assert_eq!(names(&["files"], &["paths"], &["same"]), ["mounts", "mount-system", "mount-content", "mount-write"]);
     assert_eq!(names(&["same"], &[], &["same"]), ["same"], "asked for by its name");
     let error = select_checks(&words(&["gpu-idel"]), &[], &[]).expect_err("no such check");
     assert!(error.contains("unknown check `gpu-idel`") && error.contains("did you mean `gpu-idle`?"), "{error}");
@@ -72,6 +72,11 @@ fn healthy_host_output(n: usize) -> (String, String) {
 
 /// Judges three hosts of which the third answers something else: `old` replaced by `new` in its facts and answers.
 pub(crate) fn evaluate_with_changes(inventory: &str, name: &str, changes: &[(&str, &str)]) -> Vec<CheckResult> {
+    evaluate_answering_hosts(inventory, name, changes, 3)
+}
+
+/// The same where only the first hosts answer.
+fn evaluate_answering_hosts(inventory: &str, name: &str, changes: &[(&str, &str)], answering: usize) -> Vec<CheckResult> {
     let source = InventorySource { name: "i".to_owned(), text: inventory.to_owned() };
     let inventory = Inventory::load(&[source], &[]).expect("an inventory");
     let known = RuntimeValues {
@@ -117,7 +122,7 @@ pub(crate) fn evaluate_with_changes(inventory: &str, name: &str, changes: &[(&st
     let scene = CheckContext {
         inventory: &inventory,
         job: &job,
-        hosts: places.collect(),
+        hosts: places.take(answering).collect(),
         fabric_addresses: addresses.clone(),
         before_launch: false,
     };
@@ -133,6 +138,15 @@ fn healthy_hosts_pass_every_check() {
         assert!(found.iter().all(|c| c.level <= Level::Pass), "{}: {found:?}", check.name);
         let skipped = found.iter().all(|c| c.level == Level::Skipped);
         assert_eq!(skipped, matches!(check.name, "hostname"), "{}: {found:?}", check.name);
+    }
+}
+
+#[test]
+fn hosts_are_compared_only_where_two_answer() {
+    for check in ["gpu-model", "driver", "nccl-conf"] {
+        let found = evaluate_answering_hosts(TEST_INVENTORY, check, &[], 1);
+        assert_eq!(found, [CheckResult::skipped("no other host answered")], "{check}");
+        assert!(evaluate_answering_hosts(TEST_INVENTORY, check, &[], 2).iter().all(|result| result.level == Level::Pass), "{check}");
     }
 }
 

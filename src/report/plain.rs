@@ -38,6 +38,8 @@ struct EventGroup {
     event: GroupableEvent,
     hosts: BTreeSet<u32>,
     ranks: BTreeSet<u32>,
+    /// When the first of them happened, on the laptop's clock.
+    happened_at: UnixMillis,
 }
 
 /// A phase whose steps have begun to end.

@@ -54,6 +54,7 @@ impl PreflightReportContext<'_> {
 pub(crate) fn result_text(result: &CheckResult) -> String {
     match result.majority_size {
         0 => result.message.clone(),
+        1 => format!("{}; no two hosts agree", result.message),
         n => format!("{}; {} agree", result.message, count_noun(n, "host")),
     }
 }
@@ -65,8 +66,9 @@ fn group_text(context: &PreflightReportContext<'_>, group: &CheckResultGroup, na
     match (result.majority_size, group.hosts.len()) {
         (0, _) if result.message.is_empty() => names.to_owned(),
         (0, _) => format!("{names}{}{message}", lang.colon()),
-        (1, 1) => lang.tr_fill("{} agrees, {} differs: {}", &[&agree, names, &message]),
-        (1, _) => lang.tr_fill("{} agrees, {} differ: {}", &[&agree, names, &message]),
+        // No two hosts are equal: none of them is the odd one.
+        (1, 1) => lang.tr_fill("{} differs from another host: {}", &[names, &message]),
+        (1, _) => lang.tr_fill("{} differ from another host: {}", &[names, &message]),
         (_, 1) => lang.tr_fill("{} agree, {} differs: {}", &[&agree, names, &message]),
         (_, _) => lang.tr_fill("{} agree, {} differ: {}", &[&agree, names, &message]),
     }
@@ -105,7 +107,7 @@ pub(crate) fn render_text(context: &PreflightReportContext<'_>, reports: &[Check
     if !findings.is_empty() {
         lines.push(String::new());
     }
-    lines.extend(findings.iter().flat_map(|(level, report, group)| render_finding(context, *level, report.check.name, group)));
+    lines.extend(findings.iter().flat_map(|(level, report, group)| render_finding(context, *level, &report.check, group)));
     lines.extend(render_passed_and_skipped(context, reports));
     lines.join("\n") + "\n"
 }
@@ -172,7 +174,8 @@ fn render_help(context: &PreflightReportContext<'_>, hint: &str) -> Vec<String> 
     if hint.is_empty() { Vec::new() } else { wrap_message(&context.message(hint), &label, &indent, context.width()) }
 }
 
-fn render_finding(context: &PreflightReportContext<'_>, level: Level, name: &str, group: &CheckResultGroup) -> Vec<String> {
+fn render_finding(context: &PreflightReportContext<'_>, level: Level, check: &PreflightCheck, group: &CheckResultGroup) -> Vec<String> {
+    let name = check.name;
     let names: Vec<String> = group.hosts.iter().filter_map(|h| context.hosts.get(*h)).cloned().collect();
     let (label, tone) = level_label(context.lang, level);
     let text = context.sanitizer.sanitize_line(&group_text(context, group, &fold_names(&names)));
@@ -181,13 +184,17 @@ fn render_finding(context: &PreflightReportContext<'_>, level: Level, name: &str
         *first = first.replacen(label, &context.style.paint(tone, label), 1);
     }
     for line in &group.result.evidence {
-        lines.push(
-            context
-                .style
-                .paint(Tone::Dim, &format!("      | {}", truncate_text(&context.sanitizer.sanitize_line(line), context.width() - 8))),
-        );
+        lines.push(context.style.paint(Tone::Dim, &format!("      | {}", truncate_text(&context.message(line), context.width() - 8))));
     }
     lines.extend(render_help(context, &group.result.hint));
+    if level == Level::Fail && check.needs_environment() {
+        lines.extend(wrap_with_indent(
+            context.lang.tr("`up` does this check with --preflight full only"),
+            "      ",
+            "      ",
+            context.width(),
+        ));
+    }
     lines
 }
 

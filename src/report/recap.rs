@@ -323,8 +323,8 @@ impl RecapRenderer<'_> {
             lines.push(self.whole_row(self.lang.tr("logs"), logs));
         }
         let next = suggest_next_command(self.state, &self.context.advice, self.context.cause_ranks());
-        if let Some(next) = next.filter(|_| !self.context.hide_suggestions) {
-            lines.push(self.whole_row(self.lang.tr("next"), &next));
+        if !self.context.hide_suggestions {
+            lines.extend(next.map(|next| self.whole_row(self.lang.tr("next"), &next)));
             let further = further_commands(self.state, &self.context.advice, self.lang);
             lines.extend(further.into_iter().map(|(label, command)| self.whole_row(label, &command)));
         }

@@ -15,7 +15,7 @@ async fn down_reports_hosts_it_could_not_inspect() {
         .assert_contains("could not list containers: the docker daemon on gpu02 does not respond")
         .assert_not_contains("nothing of unseen");
     fixture.set_faults("gpu02", &Faults::default());
-    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing of unseen is on any host");
+    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing of `unseen` is on any host");
     fixture.assert_clean_and_stop().await;
 }
 

@@ -204,7 +204,7 @@ async fn dry_run_changes_nothing() {
     dry.assert_exit_code(0).assert_contains("it would be launched").assert_contains("docker").assert_contains("torchrun");
     fixture.assert_no_leftovers().await;
     assert!(laptop.run_dirs().is_empty());
-    laptop.run(&["down", path_str(&file), "--dry-run"]).await.assert_exit_code(0).assert_contains("nothing of dry is on any host");
+    laptop.run(&["down", path_str(&file), "--dry-run"]).await.assert_exit_code(0).assert_contains("nothing of `dry` is on any host");
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
     let run = fixture.run_dir("dry", 0);
     laptop.run(&["up", path_str(&file), "--check"]).await.assert_exit_code(0);

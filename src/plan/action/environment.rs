@@ -110,9 +110,9 @@ impl CheckEnvironment {
     fn judge_files(&self, text: &str, place: &str) -> Option<ActionResult> {
         if let (Some(dir), Some(entry)) = (text.lines().find_map(|l| l.strip_prefix("entry ")), &self.requirements.entry_script) {
             let hint = if self.context.in_container {
-                "correct `command` or `workdir`, or mount its directory"
+                "correct `command` or `workdir`, or mount its directory; a `sync` task of `prepare` copies files to the hosts"
             } else {
-                "correct `command` or `workdir`"
+                "correct `command` or `workdir`; a `sync` task of `prepare` copies files to the hosts"
             };
             let message = match entry.starts_with('/') {
                 true => format!("no file {entry} in {place}"),

@@ -150,7 +150,7 @@ impl RunTask {
                 "allow it in sudoers with NOPASSWD, or remove `become: sudo`"
             }
             _ if asked_for_input(&log) => terminal_reads::HINT,
-            _ => "see its log; once mended, run the command again: finished tasks with `creates` or `unless` are skipped",
+            _ => "see its log; once it is fixed, run the command again: finished tasks with `creates` or `unless` are skipped",
         };
         ActionResult::failed(message, hint)
     }

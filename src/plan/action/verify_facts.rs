@@ -38,7 +38,8 @@ impl VerifyHostFacts {
         self.check_gpus(facts, &mut troubles);
         self.check_disk(facts, &mut troubles);
         let host = &self.context.host;
-        let missing = facts.existing_mounts.iter().filter(|(_, there)| !**there).map(|(path, _)| mount_missing(path));
+        let missing =
+            facts.existing_mounts.iter().filter(|(_, there)| !**there).map(|(path, _)| mount_missing(path, &self.mount_target(path)));
         let port = self.port.and_then(|port| fact_rules::master_port_in_use(facts, port, host));
         troubles.extend(missing.chain(port).map(FactProblem::into_issue));
         // Problems that the facts show are reported once.
@@ -46,6 +47,13 @@ impl VerifyHostFacts {
         let more = self.check_summary.failures.iter().filter(|(name, _)| !(described && fact_rules::CHECKS.contains(name)));
         troubles.extend(more.map(|(_, trouble)| trouble.clone()));
         if troubles.is_empty() { Observation::Satisfied(self.summary(facts)) } else { Observation::Impossible(troubles) }
+    }
+
+    /// Where the container has the mount of this source, whose `~` the host has expanded.
+    fn mount_target(&self, source: &str) -> String {
+        let mounts = self.container.iter().flat_map(|container| &container.mounts);
+        let is_source = |own: &str| own == source || own.strip_prefix('~').is_some_and(|rest| source.ends_with(rest));
+        mounts.into_iter().find(|mount| is_source(&mount.source)).map_or_else(|| "…".to_owned(), |mount| mount.target.clone())
     }
 
     fn summary(&self, facts: &HostFacts) -> String {

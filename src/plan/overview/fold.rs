@@ -1,5 +1,6 @@
 //! Argument vectors of several hosts as one, where they differ only in the host's name, address or node rank.
 
+use super::inputs::PlanOverview;
 use crate::text::hostlist::fold_numbers;
 
 const ADDRESS: &str = "<its address>";
@@ -12,6 +13,24 @@ pub(super) struct HostWords {
     pub(super) address: String,
     pub(super) node_rank: u32,
     pub(super) words: Vec<String>,
+}
+
+impl HostWords {
+    pub(super) fn of_host(overview: &PlanOverview<'_>, host: usize, words: Vec<String>) -> HostWords {
+        // A script of several lines ends with a line break that says nothing.
+        let words = words.into_iter().map(|word| word.trim_end_matches('\n').to_owned()).collect();
+        HostWords {
+            host: overview.hosts.get(host).map_or_else(String::new, |host| host.name.clone()),
+            address: overview
+                .plan
+                .run_record
+                .as_ref()
+                .and_then(|record| record.hosts.get(host))
+                .map_or_else(String::new, |host| host.fabric_address.clone()),
+            node_rank: u32::try_from(host).unwrap_or(u32::MAX),
+            words,
+        }
+    }
 }
 
 /// Hosts with the same words.

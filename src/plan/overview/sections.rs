@@ -4,7 +4,7 @@ use super::docker_words::docker_words;
 use super::fold::{HostWords, WordGroup, fold_words};
 use super::inputs::PlanOverview;
 use super::page::OverviewPage;
-use crate::inventory::{ContainerSettings, GpuSelection, InventoryHost, Launcher, PullPolicy, StartGate, StartOrder};
+use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection, InventoryHost, Launcher, PullPolicy, StartGate, StartOrder};
 use crate::model::phase::Phase;
 use crate::plan::PlanStep;
 use crate::plan::action::{Action, Observation};
@@ -97,7 +97,9 @@ fn host_groups(overview: &PlanOverview<'_>) -> String {
 fn host_resources(overview: &PlanOverview<'_>, at: usize, host: &InventoryHost) -> [String; 2] {
     let lang = overview.lang;
     let facts = overview.facts.and_then(|facts| facts.get(at));
+    let container = overview.job.hosts.get(at).and_then(|host| host.container.as_ref());
     let gpus = match (&host.gpus, facts) {
+        _ if container.is_some_and(|container| container.gpus == ContainerGpus::None) => lang.tr("no GPU").to_owned(),
         (GpuSelection::List(list), _) => {
             let indexes = fold_numbers(list);
             if list.len() == 1 { lang.tr_fill("GPU {}", &[&indexes]) } else { lang.tr_fill("GPUs {}", &[&indexes]) }
@@ -140,7 +142,7 @@ pub(super) fn push_container(page: &mut OverviewPage, overview: &PlanOverview<'_
         if let Action::StartContainer(container) = &step.action
             && let Some(spec) = &container.spec
         {
-            all.push(host_words(overview, step.host, docker_words(container, spec)));
+            all.push(HostWords::of_host(overview, step.host, docker_words(container, spec)));
         }
     }
     let lang = overview.lang;
@@ -158,7 +160,7 @@ pub(super) fn push_container(page: &mut OverviewPage, overview: &PlanOverview<'_
     let mut images: Vec<String> = settings.iter().map(|spec| describe_image(lang, spec)).collect();
     images.dedup();
     page.row(lang.tr("image"), &images.join(lang.semicolon()), 3);
-    push_commands(page, lang.tr("container"), &fold_words(&all), overview);
+    push_commands(page, (lang.tr("container"), ""), &fold_words(&all), overview);
     true
 }
 
@@ -174,14 +176,17 @@ fn describe_image(lang: Lang, spec: &ContainerSettings) -> String {
 pub(super) fn push_launch(page: &mut OverviewPage, overview: &PlanOverview<'_>) -> bool {
     let specs = launch_specs(overview);
     let words = |(at, spec): (usize, &&HostLaunchSpec)| match &spec.manual_launch {
-        ManualLaunch::Command(words) | ManualLaunch::PerRank(words, _) => host_words(overview, at, words.clone()),
+        ManualLaunch::Command(words) | ManualLaunch::PerRank(words, _) => HostWords::of_host(overview, at, words.clone()),
     };
     let all: Vec<HostWords> = specs.iter().enumerate().map(words).collect();
     let lang = overview.lang;
     page.row(lang.tr("start"), &start_order(overview), 2);
+    let mut workdirs: Vec<&str> = overview.job.hosts.iter().filter_map(|host| host.workdir.as_deref()).collect();
+    workdirs.dedup();
     let per_rank = specs.iter().any(|spec| matches!(spec.manual_launch, ManualLaunch::PerRank(..)));
     let label = if per_rank { lang.tr("each rank") } else { lang.tr("launch") };
-    let is_shortened = push_commands(page, label, &fold_words(&all), overview);
+    let in_workdir = (!workdirs.is_empty()).then(|| lang.tr_fill(", in {}", &[&workdirs.join(lang.semicolon())]));
+    let is_shortened = push_commands(page, (label, &in_workdir.unwrap_or_default()), &fold_words(&all), overview);
     if let Some(setup) = &overview.job.launch.setup {
         let lines: Vec<&str> = setup.trim().lines().collect();
         let more = if lines.len() > 1 { lang.tr_fill(" … ({} lines)", &[&lines.len().to_string()]) } else { String::new() };
@@ -205,14 +210,16 @@ fn start_order(overview: &PlanOverview<'_>) -> String {
     }
 }
 
-fn push_commands(page: &mut OverviewPage, label: &str, groups: &[WordGroup], overview: &PlanOverview<'_>) -> bool {
+/// `more` follows the hosts of the first group.
+fn push_commands(page: &mut OverviewPage, (label, more): (&str, &str), groups: &[WordGroup], overview: &PlanOverview<'_>) -> bool {
     let (lang, hosts) = (overview.lang, overview.hosts.len());
     let max_lines = if groups.len() > 1 { MAX_GROUP_COMMAND_LINES } else { MAX_COMMAND_LINES };
     let mut is_shortened = false;
     for (at, group) in groups.iter().take(MAX_GROUPS).enumerate() {
         let is_everywhere = group.hosts.len() == hosts && hosts > 1;
         let place = if is_everywhere { lang.tr("on every host").to_owned() } else { lang.tr_fill("on {}", &[&fold_names(&group.hosts)]) };
-        page.row(if at == 0 { label } else { "" }, &place, 1);
+        let (label, more) = if at == 0 { (label, more) } else { ("", "") };
+        page.row(label, &format!("{place}{more}"), 1);
         is_shortened |= page.command(&group.words, max_lines);
     }
     if groups.len() > MAX_GROUPS {
@@ -228,7 +235,7 @@ pub(super) fn push_environment(page: &mut OverviewPage, overview: &PlanOverview<
     let specs = launch_specs(overview);
     let words = |(at, spec): (usize, &&HostLaunchSpec)| {
         let own = spec.env_defaults.iter().chain(&spec.env).filter(|(name, _)| !name.starts_with(INTERNAL_VARIABLES));
-        host_words(overview, at, own.map(|(name, value)| env_word(name, value)).collect())
+        HostWords::of_host(overview, at, own.map(|(name, value)| env_word(name, value)).collect())
     };
     let all: Vec<HostWords> = specs.iter().enumerate().map(words).collect();
     let (groups, lang) = (fold_words(&all), overview.lang);
@@ -328,18 +335,4 @@ fn launch_specs<'a>(overview: &PlanOverview<'a>) -> Vec<&'a HostLaunchSpec> {
         _ => None,
     };
     overview.plan.steps.iter().filter_map(spec).collect()
-}
-
-fn host_words(overview: &PlanOverview<'_>, host: usize, words: Vec<String>) -> HostWords {
-    HostWords {
-        host: overview.hosts.get(host).map_or_else(String::new, |host| host.name.clone()),
-        address: overview
-            .plan
-            .run_record
-            .as_ref()
-            .and_then(|record| record.hosts.get(host))
-            .map_or_else(String::new, |host| host.fabric_address.clone()),
-        node_rank: u32::try_from(host).unwrap_or(u32::MAX),
-        words,
-    }
 }

@@ -11,23 +11,30 @@ use crate::event::{Event, EventKind, Level, UnixMillis};
 use crate::state::RunState;
 
 impl<O: LineOutput> PlainSink<O> {
-    pub(super) fn queue_event(&mut self, at: UnixMillis, event: GroupableEvent, host: Option<u32>, rank: Option<u32>) {
+    /// Returns its group.
+    pub(super) fn queue_event(&mut self, at: UnixMillis, event: GroupableEvent, host: Option<u32>, rank: Option<u32>) -> &mut EventGroup {
         if self.pending_groups.is_empty() {
             self.pending_since = at;
         }
         let index = self.pending_groups.iter().position(|group| group.event == event).unwrap_or_else(|| {
-            self.pending_groups.push(EventGroup { event, hosts: BTreeSet::new(), ranks: BTreeSet::new() });
+            self.pending_groups.push(EventGroup { event, hosts: BTreeSet::new(), ranks: BTreeSet::new(), happened_at: at });
             self.pending_groups.len() - 1
         });
-        self.pending_groups[index].hosts.extend(host);
-        self.pending_groups[index].ranks.extend(rank);
+        let group = &mut self.pending_groups[index];
+        group.hosts.extend(host);
+        group.ranks.extend(rank);
+        group
     }
 
     pub(super) fn flush_pending(&mut self, state: &RunState) -> io::Result<()> {
         for line in self.log_filter.take_all(state, &self.sanitizer, self.log_style) {
             self.out.write_log_line(&line)?;
         }
-        for group in std::mem::take(&mut self.pending_groups) {
+        let mut groups = std::mem::take(&mut self.pending_groups);
+        // A host's files are read in the order of their names.
+        let is_exit = |group: &EventGroup| matches!(group.event, GroupableEvent::RankExited { .. });
+        groups.chunk_by_mut(|a, b| is_exit(a) && is_exit(b)).for_each(|exits| exits.sort_by_key(|group| group.happened_at));
+        for group in groups {
             let hosts = style::format_hosts(state, &self.sanitizer, &group.hosts);
             let texts = EventTexts { lang: self.lang, sanitizer: &self.sanitizer };
             let several = group.hosts.len() > 1 && matches!(group.event, GroupableEvent::HostLost { retrying: false, .. });
@@ -80,16 +87,21 @@ impl<O: LineOutput> PlainSink<O> {
                     self.queue_event(at, GroupableEvent::StepRetrying { phase, error: error.clone() }, Some(host), None);
                 }
             }
-            EventKind::RankExited { host, rank, exit, .. } if !exit.is_success() => {
+            EventKind::RankExited { host, rank, exit, ended_at, .. } if !exit.is_success() => {
                 let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_ended());
-                self.queue_event(at, GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped }, Some(*host), Some(*rank));
+                let exited = GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped };
+                let group = self.queue_event(at, exited, Some(*host), Some(*rank));
+                // On our clock; 0: unknown.
+                group.happened_at = if *ended_at == 0 { group.happened_at } else { group.happened_at.min(*ended_at) };
             }
             EventKind::LauncherExited { host, exit, .. } if !exit.is_success() => {
-                self.queue_event(at, GroupableEvent::NodeExited(style::format_exit(*exit)), Some(*host), None)
+                self.queue_event(at, GroupableEvent::NodeExited(style::format_exit(*exit)), Some(*host), None);
             }
-            EventKind::RanksSignaled { host, signal } => self.queue_event(at, GroupableEvent::Signalled(signal.clone()), Some(*host), None),
+            EventKind::RanksSignaled { host, signal } => {
+                self.queue_event(at, GroupableEvent::Signalled(signal.clone()), Some(*host), None);
+            }
             EventKind::Notice { host, text, warn } => {
-                self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: *warn }, *host, None)
+                self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: *warn }, *host, None);
             }
             EventKind::CheckFinished { check, level, hosts, message, hint } if *level == Level::Warn => {
                 let help = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
@@ -98,7 +110,9 @@ impl<O: LineOutput> PlainSink<O> {
                     self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: true }, Some(*host), None);
                 }
             }
-            EventKind::Leftover { host, text } => self.queue_event(at, GroupableEvent::Leftover(text.clone()), Some(*host), None),
+            EventKind::Leftover { host, text } => {
+                self.queue_event(at, GroupableEvent::Leftover(text.clone()), Some(*host), None);
+            }
             _ => {}
         }
     }

@@ -13,8 +13,6 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
     let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable);
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),
-        // The steps that failed are named with their remedies; the checks show what else would fail.
-        Outcome::Refused if state.failed_steps().next().is_some() => Some(command("check", "")),
         Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
         Outcome::Detached => Some(command("attach", "")),
         Outcome::Failed => {
@@ -25,12 +23,10 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
             of_rank.or_else(|| step_logs(state)).map(|selection| command("logs", &selection))
         }
         Outcome::Leftovers if !state.has_only_unverified_leftovers() => Some(command("down", "")),
-        Outcome::Leftovers | Outcome::Unreachable => lost.map(|host| match host.connection_hint.as_str() {
-            // ssh would not find the address either.
-            ADDRESS_NOT_FOUND_HINT => command("check", ""),
-            // What reaches the host by hand names address, port and user, and says more.
-            _ => format!("ssh {}", advice.ssh_args(&host.name)),
-        }),
+        // What reaches the host by hand names address, port and user, and says more; it would not find a missing address either.
+        Outcome::Leftovers | Outcome::Unreachable => {
+            lost.filter(|host| host.connection_hint != ADDRESS_NOT_FOUND_HINT).map(|host| format!("ssh {}", advice.ssh_args(&host.name)))
+        }
         Outcome::Locked => Some(command("ps", "")),
     }
 }
@@ -49,8 +45,12 @@ fn step_logs(state: &RunState) -> Option<String> {
 /// Labels and commands for what can be done after the next command, or instead of it.
 pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang: Lang) -> Vec<(&'static str, String)> {
     let mut commands = Vec::new();
-    if matches!(state.outcome, Some((Outcome::Leftovers, _))) && state.has_only_unverified_leftovers() {
-        commands.push((lang.tr("then"), advice.format_command("down", "")));
+    let then = |verb: &str| (lang.tr("then"), advice.format_command(verb, ""));
+    match &state.outcome {
+        Some((Outcome::Leftovers, _)) if state.has_only_unverified_leftovers() => commands.push(then("down")),
+        // The steps that failed are named with their remedies.
+        Some((Outcome::Refused, _)) if state.info.command == "up" && state.failed_steps().next().is_some() => commands.push(then("up")),
+        _ => {}
     }
     commands.extend(command_without_lost_hosts(state, advice).map(|command| (lang.tr("skip it"), command)));
     if is_still_running(state) {
