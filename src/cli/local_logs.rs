@@ -51,17 +51,18 @@ impl LocalRuns {
 
     /// The copy to use for a run that is no longer on the hosts: of the selected run, else of the last one that has logs. `Err`: there
     /// is none.
-    pub(super) fn local_copy(&self, selected: Option<RunSummary>, outcome: &Outcome) -> Result<RunSummary, Outcome> {
+    /// `up`: the command that launches.
+    pub(super) fn local_copy(&self, selected: Option<RunSummary>, outcome: &Outcome, up: &str) -> Result<RunSummary, Outcome> {
         let has_logs =
             |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| open_logs(dir.path()).is_ok_and(|logs| !logs.hosts().is_empty()));
         let Some(run) = selected.or_else(|| self.runs.iter().rev().find(has_logs).cloned()) else {
-            let help = if self.runs.is_empty() {
-                "`orchestrate up` launches one"
-            } else {
-                "`orchestrate runs` lists the runs that this laptop knows"
+            let help = match (self.runs.is_empty(), outcome) {
+                (false, _) => "\n    help: `orchestrate runs` lists the runs that this laptop knows".to_owned(),
+                (true, Outcome::Ok) => format!("\n    help: `{up}` launches one"),
+                (true, _) => String::new(),
             };
             let location = searched_hosts(outcome);
-            print_stderr(&format!("no run of {} is {location}, and this laptop has no logs of it\n    help: {help}", self.name));
+            print_stderr(&format!("no run of {} is {location}, and this laptop has no logs of it{help}", self.name));
             return Err(worse_outcome(outcome.clone(), Outcome::Failed));
         };
         Ok(run)

@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
             let printer = LogPrinter::new(dir.clone(), args, sanitizer, world_size);
             Ok(LogPrinter { missing_log_reason: missing, ..printer.following(will_follow) })
         }
-        _ => Err(past.local_copy(selected, &outcome)),
+        _ => Err(past.local_copy(selected, &outcome, &session.suggest_command("up", ""))),
     };
     let (outcome, _) = session.finish(outcome, "", false).await;
     let printer = match printer {

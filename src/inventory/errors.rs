@@ -141,8 +141,8 @@ impl InventoryErrors {
         if found.is_none() {
             let all = words.iter().map(|(word, _)| *word).collect::<Vec<_>>();
             let hint = match nearest_word(&text, all.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`? there are {}", all.join(", ")),
-                None => format!("there are {}", all.join(", ")),
+                Some(near) => format!("did you mean `{near}`? possible values: {}", all.join(", ")),
+                None => format!("possible values: {}", all.join(", ")),
             };
             self.report(&node.location, format!("unknown value {}", node.describe()), hint);
         }

@@ -94,15 +94,17 @@ fn report_nothing_found(session: &Session, facts: &[Option<HostFacts>], unremove
     let name = &session.inventory.name;
     match (has_unlistable || !lost.is_empty(), unremoved) {
         (true, UnremovedItems::None) if !has_unlistable && lost.len() < facts.len() => {
-            let reason = format!("nothing of `{name}` is on the hosts that answered: run this again when the others answer");
+            let reason =
+                format!("no run, container or process of `{name}` is on the hosts that answered: run this again when the others answer");
             WorkflowEnd::new(Outcome::Leftovers, reason)
         }
         (true, _) => WorkflowEnd::new(Outcome::Leftovers, "not all hosts could be checked: run this again when they answer"),
         (false, UnremovedItems::OwnElsewhere) => WorkflowEnd::new(Outcome::Leftovers, ""),
-        (false, UnremovedItems::OtherUsers) => {
-            WorkflowEnd::new(Outcome::Ok, format!("nothing of `{name}` is on any host, except what belongs to other users"))
-        }
-        (false, UnremovedItems::None) => WorkflowEnd::new(Outcome::Ok, format!("nothing of `{name}` is on any host")),
+        (false, UnremovedItems::OtherUsers) => WorkflowEnd::new(
+            Outcome::Ok,
+            format!("no run, container or process of `{name}` is on any host, except what belongs to other users"),
+        ),
+        (false, UnremovedItems::None) => WorkflowEnd::new(Outcome::Ok, format!("no run, container or process of `{name}` is on any host")),
     }
 }
 

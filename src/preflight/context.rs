@@ -77,6 +77,11 @@ impl<'a> CheckContext<'a> {
         })
     }
 
+    /// Whether only one of several hosts answered: there is nothing to compare it with.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.hosts.len() == 1 && self.inventory.hosts.len() > 1
+    }
+
     /// Compares one value of all hosts: those that differ from the most common one (from the first host's, where none is more common) get
     /// `level`. A host without a value gets the cell that it has instead.
     pub(crate) fn compare_hosts(
@@ -85,7 +90,7 @@ impl<'a> CheckContext<'a> {
         hint: &str,
         value: impl Fn(&CheckedHost<'a>) -> Result<String, CheckResult>,
     ) -> Vec<CheckResult> {
-        if self.hosts.len() == 1 && self.inventory.hosts.len() > 1 {
+        if self.is_alone() {
             return self.check_each_host(|host| value(host).map_or_else(|why| why, |_| CheckResult::skipped("no other host answered")));
         }
         let values: Vec<Result<String, CheckResult>> = self.hosts.iter().map(value).collect();

@@ -44,7 +44,9 @@ pub(crate) fn compare_mounts(
             let mounts = host.container().map_or(&[][..], |container| &container.mounts);
             let at = mounts.iter().position(|mount| mount.target == *target);
             let is_made_later = at.is_some_and(|at| mounts[at].create_source);
-            let unknown = if is_made_later { "its source is made at the launch, or could not be read" } else { "it could not be read" };
+            let is_missing = at.is_some_and(|at| probed_file_value(host, at, "type") == Some("missing"));
+            let unknown =
+                if is_made_later && is_missing { "its source is not there yet: the launch makes it" } else { "it could not be read" };
             at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped(unknown))
         });
         for (cell, mut found) in cells.iter_mut().zip(compared) {

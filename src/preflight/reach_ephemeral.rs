@@ -42,7 +42,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         match (open, untold, context.inventory.hosts.len()) {
             (_, _, 1) => CheckResult::skipped("only one host"),
             (0, Some(why), _) => CheckResult::skipped(why),
-            (0, None, _) if context.hosts.len() == 1 => CheckResult::skipped("no other host answered"),
+            (0, None, _) if context.is_alone() => CheckResult::skipped("no other host answered"),
             (0, None, _) => CheckResult::skipped("not tried"),
             (n, _, _) => CheckResult::pass(format!("{n} connections possible")),
         }

@@ -189,7 +189,7 @@ impl<O: LineOutput> PlainSink<O> {
         let earlier = state.run_started_at().filter(|started| state.first_event_at.is_some_and(|first| *started < first));
         let duration = match earlier {
             Some(started) => self.lang.tr_fill("running for {}", &[&style::format_duration(state.last_event_at - started)]),
-            None => style::format_duration(state.elapsed()),
+            None => self.lang.tr_fill("after {}", &[&style::format_duration(state.elapsed())]),
         };
         let text =
             self.lang.tr_fill("{} on {} ({})", &[&self.count(state.ranks.len(), "rank"), &self.count(hosts.len(), "host"), &duration]);

@@ -21,7 +21,7 @@ up wan22: 16 hosts, 32 ranks, run 20261121-0915-7f3a
 facts        ok gpu[01-16] (0.8 s)
 container    changed gpu[01-02]; ok gpu[03-16] (0.8 s)
 workers      changed gpu[01-16] (0.8 s)
-ready        32 ranks on 16 hosts (2.5 s)
+ready        32 ranks on 16 hosts (after 2.5 s)
              shown: rank 0, and errors of the others; all: `orchestrate logs -f`
 [rank 0 gpu01] step 1
 [rank 0 gpu01] step 2

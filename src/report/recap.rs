@@ -260,9 +260,6 @@ impl RecapRenderer<'_> {
         }
         if !lines.is_empty() {
             lines.push(self.whole_row(self.lang.tr("tasks"), &self.task_counts(total)));
-            if self.state.step_tracker.steps_in_phase(Phase::Clean).next().is_some() {
-                lines.push(self.labeled_row(Tone::Dim, "", self.lang.tr("files that tasks wrote on the hosts stay")));
-            }
         }
         lines
     }

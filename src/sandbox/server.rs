@@ -76,14 +76,15 @@ async fn handle_connection(host: Arc<FakeSshServer>, stream: TcpStream, tasks: T
     let Ok(session) = russh::server::run_stream(Arc::clone(&host.config), wire, handler).await else { return };
     tokio::pin!(session);
     tokio::select! {
-        ended = &mut session => return log_session_end(ended),
+        ended = &mut session => return log_session_end(ended, &cut),
         () = sleep_or_forever(faults.drop_after_seconds) => cut.cancel(),
     }
-    log_session_end(session.await);
+    log_session_end(session.await, &cut);
 }
 
-fn log_session_end(ended: Result<(), russh::Error>) {
-    if let Err(error) = ended {
+/// Nothing is said of a connection that was cut on purpose.
+fn log_session_end(ended: Result<(), russh::Error>, cut: &CancellationToken) {
+    if let (Err(error), false) = (ended, cut.is_cancelled()) {
         tracing::debug!(%error, "a sandbox connection ended");
     }
 }

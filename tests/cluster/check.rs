@@ -65,7 +65,7 @@ fn healthy_hosts_give_no_warning() {
     let mut job = JobSpec::torch("healthy").with_hosts(&["gpu01", "gpu02"]);
     job.top_level = SKIP_LOCAL_CAPACITY_CHECKS.to_owned();
     let file = write_modified_inventory(&cluster, &laptop, &job, |text| text);
-    let all = "host,docker,image,gpu,files,network";
+    let all = "host,docker,env,gpu,files,network";
     let found = run_check(&laptop, &file, 0, all);
     let wrong: Vec<_> = found.0.iter().filter(|(_, (level, _))| matches!(level.as_str(), "warn" | "fail")).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -173,7 +173,7 @@ fn clock_image_and_engine_faults_are_found() {
     install_slow_date(&cluster, "gpu02", "5", "0");
     cluster.exec_on("gpu01", "docker tag orchestrate-busybox:test orchestrate-tag:test");
     cluster.exec_on("gpu02", "docker tag orchestrate-torch:test orchestrate-tag:test");
-    let found = run_check(&laptop, &file, 3, "clock,image,limits,shm");
+    let found = run_check(&laptop, &file, 3, "clock,env,limits,shm");
     cluster.exec_on("gpu02", "rm /usr/local/bin/date");
     found.assert_check("clock", "warn", &["gpu02", " s ± ", "from gpu01"]);
     assert!(is_five_seconds_ahead(&found.0["clock"].1.to_string()), "{}", found.0["clock"].1);

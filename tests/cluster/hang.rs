@@ -21,7 +21,7 @@ fn late_rank_is_named_and_stacks_cover_all_ranks() {
     stacks
         .assert_exit_code(0)
         .assert_contains("---- rank")
-        .assert_contains("command: python3 -u /mnt/late.py")
+        .assert_contains("command of rank 0: python3 -u /mnt/late.py")
         .assert_contains("neither py-spy nor gdb here");
     let json = laptop.run(&["stacks", path_str(&file), "--json"]);
     let ranks: Vec<serde_json::Value> =

@@ -19,7 +19,11 @@ async fn detached_run_finishes_and_waits_for_down() {
     other.run(&["attach", path_str(&file)]).await.assert_exit_code(0).assert_recap("OK").assert_contains("4 ok");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing is left");
     assert_eq!(String::from_utf8_lossy(&laptop.read_log("rank-2.log")), "rank 2 of 4 on gpu02\nrank 2 ends with 0\n");
-    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing of `alone` is on any host");
+    laptop
+        .run(&["down", path_str(&file)])
+        .await
+        .assert_exit_code(0)
+        .assert_contains("no run, container or process of `alone` is on any host");
     fixture.assert_clean_and_stop().await;
 }
 

@@ -13,9 +13,13 @@ async fn down_reports_hosts_it_could_not_inspect() {
     let down = laptop.run(&["down", path_str(&file)]).await;
     down.assert_exit_code(5)
         .assert_contains("could not list containers: the docker daemon on gpu02 does not respond")
-        .assert_not_contains("nothing of unseen");
+        .assert_not_contains("no run, container or process of");
     fixture.set_faults("gpu02", &Faults::default());
-    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0).assert_contains("nothing of `unseen` is on any host");
+    laptop
+        .run(&["down", path_str(&file)])
+        .await
+        .assert_exit_code(0)
+        .assert_contains("no run, container or process of `unseen` is on any host");
     fixture.assert_clean_and_stop().await;
 }
 

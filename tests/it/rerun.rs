@@ -189,7 +189,7 @@ async fn unreachable_host_prevents_any_change() {
     assert!(run.exists() && (0..6).all(|rank| fixture.term_received_at(rank).is_none()), "the running ranks continue");
     // On an unreachable host, something may be left: `down` does what it can and reports the rest.
     let down = laptop.run(&["down", path_str(&file)]).await;
-    down.assert_exit_code(5).assert_recap("INCOMPLETE").assert_contains("gpu03: unreachable: what is left there is unknown");
+    down.assert_exit_code(5).assert_recap("LEFTOVERS").assert_contains("gpu03: unreachable: what is left there is unknown");
     assert!(fixture.containers(0).is_empty() && fixture.containers(1).is_empty() && fixture.containers(2).len() == 1);
     fixture.set_faults("gpu03", &Faults::default());
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
@@ -204,7 +204,11 @@ async fn dry_run_changes_nothing() {
     dry.assert_exit_code(0).assert_contains("it would be launched").assert_contains("docker").assert_contains("torchrun");
     fixture.assert_no_leftovers().await;
     assert!(laptop.run_dirs().is_empty());
-    laptop.run(&["down", path_str(&file), "--dry-run"]).await.assert_exit_code(0).assert_contains("nothing of `dry` is on any host");
+    laptop
+        .run(&["down", path_str(&file), "--dry-run"])
+        .await
+        .assert_exit_code(0)
+        .assert_contains("no run, container or process of `dry` is on any host");
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
     let run = fixture.run_dir("dry", 0);
     laptop.run(&["up", path_str(&file), "--check"]).await.assert_exit_code(0);

@@ -201,7 +201,7 @@ async fn failed_launch_and_partial_teardown_are_listed() {
     up.wait_for_output("gpu02: ").await;
     up.send_signal("INT");
     let ended = up.wait_for_exit().await;
-    assert_exit_and_recap("lost", &ended, 5, "INCOMPLETE");
+    assert_exit_and_recap("lost", &ended, 5, "LEFTOVERS");
     assert_listed_outcomes(&laptop, "lost", &["STOPPED"]).await;
     ended.assert_contains("STOPPED");
     fixture.set_faults("gpu02", &orchestrate::sandbox::Faults::default());

@@ -178,7 +178,7 @@ async fn missing_container_names_the_next_command() {
         .assert_exit_code(255)
         .assert_contains("gpu01: no container of none")
         .assert_contains("` creates one; `orchestrate exec ");
-    laptop.run(&words("0")).await.assert_exit_code(255).assert_contains("no run of none is known").assert_contains("orchestrate ps");
+    laptop.run(&words("0")).await.assert_exit_code(255).assert_contains("no run of none is on any host").assert_contains("orchestrate up");
     laptop
         .run(&words("gpu9"))
         .await

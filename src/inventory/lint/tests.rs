@@ -75,7 +75,7 @@ fn unknown_lint_names_are_rejected() {
     let problems = Inventory::load(&[source], &[]).expect_err("it is wrong");
     assert_eq!(
         problems.iter().map(|p| p.hint.as_str()).collect::<Vec<_>>(),
-        ["did you mean `rdzv-id-date`?", "there are allow, warn, deny"]
+        ["did you mean `rdzv-id-date`?", "possible values: allow, warn, deny"]
     );
 }
 

@@ -91,11 +91,22 @@ impl CheckEnvironment {
         }
         let lacking: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("lacks ")).collect();
         if !lacking.is_empty() {
+            let names = lacking.join(", ");
+            if self.context.in_container {
+                return ActionResult::failed(
+                    format!("{names} not found in the container"),
+                    "use an image that contains it, or set PATH in `env`",
+                );
+            }
+            // These start as `<launch.python> -m MODULE`, where that is set.
+            let is_python_launcher = lacking.iter().any(|name| ["torchrun", "accelerate", "deepspeed"].contains(name));
             return ActionResult::failed(
-                format!("{} not found in {place}", lacking.join(", ")),
-                match (self.context.in_container, self.has_setup) {
-                    (true, _) => "use an image that contains it, or set PATH in `env`",
-                    (false, true) => "install it on the host, or add it to PATH in launch.setup",
+                format!("{names} not found on the host"),
+                match (self.has_setup, is_python_launcher) {
+                    (true, _) => "install it on the host, or add it to PATH in launch.setup",
+                    (false, true) => {
+                        "install it on the host, set launch.python to the Python that has it, or activate its environment in launch.setup"
+                    }
                     (false, false) => "install it on the host, use its full path, or activate its environment in launch.setup",
                 },
             );
@@ -114,9 +125,11 @@ impl CheckEnvironment {
             } else {
                 "correct `command` or `workdir`; a `sync` task of `prepare` copies files to the hosts"
             };
-            let message = match entry.starts_with('/') {
-                true => format!("no file {entry} in {place}"),
-                false => format!("no file {entry} under {dir} in {place}"),
+            let message = match (self.context.in_container, entry.starts_with('/')) {
+                (true, true) => format!("no file {entry} in the container"),
+                (true, false) => format!("no file {entry} under {dir} in the container"),
+                (false, true) => format!("no file {entry} on the host"),
+                (false, false) => format!("no file {entry} under {dir} on the host"),
             };
             return Some(ActionResult::failed(message, hint));
         }

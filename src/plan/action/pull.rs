@@ -124,7 +124,7 @@ impl PullImage {
         // Standard output has the lines of layers, never a reason.
         let message = match output.stderr.trim_ascii() {
             [] => "docker gave no reason".to_owned(),
-            _ => output.error_line(),
+            _ => drop_socket_addresses(&output.error_line()),
         };
         match (output.exit_code, &self.login) {
             (EXIT_NO_MEMORY_DIR, Some(_)) => return self.no_memory_dir_result(),
@@ -138,7 +138,7 @@ impl PullImage {
         } else if message.contains("http: server gave HTTP response") || message.contains("certificate") {
             format!("add the registry to insecure-registries in /etc/docker/daemon.json on {}", self.context.host)
         } else {
-            format!("check the image's name and that {} reaches its registry, or load the image on that host", self.context.host)
+            "check the image's name and that the host reaches its registry, or load the image there".to_owned()
         };
         ActionResult::failed(format!("could not pull {}: {message}", self.image), hint)
     }
@@ -170,6 +170,20 @@ impl PullImage {
 /// The first 12 digits of an image id, as docker shows it.
 pub(crate) fn short_image_id(id: &str) -> String {
     id.trim_start_matches("sha256:").chars().take(12).collect()
+}
+
+/// Without Go's `read udp 127.0.0.1:52910->127.0.0.1:53: `, whose first port is another one each time: hosts with the same failure say the same.
+fn drop_socket_addresses(text: &str) -> String {
+    let is_addresses = |word: &str| word.contains("->") && word.ends_with(':');
+    let mut words: Vec<&str> = Vec::new();
+    for word in text.split(' ') {
+        if is_addresses(word) && words.len() >= 2 && matches!(words[words.len() - 1], "udp" | "tcp") {
+            words.truncate(words.len() - 2);
+        } else {
+            words.push(word);
+        }
+    }
+    words.join(" ")
 }
 
 #[cfg(test)]

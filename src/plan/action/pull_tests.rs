@@ -117,3 +117,12 @@ fn pull_continues_without_a_reader() {
         assert!(done.exists(), "{shell:?}: docker was not ended by the pipe");
     }
 }
+
+#[test]
+fn reason_of_a_failed_pull_is_the_same_on_every_host() {
+    let dial = |ports: &str| format!("dial tcp: lookup r.invalid on 127.0.0.1:53: {ports}connection refused");
+    assert_eq!(drop_socket_addresses(&dial("read udp 127.0.0.1:52910->127.0.0.1:53: read: ")), dial("read: "));
+    for kept in ["a -> b: c", "udp a->b: c", "no -> arrow"] {
+        assert_eq!(drop_socket_addresses(kept), kept);
+    }
+}

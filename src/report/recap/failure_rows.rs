@@ -7,7 +7,7 @@ use super::super::style::{self, Tone};
 use super::{MAX_ROWS, RecapRenderer};
 use crate::event::Phase;
 use crate::model::step_status::StepStatus;
-use crate::state::ConnectionStatus;
+use crate::state::{ConnectionStatus, RankState};
 use crate::text::width::wrap_with_indent;
 
 /// What the prefix of a quoted line takes.
@@ -125,7 +125,9 @@ impl RecapRenderer<'_> {
                     lines.push(self.whole_row(if n == 0 { label } else { "" }, &line));
                 }
             }
-            if !finding.affected.is_empty() {
+            // Those that failed or were stopped are in the rows above.
+            let is_listed = |rank: &u32| self.state.ranks.get(rank).is_some_and(RankState::has_failed);
+            if !finding.affected.iter().all(is_listed) {
                 lines.push(self.labeled_row(Tone::Dim, lang.tr("affected"), &self.ranks(&finding.affected)));
             }
         }
@@ -162,7 +164,12 @@ impl RecapRenderer<'_> {
         // `down` gives it as its result.
         if is_verified && self.state.leftovers.is_empty() && self.state.info.command != "down" {
             let hosts: BTreeSet<u32> = self.state.step_tracker.steps_in_phase(Phase::Verify).map(|step| step.info.host).collect();
-            let text = self.lang.tr_fill("nothing is left on {}", &[&self.host_names(&hosts)]);
+            let hosts = self.host_names(&hosts);
+            let text = if self.state.task_steps().next().is_some() {
+                self.lang.tr_fill("nothing is left on {}, except files that tasks wrote", &[&hosts])
+            } else {
+                self.lang.tr_fill("nothing is left on {}", &[&hosts])
+            };
             return vec![self.labeled_row(Tone::Plain, self.lang.tr("cleanup"), &text)];
         }
         let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();

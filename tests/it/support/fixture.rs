@@ -77,6 +77,14 @@ fn indent(text: &str) -> String {
     })
 }
 
+/// Prints why a host's SSH server ended a connection by itself: a client sees only that it was reset.
+fn print_connection_errors() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        tracing_subscriber::fmt().with_env_filter("orchestrate::sandbox=debug").with_ansi(false).with_writer(std::io::stderr).init();
+    });
+}
+
 /// A free port below the range of outgoing connections, so that the kernel does not hand it out meanwhile.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -91,6 +99,7 @@ fn free_port() -> u16 {
 
 impl SandboxFixture {
     pub(crate) async fn start(scenario: &str) -> SandboxFixture {
+        print_connection_errors();
         let scenario = Scenario::parse(scenario).expect("a scenario");
         let program = PathBuf::from(env!("CARGO_BIN_EXE_orchestrate"));
         let sandbox = Sandbox::start_with(scenario, program).await.expect("a sandbox");
