@@ -12,6 +12,9 @@ use crate::event::Outcome;
 use crate::inventory::import::{self, ImportFormat};
 use crate::inventory::{ImportedHost, Inventory, InventorySource};
 
+/// The default of `--name`.
+const DEFAULT_NAME: &str = "train";
+
 pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     let (hosts, config) = match &args.from {
         None => (Vec::new(), None),
@@ -38,7 +41,12 @@ pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
         })
     })?;
     let host_count = crate::report::style::count_noun(hosts.len().max(2), "host");
-    let placeholders = if hosts.is_empty() { "hosts (gpu01, gpu02) and launch.command (train.py)" } else { "launch.command (train.py)" };
+    let placeholders = match (args.name == DEFAULT_NAME, hosts.is_empty()) {
+        (true, true) => "name (train), hosts (gpu01, gpu02) and launch.command (train.py)",
+        (true, false) => "name (train) and launch.command (train.py)",
+        (false, true) => "hosts (gpu01, gpu02) and launch.command (train.py)",
+        (false, false) => "launch.command (train.py)",
+    };
     print_stderr(&format!(
         "wrote {name}: {host_count}; replace the placeholders: {placeholders}\n    next: `orchestrate plan {}`",
         crate::text::shell_quote::quote(&name)

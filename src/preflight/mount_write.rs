@@ -1,6 +1,7 @@
 //! `mount-write`: ranks can write where they are to write.
 
 use super::context::CheckContext;
+use super::mounts::probed_file_value;
 use super::probe::Probe;
 use super::probe::writable_mounts;
 use super::{CheckArea, CheckResult, PreflightCheck};
@@ -23,7 +24,18 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             return CheckResult::skipped("no container of the image started");
         }
         let user = host.probe_output.last_value("inside_user").unwrap_or("?");
-        for (at, path) in writes.iter().enumerate() {
+        let mounts = host.container().map_or(&[][..], |container| &container.mounts);
+        // The probe's container does not have them: what is written there is written elsewhere.
+        let is_made_later = |path: &str| {
+            let at = mounts.iter().position(|mount| mount.target == path);
+            at.is_some_and(|at| mounts[at].create_source && probed_file_value(host, at, "type") == Some("missing"))
+        };
+        let (later, tested): (Vec<_>, Vec<_>) = writes.iter().enumerate().partition(|(_, path)| is_made_later(path));
+        if tested.is_empty() {
+            let paths: Vec<&str> = later.iter().map(|(_, path)| path.as_str()).collect();
+            return CheckResult::skipped(format!("{}: its source is not there yet: the launch makes it", paths.join(", ")));
+        }
+        for (at, path) in &tested {
             let at = at.to_string();
             if let Some(why) = host.probe_output.values_starting_with("write", &at).find_map(|v| v.strip_prefix("no ")) {
                 return CheckResult::fail(
@@ -32,6 +44,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 );
             }
         }
-        CheckResult::pass(format!("{} by {user}", writes.join(", ")))
+        let paths: Vec<&str> = tested.iter().map(|(_, path)| path.as_str()).collect();
+        CheckResult::pass(format!("{} by {user}", paths.join(", ")))
     })
 }

@@ -166,6 +166,14 @@ fn inventory_settings_change_check_results() {
             Fail,
             "GLOO_SOCKET_IFNAME=eth7 matches none of bond0",
         ),
+        (
+            &TEST_INVENTORY.replace("'/out:/out'", "{ from: /out, to: /out, create: true }"),
+            "mount-write",
+            &[("file 1 type directory", "file 1 type missing")],
+            2,
+            Level::Skipped,
+            "/out: its source is not there yet",
+        ),
         (&TEST_INVENTORY.replace("checks: {", "env: { NCCL_SOCKET_IFNAME: bond }\nchecks: {"), "nic", &[], 2, Pass, "bond0"),
         (
             &TEST_INVENTORY.replace("checks: {", "checks: { max_clock_skew: 1s, "),

@@ -31,7 +31,7 @@ async fn custom_rule_names_cause_and_affected_ranks() {
         .assert_contains("  CAUSE     rank 3 on gpu02: no space for li\n")
         .assert_contains("  why       everybody has 1 TiB\n")
         .assert_contains("  do        delete old checkpoints on gpu02\n")
-        .assert_contains("  affected  ranks 0-2\n");
+        .assert_contains("  affected  ranks 0-2 logged errors that followed from it\n");
     let report = std::fs::read_to_string(laptop.only_run_dir().join("report.json")).expect("a report");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     let found = &report["findings"][0];

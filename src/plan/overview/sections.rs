@@ -168,7 +168,7 @@ fn describe_image(lang: Lang, spec: &ContainerSettings) -> String {
     match spec.pull {
         PullPolicy::Missing => lang.tr_fill("{} (pulled where it is missing)", &[&spec.image]),
         PullPolicy::Always => lang.tr_fill("{} (pulled every time)", &[&spec.image]),
-        PullPolicy::Never => lang.tr_fill("{} (never pulled)", &[&spec.image]),
+        PullPolicy::Never => lang.tr_fill("{} (pull: never, it must be on the hosts)", &[&spec.image]),
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::style::{self, Tone};
 use super::{MAX_ROWS, RecapRenderer};
 use crate::event::Phase;
 use crate::model::step_status::StepStatus;
-use crate::state::{ConnectionStatus, RankState};
+use crate::state::ConnectionStatus;
 use crate::text::width::wrap_with_indent;
 
 /// What the prefix of a quoted line takes.
@@ -125,10 +125,9 @@ impl RecapRenderer<'_> {
                     lines.push(self.whole_row(if n == 0 { label } else { "" }, &line));
                 }
             }
-            // Those that failed or were stopped are in the rows above.
-            let is_listed = |rank: &u32| self.state.ranks.get(rank).is_some_and(RankState::has_failed);
-            if !finding.affected.iter().all(is_listed) {
-                lines.push(self.labeled_row(Tone::Dim, lang.tr("affected"), &self.ranks(&finding.affected)));
+            if !finding.affected.is_empty() {
+                let text = lang.tr_fill("{} logged errors that followed from it", &[&self.ranks(&finding.affected)]);
+                lines.push(self.labeled_row(Tone::Dim, lang.tr("affected"), &text));
             }
         }
         lines
