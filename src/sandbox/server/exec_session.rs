@@ -24,8 +24,9 @@ use super::fake_ssh_server::FakeSshServer;
 const INPUT_SEARCH_LIMIT: usize = 256 << 10;
 /// How often it is looked whether a command is still to be held.
 const HOLD_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
-/// What may wait for a command that does not read its input; a client that sends more loses its connection.
-const INPUT_BACKLOG_LIMIT: usize = 64 << 20;
+/// What may wait for a command that does not read its input; a client that sends more loses its connection. More than any file of the tests:
+/// on a busy machine all of it may have been sent before the command reads.
+const INPUT_BACKLOG_LIMIT: usize = 256 << 20;
 
 /// One command behind a channel.
 pub(super) struct ExecSession {
@@ -144,6 +145,7 @@ impl ExecSession {
                     if input.as_ref().is_some_and(|input| input.send(data).is_err()) {
                         input = None;
                     } else if input.is_some() && waiting.fetch_add(size, Ordering::Relaxed) > INPUT_BACKLOG_LIMIT {
+                        tracing::debug!("a command does not read its input: its connection is cut");
                         self.drop_token.cancel();
                     }
                 }
