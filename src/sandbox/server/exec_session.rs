@@ -145,7 +145,7 @@ impl ExecSession {
                     if input.as_ref().is_some_and(|input| input.send(data).is_err()) {
                         input = None;
                     } else if input.is_some() && waiting.fetch_add(size, Ordering::Relaxed) > INPUT_BACKLOG_LIMIT {
-                        tracing::debug!("a command does not read its input: its connection is cut");
+                        tracing::warn!("a command does not read its input: its connection is cut");
                         self.drop_token.cancel();
                     }
                 }

@@ -77,11 +77,11 @@ fn indent(text: &str) -> String {
     })
 }
 
-/// Prints why a host's SSH server ended a connection by itself: a client sees only that it was reset.
-fn print_connection_errors() {
+/// Prints what the hosts warn of: where their SSH server cuts a connection by itself, a client sees only that it was reset.
+fn print_sandbox_warnings() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        tracing_subscriber::fmt().with_env_filter("orchestrate::sandbox=debug").with_ansi(false).with_writer(std::io::stderr).init();
+        tracing_subscriber::fmt().with_env_filter("orchestrate::sandbox=warn").with_ansi(false).with_writer(std::io::stderr).init();
     });
 }
 
@@ -99,7 +99,7 @@ fn free_port() -> u16 {
 
 impl SandboxFixture {
     pub(crate) async fn start(scenario: &str) -> SandboxFixture {
-        print_connection_errors();
+        print_sandbox_warnings();
         let scenario = Scenario::parse(scenario).expect("a scenario");
         let program = PathBuf::from(env!("CARGO_BIN_EXE_orchestrate"));
         let sandbox = Sandbox::start_with(scenario, program).await.expect("a sandbox");
