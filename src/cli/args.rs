@@ -182,6 +182,9 @@ pub(crate) struct RenderArgs {
     pub facts: bool,
 }
 
+/// The name that `init` writes where none is given.
+pub(crate) const DEFAULT_NAME: &str = "train";
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct InitArgs {
     /// Import the hosts from a DeepSpeed hostfile, an Ansible inventory (INI or YAML), an ssh_config, or a list of hosts
@@ -197,7 +200,7 @@ pub(crate) struct InitArgs {
     #[arg(short = 'o', long, value_name = "FILE", default_value = "inventory.yaml")]
     pub output: PathBuf,
     /// Name of the runs
-    #[arg(long, default_value = "train")]
+    #[arg(long, default_value = DEFAULT_NAME)]
     pub name: String,
 }
 

@@ -5,15 +5,12 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::cli::args::InitArgs;
+use crate::cli::args::{DEFAULT_NAME, InitArgs};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_raw_unless_tty, print_stderr, user_lang};
 use crate::event::Outcome;
 use crate::inventory::import::{self, ImportFormat};
 use crate::inventory::{ImportedHost, Inventory, InventorySource};
-
-/// The default of `--name`.
-const DEFAULT_NAME: &str = "train";
 
 pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
     let (hosts, config) = match &args.from {

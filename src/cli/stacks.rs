@@ -178,8 +178,8 @@ mod tests {
         for (command, expected) in [
             ("/opt/conda/bin/python3.11 -u train.py", true),
             ("pypy3 train.py", true),
-            ("bash /work/python/train.sh", false),
-            ("/work/python/bin/sleep 5", false),
+            ("bash /srv/python/train.sh", false),
+            ("/srv/python/bin/sleep 5", false),
             ("", false),
         ] {
             assert_eq!(runs_python(command), expected, "{command}");

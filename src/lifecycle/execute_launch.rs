@@ -25,6 +25,7 @@ use crate::plan::existing_run::ExistingRun;
 use crate::plan::teardown::TeardownScope;
 use crate::report::style::count_noun;
 use crate::text::host_patterns::compress_to_pattern;
+use crate::text::width::truncate_text;
 use crate::transfer::NONCE_DIGITS;
 
 /// Launches under the lock, gives the lock back, then follows the run or rolls the launch back.
@@ -145,14 +146,7 @@ async fn roll_back(
 }
 
 /// The recap has the whole message below its reason.
-const MAX_REASON_CHARS: usize = 160;
-
-fn shorten(message: &str) -> String {
-    match message.char_indices().nth(MAX_REASON_CHARS) {
-        Some((end, _)) => format!("{}…", &message[..end]),
-        None => message.to_owned(),
-    }
-}
+const MAX_REASON_COLUMNS: usize = 160;
 
 /// The step that failed first, with every host on which it failed: which of equal hosts answered first has no meaning.
 fn failure_reason(plan: &Plan, report: &ExecutionReport, host_names: &[String]) -> String {
@@ -173,7 +167,7 @@ fn failure_reason(plan: &Plan, report: &ExecutionReport, host_names: &[String]) 
         return format!("task `{title}` failed on {hosts}");
     }
     let others = pattern(&|host| has_failed(host) && !failed_alike(host));
-    let first = shorten(&first.issue.message);
+    let first = truncate_text(&first.issue.message, MAX_REASON_COLUMNS);
     if others.is_empty() { format!("{hosts}: {first}") } else { format!("{hosts}: {first}; another failure on {others}") }
 }
 

@@ -52,9 +52,9 @@ pub(crate) struct PreflightCheck {
 }
 
 impl PreflightCheck {
-    /// Whether it looks where ranks run: a container of the image, or a shell after `launch.setup`.
-    pub(crate) fn needs_environment(&self) -> bool {
-        self.probes.contains(&Probe::Environment)
+    /// Whether a launch does it with `--preflight full` only: it looks where ranks run, and the inventory does not ask for it as for `same`.
+    pub(crate) fn is_left_to_full(&self) -> bool {
+        self.probes.contains(&Probe::Environment) && self.name != "same"
     }
 }
 

@@ -139,8 +139,7 @@ pub(crate) fn select_checks(only: &[String], skip: &[String], skipped: &[String]
 
 /// The checks that precede every launch: all but those that look inside the image; of these only `same`, if the user listed commands.
 pub(crate) fn launch_checks(job: &Job) -> Vec<PreflightCheck> {
-    let wanted =
-        |check: &PreflightCheck| !check.needs_environment() || (check.name == "same" && !job.checks.same_output_commands.is_empty());
+    let wanted = |check: &PreflightCheck| !check.is_left_to_full() && (check.name != "same" || !job.checks.same_output_commands.is_empty());
     select_checks(&[], &[], &job.checks.skip).unwrap_or_default().into_iter().filter(wanted).collect()
 }
 

@@ -142,6 +142,19 @@ fn healthy_hosts_pass_every_check() {
 }
 
 #[test]
+fn launch_does_what_the_inventory_asks_for() {
+    let source = |text: &str| [InventorySource { name: "i".to_owned(), text: text.to_owned() }];
+    for (text, has_same) in [(TEST_INVENTORY.to_owned(), true), (TEST_INVENTORY.replace("same: [uname -r], ", ""), false)] {
+        let inventory = Inventory::load(&source(&text), &[]).expect("an inventory");
+        let known = RuntimeValues { gpu_counts: vec![Some(2); 3], ..RuntimeValues::default() };
+        let checks = launch_checks(&inventory.job(&known).expect("a job"));
+        let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
+        assert_eq!((names.contains(&"same"), names.contains(&"image-versions")), (has_same, false));
+        assert!(checks.iter().all(|check| !check.is_left_to_full()), "what `check` says of a finding");
+    }
+}
+
+#[test]
 fn hosts_are_compared_only_where_two_answer() {
     for check in ["gpu-model", "driver", "nccl-conf"] {
         let found = evaluate_answering_hosts(TEST_INVENTORY, check, &[], 1);

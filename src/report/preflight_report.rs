@@ -187,7 +187,7 @@ fn render_finding(context: &PreflightReportContext<'_>, level: Level, check: &Pr
         lines.push(context.style.paint(Tone::Dim, &format!("      | {}", truncate_text(&context.message(line), context.width() - 8))));
     }
     lines.extend(render_help(context, &group.result.hint));
-    if level == Level::Fail && check.needs_environment() {
+    if level == Level::Fail && check.is_left_to_full() {
         lines.extend(wrap_with_indent(
             context.lang.tr("`up` does this check with --preflight full only"),
             "      ",
