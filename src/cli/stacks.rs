@@ -150,7 +150,11 @@ fn format_text(session: &Session, groups: &[StackGroup]) -> String {
         }
         if group.source == "kernel" {
             lines.push(dim(format!("command of rank {}: {}", first.rank, first.command_line)));
-            lines.push(dim(format!("state {}; threads: {}", first.kernel_state, first.threads.join(", "))));
+            let state = first.state_text();
+            if !group.frames.contains(&state) {
+                lines.push(dim(state));
+            }
+            lines.push(dim(format!("threads: {}", first.threads.join(", "))));
             if is_python {
                 lines.push(dim(format!("only kernel information: {}", first.fallback_reason)));
                 lines.extend(kernel_view_limits(&first.fallback_reason, ranks.len(), &py_spy).into_iter().map(dim));

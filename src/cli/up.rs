@@ -33,6 +33,5 @@ pub(crate) async fn run_with_inventory(args: &UpArgs, full_inventory: Inventory,
         }
         LaunchEnd::LeftNow(outcome) => return Ok(outcome),
     };
-    let recap = outcome != Outcome::Refused || session.run_dir.is_some();
-    Ok(session.close(outcome, recap && !args.dry_run).await.0)
+    Ok(session.close(outcome, !args.dry_run).await.0)
 }

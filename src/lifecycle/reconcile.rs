@@ -268,7 +268,7 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
     let session = &context.session;
     let shown = if context.request.show_all_differences { differences.len() } else { MAX_SHOWN_DIFFERENCES };
     let more = if differences.len() > shown { format!(" (and {} more: --diff)", differences.len() - shown) } else { String::new() };
-    session.notice(format!("refused, nothing was changed: run {run} is live and differs from what was asked for{more}"), true);
+    session.notice(format!("run {run} is live and differs from what was asked for{more}"), true);
     for line in differences.iter().take(shown) {
         session.notice(format!("  {line}"), true);
     }
@@ -278,7 +278,7 @@ fn refuse_different_run(context: &LaunchContext<'_>, run: &str, differences: &[S
         "help: `orchestrate up --recreate` replaces it, `orchestrate attach` follows it, `orchestrate down` ends it"
     };
     session.notice(help, false);
-    WorkflowEnd::new(Outcome::Refused, "a different run is live")
+    WorkflowEnd::new(Outcome::Refused, "a different run is live: nothing was changed")
 }
 
 /// Follows a live run; at its end, tears it down as its record says.

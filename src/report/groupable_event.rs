@@ -12,15 +12,37 @@ const HELP_PREFIX: &str = "help: ";
 /// An event that several hosts may report within a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GroupableEvent {
-    StepFailed { phase: Phase, title: String, error: String, hint: String },
-    StepRetrying { phase: Phase, error: String },
-    HostLost { error: String, hint: String, retrying: bool },
+    StepFailed {
+        phase: Phase,
+        title: String,
+        error: String,
+        hint: String,
+    },
+    StepRetrying {
+        phase: Phase,
+        error: String,
+    },
+    HostLost {
+        error: String,
+        hint: String,
+        retrying: bool,
+    },
     HostReconnected,
-    RankExited { exit: String, stopped: bool },
+    RankExited {
+        exit: String,
+        stopped: bool,
+    },
     NodeExited(String),
     Signalled(String),
-    Notice { text: String, warn: bool },
-    Leftover(String),
+    Notice {
+        text: String,
+        warn: bool,
+    },
+    /// `unchecked`: its host did not answer, so it is not known what is there.
+    Leftover {
+        text: String,
+        unchecked: bool,
+    },
 }
 
 /// What the lines of such events are written with.
@@ -75,7 +97,12 @@ impl EventTexts<'_> {
                 let location = if hosts.is_empty() { String::new() } else { format!("{hosts}{}", lang.colon()) };
                 (tone, format!("{prefix}{location}{}", self.message(&text)))
             }
-            GroupableEvent::Leftover(text) => (Tone::Bad, lang.tr_fill("LEFTOVER on {}: {}", &[hosts, &self.message(&text)])),
+            GroupableEvent::Leftover { text, unchecked: true } => {
+                (Tone::Warn, lang.tr_fill("UNCHECKED {}: {}", &[hosts, &self.message(&text)]))
+            }
+            GroupableEvent::Leftover { text, unchecked: false } => {
+                (Tone::Bad, lang.tr_fill("LEFTOVER on {}: {}", &[hosts, &self.message(&text)]))
+            }
         };
         (tone, text, String::new())
     }

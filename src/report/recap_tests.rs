@@ -146,6 +146,7 @@ fn unverified_host_comes_with_its_remedy() {
         assert!(recap.starts_with("RECAP  up wan22  INCOMPLETE"), "{recap}");
         let flat = recap.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(&format!("no way there hint: {hint} ")), "{recap}");
+        assert!(flat.contains("UNCHECKED gpu02: unreachable: what is left there is unknown "), "{recap}");
         assert!(recap.ends_with(&format!("{next}\n  then      orchestrate down wan22.yaml")), "{recap}");
     }
 }

@@ -42,9 +42,12 @@ impl RunState {
 
     /// Whether every leftover is on a host that did not answer: the same command would only find it lost again.
     pub(crate) fn has_only_unverified_leftovers(&self) -> bool {
-        let host = |host: u32| self.hosts.get(host as usize);
-        let is_lost = |at: u32| host(at).is_some_and(|host| host.connection_status == ConnectionStatus::Unreachable);
-        !self.leftovers.is_empty() && self.leftovers.iter().all(|leftover| is_lost(leftover.host))
+        !self.leftovers.is_empty() && self.leftovers.iter().all(|leftover| self.is_unreachable(leftover.host))
+    }
+
+    /// Whether the host with this index was given up.
+    pub(crate) fn is_unreachable(&self, host: u32) -> bool {
+        self.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Unreachable)
     }
 
     /// A rank without an exit of its own does not run any more if its launcher was killed.

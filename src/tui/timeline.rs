@@ -167,7 +167,7 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
         | EventKind::RanksSignaled { .. }
         | EventKind::GpusUnavailable { .. }
         | EventKind::Postmortem { .. }
-        | EventKind::Leftover { .. } => describe_host_event(kind),
+        | EventKind::Leftover { .. } => describe_host_event(kind, state),
         EventKind::LauncherStarted { .. }
         | EventKind::LauncherExited { .. }
         | EventKind::RankStarted { .. }
@@ -226,24 +226,22 @@ fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
     })
 }
 
-fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
-    Some(match kind {
-        EventKind::HostConnected { host, .. } => (DisplayStatus::Ok, "connected".to_owned(), EventSubject::Host(*host)),
-        EventKind::HostLost { host, error, will_retry: retrying, .. } => {
-            let text = if *retrying { format!("connection lost: {error}") } else { format!("connection given up: {error}") };
-            (DisplayStatus::Lost, text, EventSubject::Host(*host))
-        }
-        EventKind::RanksSignaled { host, signal } => (DisplayStatus::Warn, format!("{signal} sent"), EventSubject::Host(*host)),
-        EventKind::GpusUnavailable { host, error } => {
-            (DisplayStatus::Warn, format!("no data from nvidia-smi: {error}"), EventSubject::Host(*host))
-        }
+fn describe_host_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
+    let (host, status, text) = match kind {
+        EventKind::HostConnected { host, .. } => (host, DisplayStatus::Ok, "connected".to_owned()),
+        EventKind::HostLost { host, error, will_retry: true, .. } => (host, DisplayStatus::Lost, format!("connection lost: {error}")),
+        EventKind::HostLost { host, error, .. } => (host, DisplayStatus::Lost, format!("connection given up: {error}")),
+        EventKind::RanksSignaled { host, signal } => (host, DisplayStatus::Warn, format!("{signal} sent")),
+        EventKind::GpusUnavailable { host, error } => (host, DisplayStatus::Warn, format!("no data from nvidia-smi: {error}")),
         EventKind::Postmortem { host, lines } => {
             let line = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
-            (DisplayStatus::Warn, line.clone(), EventSubject::Host(*host))
+            (host, DisplayStatus::Warn, line.clone())
         }
-        EventKind::Leftover { host, text } => (DisplayStatus::Error, format!("leftover: {text}"), EventSubject::Host(*host)),
+        EventKind::Leftover { host, text } if state.is_unreachable(*host) => (host, DisplayStatus::Lost, text.clone()),
+        EventKind::Leftover { host, text } => (host, DisplayStatus::Error, format!("leftover: {text}")),
         _ => return None,
-    })
+    };
+    Some((status, text, EventSubject::Host(*host)))
 }
 
 /// Launchers and ranks.

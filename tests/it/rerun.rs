@@ -78,6 +78,8 @@ async fn different_live_run_is_refused_or_replaced() {
         .assert_contains("nproc_per_node")
         .assert_contains("EXTRA")
         .assert_contains("--recreate")
+        .assert_recap("REFUSED")
+        .assert_contains("a different run is live: nothing was changed")
         .assert_not_contains("prepare");
     assert_eq!((fixture.containers(0), fixture.containers(1)), boxes);
     assert!((0..4).all(|rank| fixture.term_received_at(rank).is_none()), "nothing was changed");

@@ -103,11 +103,28 @@ impl RankStack {
         };
         match frames.is_empty() {
             true if self.source == "ended" => Vec::new(),
-            true => vec![match self.kernel_state.as_str() {
-                "" => "the place in the kernel is unknown".to_owned(),
-                state => format!("kernel state {state}"),
-            }],
+            true => vec![self.state_text()],
             false => frames,
+        }
+    }
+
+    /// The state of the main thread in words, and where it waits in the kernel.
+    ///
+    /// The letters are those of `proc_pid_stat(5)`.
+    pub(crate) fn state_text(&self) -> String {
+        let (letter, place) = self.kernel_state.split_once(' ').unwrap_or((&self.kernel_state, ""));
+        let state = match letter {
+            "R" => "running or ready to run (R)",
+            "S" => "sleeping (S)",
+            "D" => "waiting in the kernel, cannot be interrupted (D)",
+            "Z" => "ended, not yet reaped (Z)",
+            "T" => "stopped by a signal (T)",
+            "t" => "stopped by a debugger (t)",
+            _ => "unknown",
+        };
+        match place {
+            "" => format!("main thread: {state}"),
+            place => format!("main thread: {state}, in kernel function {}", kernel_symbol(place)),
         }
     }
 }
@@ -218,7 +235,7 @@ mod tests {
         let stacks = parse_stacks(&stdout_output(text)).expect("an answer");
         assert_eq!(stacks[0].main_frames(), ["__futex_wait", "main"]);
         assert_eq!((stacks[1].main_frames(), stacks[1].handles_usr1), (vec!["do_wait".to_owned()], true));
-        assert_eq!(stacks[2].main_frames(), ["kernel state R"]);
+        assert_eq!(stacks[2].main_frames(), ["main thread: running or ready to run (R)"]);
     }
 
     #[test]

@@ -111,7 +111,12 @@ impl<O: LineOutput> PlainSink<O> {
                 }
             }
             EventKind::Leftover { host, text } => {
-                self.queue_event(at, GroupableEvent::Leftover(text.clone()), Some(*host), None);
+                self.queue_event(
+                    at,
+                    GroupableEvent::Leftover { text: text.clone(), unchecked: state.is_unreachable(*host) },
+                    Some(*host),
+                    None,
+                );
             }
             _ => {}
         }

@@ -171,16 +171,19 @@ impl RecapRenderer<'_> {
             };
             return vec![self.labeled_row(Tone::Plain, self.lang.tr("cleanup"), &text)];
         }
-        let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, String), Vec<u32>> = BTreeMap::new();
         for leftover in &self.state.leftovers {
-            groups.entry(self.message(&leftover.text)).or_default().push(leftover.host);
+            let key = (self.state.is_unreachable(leftover.host), self.message(&leftover.text));
+            groups.entry(key).or_default().push(leftover.host);
         }
         let more = groups.len().saturating_sub(MAX_ROWS);
         let mut lines: Vec<String> = groups
             .iter()
             .take(MAX_ROWS)
-            .map(|(text, hosts)| {
-                self.labeled_row(Tone::Bad, self.lang.tr("LEFTOVER"), &format!("{}{}{text}", self.host_names(hosts), self.lang.colon()))
+            .map(|((unchecked, text), hosts)| {
+                let lang = self.lang;
+                let (tone, label) = if *unchecked { (Tone::Warn, lang.tr("UNCHECKED")) } else { (Tone::Bad, lang.tr("LEFTOVER")) };
+                self.labeled_row(tone, label, &format!("{}{}{text}", self.host_names(hosts), lang.colon()))
             })
             .collect();
         if more > 0 {

@@ -174,6 +174,10 @@ fn add_step_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         problems.push_or_merge(step.info.host, problem);
     }
     for left in &model.state.leftovers {
+        // That the host is unreachable is a problem of its own.
+        if model.state.is_unreachable(left.host) {
+            continue;
+        }
         let next_step = model.advice.format_command("down", "");
         let text = format!("leftover: {}", model.sanitize(&left.text));
         problems.push_or_merge(left.host, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Error, text) });
