@@ -20,7 +20,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::app::{App, RedrawPriority};
 use super::background_color::{self, LateReplyFilter};
 use super::feed::{FeedMessage, FeedReceiver, UserAction};
-use super::frame_pacing::{FramePacer, MAX_WAIT};
+use super::frame_pacing::{FramePace, FramePacer, MAX_WAIT};
 use super::frame_writer::{DashboardTerminal, open_cleared_terminal, terminal_size};
 use super::terminal;
 use super::theme::ColorScheme;
@@ -104,8 +104,9 @@ impl EventLoop {
                 return Err(LoopError::Panicked);
             }
             let slow = self.unfocused || self.app.ui.frozen_since.is_some();
+            let pace = if slow { FramePace::Slow } else { FramePace::for_hosts(self.app.model.state.hosts.len()) };
             let works = has_timed_work(&self.app);
-            let wait = self.pacer.wait(slow, drawn.elapsed());
+            let wait = self.pacer.wait(pace, drawn.elapsed());
             let has_input = self.wait_for_input(if works { wait.min(BACKGROUND_WAIT) } else { wait })?;
             if !self.receive_messages(works) {
                 return Ok(());
@@ -128,7 +129,7 @@ impl EventLoop {
                 had_input = self.read_inputs()?;
             }
             terminal::set_mouse_capture(self.app.ui.wants_mouse())?;
-            let step = self.pacer.step(slow, drawn.elapsed());
+            let step = self.pacer.step(pace, drawn.elapsed());
             if step.request_snapshot {
                 self.feed.request_snapshot();
             }

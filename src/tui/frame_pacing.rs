@@ -8,6 +8,25 @@ use super::feed::FeedMessage;
 /// Maximum wait for input; then the terminal size is checked again.
 pub(super) const MAX_WAIT: Duration = Duration::from_millis(250);
 
+/// How many frames what is shown deserves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FramePace {
+    Normal,
+    /// So many hosts that their samples come all the time, though each of them once a second.
+    ManyHosts,
+    /// Nobody looks, or the screen is frozen.
+    Slow,
+}
+
+impl FramePace {
+    pub(super) fn for_hosts(hosts: usize) -> FramePace {
+        if hosts > MAX_HOSTS_AT_NORMAL_PACE { FramePace::ManyHosts } else { FramePace::Normal }
+    }
+}
+
+/// More hosts than a first screen has panes for.
+const MAX_HOSTS_AT_NORMAL_PACE: usize = 16;
+
 /// Whether the model's snapshot of the run is up to date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SnapshotStatus {
@@ -51,18 +70,18 @@ impl FramePacer {
     }
 
     /// How long to wait for input, given the time since the last frame.
-    pub(super) fn wait(&self, slow: bool, since: Duration) -> Duration {
+    pub(super) fn wait(&self, pace: FramePace, since: Duration) -> Duration {
         // The snapshot wakes the loop.
         let waits_for_snapshot = self.snapshot == SnapshotStatus::Requested && self.priority < RedrawPriority::Input;
         if self.priority == RedrawPriority::None || waits_for_snapshot {
             return MAX_WAIT;
         }
-        frame_interval(self.priority, slow).saturating_sub(since).min(MAX_WAIT)
+        frame_interval(self.priority, pace).saturating_sub(since).min(MAX_WAIT)
     }
 
     /// Called with the time since the last frame. A frame waits for its snapshot, but a key is answered at once.
-    pub(super) fn step(&mut self, slow: bool, since: Duration) -> FrameStep {
-        if self.priority == RedrawPriority::None || since < frame_interval(self.priority, slow) {
+    pub(super) fn step(&mut self, pace: FramePace, since: Duration) -> FrameStep {
+        if self.priority == RedrawPriority::None || since < frame_interval(self.priority, pace) {
             return FrameStep { request_snapshot: false, draw: false };
         }
         let request_snapshot = self.snapshot == SnapshotStatus::Outdated;
@@ -78,15 +97,15 @@ impl FramePacer {
     }
 }
 
-/// How long to collect changes before a frame: 10 frames a second for events, 2 for samples, no delay for keys; one a second while
-/// the terminal is not focused.
-fn frame_interval(priority: RedrawPriority, slow: bool) -> Duration {
-    Duration::from_millis(match priority {
-        RedrawPriority::None => 0,
-        RedrawPriority::Input => 10,
-        RedrawPriority::Sample | RedrawPriority::Event if slow => 1000,
-        RedrawPriority::Sample => 500,
-        RedrawPriority::Event => 100,
+/// How long to collect changes before a frame: 10 frames a second for events, 2 for samples (1 for those of many hosts), no delay for
+/// keys; one a second at the slow pace.
+fn frame_interval(priority: RedrawPriority, pace: FramePace) -> Duration {
+    Duration::from_millis(match (priority, pace) {
+        (RedrawPriority::None, _) => 0,
+        (RedrawPriority::Input, _) => 10,
+        (RedrawPriority::Sample | RedrawPriority::Event, FramePace::Slow) | (RedrawPriority::Sample, FramePace::ManyHosts) => 1000,
+        (RedrawPriority::Sample, FramePace::Normal) => 500,
+        (RedrawPriority::Event, _) => 100,
     })
 }
 
@@ -111,16 +130,19 @@ mod tests {
 
     #[test]
     fn idle_dashboard_sleeps() {
-        assert_eq!(pacer_after(RedrawPriority::None).wait(false, SECOND), MAX_WAIT, "however long nothing was drawn");
-        assert_eq!(pacer_after(RedrawPriority::Event).wait(false, SECOND), Duration::ZERO);
-        assert_eq!(pacer_after(RedrawPriority::Event).wait(false, Duration::from_millis(40)), Duration::from_millis(60));
-        assert_eq!(pacer_after(RedrawPriority::Sample).wait(false, Duration::ZERO), MAX_WAIT);
+        assert_eq!(pacer_after(RedrawPriority::None).wait(FramePace::Normal, SECOND), MAX_WAIT, "however long nothing was drawn");
+        assert_eq!(pacer_after(RedrawPriority::Event).wait(FramePace::Normal, SECOND), Duration::ZERO);
+        assert_eq!(pacer_after(RedrawPriority::Event).wait(FramePace::Normal, Duration::from_millis(40)), Duration::from_millis(60));
+        assert_eq!(pacer_after(RedrawPriority::Sample).wait(FramePace::Normal, Duration::ZERO), MAX_WAIT);
     }
 
     #[test]
-    fn unfocused_terminal_slows_frames() {
-        assert_eq!(frame_interval(RedrawPriority::Event, true), Duration::from_secs(1));
-        assert_eq!(frame_interval(RedrawPriority::Input, true), frame_interval(RedrawPriority::Input, false));
+    fn unfocused_terminal_slows_frames_and_many_hosts_slow_samples() {
+        assert_eq!(frame_interval(RedrawPriority::Event, FramePace::Slow), SECOND);
+        assert_eq!(frame_interval(RedrawPriority::Input, FramePace::Slow), frame_interval(RedrawPriority::Input, FramePace::Normal));
+        let millis = |priority, hosts| frame_interval(priority, FramePace::for_hosts(hosts)).as_millis();
+        assert_eq!([16, 17].map(|hosts| millis(RedrawPriority::Sample, hosts)), [500, 1000]);
+        assert_eq!([16, 17].map(|hosts| millis(RedrawPriority::Event, hosts)), [100, 100]);
     }
 
     #[test]
@@ -128,24 +150,28 @@ mod tests {
         let mut pacer = pacer_after(RedrawPriority::None);
         (0..3).for_each(|_| pacer.note_message(&event()));
         pacer.raise_to(RedrawPriority::Event);
-        assert_eq!(pacer.step(false, Duration::from_millis(99)), FrameStep { request_snapshot: false, draw: false });
-        assert_eq!(pacer.step(false, SECOND), FrameStep { request_snapshot: true, draw: false });
+        assert_eq!(pacer.step(FramePace::Normal, Duration::from_millis(99)), FrameStep { request_snapshot: false, draw: false });
+        assert_eq!(pacer.step(FramePace::Normal, SECOND), FrameStep { request_snapshot: true, draw: false });
         pacer.note_message(&event());
-        assert_eq!(pacer.step(false, SECOND), FrameStep { request_snapshot: false, draw: false }, "one request at a time");
-        assert_eq!(pacer.wait(false, SECOND), MAX_WAIT, "the snapshot wakes the loop");
+        assert_eq!(pacer.step(FramePace::Normal, SECOND), FrameStep { request_snapshot: false, draw: false }, "one request at a time");
+        assert_eq!(pacer.wait(FramePace::Normal, SECOND), MAX_WAIT, "the snapshot wakes the loop");
         pacer.note_message(&FeedMessage::Snapshot(RunSnapshot::default()));
-        assert_eq!(pacer.step(false, SECOND), FrameStep { request_snapshot: false, draw: true });
+        assert_eq!(pacer.step(FramePace::Normal, SECOND), FrameStep { request_snapshot: false, draw: true });
         pacer.finish_frame();
-        assert_eq!(pacer.step(false, SECOND), FrameStep { request_snapshot: false, draw: false });
+        assert_eq!(pacer.step(FramePace::Normal, SECOND), FrameStep { request_snapshot: false, draw: false });
     }
 
     #[test]
     fn key_is_handled_before_the_snapshot_arrives() {
         let mut pacer = pacer_after(RedrawPriority::Input);
         pacer.note_message(&event());
-        assert_eq!(pacer.step(false, SECOND), FrameStep { request_snapshot: true, draw: true });
+        assert_eq!(pacer.step(FramePace::Normal, SECOND), FrameStep { request_snapshot: true, draw: true });
         pacer.finish_frame();
         pacer.note_message(&FeedMessage::Snapshot(RunSnapshot::default()));
-        assert_eq!(pacer.step(false, SECOND), FrameStep { request_snapshot: false, draw: true }, "the frame with the snapshot follows");
+        assert_eq!(
+            pacer.step(FramePace::Normal, SECOND),
+            FrameStep { request_snapshot: false, draw: true },
+            "the frame with the snapshot follows"
+        );
     }
 }
