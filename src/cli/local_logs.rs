@@ -70,7 +70,7 @@ impl LocalRuns {
 
     pub(super) fn announce_copy(&self, run: &RunSummary, outcome: &Outcome) {
         let location = searched_hosts(outcome);
-        print_stderr(&format!("no run of {} is {location}: printing this laptop's copy of {}", self.name, run.run));
+        print_stderr(&format!("no run of {} is {location}: reading this laptop's copy of {}", self.name, run.run));
     }
 
     /// What prints the copy of a run.

@@ -10,9 +10,9 @@ use crate::text::hostlist::fold_names;
 use crate::text::width::pad_end;
 
 /// # Errors
-/// The task to start at does not exist.
+/// The task to start at or a tag does not exist.
 pub(super) fn select_tasks<'t>(selection: &TaskSelection, tasks: &'t [PrepareTask]) -> Result<Vec<&'t PrepareTask>, CliError> {
-    selection.select(tasks).map_err(|(message, hint)| CliError::Usage(format!("--start-at: {message}\n    help: {hint}")))
+    selection.select(tasks).map_err(|(message, hint)| CliError::Usage(format!("{message}\n    help: {hint}")))
 }
 
 /// Prints the tasks that would run: number, name, hosts, tags.

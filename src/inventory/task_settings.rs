@@ -1,6 +1,6 @@
 //! `prepare`: the tasks that run before a launch, every value final.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A task: a script, or files for hosts.
@@ -83,6 +83,9 @@ pub struct TaskCommand {
     pub unless: Option<String>,
 }
 
+/// Tags that have a meaning without a task that has them, as in Ansible.
+const SPECIAL_TAGS: [&str; 5] = ["all", "tagged", "untagged", "always", "never"];
+
 /// Which tasks a command runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TaskSelection {
@@ -97,15 +100,16 @@ impl TaskSelection {
     /// The tasks to run, in order. A task that registers a variable always runs: later tasks and the ranks need it.
     ///
     /// # Errors
-    /// No task has the name to start at; what is wrong and the names that there are.
+    /// No task has the name to start at, or one of the tags; what is wrong, and the names that there are.
     pub(crate) fn select<'t>(&self, tasks: &'t [PrepareTask]) -> Result<Vec<&'t PrepareTask>, (String, String)> {
+        self.check_tags(tasks)?;
         let first = match &self.start_at {
             None => 0,
             Some(name) => tasks.iter().position(|task| task.name == *name).ok_or_else(|| {
                 let names: Vec<String> = tasks.iter().map(|task| format!("`{}`", task.name)).collect();
                 let hint =
                     if names.is_empty() { "the inventory has no tasks".to_owned() } else { format!("the tasks are {}", names.join(", ")) };
-                (format!("no task is named `{name}`"), hint)
+                (format!("--start-at: no task is named `{name}`"), hint)
             })?,
         };
         let has_tag = |task: &PrepareTask, tags: &[String]| {
@@ -126,6 +130,22 @@ impl TaskSelection {
         };
         let selected = |(at, task): &(usize, &PrepareTask)| task.register.is_some() || *at >= first && wanted(task);
         Ok(tasks.iter().enumerate().filter(selected).map(|(_, task)| task).collect())
+    }
+
+    /// # Errors
+    /// A tag that no task has: misspelled, it would leave out every task, or none.
+    fn check_tags(&self, tasks: &[PrepareTask]) -> Result<(), (String, String)> {
+        let known: BTreeSet<&str> = tasks.iter().flat_map(|task| &task.tags).map(String::as_str).collect();
+        let find_unknown =
+            |tags: &'_ [String]| tags.iter().find(|tag| !known.contains(tag.as_str()) && !SPECIAL_TAGS.contains(&tag.as_str())).cloned();
+        let unknown = [("--tags", &self.tags), ("--skip-tags", &self.skip_tags)];
+        let Some((flag, tag)) = unknown.into_iter().find_map(|(flag, tags)| Some((flag, find_unknown(tags)?))) else { return Ok(()) };
+        let hint = if known.is_empty() {
+            "no task of the inventory has `tags`".to_owned()
+        } else {
+            format!("the tags are {}", known.iter().map(|tag| format!("`{tag}`")).collect::<Vec<_>>().join(", "))
+        };
+        Err((format!("{flag}: no task has the tag `{tag}`"), hint))
     }
 }
 
@@ -175,9 +195,26 @@ mod tests {
     }
 
     #[test]
+    fn unknown_tag_is_refused() {
+        let tasks = [task(1, &["wheel", "always"]), task(2, &[])];
+        for (tags, skip, tasks, expected) in [
+            ("wheels", "", &tasks[..], Some(("--tags: no task has the tag `wheels`", "the tags are `always`, `wheel`"))),
+            ("wheel", "code", &tasks[..], Some(("--skip-tags: no task has the tag `code`", "the tags are `always`, `wheel`"))),
+            ("wheel", "", &tasks[1..], Some(("--tags: no task has the tag `wheel`", "no task of the inventory has `tags`"))),
+            ("wheel", "", &[], Some(("--tags: no task has the tag `wheel`", "no task of the inventory has `tags`"))),
+            ("untagged", "never", &tasks[..], None),
+        ] {
+            let words = |text: &str| text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+            let selection = TaskSelection { tags: words(tags), skip_tags: words(skip), start_at: None };
+            let refused = selection.select(tasks).err();
+            assert_eq!(refused.as_ref().map(|(what, hint)| (what.as_str(), hint.as_str())), expected, "{tags} {skip}");
+        }
+    }
+
+    #[test]
     fn start_at_keeps_registering_tasks() {
         assert_eq!(selected(&[], &[], Some("t3")), [2, 3, 5]);
         let unknown = TaskSelection { start_at: Some("t9".to_owned()), ..TaskSelection::default() };
-        assert_eq!(unknown.select(&[task(1, &[])]), Err(("no task is named `t9`".to_owned(), "the tasks are `t1`".to_owned())));
+        assert_eq!(unknown.select(&[task(1, &[])]), Err(("--start-at: no task is named `t9`".to_owned(), "the tasks are `t1`".to_owned())));
     }
 }

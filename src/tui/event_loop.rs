@@ -92,6 +92,13 @@ impl EventLoop {
         }
     }
 
+    fn frame_pace(&self) -> FramePace {
+        if self.unfocused || self.app.ui.frozen_since.is_some() {
+            return FramePace::Slow;
+        }
+        FramePace::for_hosts(self.app.model.state.hosts.len())
+    }
+
     fn run_loop(&mut self) -> Result<(), LoopError> {
         let mut size = terminal_size();
         let mut terminal = open_cleared_terminal(size)?;
@@ -103,8 +110,7 @@ impl EventLoop {
             if terminal::has_panicked() {
                 return Err(LoopError::Panicked);
             }
-            let slow = self.unfocused || self.app.ui.frozen_since.is_some();
-            let pace = if slow { FramePace::Slow } else { FramePace::for_hosts(self.app.model.state.hosts.len()) };
+            let pace = self.frame_pace();
             let works = has_timed_work(&self.app);
             let wait = self.pacer.wait(pace, drawn.elapsed());
             let has_input = self.wait_for_input(if works { wait.min(BACKGROUND_WAIT) } else { wait })?;

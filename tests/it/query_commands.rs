@@ -160,7 +160,7 @@ async fn logs_of_past_runs_come_from_local_copies() {
     // After the advised `down`, nothing is on the hosts any more.
     let words: Vec<&str> = advised.split(' ').skip(1).collect();
     let logs = laptop.run(&words).await;
-    logs.assert_exit_code(0).assert_contains("printing this laptop's copy of 20");
+    logs.assert_exit_code(0).assert_contains("reading this laptop's copy of 20");
     assert!(logs.stdout.contains("[rank 2 gpu02] rank 2 of 4 on gpu02\n[rank 2 gpu02] I am rank 2"), "{}", logs.stdout);
     assert!(logs.stdout.lines().all(|line| line.starts_with("[rank 2 ")), "{}", logs.stdout);
     laptop.run(&["logs", path_str(&file), "--rank", "4"]).await.assert_exit_code(2).assert_contains("--rank 4: the run has ranks 0-3");
