@@ -149,6 +149,14 @@ living() {
   return 1
 }
 
+# saving: whether a process that got TERM is still there.
+saving() {
+  for e in $saved; do
+    case " $sent " in *" ${e%%:*} "*) [ "$(born "${e%%:*}")" != "${e#*:}" ] || return 0 ;; esac
+  done
+  return 1
+}
+
 # Checks the signaled processes five times a second, which is cheap, and all processes every two seconds, which is not: ranks are saving their
 # work at this time.
 until_gone() { # SECONDS
@@ -159,6 +167,8 @@ until_gone() { # SECONDS
       look=10
       scan
       [ -n "$ours" ] || return 0
+      # A process that was started since belongs to how a rank saves its work, until all of them have ended: then it is left behind.
+      saving || { parents='' && term; }
     fi
     left=$((left - 1))
     sleep 0.2 2>/dev/null || { sleep 1; left=$((left - 4)); }

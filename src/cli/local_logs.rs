@@ -53,8 +53,7 @@ impl LocalRuns {
     /// is none.
     /// `up`: the command that launches.
     pub(super) fn local_copy(&self, selected: Option<RunSummary>, outcome: &Outcome, up: &str) -> Result<RunSummary, Outcome> {
-        let has_logs =
-            |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| open_logs(dir.path()).is_ok_and(|logs| !logs.hosts().is_empty()));
+        let has_logs = |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| dir.has_logs());
         let Some(run) = selected.or_else(|| self.runs.iter().rev().find(has_logs).cloned()) else {
             let help = match (self.runs.is_empty(), outcome) {
                 (false, _) => "\n    help: `orchestrate runs` lists the runs that this laptop knows".to_owned(),
@@ -62,7 +61,11 @@ impl LocalRuns {
                 (true, _) => String::new(),
             };
             let location = searched_hosts(outcome);
-            print_stderr(&format!("no run of {} is {location}, and this laptop has no logs of it{help}", self.name));
+            let message = match self.runs.last().map(missing_log_reason) {
+                Some(reason) => format!("no run of {} is {location}, and this laptop has no logs of it: {reason}", self.name),
+                None => format!("no run of {} is {location}, and this laptop has no logs of it", self.name),
+            };
+            print_stderr(&(message + &help));
             return Err(worse_outcome(outcome.clone(), Outcome::Failed));
         };
         Ok(run)
@@ -77,14 +80,18 @@ impl LocalRuns {
     pub(super) fn copy_printer(&self, run: &RunSummary, args: &LogsArgs) -> Result<LogPrinter, CliError> {
         let world_size = u32::try_from(run.ranks).ok().filter(|ranks| *ranks > 0);
         let printer = LogPrinter::new(self.open_run_dir(run)?, args, self.sanitizer.clone(), world_size);
-        let reason = if run.run_end.is_none() { "its run started no rank" } else { "not started, or not fetched by this laptop" };
-        Ok(LogPrinter { missing_log_reason: reason, ..printer })
+        Ok(LogPrinter { missing_log_reason: missing_log_reason(run), ..printer })
     }
 
     fn open_run_dir(&self, run: &RunSummary) -> Result<RunDir, CliError> {
         RunDir::open(&self.local_env.state_dir, &run.run)
             .map_err(|e| CliError::Usage(format!("{}: {e}", self.local_env.state_dir.display())))
     }
+}
+
+/// Why this laptop may have no log of a rank.
+fn missing_log_reason(run: &RunSummary) -> &'static str {
+    if run.run_end.is_none() { "its run started no rank" } else { "not started, or not fetched by this laptop" }
 }
 
 /// Where the run is not; `outcome`: of the search.
@@ -137,7 +144,7 @@ impl LogPrinter {
         let Some(rank) = selection.numbers().iter().find(|rank| **rank >= size) else { return Ok(()) };
         Err(CliError::Usage(match size {
             0 => format!("--rank {rank}: the latest run has no ranks: `prepare` ran its tasks alone; `--run RUN` chooses another"),
-            size => format!("--rank {rank}: the run has ranks 0-{}", size - 1),
+            size => format!("--rank {rank}: run {} has ranks 0-{}", self.dir.run_id(), size - 1),
         }))
     }
 

@@ -88,7 +88,13 @@ fn correct_usage_error(mut error: clap::Error) -> clap::Error {
     }
     // clap shows the arguments of the faulty line as those that are required.
     if let Some(ContextValue::StyledStr(usage)) = error.remove(ContextKind::Usage) {
+        let takes_command = usage.to_string().contains("-- <CMD>");
         let usage = usage.ansi().to_string().replace("<INVENTORY>", "[OPTIONS] [INVENTORY]");
+        let is_word = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if !word.starts_with('-'));
+        if is_word && takes_command {
+            let tip = "put `--` before the command: everything after it runs on the hosts";
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
         error.insert(ContextKind::Usage, ContextValue::StyledStr(usage.into()));
     }
     error

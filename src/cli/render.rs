@@ -34,11 +34,11 @@ async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcom
     let scripts = render::render_scripts(&plan, &job, &|host| advice.ssh_args(host));
     let placeholders = render::find_placeholders(&scripts);
     if !placeholders.is_empty() {
-        let settings = [("address", "fabric_address"), ("GPU", "launch.nproc_per_node"), ("port", "launch.master_port")];
+        let settings = [("address", "hosts[].fabric_address"), ("GPU", "launch.nproc_per_node"), ("port", "launch.master_port")];
         let needed = settings.iter().filter(|(part, _)| placeholders.iter().any(|unknown| unknown.contains(part)));
         let needed: Vec<&str> = needed.map(|(_, setting)| *setting).collect();
         let set = if needed.is_empty() { String::new() } else { format!(", or set {}", needed.join(", ")) };
-        let hint = format!("add --facts, which asks the hosts{set}");
+        let hint = format!("`{}` asks the hosts{set}", advice.format_command("render", "--facts"));
         let what = placeholders.join(", ");
         return Err(CliError::Usage(format!("the scripts need what only the hosts know: {what}\n    help: {hint}")));
     }

@@ -60,8 +60,10 @@ impl Inventory {
             let nproc = nproc.and_then(|node| InventoryErrors::default().read_number(node, 1, NPROC_LIMIT));
             let gpus = if nproc.is_some() { "" } else { ", gpus_per_node: 8" };
             let container = if tree.get("container").is_some() { ", container: docker" } else { "" };
+            let uses_no_gpus = tree.get_path(&["container", "gpus"]).is_some_and(|gpus| gpus.describe() == "`none`");
+            let gpus = if uses_no_gpus { ", gpus_per_node: 0" } else { gpus };
             let rest = format!("{gpus}{container}");
-            let hint = format!("for example slurm: {{ login: LOGIN_NODE, partition: gpu{rest} }}");
+            let hint = format!("for example `slurm: {{ login: LOGIN_NODE, partition: gpu{rest} }}`");
             return Err(vec![location.problem("`slurm` is missing", hint)]);
         };
         let view = self.slurm_view();

@@ -20,7 +20,7 @@ use crate::plan::facts::HostFacts;
 use crate::plan::teardown::{self, TeardownScope, TeardownSpec};
 
 /// Reported for a host that cannot be checked.
-pub(crate) const UNREACHABLE_LEFTOVER: &str = "unreachable: what is left there is unknown";
+pub(crate) const UNREACHABLE_LEFTOVER: &str = "what is left there is unknown";
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TeardownOptions {

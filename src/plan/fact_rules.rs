@@ -53,7 +53,7 @@ pub(crate) fn mount_missing(path: &str, target: &str) -> FactProblem {
         finding: format!("{path} is missing"),
         message: format!("{path} is missing"),
         hint: format!(
-            "create it there, or write the mount as {{ from: {path}, to: {target}, create: true }} (needed too where a task of `prepare` fills it)"
+            "create it there, or write the mount as `{{ from: {path}, to: {target}, create: true }}`, as for a directory that a task of `prepare` fills"
         ),
     }
 }

@@ -31,9 +31,14 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             (None, None) if context.is_alone() => CheckResult::skipped("no other host answered"),
             (None, None) => CheckResult::pass(host.probe_output.values("version").join(", ")),
         });
+    let hint = if context.hosts.iter().all(|host| host.container().is_some()) {
+        "use one image on all hosts; `checks: { skip: [image-versions] }` leaves this check out"
+    } else {
+        "use one Python environment on all hosts; `checks: { skip: [image-versions] }` leaves this check out"
+    };
     for name in names {
         let level = if STRICT_PACKAGES.contains(&name) { Level::Fail } else { Level::Warn };
-        let compared = context.compare_hosts(level, "use one image, or one environment, on all hosts", |host| {
+        let compared = context.compare_hosts(level, hint, |host| {
             if host.probe_output.last_value("inside_failed").is_some() || host.probe_output.last_value("no_python").is_some() {
                 return Err(CheckResult::skipped(""));
             }

@@ -3,6 +3,7 @@
 //!
 //! Everything here is what this laptop has seen of a run; no host is contacted.
 
+use std::borrow::Cow;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -51,6 +52,10 @@ impl RunDir {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(crate) fn run_id(&self) -> Cow<'_, str> {
+        self.path.file_name().unwrap_or_default().to_string_lossy()
     }
 
     /// Keeps the log of a job on SLURM beside those of its ranks.

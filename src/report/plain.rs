@@ -172,7 +172,7 @@ impl<O: LineOutput> PlainSink<O> {
     fn write_goal(&mut self, goal: RunGoal, reason: &str, state: &RunState) -> io::Result<()> {
         let lang = self.lang;
         let (tone, text) = match goal {
-            RunGoal::Up if state.info.command == "prepare" => (Tone::Plain, lang.tr("preparing")),
+            RunGoal::Up if state.info.command == "prepare" => (Tone::Plain, lang.tr("running the tasks")),
             RunGoal::Up => (Tone::Plain, lang.tr("launching")),
             RunGoal::Stop => (Tone::Warn, lang.tr("stopping all ranks")),
             RunGoal::Kill => (Tone::Bad, lang.tr("killing all ranks")),
@@ -219,7 +219,7 @@ impl<O: LineOutput> PlainSink<O> {
             self.write_line(Tone::Plain, &text)?;
         }
         let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_command(verb, "")).join("; ");
-        self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("hint: {}", &[&hint])))
+        self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("help: {}", &[&hint])))
     }
 
     /// Handles events that print at once, after all pending lines.

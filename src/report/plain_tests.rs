@@ -34,7 +34,7 @@ TERM sent to the ranks on gpu[01-16]
 ranks 0-2,4-6,8-31 on gpu[01-16]: stopped, signal 15 (TERM)
 rank 7 on gpu04: stopped, signal 9 (KILL)
 FAILED gpu16 remove: remove the container: docker: device or resource busy
-  hint: docker rm -f orchestrate-wan22
+  help: docker rm -f orchestrate-wan22
 remove       FAILED gpu16; changed gpu[01-15] (0.1 s)
 LEFTOVER on gpu16: container orchestrate-wan22: device or resource busy";
 
@@ -181,7 +181,7 @@ fn read_only_phases_report_ok() {
     }
     let expected = [
         "FAILED gpu02 preflight: look: no docker",
-        "  hint: install it",
+        "  help: install it",
         "preflight    FAILED gpu02; ok gpu[01,03] (0.0 s)",
         "remove       ok gpu[01-03] (0.0 s)",
     ];
@@ -250,7 +250,10 @@ fn preflight_duration_includes_its_checks() {
     }
     harness.finish();
     let lines: Vec<&str> = harness.sink.output().iter().skip(1).map(String::as_str).collect();
-    assert_eq!(lines, ["preflight    ok gpu[01-02] without checks (2.4 s)", "pull         ok gpu[01-02] (0.2 s)"]);
+    assert_eq!(
+        lines,
+        ["preflight    ok gpu[01-02], only what a launch needs (--preflight off) (2.4 s)", "pull         ok gpu[01-02] (0.2 s)"]
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Exit, Level, Outcome, Phase};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::model::step_status::StepStatus;
-use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepCounts};
+use crate::state::{ConnectionStatus, HostState, PhaseCounts, RankState, RunState};
 use crate::text::translation::Lang;
 
 use self::next_command::{further_commands, suggest_next_command};
@@ -156,7 +156,7 @@ impl RecapRenderer<'_> {
         }
         if !self.state.check_levels.is_empty() {
             let count = |level| self.state.check_levels.values().filter(|l| **l == level).count();
-            let counts = [Level::Pass, Level::Warn, Level::Fail, Level::Skipped].map(|level| (level, count(level)));
+            let counts = [Level::Fail, Level::Warn, Level::Pass, Level::Skipped].map(|level| (level, count(level)));
             let texts = counts.into_iter().filter(|(_, n)| *n > 0).map(|(level, n)| style::level_count(lang, self.style, level, n));
             lines.push(self.whole_row(lang.tr("checks"), &texts.collect::<Vec<_>>().join("  ")));
         }
@@ -185,18 +185,18 @@ impl RecapRenderer<'_> {
 
     /// One row per group of hosts with equal results.
     fn host_rows(&self) -> Vec<String> {
-        let mut groups: BTreeMap<(bool, StepCounts, String), Vec<u32>> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, PhaseCounts, String), Vec<u32>> = BTreeMap::new();
         for (at, host) in (0_u32..).zip(&self.state.hosts) {
             let key =
-                (host.connection_status != ConnectionStatus::Unreachable, self.state.step_counts(at as usize), self.rank_exits(at, host));
+                (host.connection_status != ConnectionStatus::Unreachable, self.state.phase_counts(at as usize), self.rank_exits(at, host));
             groups.entry(key).or_default().push(at);
         }
         let is_empty =
-            |(reachable, counts, ranks): &(bool, StepCounts, String)| *reachable && *counts == StepCounts::default() && ranks.is_empty();
+            |(reachable, counts, ranks): &(bool, PhaseCounts, String)| *reachable && *counts == PhaseCounts::default() && ranks.is_empty();
         if groups.keys().all(is_empty) {
             return Vec::new();
         }
-        let mut rows: Vec<((bool, StepCounts, String), Vec<u32>)> = groups.into_iter().collect();
+        let mut rows: Vec<((bool, PhaseCounts, String), Vec<u32>)> = groups.into_iter().collect();
         // Failures come last, next to their reasons.
         rows.sort_by_key(|((reachable, counts, _), hosts)| (!reachable, counts.failed > 0, hosts[0]));
         let more = rows.len().saturating_sub(MAX_ROWS);

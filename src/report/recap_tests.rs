@@ -58,7 +58,7 @@ RECAP  up wan22  LEFTOVERS  after 9.0 s
   gpu16         2        1       1  2 stopped
   FAILED    gpu16
             remove: remove the container: docker: device or resource busy
-            hint: docker rm -f orchestrate-wan22
+            help: docker rm -f orchestrate-wan22
   FIRST     rank 3 on gpu02: exit 1 after 5.0 s
     | step 1
     | Traceback (most recent call last):
@@ -140,14 +140,14 @@ fn unverified_host_comes_with_its_remedy() {
         let mut harness = SinkHarness::new(NullSink);
         harness.emit(0, run_started(2, 1, &[(Phase::Verify, "verify")]));
         harness.emit(0, EventKind::HostLost { host: 1, error: "no way there".to_owned(), hint: hint.to_owned(), will_retry: false });
-        harness.emit(0, EventKind::Leftover { host: 1, text: "unreachable: what is left there is unknown".to_owned() });
+        harness.emit(0, EventKind::Leftover { host: 1, text: "what is left there is unknown".to_owned() });
         harness.emit(0, EventKind::RunFinished { outcome: Outcome::Leftovers, reason: String::new() });
         let recap = render(&harness);
         assert!(recap.starts_with("RECAP  up wan22  INCOMPLETE"), "{recap}");
         let flat = recap.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(flat.contains(&format!("no way there hint: {hint} ")), "{recap}");
-        assert!(flat.contains("UNCHECKED gpu02: unreachable: what is left there is unknown "), "{recap}");
-        assert!(recap.ends_with(&format!("{next}\n  then      orchestrate down wan22.yaml")), "{recap}");
+        assert!(flat.contains(&format!("no way there help: {hint} ")), "{recap}");
+        assert!(flat.contains("UNCHECKED gpu02: what is left there is unknown "), "{recap}");
+        assert!(recap.ends_with(&format!("{next}\n  retry     orchestrate down wan22.yaml")), "{recap}");
     }
 }
 

@@ -76,7 +76,7 @@ pub struct RankReport {
 pub fn build_report(state: &RunState, findings: &[DiagnosisFinding]) -> RunReport {
     let name = |host: u32| state.host_name(host).to_owned();
     let hosts = state.hosts.iter().enumerate().map(|(at, host)| {
-        let counts = state.step_counts(at);
+        let counts = state.phase_counts(at);
         HostReport {
             name: host.name.clone(),
             ok: counts.ok,

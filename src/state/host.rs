@@ -27,12 +27,12 @@ pub enum ConnectionStatus {
     Unreachable,
 }
 
-/// Steps of one host counted over all plans of the operation.
+/// Phases of one host counted over all plans of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
-pub struct StepCounts {
-    /// Steps that went well and changed nothing.
+pub struct PhaseCounts {
+    /// Those that went well and changed nothing.
     pub ok: u32,
-    /// Steps that changed something on the host.
+    /// Those that changed something on the host.
     pub changed: u32,
     pub failed: u32,
     /// Tasks of `prepare` that need not run.
@@ -144,7 +144,7 @@ pub struct HostState {
     /// The number of the last task of `prepare` that wrote, and its last lines.
     pub task_recent_lines: (u32, RecentLines),
     /// Steps of earlier plans of this operation.
-    pub(super) earlier_step_counts: StepCounts,
+    pub(super) earlier_phase_counts: PhaseCounts,
 }
 
 impl HostState {

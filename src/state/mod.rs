@@ -25,7 +25,7 @@ use crate::model::step_status::StepStatus;
 
 use bounded_text::truncate_text;
 use hang_baseline::OutputActivity;
-pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, RankCounts, RankState, StepCounts};
+pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, PhaseCounts, RankCounts, RankState};
 use metric_scanner::MetricScanner;
 use shared::{SharedList, SharedMap};
 pub(crate) use step_tracker::{StepState, StepTracker, StepTransfer};

@@ -54,11 +54,11 @@ impl RunState {
         self.info = Arc::new(info.clone());
     }
 
-    /// Adds the current plan's step counts and failed steps to the totals, before a new plan replaces it.
+    /// Adds the current plan's phase counts and failed steps to the totals, before a new plan replaces it.
     fn archive_plan_counts(&mut self) {
         for host in 0..self.hosts.len() {
-            let total = self.step_counts(host);
-            self.hosts[host].earlier_step_counts = total;
+            let total = self.phase_counts(host);
+            self.hosts[host].earlier_phase_counts = total;
         }
         let failed: Vec<StepState> =
             self.failed_steps_of_plan().take(MAX_FAILED_STEPS.saturating_sub(self.earlier_failed_steps.len())).cloned().collect();

@@ -6,7 +6,16 @@ use crate::event::{LogFile, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 
 use super::log_lines::RecentLines;
-use super::{RankCounts, RankState, RunState, StepCounts, StepState, training_metrics};
+use super::{PhaseCounts, RankCounts, RankState, RunState, StepState, training_metrics};
+
+/// What a phase of one host came to; a worse result hides a better one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum PhaseResult {
+    Skipped,
+    Ok,
+    Changed,
+    Failed,
+}
 
 impl RunState {
     /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
@@ -86,17 +95,27 @@ impl RunState {
         counts
     }
 
-    /// The steps of one host, over all plans of this operation.
-    pub fn step_counts(&self, host: usize) -> StepCounts {
-        let mut tally = self.hosts.get(host).map(|host| host.earlier_step_counts).unwrap_or_default();
+    /// The phases of one host, over all plans of this operation: each counts once, as its line is printed.
+    pub fn phase_counts(&self, host: usize) -> PhaseCounts {
+        let mut tally = self.hosts.get(host).map(|host| host.earlier_phase_counts).unwrap_or_default();
+        let mut results: BTreeMap<Phase, PhaseResult> = BTreeMap::new();
         for step in self.step_tracker.steps().iter().filter(|step| step.info.host as usize == host) {
-            match step.status {
-                StepStatus::Waiting | StepStatus::Running => {}
-                StepStatus::Satisfied => tally.ok += 1,
-                StepStatus::Done if step.info.phase.changes_host() => tally.changed += 1,
-                StepStatus::Done => tally.ok += 1,
-                StepStatus::Skipped => tally.skipped += 1,
-                StepStatus::Failed => tally.failed += 1,
+            let result = match step.status {
+                StepStatus::Waiting | StepStatus::Running => continue,
+                StepStatus::Skipped => PhaseResult::Skipped,
+                StepStatus::Done if step.info.phase.changes_host() => PhaseResult::Changed,
+                StepStatus::Satisfied | StepStatus::Done => PhaseResult::Ok,
+                StepStatus::Failed => PhaseResult::Failed,
+            };
+            let worst = results.entry(step.info.phase).or_insert(result);
+            *worst = result.max(*worst);
+        }
+        for result in results.into_values() {
+            match result {
+                PhaseResult::Skipped => tally.skipped += 1,
+                PhaseResult::Ok => tally.ok += 1,
+                PhaseResult::Changed => tally.changed += 1,
+                PhaseResult::Failed => tally.failed += 1,
             }
         }
         tally

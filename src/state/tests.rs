@@ -38,7 +38,7 @@ fn rank_exited(host: u32, rank: u32, restart: u32, exit: Exit, at: UnixMillis) -
 }
 
 #[test]
-fn step_counts_cover_all_plans() {
+fn phase_counts_cover_all_plans() {
     let done = |step| EventKind::StepDone { step, note: String::new() };
     let state = state_after_events(vec![
         run_started(&["a", "b"], 1),
@@ -51,8 +51,8 @@ fn step_counts_cover_all_plans() {
         EventKind::StepSatisfied { step: 0, note: "there".to_owned() },
         done(1),
     ]);
-    assert_eq!(state.step_counts(1), StepCounts { ok: 1, changed: 1, failed: 0, skipped: 0 }, "a is the second host now");
-    assert_eq!(state.step_counts(0), StepCounts { ok: 1, changed: 0, failed: 1, skipped: 0 });
+    assert_eq!(state.phase_counts(1), PhaseCounts { ok: 1, changed: 1, failed: 0, skipped: 0 }, "a is the second host now");
+    assert_eq!(state.phase_counts(0), PhaseCounts { ok: 1, changed: 0, failed: 1, skipped: 0 });
     assert_eq!(state.rejected_events, 1, "a step that never began is not done");
     let failed: Vec<(u32, &str)> = state.failed_steps().map(|step| (step.info.host, step.note.as_str())).collect();
     assert_eq!(failed, [(0, "no")], "a new plan does not hide it, and b is the first host now");

@@ -109,7 +109,7 @@ pub(crate) fn wrap_with_indent(text: &str, first: &str, then: &str, width: usize
 }
 
 /// Stands for a space where no line may end.
-const JOINED: char = '\u{e000}';
+pub(crate) const JOINED: char = '\u{e000}';
 
 /// A message as [`wrap_with_indent`] does, with what is in backticks on one line, so that it can be pasted. A line with a command of this program
 /// that is in no backticks stays whole.

@@ -273,6 +273,32 @@ fn processes_of_another_host_on_the_machine_are_not_ours() {
     assert_eq!(other.0.try_wait().expect("a child"), None, "it still runs");
 }
 
+/// A process that a rank starts when it gets TERM is left alone while the rank lives. What is left of it then gets TERM too, and not only KILL
+/// after the grace period.
+#[test]
+fn stop_ends_what_a_rank_starts_while_it_stops_after_the_rank() {
+    let host = TestHost::new();
+    let run = format!("left-behind-{}", std::process::id());
+    host.prepare_run(&run, "");
+    let saved = host.path("saved");
+    // The first helper outlives two looks at all processes; the second one is forgotten.
+    let rank = format!(
+        "trap 'sleep 5 && : >\"{}\"; sleep 1000 & exit 3' TERM\n: >\"{}\"\nwhile :; do sleep 0.1; done",
+        saved.display(),
+        host.path("ready").display()
+    );
+    let mut command = Command::new("bash");
+    command.args(["-c", &rank]).env("ORCH_RUN_ID", &run).env("ORCH_RUN_DIR", host.path(&format!("h.in/{run}"))).stdin(Stdio::null());
+    let rank = ChildGuard(command.spawn().expect("a shell"));
+    wait_until("the rank is ready", || host.path("ready").exists().then_some(()));
+    let begun = Instant::now();
+    let mut stop = host.shell_command();
+    let out = stop.arg(host.path(&format!("h.in/{run}/reap"))).args(["stop", &run, "60"]).stdout(Stdio::piped()).output().expect("a shell");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "signalled TERM\n", "after {:?}", begun.elapsed());
+    assert!(saved.exists(), "the first helper was not ended");
+    drop(rank);
+}
+
 /// A task on the host beside a container is found by its mark, whatever its environment names; the ranks in the container are not its.
 #[test]
 fn host_task_is_ours_whatever_directory_its_environment_names() {

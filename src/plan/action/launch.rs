@@ -107,7 +107,7 @@ impl WaitForMaster {
             ),
             71 => ActionResult::failed(
                 format!("the master's launcher has ended before port {} listened", self.port),
-                "see the master's log; if the ranks open no port, set launch.gate: started",
+                "see the master's log; if the ranks open no port, set `launch.gate: started`",
             ),
             72 => ActionResult::failed(format!("a rank has failed before port {} listened", self.port), "see the log of that rank"),
             _ => ActionResult::failed(output.error_line(), "see the master's log"),

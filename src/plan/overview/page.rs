@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::text::shell_quote::quote;
 use crate::text::translation::Lang;
-use crate::text::width::{pad_end, truncate_text, wrap_text};
+use crate::text::width::{JOINED, pad_end, truncate_text, wrap_text};
 
 /// Columns of a label.
 const LABEL_WIDTH: usize = 11;
@@ -45,6 +45,7 @@ impl OverviewPage {
         }
         for (at, line) in wrapped.iter().enumerate() {
             let label = if at == 0 { label } else { "" };
+            let line = line.replace(JOINED, " ");
             self.lines.push(format!("{}{line}", pad_end(label, LABEL_WIDTH)).trim_end().to_owned());
         }
     }

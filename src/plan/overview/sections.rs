@@ -14,6 +14,7 @@ use crate::plan::rank_layout::usable_gpu_count;
 use crate::text::hostlist::{fold_names, fold_numbers};
 use crate::text::shell_quote::quote;
 use crate::text::translation::Lang;
+use crate::text::width::JOINED;
 
 /// Different commands of different hosts; further ones are counted.
 const MAX_GROUPS: usize = 2;
@@ -242,7 +243,8 @@ pub(super) fn push_environment(page: &mut OverviewPage, overview: &PlanOverview<
     if let Some(group) = groups.first().filter(|group| !group.words.is_empty()) {
         let more =
             if groups.len() > 1 { lang.tr_fill(" (on {}; other hosts differ)", &[&fold_names(&group.hosts)]) } else { String::new() };
-        page.row(lang.tr("env"), &format!("{}{more}", group.words.join(" ")), 4);
+        let words: Vec<String> = group.words.iter().map(|word| word.replace(' ', &JOINED.to_string())).collect();
+        page.row(lang.tr("env"), &format!("{}{more}", words.join(" ")), 4);
     }
     if !overview.job.secret_names.is_empty() {
         let names = overview.job.secret_names.join(", ");

@@ -46,7 +46,7 @@ impl<O: LineOutput> PlainSink<O> {
                 self.write_line(Tone::Plain, &format!("  {hosts}"))?;
             }
             if !hint.is_empty() {
-                self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("hint: {}", &[&hint])))?;
+                self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("help: {}", &[&hint])))?;
             }
         }
         Ok(())

@@ -40,13 +40,24 @@ impl<O: LineOutput> PlainSink<O> {
         if announcement == self.announced || info.hosts.is_empty() || incomplete {
             return Ok(());
         }
+        let has_title = self.announced != (String::new(), 0, 0);
         self.announced = announcement;
-        let mut text = [&style::run_title(info, &self.sanitizer), self.lang.colon(), &self.count(info.hosts.len(), "host")].concat();
-        if !info.ranks.is_empty() {
-            text.push_str(&self.lang.tr_fill(", {}", &[&self.count(info.ranks.len(), "rank")]));
-        }
-        if !info.run_id.is_empty() {
-            text.push_str(&self.lang.tr_fill(", run {}", &[&self.sanitizer.sanitize_line(&info.run_id)]));
+        let count = |text: &mut String| {
+            if !info.ranks.is_empty() {
+                text.push_str(&self.lang.tr_fill(", {}", &[&self.count(info.ranks.len(), "rank")]));
+            }
+        };
+        let (run, hosts) = (self.sanitizer.sanitize_line(&info.run_id), self.count(info.hosts.len(), "host"));
+        let mut text;
+        if has_title && !run.is_empty() {
+            text = self.lang.tr_fill("run {}: {}", &[&run, &hosts]);
+            count(&mut text);
+        } else {
+            text = [&style::run_title(info, &self.sanitizer), self.lang.colon(), &hosts].concat();
+            count(&mut text);
+            if !run.is_empty() {
+                text.push_str(&self.lang.tr_fill(", run {}", &[&run]));
+            }
         }
         if info.attempt > 1 {
             text.push_str(&self.lang.tr_fill(", attempt {}", &[&info.attempt.to_string()]));
@@ -103,7 +114,7 @@ impl<O: LineOutput> PlainSink<O> {
         let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
         // With `--preflight off` only what a launch cannot do without is looked at.
         let is_unchecked = phase == Phase::Preflight && state.check_levels.is_empty() && tally.failed.is_empty();
-        let note = if is_unchecked { self.lang.tr(" without checks") } else { "" };
+        let note = if is_unchecked { self.lang.tr(", only what a launch needs (--preflight off)") } else { "" };
         let name = pad_end(style::phase_name(phase, state), PHASE_COLUMNS);
         self.out.write_line(&format!("{name} {}{}{note} {time}", tally.task, texts.join("; ")))
     }

@@ -8,7 +8,7 @@ use super::{MAX_ROWS, RecapRenderer};
 use crate::event::Phase;
 use crate::model::step_status::StepStatus;
 use crate::state::ConnectionStatus;
-use crate::text::width::wrap_with_indent;
+use crate::text::width::{wrap_message, wrap_with_indent};
 
 /// What the prefix of a quoted line takes.
 const QUOTE_COLUMNS: usize = 6;
@@ -20,7 +20,7 @@ type FailureRow = (&'static str, String, String);
 fn wrap_remedy(text: &str, width: usize) -> Vec<String> {
     let has_command = |text: &str| ["orchestrate ", "ssh "].iter().any(|program| text.contains(program));
     if !has_command(text) {
-        return style::wrap_text(text, width, false);
+        return wrap_message(text, "", "", width);
     }
     let clauses = text.split_inclusive("; ").flat_map(|clause| clause.split_inclusive('；'));
     clauses
@@ -28,7 +28,7 @@ fn wrap_remedy(text: &str, width: usize) -> Vec<String> {
         .flat_map(|clause| match clause {
             // What follows a command would be pasted with it.
             command if has_command(command) => vec![command.trim_end_matches([';', '；']).to_owned()],
-            text => style::wrap_text(text, width, false),
+            text => wrap_message(text, "", "", width),
         })
         .collect()
 }
@@ -55,7 +55,7 @@ impl RecapRenderer<'_> {
             lines.push(self.labeled_row(Tone::Bad, label, &self.host_names(&hosts)));
             lines.extend(self.indented_paragraph(&text));
             if !hint.is_empty() {
-                let hint = self.lang.tr_fill("hint: {}", &[&hint]);
+                let hint = self.lang.tr_fill("help: {}", &[&hint]);
                 lines.extend(wrap_remedy(&hint, self.text_width()).into_iter().map(|line| format!("{:12}{line}", "")));
             }
         }

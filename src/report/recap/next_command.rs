@@ -45,11 +45,11 @@ fn step_logs(state: &RunState) -> Option<String> {
 /// Labels and commands for what can be done after the next command, or instead of it.
 pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang: Lang) -> Vec<(&'static str, String)> {
     let mut commands = Vec::new();
-    let then = |verb: &str| (lang.tr("then"), advice.format_command(verb, ""));
+    let retry = |verb: &str| (lang.tr("retry"), advice.format_command(verb, ""));
     match &state.outcome {
-        Some((Outcome::Leftovers, _)) if state.has_only_unverified_leftovers() => commands.push(then("down")),
+        Some((Outcome::Leftovers, _)) if state.has_only_unverified_leftovers() => commands.push(retry("down")),
         // The steps that failed are named with their remedies.
-        Some((Outcome::Refused, _)) if state.info.command == "up" && state.failed_steps().next().is_some() => commands.push(then("up")),
+        Some((Outcome::Refused, _)) if state.info.command == "up" && state.failed_steps().next().is_some() => commands.push(retry("up")),
         _ => {}
     }
     commands.extend(command_without_lost_hosts(state, advice).map(|command| (lang.tr("skip it"), command)));
