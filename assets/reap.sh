@@ -159,7 +159,7 @@ saving() {
 
 # Checks the signaled processes five times a second, which is cheap, and all processes every two seconds, which is not: ranks are saving their
 # work at this time.
-until_gone() { # SECONDS
+until_gone() { # SECONDS [late]
   left=$(($1 * 5)) look=10
   while [ "$left" -gt 0 ]; do
     look=$((look - 1))
@@ -168,7 +168,7 @@ until_gone() { # SECONDS
       scan
       [ -n "$ours" ] || return 0
       # A process that was started since belongs to how a rank saves its work, until all of them have ended: then it is left behind.
-      saving || { parents='' && term; }
+      [ -z "${2:-}" ] || saving || { parents=''; term; sent="$sent$ours"; }
     fi
     left=$((left - 1))
     sleep 0.2 2>/dev/null || { sleep 1; left=$((left - 4)); }
@@ -192,7 +192,7 @@ case $verb in
     # The set is taken before TERM. Most processes are found by their mark and get TERM before the rest is determined.
     known; snap; term; whole; term
     [ -z "$sent" ] || printf 'signalled TERM\n'
-    [ -z "$ours" ] || until_gone "$grace" || { printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; } ;;
+    [ -z "$ours" ] || until_gone "$grace" late || { printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; } ;;
   kill) scan; if [ -n "$ours" ]; then printf 'signalled KILL\n'; send KILL; until_gone 1 || { send KILL; until_gone 4; }; fi ;;
 esac
 # Secrets that no wrapper has taken.

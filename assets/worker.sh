@@ -36,7 +36,8 @@ if [ -z "$signaled" ]; then
   [ -z "$signaled" ] || { sleep 1; kill -"$signaled" "$child" 2>/dev/null; }
   while :; do
     signaled=
-    wait "$child"; r=$?
+    # Where the command ended by a signal, the shell writes that here: the log has only what the rank wrote.
+    wait "$child" 2>/dev/null; r=$?
     [ "$r" -eq 127 ] && [ -n "$waited" ] && break
     rc=$r; waited=1
     [ -n "$signaled" ] || break

@@ -49,26 +49,31 @@ impl LocalRuns {
         }
     }
 
-    /// The copy to use for a run that is no longer on the hosts: of the selected run, else of the last one that has logs. `Err`: there
-    /// is none.
+    /// The copy to use for a run that is no longer on the hosts: of the selected run, else of the last one that was on hosts. `Err`: there is
+    /// none, or it has no logs.
     /// `up`: the command that launches.
     pub(super) fn local_copy(&self, selected: Option<RunSummary>, outcome: &Outcome, up: &str) -> Result<RunSummary, Outcome> {
-        let has_logs = |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| dir.has_logs());
-        let Some(run) = selected.or_else(|| self.runs.iter().rev().find(has_logs).cloned()) else {
-            let help = match (self.runs.is_empty(), outcome) {
-                (false, _) => "\n    help: `orchestrate runs` lists the runs that this laptop knows".to_owned(),
-                (true, Outcome::Ok) => format!("\n    help: `{up}` launches one"),
-                (true, _) => String::new(),
-            };
-            let location = searched_hosts(outcome);
-            let message = match self.runs.last().map(missing_log_reason) {
-                Some(reason) => format!("no run of {} is {location}, and this laptop has no logs of it: {reason}", self.name),
-                None => format!("no run of {} is {location}, and this laptop has no logs of it", self.name),
-            };
-            print_stderr(&(message + &help));
-            return Err(worse_outcome(outcome.clone(), Outcome::Failed));
+        let was_fetched =
+            |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| open_logs(dir.path()).is_ok_and(|logs| !logs.hosts().is_empty()));
+        let location = searched_hosts(outcome);
+        let message = match selected.or_else(|| self.runs.iter().rev().find(was_fetched).cloned()) {
+            Some(run) if self.open_run_dir(&run).is_ok_and(|dir| dir.has_logs()) => return Ok(run),
+            Some(run) => {
+                let reason = missing_log_reason(&run);
+                let about = format!("no run of {} is {location}, and this laptop has no logs of {}: {reason}", self.name, run.run);
+                format!("{about}\n    help: `orchestrate replay {}` shows what happened, `orchestrate runs` lists other runs", run.run)
+            }
+            None => {
+                let help = match (self.runs.is_empty(), outcome) {
+                    (false, _) => "\n    help: `orchestrate runs` lists the runs that this laptop knows".to_owned(),
+                    (true, Outcome::Ok) => format!("\n    help: `{up}` launches one"),
+                    (true, _) => String::new(),
+                };
+                format!("no run of {} is {location}, and this laptop has no logs of it{help}", self.name)
+            }
         };
-        Ok(run)
+        print_stderr(&message);
+        Err(worse_outcome(outcome.clone(), Outcome::Failed))
     }
 
     pub(super) fn announce_copy(&self, run: &RunSummary, outcome: &Outcome) {

@@ -23,6 +23,13 @@ pub(crate) struct TaskArgs {
 
 impl TaskArgs {
     pub(crate) fn selection(&self) -> TaskSelection {
-        TaskSelection { tags: self.tags.clone(), skip_tags: self.skip_tags.clone(), start_at: self.start_at.clone() }
+        // Without a tag, every task would run: `--tags ""` is a mistake.
+        let tags = Some(named_tags(&self.tags)).filter(|tags| !tags.is_empty()).unwrap_or_else(|| self.tags.clone());
+        TaskSelection { tags, skip_tags: named_tags(&self.skip_tags), start_at: self.start_at.clone() }
     }
+}
+
+/// Without spaces around them, and without empty ones: `"a, b"`, `a,`.
+fn named_tags(given: &[String]) -> Vec<String> {
+    given.iter().map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect()
 }

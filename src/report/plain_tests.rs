@@ -250,10 +250,7 @@ fn preflight_duration_includes_its_checks() {
     }
     harness.finish();
     let lines: Vec<&str> = harness.sink.output().iter().skip(1).map(String::as_str).collect();
-    assert_eq!(
-        lines,
-        ["preflight    ok gpu[01-02], only what a launch needs (--preflight off) (2.4 s)", "pull         ok gpu[01-02] (0.2 s)"]
-    );
+    assert_eq!(lines, ["preflight    ok gpu[01-02], without further checks (2.4 s)", "pull         ok gpu[01-02] (0.2 s)"]);
 }
 
 #[test]

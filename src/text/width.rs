@@ -108,8 +108,8 @@ pub(crate) fn wrap_with_indent(text: &str, first: &str, then: &str, width: usize
     lines
 }
 
-/// Stands for a space where no line may end.
-pub(crate) const JOINED: char = '\u{e000}';
+/// Stands for a space where no line may end. A noncharacter, which no sanitized text has.
+pub(crate) const JOINED: char = '\u{fdef}';
 
 /// A message as [`wrap_with_indent`] does, with what is in backticks on one line, so that it can be pasted. A line with a command of this program
 /// that is in no backticks stays whole.

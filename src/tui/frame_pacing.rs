@@ -103,7 +103,9 @@ fn frame_interval(priority: RedrawPriority, pace: FramePace) -> Duration {
     Duration::from_millis(match (priority, pace) {
         (RedrawPriority::None, _) => 0,
         (RedrawPriority::Input, _) => 10,
-        (RedrawPriority::Sample | RedrawPriority::Event, FramePace::Slow) | (RedrawPriority::Sample, FramePace::ManyHosts) => 1000,
+        (RedrawPriority::Sample | RedrawPriority::Event, FramePace::Slow) => 1000,
+        // With the time of the frame itself, one a second: a clock skips no second.
+        (RedrawPriority::Sample, FramePace::ManyHosts) => 900,
         (RedrawPriority::Sample, FramePace::Normal) => 500,
         (RedrawPriority::Event, _) => 100,
     })
@@ -141,7 +143,7 @@ mod tests {
         assert_eq!(frame_interval(RedrawPriority::Event, FramePace::Slow), SECOND);
         assert_eq!(frame_interval(RedrawPriority::Input, FramePace::Slow), frame_interval(RedrawPriority::Input, FramePace::Normal));
         let millis = |priority, hosts| frame_interval(priority, FramePace::for_hosts(hosts)).as_millis();
-        assert_eq!([16, 17].map(|hosts| millis(RedrawPriority::Sample, hosts)), [500, 1000]);
+        assert_eq!([16, 17].map(|hosts| millis(RedrawPriority::Sample, hosts)), [500, 900]);
         assert_eq!([16, 17].map(|hosts| millis(RedrawPriority::Event, hosts)), [100, 100]);
     }
 

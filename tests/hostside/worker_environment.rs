@@ -1,4 +1,5 @@
-//! The worker wrappers pass every variable on unchanged, including those with the names of their own variables; a signal before the command leaves a status.
+//! The worker wrappers pass every variable on unchanged, including those with the names of their own variables; a signal before the command leaves a status;
+//! one that ends it leaves nothing in the rank's log.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
@@ -59,4 +60,17 @@ fn worker_that_is_signaled_before_its_command_leaves_a_status() {
     let status = shell.arg(host.path("h.in/run1/worker")).env("RANK", "0").stdin(Stdio::null()).status().expect("a shell");
     let rc = std::fs::read_to_string(host.path("h.out/run1.rank-0.0.rc")).expect("a status");
     assert_eq!((rc.split(' ').next(), status.signal(), started.exists()), (Some("143"), Some(15), false));
+}
+
+#[test]
+fn log_of_a_rank_that_a_signal_ended_has_only_what_the_rank_wrote() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    host.write_file("h.in/run1/worker.argv", "set -- sh -c 'echo its line; kill -TERM $$'\n");
+    let mut worker = host.shell_command();
+    worker.arg(host.path("h.in/run1/worker")).env("RANK", "0");
+    assert!(!worker.status().expect("a shell").success());
+    let read = |end: &str| std::fs::read_to_string(host.path(&format!("h.out/run1.rank-0.0.{end}"))).unwrap_or_default();
+    wait_until("the log is whole", || std::path::Path::new(&host.path("h.out/run1.rank-0.0.end")).exists().then_some(()));
+    assert_eq!((read("log").as_str(), read("rc").split_whitespace().next()), ("its line\n", Some("143")));
 }

@@ -114,7 +114,7 @@ impl<O: LineOutput> PlainSink<O> {
         let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
         // With `--preflight off` only what a launch cannot do without is looked at.
         let is_unchecked = phase == Phase::Preflight && state.check_levels.is_empty() && tally.failed.is_empty();
-        let note = if is_unchecked { self.lang.tr(", only what a launch needs (--preflight off)") } else { "" };
+        let note = if is_unchecked { self.lang.tr(", without further checks") } else { "" };
         let name = pad_end(style::phase_name(phase, state), PHASE_COLUMNS);
         self.out.write_line(&format!("{name} {}{}{note} {time}", tally.task, texts.join("; ")))
     }

@@ -50,6 +50,10 @@ pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang:
         Some((Outcome::Leftovers, _)) if state.has_only_unverified_leftovers() => commands.push(retry("down")),
         // The steps that failed are named with their remedies.
         Some((Outcome::Refused, _)) if state.info.command == "up" && state.failed_steps().next().is_some() => commands.push(retry("up")),
+        // Otherwise the next command reaches the host by hand.
+        Some((Outcome::Unreachable, _)) if state.info.command == "up" && state.hosts.iter().any(lacks_address) => {
+            commands.push(retry("up"))
+        }
         _ => {}
     }
     commands.extend(command_without_lost_hosts(state, advice).map(|command| (lang.tr("skip it"), command)));
@@ -57,6 +61,10 @@ pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang:
         commands.push((lang.tr("end it"), advice.format_command("down", "")));
     }
     commands
+}
+
+fn lacks_address(host: &HostState) -> bool {
+    host.connection_status == ConnectionStatus::Unreachable && host.connection_hint == ADDRESS_NOT_FOUND_HINT
 }
 
 /// More lost hosts are a matter of the network.
