@@ -53,10 +53,10 @@ impl LocalRuns {
     /// none, or it has no logs.
     /// `up`: the command that launches.
     pub(super) fn local_copy(&self, selected: Option<RunSummary>, outcome: &Outcome, up: &str) -> Result<RunSummary, Outcome> {
-        let was_fetched =
+        let has_node_list =
             |run: &&RunSummary| self.open_run_dir(run).is_ok_and(|dir| open_logs(dir.path()).is_ok_and(|logs| !logs.hosts().is_empty()));
         let location = searched_hosts(outcome);
-        let message = match selected.or_else(|| self.runs.iter().rev().find(was_fetched).cloned()) {
+        let message = match selected.or_else(|| self.runs.iter().rev().find(has_node_list).cloned()) {
             Some(run) if self.open_run_dir(&run).is_ok_and(|dir| dir.has_logs()) => return Ok(run),
             Some(run) => {
                 let reason = missing_log_reason(&run);

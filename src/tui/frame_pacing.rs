@@ -14,7 +14,7 @@ pub(super) enum FramePace {
     Normal,
     /// So many hosts that their samples come all the time, though each of them once a second.
     ManyHosts,
-    /// Nobody looks, or the screen is frozen.
+    /// The terminal is not focused, or the screen is frozen.
     Slow,
 }
 
