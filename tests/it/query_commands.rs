@@ -199,10 +199,16 @@ async fn logs_of_past_runs_come_from_local_copies() {
         fixture.set_faults(host, &Faults { refuse_key: true, ..Faults::default() });
     }
     laptop.run(&["logs", path_str(&file), "--rank", "3"]).await.assert_exit_code(4).assert_contains("I am the second rank 3");
-    for host in ["gpu01", "gpu02"] {
-        fixture.set_faults(host, &Faults::default());
-    }
-    // The logs of an earlier run are not those of a later one that started no rank.
+    fixture.assert_clean_and_stop().await;
+}
+
+/// The logs of an earlier run are not those of a later one that started no rank.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_of_a_refused_run_are_not_those_of_an_earlier_one() {
+    let fixture = SandboxFixture::with_hosts(2).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("refused", &JobSpec::default()));
+    fixture.end_ranks(None, 0);
+    laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0);
     laptop.run(&["up", path_str(&file), "--set", "container.mounts=[/nowhere:/x]"]).await.assert_exit_code(3);
     let refused = laptop.run(&["logs", path_str(&file), "--rank", "0"]).await;
     assert_eq!(refused.assert_exit_code(1).assert_contains("its run started no rank").stdout, "");
