@@ -29,8 +29,12 @@ if [ -n "$ORCH_WORKDIR" ] && ! cd -- "$ORCH_WORKDIR"; then printf "orchestrate: 
 if [ -r "$0/entrypoint" ]; then . "$0/entrypoint"; fi
 exec "$@"'
 trap : TERM INT HUP
-/bin/sh -c "$LAUNCH" "$R"
+# Where the launcher ended by a signal, this shell writes that: the log has only what the launcher wrote.
+# In parentheses, since dash would redirect its own stderr too until the command has ended.
+exec 3>&2 2>/dev/null
+(exec /bin/sh -c "$LAUNCH" "$R" 2>&3 3>&-)
 rc=$?
+exec 2>&3 3>&-
 umask 022
 # Another signal would end the shell that computes the status, and the status would be empty.
 trap '' TERM INT HUP

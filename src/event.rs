@@ -299,12 +299,15 @@ pub enum EventKind {
         #[serde(alias = "why")]
         reason: String,
     },
-    /// Something of the run could not be removed.
+    /// Something of the run could not be removed, or a host could not be looked at.
     Leftover {
         /// Index of the host.
         host: u32,
         /// What, and why it is still there.
         text: String,
+        /// The host did not answer: it is not known whether anything is left there.
+        #[serde(default)]
+        unchecked: bool,
     },
     /// The last event, exactly once per operation.
     RunFinished {

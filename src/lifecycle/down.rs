@@ -89,7 +89,7 @@ fn report_nothing_found(session: &Session, facts: &[Option<HostFacts>], unremove
     let has_unlistable = remaining_items::report_unlistable_containers(session, facts);
     let lost: Vec<usize> = facts.iter().enumerate().filter(|(_, facts)| facts.is_none()).map(|(host, _)| host).collect();
     for host in &lost {
-        teardown::report_leftover(session, *host, teardown::UNREACHABLE_LEFTOVER.to_owned());
+        teardown::report_unchecked(session, *host);
     }
     let name = &session.inventory.name;
     match (has_unlistable || !lost.is_empty(), unremoved) {

@@ -177,7 +177,7 @@ async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets
     run.hosts.iter_mut().for_each(|host| host.follower.clone_from(&follower));
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
-            let text = "all ranks are running; while detached, each host stops its own ranks when one of them fails, and those of other hosts wait until their communication times out";
+            let text = "all ranks are running; while detached, each host stops its own ranks when one of them fails, and those of other hosts run on until their own communication fails or times out";
             context.session.notice(text, false);
             Ok(LaunchStep::done(Outcome::Detached, "all ranks are running"))
         }

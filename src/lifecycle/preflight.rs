@@ -7,7 +7,7 @@ use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
 use crate::model::level::Level;
 use crate::model::remote_command::RemoteCommand;
-use crate::plan::action::container::format_gpus_flag;
+use crate::plan::action::gpus_flag::format_gpus_flag;
 use crate::plan::existing_run::{HostRunState, host_run_state};
 use crate::plan::facts::{DockerStatus, HostFacts};
 use crate::plan::facts_request::{facts_command, facts_request};

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::event::{EventKind, RunOutcome};
 use crate::inventory::InventoryHost;
 use crate::lifecycle::session::Session;
+use crate::model::ADDRESS_NOT_FOUND_HINT;
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::slurm::cluster_report::ClusterReport;
 use crate::plan::slurm::job_report::{JobReport, JobStart, OrderFailure};
@@ -64,6 +65,16 @@ pub(crate) enum CancelEnd {
     NoAnswer(String),
 }
 
+/// The login node's name stands in `slurm.login`, not in `hosts`.
+fn name_login_setting(error: RemoteError) -> RemoteError {
+    match error {
+        RemoteError::Lost { what, hint, retry } if hint == ADDRESS_NOT_FOUND_HINT => {
+            RemoteError::Lost { what, hint: "correct `slurm.login`, or set `HostName` for it in ssh_config".to_owned(), retry }
+        }
+        error => error,
+    }
+}
+
 impl LoginNode {
     /// A session of its own, without output.
     pub(crate) fn open(session: &Session, login: InventoryHost) -> LoginNode {
@@ -86,7 +97,7 @@ impl LoginNode {
         let Some(connection) = self.session.engine.connections().first() else {
             return Err(RemoteError::InvalidConfig { what: "no login node".to_owned(), hint: "set slurm.login".to_owned() });
         };
-        let output = connection.exec(command).await?;
+        let output = connection.exec(command).await.map_err(name_login_setting)?;
         let text = output.stdout_text();
         let mut report = JobReport::parse(&text);
         if self.session.inventory.slurm.as_ref().is_some_and(|slurm| slurm.requeue) {

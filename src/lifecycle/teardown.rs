@@ -19,9 +19,6 @@ use crate::plan::existing_run::{HostRunState, host_run_state};
 use crate::plan::facts::HostFacts;
 use crate::plan::teardown::{self, TeardownScope, TeardownSpec};
 
-/// Reported for a host that cannot be checked.
-pub(crate) const UNREACHABLE_LEFTOVER: &str = "what is left there is unknown";
-
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TeardownOptions {
     pub(crate) scope: TeardownScope,
@@ -104,12 +101,9 @@ pub(crate) async fn lock_and_tear_down(
 ) -> Result<TeardownResult, WorkflowError> {
     let (mut found, outcome) = collect_facts(session.gather_facts(None).await);
     let mut leftover_outcome = Outcome::Ok;
-    let mut report_lost = |session: &Session, host: usize, reason: String| {
-        report_leftover(session, host, reason);
-        leftover_outcome = Outcome::Leftovers;
-    };
     for (host, _) in found.iter().enumerate().filter(|(_, f)| f.is_none()) {
-        report_lost(session, host, UNREACHABLE_LEFTOVER.to_owned());
+        report_unchecked(session, host);
+        leftover_outcome = Outcome::Leftovers;
     }
     // Another user owns the run directory's path on this host, so nothing of this user can be there.
     for facts in found.iter_mut().filter(|f| f.as_ref().is_some_and(|f| f.orphans.foreign_dir.is_some() && !f.has_any_resource())) {
@@ -126,12 +120,13 @@ pub(crate) async fn lock_and_tear_down(
         }
     };
     for (host, error) in not_locked {
-        let reason = match error {
-            LockError::AcquireFailed { message, .. } => format!("could not take the lock: {message}"),
-            LockError::Remote { error, .. } => format!("could not take the lock: {error}"),
-            LockError::Held { .. } => error.to_string(),
+        let (reason, unchecked) = match error {
+            LockError::AcquireFailed { message, .. } => (format!("could not take the lock: {message}"), false),
+            LockError::Remote { error, .. } => (format!("could not take the lock: {error}"), true),
+            LockError::Held { .. } => (error.to_string(), false),
         };
-        report_lost(session, host, reason);
+        send_leftover(session, host, reason, unchecked);
+        leftover_outcome = Outcome::Leftovers;
         if let Some(facts) = found.get_mut(host) {
             *facts = None;
         }
@@ -139,7 +134,8 @@ pub(crate) async fn lock_and_tear_down(
     // The previous holder of the lock may have changed the hosts.
     let mut facts = session.gather_facts_again(&found).await;
     for (host, _) in facts.iter().zip(&found).enumerate().filter(|(_, (current, before))| current.is_none() && before.is_some()) {
-        report_lost(session, host, UNREACHABLE_LEFTOVER.to_owned());
+        report_unchecked(session, host);
+        leftover_outcome = Outcome::Leftovers;
     }
     drop_hosts_of_other_runs(session, &mut facts);
     let result = if facts.iter().flatten().any(HostFacts::has_any_resource) {
@@ -261,7 +257,7 @@ async fn tear_down_run(
     // Ranks that could not be stopped die with their container, so its verified removal leaves nothing.
     let removed = options.scope == TeardownScope::Everything && report.failed_steps.iter().all(|f| f.phase == crate::event::Phase::Stop);
     for step in report.failed_steps.iter().filter(|_| !removed) {
-        report_leftover(session, step.host, step.issue.message.clone());
+        send_leftover(session, step.host, step.issue.message.clone(), step.unreachable);
     }
     Ok(match (report.lock_lost, report.failed_steps.is_empty() || removed, report.interrupted) {
         (true, ..) => Outcome::Locked,
@@ -270,6 +266,16 @@ async fn tear_down_run(
     })
 }
 
+/// Something of the run is still on the host.
 pub(crate) fn report_leftover(session: &Session, host: usize, text: String) {
-    session.engine.emitter().send(EventKind::Leftover { host: u32::try_from(host).unwrap_or(u32::MAX), text });
+    send_leftover(session, host, text, false);
+}
+
+/// The host did not answer.
+pub(crate) fn report_unchecked(session: &Session, host: usize) {
+    send_leftover(session, host, "what is left there is unknown".to_owned(), true);
+}
+
+fn send_leftover(session: &Session, host: usize, text: String, unchecked: bool) {
+    session.engine.emitter().send(EventKind::Leftover { host: u32::try_from(host).unwrap_or(u32::MAX), text, unchecked });
 }

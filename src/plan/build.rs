@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::plan::action::send_files::SendFiles;
 use crate::plan::action::task::RunTask;
 use crate::plan::action::verify_facts::HostCheckSummary;
-use crate::plan::action::{Action, Issue, container, environment, launch, pull, reach_master, run_files, verify_facts};
+use crate::plan::action::{Action, Issue, container, environment, gpus_flag, launch, pull, reach_master, run_files, verify_facts};
 use crate::plan::fact_rules::user_ids;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
@@ -306,7 +306,7 @@ impl HostPlanner<'_> {
         let idle = self.facts().and_then(HostFacts::idle_gpus);
         Action::StartContainer(container::StartContainer {
             context: self.context.clone(),
-            gpus_flag: spec.as_ref().and_then(|s| container::format_gpus_flag(&s.gpus, &host_gpus, idle.as_deref())),
+            gpus_flag: spec.as_ref().and_then(|s| gpus_flag::format_gpus_flag(&s.gpus, &host_gpus, idle.as_deref())),
             spec,
             container_hash: compute_container_hash(text),
             owner: self.inputs.identity.owner.clone(),

@@ -23,7 +23,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     });
     for (host, cell) in context.hosts.iter().zip(&mut cells) {
         if let Some(n) = host.probe_output.last_number("cpus").filter(|n| *n < ranks) {
-            *cell = CheckResult::warn(format!("{n} processors for {ranks} ranks"), "lower launch.nproc_per_node, or add processors");
+            let message = match n {
+                1 => format!("1 processor for {ranks} ranks"),
+                n => format!("{n} processors for {ranks} ranks"),
+            };
+            *cell = CheckResult::warn(message, "lower launch.nproc_per_node, or add processors");
         }
     }
     cells

@@ -13,7 +13,7 @@ const PROBLEMS: &[ProblemRow] = &[
     ("clock", &[("clock 0.1 1.0", "clock 700 400")], Pass, "+0.70 s"),
     ("arch", &[("x86_64", "aarch64")], Fail, "Linux aarch64 instead of Linux x86_64"),
     ("cpus", &[("cpus 64", "cpus 32")], Warn, "32 processors instead of 64"),
-    ("cpus", &[("cpus 64", "cpus 1")], Warn, "1 processors for 2 ranks"),
+    ("cpus", &[("cpus 64", "cpus 1")], Warn, "1 processor for 2 ranks"),
     ("memory", &[("Available 900000000", "Available 90000000")], Warn, "85.8 GiB of 953.7 GiB available"),
     (
         "memory",

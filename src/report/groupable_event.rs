@@ -33,7 +33,11 @@ pub(super) enum GroupableEvent {
         stopped: bool,
     },
     NodeExited(String),
-    Signalled(String),
+    /// `ranks`: whether a rank of the host still runs, not the launcher alone.
+    Signalled {
+        signal: String,
+        ranks: bool,
+    },
     Notice {
         text: String,
         warn: bool,
@@ -83,8 +87,11 @@ impl EventTexts<'_> {
                 (Tone::Bad, format!("{}{}{}", place(), lang.colon(), lang.message(&exit)))
             }
             GroupableEvent::NodeExited(exit) => (Tone::Bad, lang.tr_fill("{}: the launcher ended: {}", &[hosts, &lang.message(&exit)])),
-            GroupableEvent::Signalled(signal) => {
+            GroupableEvent::Signalled { signal, ranks: true } => {
                 (Tone::Warn, lang.tr_fill("{} sent to the ranks on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))
+            }
+            GroupableEvent::Signalled { signal, ranks: false } => {
+                (Tone::Warn, lang.tr_fill("{} sent to the launcher on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))
             }
             // Below the error that it belongs to.
             GroupableEvent::Notice { text, .. } if text.starts_with(HELP_PREFIX) => (Tone::Plain, format!("    {}", self.message(&text))),

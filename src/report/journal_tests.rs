@@ -55,7 +55,7 @@ fn all_event_kinds() -> Vec<EventKind> {
         EventKind::DiskSpace { host: 0, free: u64::MAX, total: 2 },
         EventKind::Notice { host: None, text: text(), warn: true },
         EventKind::GoalChanged { goal: crate::event::RunGoal::Down, reason: text() },
-        EventKind::Leftover { host: 0, text: text() },
+        EventKind::Leftover { host: 0, text: text(), unchecked: true },
         EventKind::RunFinished { outcome: Outcome::Signal(2), reason: text() },
         EventKind::RunFinished { outcome: Outcome::Leftovers, reason: text() },
     ]

@@ -46,10 +46,6 @@ struct EventGroup {
 #[derive(Debug, Default)]
 struct PhaseTally {
     started_at: UnixMillis,
-    done: BTreeSet<u32>,
-    satisfied: BTreeSet<u32>,
-    skipped: BTreeSet<u32>,
-    failed: BTreeSet<u32>,
     /// The name of the task, where the phase is one.
     task: String,
     open_steps: usize,
@@ -236,12 +232,12 @@ impl<O: LineOutput> PlainSink<O> {
                 }
                 Ok(())
             }
-            EventKind::StepSatisfied { step, .. } => self.on_step_ended(*step, |tally| &mut tally.satisfied, event.at, state),
-            EventKind::StepDone { step, .. } => self.on_step_ended(*step, |tally| &mut tally.done, event.at, state),
-            EventKind::StepSkipped { step, .. } => self.on_step_ended(*step, |tally| &mut tally.skipped, event.at, state),
+            EventKind::StepSatisfied { step, .. } | EventKind::StepDone { step, .. } | EventKind::StepSkipped { step, .. } => {
+                self.on_step_ended(*step, event.at, state)
+            }
             EventKind::StepFailed { step, error, hint, .. } => {
                 self.queue_step_failed(*step, error, hint, event.at);
-                self.on_step_ended(*step, |tally| &mut tally.failed, event.at, state)
+                self.on_step_ended(*step, event.at, state)
             }
             EventKind::Ready => self.flush_pending(state).and_then(|()| self.write_ready(state)),
             EventKind::Culprit { ranks, hosts } => self.flush_pending(state).and_then(|()| self.write_first_failure(ranks, hosts, state)),

@@ -141,7 +141,7 @@ fn host_text_is_sanitized_for_terminal() {
     let evil = "\u{1b}]0;x\u{7}a\nb\u{9b}31m s3cret".to_owned();
     harness.emit(0, EventKind::StepFailed { step: 0, error: evil.clone(), hint: evil.clone(), unreachable: false });
     harness.emit(0, EventKind::Notice { host: Some(0), text: evil.clone(), warn: true });
-    harness.emit(0, EventKind::Leftover { host: 0, text: evil.clone() });
+    harness.emit(0, EventKind::Leftover { host: 0, text: evil.clone(), unchecked: false });
     harness.emit(0, EventKind::GoalChanged { goal: RunGoal::Down, reason: evil.clone() });
     harness.emit(0, EventKind::HostLost { host: 0, error: evil.clone(), hint: String::new(), will_retry: false });
     harness.emit(0, rank_log(0, 0, 0, &format!("{evil}\n")));
@@ -226,6 +226,7 @@ fn bare_hosts_have_a_keeper_instead_of_a_container() {
     for (title, expected) in [("start the keeper", "keeper       changed gpu01"), ("start the container", "container    changed gpu01")] {
         let mut harness = harness(LogSelection::MainRank);
         harness.emit(0, run_started(1, 1, &[(Phase::Container, title)]));
+        harness.emit(0, EventKind::StepStarted { step: 0 });
         harness.emit(0, EventKind::StepDone { step: 0, note: String::new() });
         harness.finish();
         let lines = harness.sink.output();

@@ -140,7 +140,7 @@ fn unverified_host_comes_with_its_remedy() {
         let mut harness = SinkHarness::new(NullSink);
         harness.emit(0, run_started(2, 1, &[(Phase::Verify, "verify")]));
         harness.emit(0, EventKind::HostLost { host: 1, error: "no way there".to_owned(), hint: hint.to_owned(), will_retry: false });
-        harness.emit(0, EventKind::Leftover { host: 1, text: "what is left there is unknown".to_owned() });
+        harness.emit(0, EventKind::Leftover { host: 1, text: "what is left there is unknown".to_owned(), unchecked: true });
         harness.emit(0, EventKind::RunFinished { outcome: Outcome::Leftovers, reason: String::new() });
         let recap = render(&harness);
         assert!(recap.starts_with("RECAP  up wan22  INCOMPLETE"), "{recap}");
@@ -187,7 +187,7 @@ fn recap_bounds_many_different_failures() {
     for step in 0..500_u32 {
         let error = format!("{} trouble number {step} {}", "long ".repeat(step as usize % 40), "x".repeat(step as usize));
         harness.emit(0, EventKind::StepFailed { step, error, hint: format!("hint {step}"), unreachable: false });
-        harness.emit(0, EventKind::Leftover { host: step, text: format!("container {step}") });
+        harness.emit(0, EventKind::Leftover { host: step, text: format!("container {step}"), unchecked: false });
         harness.emit(0, rank_exited(step, step / 2, Exit::Code(1 + step as i32 % 90), 1));
     }
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Leftovers, reason: "x".repeat(500) });

@@ -92,7 +92,10 @@ impl<S: ReportSink> SinkHarness<S> {
         }
         let hint = "docker rm -f orchestrate-wan22".to_owned();
         self.emit(10, EventKind::StepFailed { step: 15, error: "docker: device or resource busy".to_owned(), hint, unreachable: false });
-        self.emit(0, EventKind::Leftover { host: 15, text: "container orchestrate-wan22: device or resource busy".to_owned() });
+        self.emit(
+            0,
+            EventKind::Leftover { host: 15, text: "container orchestrate-wan22: device or resource busy".to_owned(), unchecked: false },
+        );
         self.emit(900, EventKind::RunFinished { outcome: Outcome::Leftovers, reason: "rank 3 failed".to_owned() });
         self.finish();
     }

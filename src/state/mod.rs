@@ -29,6 +29,7 @@ pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, Pha
 use metric_scanner::MetricScanner;
 use shared::{SharedList, SharedMap};
 pub(crate) use step_tracker::{StepState, StepTracker, StepTransfer};
+pub(crate) use summary::PhaseResult;
 use training_metrics::TrainingMetrics;
 
 /// How many notices are kept.
@@ -70,6 +71,8 @@ pub struct Leftover {
     /// The index of its host.
     pub host: u32,
     pub text: String,
+    /// The host did not answer: it is not known whether anything is left there.
+    pub unchecked: bool,
 }
 
 /// What is known of a run. A copy is cheap: it shares hosts, ranks, steps and the plan with the original until they change.
@@ -275,8 +278,8 @@ impl RunState {
             EventKind::Notice { host, text, warn } => {
                 self.push_notice(Notice { at, host: *host, text: truncate_text(text), warn: *warn });
             }
-            EventKind::Leftover { host, text } => {
-                let leftover = Leftover { host: *host, text: truncate_text(text) };
+            EventKind::Leftover { host, text, unchecked } => {
+                let leftover = Leftover { host: *host, text: truncate_text(text), unchecked: *unchecked };
                 if self.leftovers.len() < MAX_LEFTOVERS && !self.leftovers.contains(&leftover) {
                     self.leftovers.push(leftover);
                 }

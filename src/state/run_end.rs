@@ -42,7 +42,7 @@ impl RunState {
 
     /// Whether every leftover is on a host that did not answer: the same command would only find it lost again.
     pub(crate) fn has_only_unverified_leftovers(&self) -> bool {
-        !self.leftovers.is_empty() && self.leftovers.iter().all(|leftover| self.is_unreachable(leftover.host))
+        !self.leftovers.is_empty() && self.leftovers.iter().all(|leftover| leftover.unchecked)
     }
 
     /// Whether the host with this index was given up.

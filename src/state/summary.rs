@@ -1,6 +1,6 @@
 //! Figures and lists that are computed from the state on request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{LogFile, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
@@ -8,13 +8,24 @@ use crate::model::step_status::StepStatus;
 use super::log_lines::RecentLines;
 use super::{PhaseCounts, RankCounts, RankState, RunState, StepState, training_metrics};
 
-/// What a phase of one host came to; a worse result hides a better one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum PhaseResult {
+/// What a phase of one host came to; a worse result hides a better one. A phase that only reads changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PhaseResult {
     Skipped,
     Ok,
     Changed,
     Failed,
+}
+
+/// `None` while the step has not ended.
+fn step_result(step: &StepState) -> Option<PhaseResult> {
+    match step.status {
+        StepStatus::Waiting | StepStatus::Running => None,
+        StepStatus::Skipped => Some(PhaseResult::Skipped),
+        StepStatus::Done if step.info.phase.changes_host() => Some(PhaseResult::Changed),
+        StepStatus::Satisfied | StepStatus::Done => Some(PhaseResult::Ok),
+        StepStatus::Failed => Some(PhaseResult::Failed),
+    }
 }
 
 impl RunState {
@@ -95,18 +106,27 @@ impl RunState {
         counts
     }
 
+    /// What a phase of the current plan came to so far, with the indexes of the hosts.
+    pub(crate) fn phase_results(&self, phase: Phase) -> BTreeMap<PhaseResult, BTreeSet<u32>> {
+        let mut by_host: BTreeMap<u32, PhaseResult> = BTreeMap::new();
+        for step in self.step_tracker.steps_in_phase(phase) {
+            let Some(result) = step_result(step) else { continue };
+            let worst = by_host.entry(step.info.host).or_insert(result);
+            *worst = result.max(*worst);
+        }
+        let mut results: BTreeMap<PhaseResult, BTreeSet<u32>> = BTreeMap::new();
+        for (host, result) in by_host {
+            results.entry(result).or_default().insert(host);
+        }
+        results
+    }
+
     /// The phases of one host, over all plans of this operation: each counts once, as its line is printed.
     pub fn phase_counts(&self, host: usize) -> PhaseCounts {
         let mut tally = self.hosts.get(host).map(|host| host.earlier_phase_counts).unwrap_or_default();
         let mut results: BTreeMap<Phase, PhaseResult> = BTreeMap::new();
         for step in self.step_tracker.steps().iter().filter(|step| step.info.host as usize == host) {
-            let result = match step.status {
-                StepStatus::Waiting | StepStatus::Running => continue,
-                StepStatus::Skipped => PhaseResult::Skipped,
-                StepStatus::Done if step.info.phase.changes_host() => PhaseResult::Changed,
-                StepStatus::Satisfied | StepStatus::Done => PhaseResult::Ok,
-                StepStatus::Failed => PhaseResult::Failed,
-            };
+            let Some(result) = step_result(step) else { continue };
             let worst = results.entry(step.info.phase).or_insert(result);
             *worst = result.max(*worst);
         }

@@ -138,7 +138,7 @@ fn long_texts_are_truncated() {
         EventKind::StepFailed { step: 0, error: long(), hint: long(), unreachable: false },
         EventKind::Notice { host: None, text: long(), warn: false },
         EventKind::HostLost { host: 0, error: long(), hint: String::new(), will_retry: false },
-        EventKind::Leftover { host: 0, text: long() },
+        EventKind::Leftover { host: 0, text: long(), unchecked: false },
     ]);
     let step = state.failed_steps().next().expect("it failed");
     for text in [&step.note, &step.hint, &state.notices[0].text, &state.hosts[0].connection_error, &state.leftovers[0].text] {
@@ -151,7 +151,7 @@ fn notices_and_leftovers_are_bounded() {
     let mut kinds = Vec::new();
     for n in 0..3000 {
         kinds.push(EventKind::Notice { host: None, text: format!("{n}"), warn: false });
-        kinds.push(EventKind::Leftover { host: 0, text: format!("{}", n / 2) });
+        kinds.push(EventKind::Leftover { host: 0, text: format!("{}", n / 2), unchecked: false });
     }
     let state = state_after_events(kinds);
     assert_eq!((state.notices.len(), state.leftovers.len()), (MAX_NOTICES, MAX_LEFTOVERS));

@@ -167,7 +167,7 @@ fn describe_event(kind: &EventKind, state: &RunState) -> Option<EventDescription
         | EventKind::RanksSignaled { .. }
         | EventKind::GpusUnavailable { .. }
         | EventKind::Postmortem { .. }
-        | EventKind::Leftover { .. } => describe_host_event(kind, state),
+        | EventKind::Leftover { .. } => describe_host_event(kind),
         EventKind::LauncherStarted { .. }
         | EventKind::LauncherExited { .. }
         | EventKind::RankStarted { .. }
@@ -226,7 +226,7 @@ fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
     })
 }
 
-fn describe_host_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
+fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
     let (host, status, text) = match kind {
         EventKind::HostConnected { host, .. } => (host, DisplayStatus::Ok, "connected".to_owned()),
         EventKind::HostLost { host, error, will_retry: true, .. } => (host, DisplayStatus::Lost, format!("connection lost: {error}")),
@@ -237,8 +237,8 @@ fn describe_host_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
             let line = lines.iter().find(|line| !line.starts_with("docker: status=running"))?;
             (host, DisplayStatus::Warn, line.clone())
         }
-        EventKind::Leftover { host, text } if state.is_unreachable(*host) => (host, DisplayStatus::Lost, text.clone()),
-        EventKind::Leftover { host, text } => (host, DisplayStatus::Error, format!("leftover: {text}")),
+        EventKind::Leftover { host, text, unchecked: true } => (host, DisplayStatus::Lost, text.clone()),
+        EventKind::Leftover { host, text, unchecked: false } => (host, DisplayStatus::Error, format!("leftover: {text}")),
         _ => return None,
     };
     Some((status, text, EventSubject::Host(*host)))

@@ -1,5 +1,5 @@
 //! The worker wrappers pass every variable on unchanged, including those with the names of their own variables; a signal before the command leaves a status;
-//! one that ends it leaves nothing in the rank's log.
+//! one that ends a rank or its launcher leaves nothing in their logs.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
@@ -63,14 +63,19 @@ fn worker_that_is_signaled_before_its_command_leaves_a_status() {
 }
 
 #[test]
-fn log_of_a_rank_that_a_signal_ended_has_only_what_the_rank_wrote() {
-    let host = TestHost::new();
-    host.prepare_run("run1", "");
-    host.write_file("h.in/run1/worker.argv", "set -- sh -c 'echo its line; kill -TERM $$'\n");
-    let mut worker = host.shell_command();
-    worker.arg(host.path("h.in/run1/worker")).env("RANK", "0");
-    assert!(!worker.status().expect("a shell").success());
-    let read = |end: &str| std::fs::read_to_string(host.path(&format!("h.out/run1.rank-0.0.{end}"))).unwrap_or_default();
-    wait_until("the log is whole", || std::path::Path::new(&host.path("h.out/run1.rank-0.0.end")).exists().then_some(()));
-    assert_eq!((read("log").as_str(), read("rc").split_whitespace().next()), ("its line\n", Some("143")));
+fn log_of_what_a_signal_ended_has_only_what_it_wrote() {
+    for (wrapper, argv, base) in [("worker", "worker.argv", "rank-0.0"), ("node", "argv", "node")] {
+        let host = TestHost::new();
+        host.prepare_run("run1", "");
+        host.write_file("h.in/run1/node", &read_asset("node.sh"));
+        host.write_file("h.in/run1/env", "");
+        host.write_file("h.out/run1.node.log", "");
+        host.write_file(&format!("h.in/run1/{argv}"), "set -- sh -c 'echo its line; echo its error >&2; kill -TERM $$'\n");
+        let mut shell = host.shell_command();
+        shell.arg(host.path(&format!("h.in/run1/{wrapper}"))).env("RANK", "0");
+        assert!(!shell.status().expect("a shell").success(), "{wrapper}");
+        let read = |end: &str| std::fs::read_to_string(host.path(&format!("h.out/run1.{base}.{end}"))).unwrap_or_default();
+        wait_until("the log is whole", || host.path(&format!("h.out/run1.{base}.end")).exists().then_some(()));
+        assert_eq!((read("log").as_str(), read("rc").split_whitespace().next()), ("its line\nits error\n", Some("143")), "{wrapper}");
+    }
 }

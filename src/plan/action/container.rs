@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::inventory::{self, ContainerGpus, ContainerUser};
+use crate::inventory::{self, ContainerUser};
 use crate::model::phase::START_KEEPER;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::{ActionResult, Issue, Observation, memlock};
@@ -14,6 +14,9 @@ use crate::plan::host_context::HostContext;
 use crate::plan::launcher::expand_home;
 use crate::plan::logind::{EXIT_NO_SCOPE, SystemdScope};
 use crate::text::shell_quote::{join_quoted, quote};
+
+/// A mount's source with `create: true` could not be created.
+const EXIT_MKDIR_FAILED: i32 = 73;
 
 /// Starts the container, or on a bare host the keeper.
 #[derive(Debug, Clone)]
@@ -96,7 +99,7 @@ impl StartContainer {
             ));
         }
         for mount in spec.mounts.iter().filter(|m| m.create_source) {
-            script.push_str(&format!("mkdir -p {} || exit 73\n", quote(&expand_home(&mount.source, &self.home))));
+            script.push_str(&format!("mkdir -p {} || exit {EXIT_MKDIR_FAILED}\n", quote(&expand_home(&mount.source, &self.home))));
         }
         script.push_str(&format!(
             "found=$(D inspect --type container --format '{{{{index .Config.Labels \"orchestrate.name\"}}}}/{{{{index .Config.Labels \"orchestrate.host\"}}}} {{{{index .Config.Labels \"orchestrate.container_hash\"}}}} {{{{.Image}}}} {{{{.State.Status}}}}' {container} 2>/dev/null)\n\
@@ -235,6 +238,11 @@ impl StartContainer {
         let message = output.error_line();
         let hint = if output.exit_code == EXIT_NO_SCOPE {
             self.scope.hint(&self.context.host)
+        } else if output.exit_code == EXIT_MKDIR_FAILED {
+            format!(
+                "mount a directory that the ssh user may create, or create it on {} as root and remove `create: true`",
+                self.context.host
+            )
         } else if message.contains("could not select device driver") || message.contains("nvidia-container") {
             format!("install nvidia-container-toolkit on {} and restart docker, or set container.gpus: none", self.context.host)
         } else if message.contains(&self.context.dir_prefix()) {
@@ -269,40 +277,9 @@ pub(crate) fn remove_memlock_flag(mut flags: Vec<String>) -> Vec<String> {
 /// sh: starts words detached from this session, in one of their own where the host has `setsid`; `$!` is the new session's leader.
 pub const DETACH_SH: &str = "detach() { if command -v setsid >/dev/null 2>&1; then setsid \"$@\" </dev/null >/dev/null 2>&1 & else set -m; \"$@\" </dev/null >/dev/null 2>&1 & set +m; fi; }";
 
-/// What `--gpus` gets: docker reads the value as CSV, so a list needs quotes of its own (mission.md 5.7). A count becomes the first `idle`
-/// ones that the inventory allows; where the hosts were not asked, the first ones.
-pub fn format_gpus_flag(gpus: &ContainerGpus, host: &inventory::GpuSelection, idle: Option<&[u32]>) -> Option<String> {
-    let device = |list: &[u32]| format!("\"device={}\"", list.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
-    match (gpus, host) {
-        (ContainerGpus::None, _) => None,
-        (ContainerGpus::List(list), _) | (ContainerGpus::All, inventory::GpuSelection::List(list)) => Some(device(list)),
-        (ContainerGpus::All, _) => Some("all".to_owned()),
-        (ContainerGpus::Count(count), _) => Some(device(&choose_gpus(*count, host, idle))),
-    }
-}
-
-/// The first `count` GPUs that are idle and allowed.
-pub fn choose_gpus(count: u32, host: &inventory::GpuSelection, idle: Option<&[u32]>) -> Vec<u32> {
-    let allowed: Vec<u32> = match (host, idle) {
-        (inventory::GpuSelection::List(list), None) => list.clone(),
-        (inventory::GpuSelection::List(list), Some(idle)) => list.iter().copied().filter(|i| idle.contains(i)).collect(),
-        (_, None) => (0..count).collect(),
-        (_, Some(idle)) => idle.to_vec(),
-    };
-    allowed.into_iter().take(count as usize).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn gpu_list_is_quoted_for_docker() {
-        let list = inventory::GpuSelection::List(vec![4, 5]);
-        assert_eq!(format_gpus_flag(&ContainerGpus::All, &list, None).as_deref(), Some("\"device=4,5\""));
-        assert_eq!(format_gpus_flag(&ContainerGpus::All, &inventory::GpuSelection::Any, None).as_deref(), Some("all"));
-        assert_eq!(format_gpus_flag(&ContainerGpus::None, &inventory::GpuSelection::Any, None), None);
-    }
 
     #[test]
     fn memlock_limit_warns_only_with_infiniband() {
@@ -329,16 +306,5 @@ mod tests {
         let (note, warning) = judged("77 abc\nmemlock default --device=/dev/infiniband\n");
         assert!(note.contains("docker's default limit"), "{note}");
         assert!(warning.contains("InfiniBand needs more; help: give dockerd on gpu01 CAP_SYS_RESOURCE"), "{warning}");
-    }
-
-    #[test]
-    fn gpu_count_picks_idle_gpus() {
-        let count = ContainerGpus::Count(2);
-        assert_eq!(format_gpus_flag(&count, &inventory::GpuSelection::Any, Some(&[1, 3, 6])).as_deref(), Some("\"device=1,3\""));
-        assert_eq!(
-            format_gpus_flag(&count, &inventory::GpuSelection::List(vec![3, 4, 6]), Some(&[1, 3, 6])).as_deref(),
-            Some("\"device=3,6\"")
-        );
-        assert_eq!(choose_gpus(2, &inventory::GpuSelection::Any, Some(&[])), Vec::<u32>::new());
     }
 }

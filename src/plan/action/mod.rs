@@ -7,6 +7,7 @@ pub mod cleanup;
 pub mod container;
 mod detached_start;
 pub(crate) mod environment;
+pub(crate) mod gpus_flag;
 pub mod launch;
 pub mod lock;
 pub(crate) mod memlock;

@@ -94,7 +94,7 @@ impl VerifyHostFacts {
         let there = u32::try_from(facts.gpu_lines.len()).unwrap_or(u32::MAX);
         let needed = fact_rules::required_gpu_count(container, &self.gpus, self.nproc);
         if let Some(ContainerGpus::Count(count)) = container.map(|c| &c.gpus) {
-            let idle = super::container::choose_gpus(*count, &self.gpus, facts.idle_gpus().as_deref()).len();
+            let idle = super::gpus_flag::choose_gpus(*count, &self.gpus, facts.idle_gpus().as_deref()).len();
             if there >= *count && idle < *count as usize {
                 let hint = "wait for the other jobs to end (`nvidia-smi` on that host lists them), or lower container.gpus";
                 issues.push(Issue::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint));

@@ -98,7 +98,10 @@ impl<O: LineOutput> PlainSink<O> {
                 self.queue_event(at, GroupableEvent::NodeExited(style::format_exit(*exit)), Some(*host), None);
             }
             EventKind::RanksSignaled { host, signal } => {
-                self.queue_event(at, GroupableEvent::Signalled(signal.clone()), Some(*host), None);
+                let own = state.ranks.values().filter(|rank| rank.host == *host);
+                let exited: Vec<bool> = own.map(|rank| rank.exit.is_some()).collect();
+                let ranks = exited.is_empty() || exited.contains(&false);
+                self.queue_event(at, GroupableEvent::Signalled { signal: signal.clone(), ranks }, Some(*host), None);
             }
             EventKind::Notice { host, text, warn } => {
                 self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: *warn }, *host, None);
@@ -110,13 +113,8 @@ impl<O: LineOutput> PlainSink<O> {
                     self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: true }, Some(*host), None);
                 }
             }
-            EventKind::Leftover { host, text } => {
-                self.queue_event(
-                    at,
-                    GroupableEvent::Leftover { text: text.clone(), unchecked: state.is_unreachable(*host) },
-                    Some(*host),
-                    None,
-                );
+            EventKind::Leftover { host, text, unchecked } => {
+                self.queue_event(at, GroupableEvent::Leftover { text: text.clone(), unchecked: *unchecked }, Some(*host), None);
             }
             _ => {}
         }

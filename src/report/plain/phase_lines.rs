@@ -1,13 +1,12 @@
 //! One line per phase: what its steps did, by host.
 
-use std::collections::BTreeSet;
 use std::io;
 
 use super::super::line_writer::LineOutput;
 use super::super::style::{self, Tone};
-use super::{PHASE_COLUMNS, PhaseTally, PlainSink};
+use super::{PHASE_COLUMNS, PlainSink};
 use crate::event::{Phase, RunInfo, UnixMillis};
-use crate::state::RunState;
+use crate::state::{PhaseResult, RunState};
 use crate::text::width::pad_end;
 
 impl<O: LineOutput> PlainSink<O> {
@@ -67,53 +66,41 @@ impl<O: LineOutput> PlainSink<O> {
     }
 
     /// Counts the end of a step; the last step of a phase prints the phase's line.
-    pub(super) fn on_step_ended(
-        &mut self,
-        step: u32,
-        result_set: fn(&mut PhaseTally) -> &mut BTreeSet<u32>,
-        at: UnixMillis,
-        state: &RunState,
-    ) -> io::Result<()> {
-        let Some((phase, host, _)) = self.steps.get(&step) else { return Ok(()) };
-        let (phase, host) = (*phase, *host);
+    pub(super) fn on_step_ended(&mut self, step: u32, at: UnixMillis, state: &RunState) -> io::Result<()> {
+        let Some(&(phase, ..)) = self.steps.get(&step) else { return Ok(()) };
         let Some(tally) = self.phases.get_mut(&phase) else { return Ok(()) };
         if !tally.started {
             (tally.started, tally.started_at) = (true, at);
         }
-        result_set(tally).insert(host);
         tally.open_steps = tally.open_steps.saturating_sub(1);
         if tally.open_steps == 0 { self.write_phase_line(phase, at, state) } else { Ok(()) }
     }
 
     pub(super) fn write_phase_line(&mut self, phase: Phase, at: UnixMillis, state: &RunState) -> io::Result<()> {
         let Some(tally) = self.phases.remove(&phase) else { return Ok(()) };
-        if [&tally.done, &tally.satisfied, &tally.skipped, &tally.failed].into_iter().all(BTreeSet::is_empty) {
+        let results = state.phase_results(phase);
+        if results.is_empty() {
             return Ok(());
         }
         self.flush_pending(state)?;
-        // Each host counts once: failed before changed before ok. Phases that only read report ok for every step that did not fail.
-        let mut changed: BTreeSet<u32> = tally.done.difference(&tally.failed).copied().collect();
-        let mut ok: BTreeSet<u32> = tally.satisfied.difference(&tally.failed).filter(|host| !changed.contains(host)).copied().collect();
-        if !phase.changes_host() {
-            ok.append(&mut changed);
-        }
-        let results = [
-            (Tone::Bad, self.lang.tr("FAILED"), &tally.failed),
-            (Tone::Warn, self.lang.tr("changed"), &changed),
-            (Tone::Ok, self.lang.tr("ok"), &ok),
-            (Tone::Dim, self.lang.tr("skipped"), &tally.skipped),
-        ];
+        // The worst first.
         let texts: Vec<String> = results
             .iter()
-            .filter(|(_, _, hosts)| !hosts.is_empty())
-            .map(|(tone, label, hosts)| {
-                format!("{} {}", self.style.paint(*tone, label), style::format_hosts(state, &self.sanitizer, *hosts))
+            .rev()
+            .map(|(result, hosts)| {
+                let (tone, label) = match result {
+                    PhaseResult::Failed => (Tone::Bad, self.lang.tr("FAILED")),
+                    PhaseResult::Changed => (Tone::Warn, self.lang.tr("changed")),
+                    PhaseResult::Ok => (Tone::Ok, self.lang.tr("ok")),
+                    PhaseResult::Skipped => (Tone::Dim, self.lang.tr("skipped")),
+                };
+                format!("{} {}", self.style.paint(tone, label), style::format_hosts(state, &self.sanitizer, hosts))
             })
             .collect();
         let (layers, duration) = (style::pulled_layers_prefix(phase, state, self.lang), style::format_duration(at - tally.started_at));
         let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
         // With `--preflight off` only what a launch cannot do without is looked at.
-        let is_unchecked = phase == Phase::Preflight && state.check_levels.is_empty() && tally.failed.is_empty();
+        let is_unchecked = phase == Phase::Preflight && state.check_levels.is_empty() && !results.contains_key(&PhaseResult::Failed);
         let note = if is_unchecked { self.lang.tr(", without further checks") } else { "" };
         let name = pad_end(style::phase_name(phase, state), PHASE_COLUMNS);
         self.out.write_line(&format!("{name} {}{}{note} {time}", tally.task, texts.join("; ")))

@@ -10,6 +10,8 @@ use crate::model::step_status::StepStatus;
 use crate::state::ConnectionStatus;
 use crate::text::width::{wrap_message, wrap_with_indent};
 
+/// The most lines of one error.
+const MAX_ERROR_LINES: usize = 8;
 /// What the prefix of a quoted line takes.
 const QUOTE_COLUMNS: usize = 6;
 
@@ -66,7 +68,7 @@ impl RecapRenderer<'_> {
     }
 
     fn indented_paragraph(&self, text: &str) -> Vec<String> {
-        style::wrap_bounded(text, self.text_width(), 4).into_iter().map(|line| format!("{:12}{line}", "")).collect()
+        style::wrap_bounded(text, self.text_width(), MAX_ERROR_LINES).into_iter().map(|line| format!("{:12}{line}", "")).collect()
     }
 
     /// The ranks that failed first, with their last lines; the other failures below.
@@ -173,7 +175,7 @@ impl RecapRenderer<'_> {
         }
         let mut groups: BTreeMap<(bool, String), Vec<u32>> = BTreeMap::new();
         for leftover in &self.state.leftovers {
-            let key = (self.state.is_unreachable(leftover.host), self.message(&leftover.text));
+            let key = (leftover.unchecked, self.message(&leftover.text));
             groups.entry(key).or_default().push(leftover.host);
         }
         let more = groups.len().saturating_sub(MAX_ROWS);

@@ -132,7 +132,12 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
     for host in problem.hosts.iter().take(4).filter_map(|host| model.host_statuses.get(*host as usize).map(|status| (*host, status))) {
         let name = model.sanitize(model.state.host_name(host.0));
         let ranks = host_status::ranks_text(&host.1.ranks, host.1.status);
-        let text = model.lang.tr_fill(" {}: {}; ranks {}", &[&name, &model.lang.message(&host.1.reason), &ranks]);
+        // What the problem itself says already is not said again.
+        let text = if problem.text.contains(&host.1.reason) {
+            model.lang.tr_fill(" {}: ranks {}", &[&name, &ranks])
+        } else {
+            model.lang.tr_fill(" {}: {}; ranks {}", &[&name, &model.lang.message(&host.1.reason), &ranks])
+        };
         lines.push(Line::styled(style::truncate_text(&text, width), model.theme.dim()));
     }
     if !problem.next_step.is_empty() {

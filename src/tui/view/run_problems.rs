@@ -173,14 +173,12 @@ fn add_step_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         let problem = RunProblem { log, next_step: model.sanitize(&step.hint), ..RunProblem::new(DisplayStatus::Error, text) };
         problems.push_or_merge(step.info.host, problem);
     }
-    for left in &model.state.leftovers {
-        // That the host is unreachable is a problem of its own.
-        if model.state.is_unreachable(left.host) {
-            continue;
-        }
+    // That a host is unreachable is a problem of its own.
+    for left in model.state.leftovers.iter().filter(|left| !left.unchecked || !model.state.is_unreachable(left.host)) {
         let next_step = model.advice.format_command("down", "");
-        let text = format!("leftover: {}", model.sanitize(&left.text));
-        problems.push_or_merge(left.host, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Error, text) });
+        let (status, prefix) = if left.unchecked { (DisplayStatus::Lost, "") } else { (DisplayStatus::Error, "leftover: ") };
+        let text = format!("{prefix}{}", model.sanitize(&left.text));
+        problems.push_or_merge(left.host, RunProblem { next_step, ..RunProblem::new(status, text) });
     }
 }
 
