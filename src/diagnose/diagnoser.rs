@@ -14,9 +14,9 @@ use crate::state::{ConnectionStatus, RankState, RunState};
 use crate::text::duration::format_rounded;
 use crate::text::hostlist::fold_numbers;
 
-use super::DiagnosisFinding;
 use super::evidence::{Evidence, MAX_BURST_GAP, RuleHit};
 use super::rule_set::RuleSet;
+use super::{DiagnosisFinding, TemplateValues};
 
 /// How many lines after an effect a cause may be printed and still be the cause.
 const MAX_CAUSE_DELAY_LINES: u64 = 40;
@@ -92,7 +92,7 @@ impl Diagnoser<'_> {
             ranks: Vec::new(),
             hosts: Vec::new(),
             evidence: diagnosis.evidence,
-            groups: diagnosis.groups,
+            values: TemplateValues { matched: diagnosis.groups, ..TemplateValues::default() },
             summary: rule.summary.clone(),
             explanation: rule.explanation.clone(),
             next_step: rule.next_step.clone(),
@@ -113,10 +113,15 @@ impl Diagnoser<'_> {
         let advice = self.evidence.advice_formatter();
         finding.next_step.en = advice.complete_commands(&finding.next_step.en);
         finding.next_step.zh = advice.complete_commands(&finding.next_step.zh);
-        finding.groups.insert("ssh".to_owned(), advice.ssh_args(&one));
-        let known =
-            [("one", one), ("on", names.join(",")), ("hosts", names.join(", ")), ("ranks", fold_numbers(&finding.ranks)), ("rank", rank)];
-        finding.groups.extend(known.map(|(name, text)| (name.to_owned(), text)));
+        let known = [
+            ("ssh", advice.ssh_args(&one)),
+            ("one", one),
+            ("on", names.join(",")),
+            ("hosts", names.join(", ")),
+            ("ranks", fold_numbers(&finding.ranks)),
+            ("rank", rank),
+        ];
+        finding.values.known = known.map(|(name, text)| (name.to_owned(), text)).into();
     }
 
     /// A finding that no line gives, but what is known of all.

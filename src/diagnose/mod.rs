@@ -12,9 +12,8 @@ pub use diagnoser::diagnose_run;
 pub use evidence::Evidence;
 pub use rule_set::RuleSet;
 
-use std::collections::BTreeMap;
-
-pub(crate) use crate::inventory::diagnosis_rules::{Blame, LocalizedTemplate};
+pub(crate) use crate::inventory::diagnosis_rules::Blame;
+pub(crate) use crate::inventory::localized_template::{LocalizedTemplate, TemplateValues};
 use crate::text::translation::Lang;
 
 /// One thing that went wrong.
@@ -30,8 +29,8 @@ pub struct DiagnosisFinding {
     pub hosts: Vec<u32>,
     /// The lines that prove it, as the hosts wrote them.
     pub evidence: Vec<String>,
-    /// What its groups matched.
-    pub groups: BTreeMap<String, String>,
+    /// What its texts name.
+    pub values: TemplateValues,
     pub summary: LocalizedTemplate,
     /// Why that happens; may be empty.
     pub explanation: LocalizedTemplate,
@@ -43,17 +42,17 @@ pub struct DiagnosisFinding {
 
 impl DiagnosisFinding {
     pub fn summary(&self, lang: Lang) -> String {
-        self.summary.fill(lang == Lang::Zh, &self.groups)
+        self.summary.fill(lang == Lang::Zh, &self.values)
     }
 
     /// Why that happens; may be empty.
     pub fn explanation(&self, lang: Lang) -> String {
-        self.explanation.fill(lang == Lang::Zh, &self.groups)
+        self.explanation.fill(lang == Lang::Zh, &self.values)
     }
 
-    /// What to do next; may be empty.
+    /// What to do next, often a command; may be empty. What a host wrote is quoted in it.
     pub fn next_step(&self, lang: Lang) -> String {
-        self.next_step.fill(lang == Lang::Zh, &self.groups)
+        self.next_step.fill_commands(lang == Lang::Zh, &self.values)
     }
 }
 

@@ -227,7 +227,7 @@ fn xid_error_precedes_cuda_error() {
         findings_for_dead_rank(Exit::Code(1), log, &["kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."]);
     let rules: Vec<&str> = found.iter().map(|finding| finding.rule.as_str()).collect();
     assert_eq!(rules, ["xid", "cuda-illegal"]);
-    assert_eq!((found[0].ranks.as_slice(), found[0].groups["xid"].as_str()), ([1].as_slice(), "79"));
+    assert_eq!((found[0].ranks.as_slice(), found[0].values.matched["xid"].as_str()), ([1].as_slice(), "79"));
     // An Xid that a program causes comes after the program's error.
     let found = findings_for_dead_rank(Exit::Code(1), log, &["kernel: NVRM: Xid (PCI:0000:3b:00): 31, pid=1234, MMU fault"]);
     let rules: Vec<&str> = found.iter().map(|finding| finding.rule.as_str()).collect();

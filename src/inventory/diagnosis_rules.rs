@@ -2,11 +2,10 @@
 //!
 //! Every pattern is compiled once here, so that an invalid one is reported with its place; `diagnose` interprets the matches.
 
-use std::collections::BTreeMap;
-
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::errors::InventoryErrors;
+use super::localized_template::LocalizedTemplate;
 use super::schema::{KeySchema, KeySupport};
 use super::yaml_tree::{YamlKind, YamlNode};
 use super::{Inventory, InventoryProblem, InventorySource, yaml_parser};
@@ -24,13 +23,6 @@ pub enum Blame {
     PossibleCause,
     /// Nothing: it looks like trouble and is none.
     Harmless,
-}
-
-/// A text in both languages; `{name}` is replaced by what the group `name` matched.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LocalizedTemplate {
-    pub en: String,
-    pub zh: String,
 }
 
 /// What a rule looks at.
@@ -290,24 +282,6 @@ fn parse_localized(node: &YamlNode, key: &str, errors: &mut InventoryErrors) -> 
         return Some(LocalizedTemplate { zh: zh.unwrap_or_else(|| en.clone()), en });
     }
     parse_text(Some(node), errors).map(|text| LocalizedTemplate { en: text.clone(), zh: text })
-}
-
-impl LocalizedTemplate {
-    /// With the groups' texts in their places.
-    pub fn fill(&self, chinese: bool, groups: &BTreeMap<String, String>) -> String {
-        let mut text = if chinese { self.zh.clone() } else { self.en.clone() };
-        for (name, value) in groups {
-            let placeholder = format!("{{{name}}}");
-            // A pattern may match without this group: then nothing is named, and no gap is left.
-            if value.is_empty() {
-                text = text.replace(&format!("{placeholder} "), "");
-            }
-            text = text.replace(&placeholder, value);
-        }
-        // An empty match at the end leaves a separator: `a port is taken already: `.
-        text.truncate(text.trim_end_matches([':', '：', ' ']).len());
-        text
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Rules of an inventory, sound and broken.
 
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::inventory::localized_template::TemplateValues;
 
 fn read_problems(text: &str) -> Vec<String> {
     let source = InventorySource { name: "rules.yaml".to_owned(), text: text.to_owned() };
@@ -12,9 +15,9 @@ fn rule_is_parsed() {
     let text = "- id: quota\n  re: 'quota of (?P<user>\\w+) exceeded'\n  what: { en: 'no space for {user}', zh: '{user} 的配额已满' }\n";
     let source = InventorySource { name: "rules.yaml".to_owned(), text: text.to_owned() };
     let rules = read_rules(&source).expect("good");
-    let groups = BTreeMap::from([("user".to_owned(), "li".to_owned())]);
-    assert_eq!(rules[0].summary.fill(false, &groups), "no space for li");
-    assert_eq!(rules[0].summary.fill(true, &groups), "li 的配额已满");
+    let values = TemplateValues { matched: BTreeMap::from([("user".to_owned(), "li".to_owned())]), ..TemplateValues::default() };
+    assert_eq!(rules[0].summary.fill(false, &values), "no space for li");
+    assert_eq!(rules[0].summary.fill(true, &values), "li 的配额已满");
     assert_eq!(rules[0].blame, Blame::Cause);
 }
 

@@ -73,6 +73,11 @@ impl FileTaskReader<'_> {
             errors.report(&node.location, "it uses a value that is known only when the run starts", "use values of `vars`");
             return None;
         }
+        if !matches!(node.kind, YamlKind::Scalar { .. }) {
+            let hint = "write a path of this laptop, `master:PATH` or `HOST:PATH`";
+            errors.report(&node.location, format!("expected one path, found {}", node.describe()), hint);
+            return None;
+        }
         errors.validated_text(&node, |text| match text.is_empty() || text.contains(['\0', '\n']) {
             true => Err(("this is no path".to_owned(), "name a path of this laptop, relative to the inventory's folder".to_owned())),
             false => Ok(()),

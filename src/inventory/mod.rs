@@ -24,6 +24,7 @@ mod job_settings;
 mod launch;
 pub(crate) mod lint;
 mod load;
+pub mod localized_template;
 mod log_settings;
 mod metric_patterns;
 mod mounts;

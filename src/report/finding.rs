@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::diagnose::{DiagnosisFinding, LocalizedTemplate};
+use crate::diagnose::DiagnosisFinding;
 use crate::event::{Hang, HangSymptom, UnixMillis};
 use crate::state::RunState;
 use crate::text::duration::format_rounded;
@@ -39,17 +39,15 @@ pub struct FindingReport {
 
 impl FindingReport {
     pub fn new(finding: &DiagnosisFinding, state: &RunState) -> Self {
-        let texts = |template: &LocalizedTemplate| BilingualText {
-            en: template.fill(false, &finding.groups),
-            zh: template.fill(true, &finding.groups),
-        };
+        let texts =
+            |text: fn(&DiagnosisFinding, Lang) -> String| BilingualText { en: text(finding, Lang::En), zh: text(finding, Lang::Zh) };
         FindingReport {
             rule: finding.rule.clone(),
             ranks: finding.ranks.clone(),
             hosts: finding.hosts.iter().map(|host| state.host_name(*host).to_owned()).collect(),
-            what: texts(&finding.summary),
-            why: texts(&finding.explanation),
-            next: texts(&finding.next_step),
+            what: texts(DiagnosisFinding::summary),
+            why: texts(DiagnosisFinding::explanation),
+            next: texts(DiagnosisFinding::next_step),
             evidence: finding.evidence.clone(),
             affected: finding.affected.clone(),
         }

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::diagnose::DiagnosisFinding;
-use crate::event::{EventKind, Exit, Outcome, Phase, RunGoal};
-use crate::inventory::diagnosis_rules::{Blame, LocalizedTemplate};
+use crate::event::{EventKind, Exit, LogFile, Outcome, Phase, RunGoal};
+use crate::inventory::diagnosis_rules::Blame;
+use crate::inventory::localized_template::{LocalizedTemplate, TemplateValues};
 use crate::model::ADDRESS_NOT_FOUND_HINT;
 use crate::report::ReportSink;
 use crate::report::test_support::{SinkHarness, rank_exited, run_started};
@@ -169,14 +170,24 @@ fn cleanup_is_claimed_only_where_every_host_was_looked_at() {
 
 #[test]
 fn failed_step_names_the_log_to_read() {
-    for (phase, expected) in [(Phase::Task(2), Some("--host gpu02")), (Phase::Workers, Some("--host gpu01")), (Phase::Pull, None)] {
+    let logs = |host: &str| format!("  next      orchestrate logs wan22.yaml --host {host}");
+    for (phase, is_logged, expected) in [
+        (Phase::Task(2), true, logs("gpu02")),
+        (Phase::Task(2), false, "  retry     orchestrate up wan22.yaml".to_owned()),
+        (Phase::Workers, false, logs("gpu01")),
+        (Phase::Pull, false, "ranks".to_owned()),
+    ] {
         let mut harness = SinkHarness::new(NullSink);
         harness.emit(0, run_started(2, 1, &[(phase, "step")]));
+        if is_logged {
+            let (file, bytes) = (LogFile::Task { number: 2 }, bytes::Bytes::from_static(b"no such file\n"));
+            harness.emit(0, EventKind::Log { host: 1, file, offset: 0, len: bytes.len() as u64, bytes });
+        }
         harness.emit(0, EventKind::StepFailed { step: 1, error: "exit 4".to_owned(), hint: String::new(), unreachable: false });
         harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
         let recap = render(&harness);
-        let next = recap.lines().find_map(|line| line.strip_prefix("  next      orchestrate logs wan22.yaml "));
-        assert_eq!(next, expected, "{recap}");
+        assert!(recap.contains(&expected), "{recap}");
+        assert_eq!(recap.contains("  next  "), expected.contains("  next  "), "{recap}");
     }
 }
 
@@ -256,7 +267,7 @@ fn cause_of_another_rank_is_pointed_out() {
         ranks: ranks.to_vec(),
         hosts: Vec::new(),
         evidence: Vec::new(),
-        groups: BTreeMap::new(),
+        values: TemplateValues::default(),
         summary: LocalizedTemplate::default(),
         explanation: LocalizedTemplate::default(),
         next_step: LocalizedTemplate::default(),

@@ -43,5 +43,6 @@ pub(crate) fn write_stdout(text: &PrintableText) -> io::Result<()> {
 /// # Errors
 /// When the reader has closed standard error.
 pub(crate) fn write_stderr_line(text: &PrintableText) -> io::Result<()> {
-    writeln!(io::stderr(), "{}", text.as_str())
+    // In one call: another process that writes to the terminal comes before or after the line.
+    io::stderr().lock().write_all(format!("{}\n", text.as_str()).as_bytes())
 }

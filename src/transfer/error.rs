@@ -14,6 +14,10 @@ pub(crate) struct TransferError {
     pub(crate) of_source: bool,
 }
 
+/// The ssh user may not write there.
+const NOT_WRITABLE_HINT: &str =
+    "choose a directory that the ssh user can write, or change its owner there; a task writes into the container with `in: container`";
+
 impl TransferError {
     pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         TransferError { what: what.into(), hint: hint.into(), unreachable: false, of_source: false }
@@ -30,8 +34,8 @@ impl TransferError {
             ("No space left", "free space there, then run the same command again: what is complete stays"),
             ("no space left", "free space there, then run the same command again: what is complete stays"),
             ("disk is full", "free space there, then run the same command again: what is complete stays"),
-            ("Permission denied", "choose a directory that the ssh user can write, or change its owner there"),
-            ("no permission", "choose a directory that the ssh user can write, or change its owner there"),
+            ("Permission denied", NOT_WRITABLE_HINT),
+            ("no permission", NOT_WRITABLE_HINT),
             ("Read-only file system", "choose a directory on a writable file system"),
             ("cannot overwrite directory", "remove the directory there, or choose another destination"),
             ("is a directory", "remove the directory there, or choose another destination"),

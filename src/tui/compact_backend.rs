@@ -103,7 +103,8 @@ fn group_by_style(cells: &mut [PlacedCell<'_>]) {
         let next = order.len();
         order.entry(CellStyle::from_cell(cell)).or_insert(next);
     }
-    cells.sort_by_key(|(_, _, cell)| order.get(&CellStyle::from_cell(cell)).copied());
+    // Each style is looked up once a cell, not at each comparison.
+    cells.sort_by_cached_key(|(_, _, cell)| order.get(&CellStyle::from_cell(cell)).copied());
 }
 
 /// Encodes these cells in this order. Output starts and ends with the default style; the final cursor position is undefined.

@@ -11,7 +11,7 @@ use crate::state::ConnectionStatus;
 const APPLICATION_XIDS: [&str; 4] = ["13", "31", "43", "45"];
 
 fn xid_code(finding: &DiagnosisFinding) -> &str {
-    finding.groups.get("xid").map_or("", String::as_str)
+    finding.values.matched.get("xid").map_or("", String::as_str)
 }
 
 /// Whether a rule matches errors of CUDA and NCCL that a GPU fault causes.

@@ -1,9 +1,9 @@
 //! The command that the recap suggests.
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::event::{Outcome, Phase, RunOutcome};
+use crate::event::{LogFile, Outcome, Phase, RunOutcome};
 use crate::model::ADDRESS_NOT_FOUND_HINT;
-use crate::state::{ConnectionStatus, HostState, RunState};
+use crate::state::{ConnectionStatus, HostState, RunState, StepState};
 use crate::text::shell_quote::quote;
 use crate::text::translation::Lang;
 
@@ -31,15 +31,22 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
     }
 }
 
-/// Selects the logs of the first task that failed, or of the master, whose launch the workers waited for in vain.
+/// Selects the logs of the first task that failed and has one, or of the master, whose launch the workers waited for in vain.
 fn step_logs(state: &RunState) -> Option<String> {
     let host = state.failed_steps().find_map(|step| match step.info.phase {
-        Phase::Task(_) => Some(step.info.host),
+        Phase::Task(number) => state.recent_lines(step.info.host, LogFile::Task { number }).map(|_| step.info.host),
         Phase::Master | Phase::Workers => Some(0),
         _ => None,
     })?;
     let name = &state.hosts.get(host as usize)?.name;
     Some(format!("--host {}", quote(name)))
+}
+
+/// Whether only tasks without a log failed.
+fn has_failed_without_log(state: &RunState) -> bool {
+    let is_task = |step: &StepState| matches!(step.info.phase, Phase::Task(_));
+    let mut failed = state.failed_steps().peekable();
+    failed.peek().is_some() && failed.all(is_task) && step_logs(state).is_none()
 }
 
 /// Labels and commands for what can be done after the next command, or instead of it.
@@ -50,6 +57,10 @@ pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang:
         Some((Outcome::Leftovers, _)) if state.has_only_unverified_leftovers() => commands.push(retry("down")),
         // The steps that failed are named with their remedies.
         Some((Outcome::Refused, _)) if state.info.command == "up" && state.failed_steps().next().is_some() => commands.push(retry("up")),
+        // A task that copies files has no log.
+        Some((Outcome::Failed, _)) if matches!(state.info.command.as_str(), "up" | "prepare") && has_failed_without_log(state) => {
+            commands.push(retry(&state.info.command));
+        }
         // Otherwise the next command reaches the host by hand.
         Some((Outcome::Unreachable, _)) if state.info.command == "up" && state.hosts.iter().any(lacks_address) => {
             commands.push(retry("up"))
