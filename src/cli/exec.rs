@@ -17,6 +17,7 @@ use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::RemoteError;
 use crate::report::style::Tone;
 use crate::text::hostlist::fold_equal_answers;
+use crate::text::translation::Lang;
 
 /// Kept output of all hosts together: this much standard output and this much standard error.
 const MAX_OUTPUT_BYTES: usize = 256 << 20;
@@ -81,7 +82,7 @@ async fn run_on_all_hosts(session: &Session, command: RemoteCommand) -> Vec<Host
 
 fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, args: &ExecArgs) -> Outcome {
     let (json, lang) = (wants_json(args), user_lang());
-    let (mut outputs, mut problems, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut outputs, mut notes, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     let mut outcome = Outcome::Ok;
     let sanitizer = session.reporter.sanitizer();
     let style = session.reporter.style();
@@ -100,14 +101,11 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
                         serde_json::json!({ "format": "exec 1", "host": name, "code": output.exit_code, "stdout": text, "stderr": stderr });
                     print_json(&format!("{line}\n"));
                 } else {
+                    notes.extend(describe_end(&output, !text.is_empty(), stderr.trim_end(), lang).map(|note| (name.clone(), note)));
                     outputs.push((name.clone(), text));
                 }
                 if !output.is_success() {
                     outcome = worse_outcome(Outcome::Failed, outcome);
-                    let exit = lang.tr_fill("exit {}", &[&output.exit_code.to_string()]);
-                    problems.push((name.clone(), format!("{exit}{}{}", if stderr.is_empty() { "" } else { "\n" }, stderr.trim_end())));
-                } else if !stderr.is_empty() && !json {
-                    problems.push((name.clone(), format!("{}\n{}", lang.tr("standard error:"), stderr.trim_end())));
                 }
             }
             Some(Err(error)) => {
@@ -119,7 +117,10 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
                 }
                 unreachable.push((name.clone(), error.to_string(), error.hint().to_owned()));
             }
-            None => unreachable.push((name.clone(), "no answer".to_owned(), String::new())),
+            None => {
+                outcome = worse_outcome(Outcome::Unreachable, outcome);
+                unreachable.push((name.clone(), "no answer".to_owned(), String::new()));
+            }
         }
     }
     for (hosts, text) in fold_equal_answers(&outputs) {
@@ -127,12 +128,22 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
             print_stdout(&format!("---- {hosts}\n{text}{}", if text.ends_with('\n') { "" } else { "\n" }));
         }
     }
-    if !json {
-        for (hosts, text) in fold_equal_answers(&problems) {
-            // What the command wrote is not translated.
-            print_untranslated(&format!("{}{}{text}", style.paint(Tone::Warn, &hosts), lang.colon()));
-        }
+    for (hosts, text) in fold_equal_answers(&notes) {
+        // What the command wrote is not translated.
+        print_untranslated(&format!("{}{}{text}", style.paint(Tone::Warn, &hosts), lang.colon()));
     }
     print_unreachable(sanitizer, style, unreachable);
     outcome
+}
+
+/// What is said of a host beside its output: how its command failed, its standard error, or that it wrote nothing.
+fn describe_end(output: &CommandOutput, has_stdout: bool, stderr: &str, lang: Lang) -> Option<String> {
+    if !output.is_success() {
+        let exit = lang.tr_fill("exit {}", &[&output.exit_code.to_string()]);
+        return Some(if stderr.is_empty() { exit } else { format!("{exit}\n{stderr}") });
+    }
+    if !stderr.is_empty() {
+        return Some(format!("{}\n{stderr}", lang.tr("standard error:")));
+    }
+    (!has_stdout).then(|| lang.tr("no output").to_owned())
 }

@@ -49,7 +49,7 @@ async fn status(args: &SlurmJobArgs) -> Result<Outcome, CliError> {
     let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
     let outcome = match signals.run_until_stopped(login.status()).await {
         Err(outcome) => outcome,
-        Ok(Err(error)) => report_login_error(&error),
+        Ok(Err(error)) => report_login_error(&login, &error),
         Ok(Ok(report)) => {
             let lines = status_lines(&login.place.name, &report);
             let text = session.reporter.sanitizer().sanitize_multiline(&lines.join("\n"));
@@ -67,7 +67,7 @@ async fn cancel(args: &SlurmJobArgs) -> Result<Outcome, CliError> {
     let signals = StopController::listen(InterruptPolicy::Leave, print_stderr).map_err(anyhow::Error::from)?;
     let outcome = match signals.run_until_leaving(login.cancel()).await {
         Err(outcome) => outcome,
-        Ok(Err(error)) => report_login_error(&error),
+        Ok(Err(error)) => report_login_error(&login, &error),
         Ok(Ok(end)) => {
             if let CancelEnd::NoLiveJob(report) | CancelEnd::Ended(report) = &end {
                 save_end(&mut session, report).await;

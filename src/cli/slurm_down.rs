@@ -50,7 +50,7 @@ async fn fetch_starts(
     };
     let (mut runs, mut outcome) = match starts {
         Ok(starts) => fetch_earlier_starts(session, report, starts).await?,
-        Err(error) => return Ok(Err(report_login_error(&error))),
+        Err(error) => return Ok(Err(report_login_error(login, &error))),
     };
     if let Some(job) = open_nodes(session, report, None).await? {
         outcome = worse_outcome(job.fetch(session).await, outcome);
@@ -71,7 +71,7 @@ async fn keep_job_logs(session: &Session, login: &LoginNode, report: &JobReport,
     for (job, run) in jobs {
         let log = match login.job_log(job).await {
             Ok(log) => log,
-            Err(error) => return Some(report_login_error(&error)),
+            Err(error) => return Some(report_login_error(login, &error)),
         };
         // A job that never wrote, or whose log an earlier `down` has kept and removed.
         if log.is_empty() {
@@ -88,7 +88,7 @@ async fn keep_job_logs(session: &Session, login: &LoginNode, report: &JobReport,
 
 async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Outcome, CliError> {
     let report = match login.cancel().await {
-        Err(error) => return Ok(report_login_error(&error)),
+        Err(error) => return Ok(report_login_error(login, &error)),
         Ok(end @ (CancelEnd::StillThere(_) | CancelEnd::Refused(_) | CancelEnd::NoAnswer(_))) => return Ok(report_cancel(session, end)),
         Ok(CancelEnd::NoLiveJob(report)) => report,
         Ok(CancelEnd::Ended(report)) => {
@@ -112,7 +112,7 @@ async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Ou
     }
     let cleaned = match login.clean(&runs).await {
         Ok(cleaned) => cleaned,
-        Err(error) => return Ok(report_login_error(&error)),
+        Err(error) => return Ok(report_login_error(login, &error)),
     };
     for left in &cleaned.leftovers {
         print_stderr(&session.reporter.sanitizer().sanitize_line(&format!("left on the cluster: {left}")));

@@ -38,7 +38,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let report = match signals.run_until_stopped(asked).await {
         Ok(Ok(report)) => report,
         Ok(Err(error)) => {
-            let outcome = report_login_error(&error);
+            let outcome = report_login_error(&login, &error);
             return Ok(finish(session, login, outcome, &error.to_string()).await);
         }
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
@@ -123,7 +123,7 @@ async fn follow(
     loop {
         let report = match signals.run_until_stopped(wait_for_start(session, login, known.take(), earlier.as_deref())).await {
             Ok(Ok(report)) => report,
-            Ok(Err(error)) => return Ok(WorkflowEnd::new(report_login_error(&error), error.to_string())),
+            Ok(Err(error)) => return Ok(WorkflowEnd::new(report_login_error(login, &error), error.to_string())),
             Err(_) => return Ok(left(signals)),
         };
         if report.is_of_another_job(followed) {

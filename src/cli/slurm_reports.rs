@@ -49,9 +49,9 @@ pub(super) fn report_silence(session: &Session, error: &str) {
 }
 
 /// Says why the login node gave no answer.
-pub(super) fn report_login_error(error: &RemoteError) -> Outcome {
+pub(super) fn report_login_error(login: &LoginNode, error: &RemoteError) -> Outcome {
     let hint = if error.hint().is_empty() { String::new() } else { format!("\n    help: {}", error.hint()) };
-    print_stderr(&format!("login node: {error}{hint}"));
+    print_stderr(&format!("login node {}: {error}{hint}", login.host_name()));
     Outcome::Unreachable
 }
 

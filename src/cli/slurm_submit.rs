@@ -49,7 +49,7 @@ pub(super) async fn submit(args: &SlurmSubmitArgs) -> Result<Outcome, CliError> 
             return Ok(finish(session, login, outcome, "").await);
         }
         Ok(Err(error)) => {
-            let outcome = report_login_error(&error);
+            let outcome = report_login_error(&login, &error);
             return Ok(finish(session, login, outcome, &error.to_string()).await);
         }
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
@@ -86,7 +86,7 @@ async fn hand_over(
     match signals.run_until_stopped(login.submit(submission)).await {
         Ok(Ok(end)) => Ok(report_submission(session, &submission.run_id, end).await),
         Ok(Err(error)) => {
-            let outcome = report_login_error(&error);
+            let outcome = report_login_error(login, &error);
             print_stderr(&format!("    the job may have been submitted: {status}"));
             Ok((outcome, error.to_string()))
         }

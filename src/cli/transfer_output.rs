@@ -14,7 +14,7 @@ use crate::lifecycle::file_preview::describe_counts;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::transfer_files::{HostTransfers, TransferSummary};
 use crate::report::progress_bars_transfer::TransferBarSet;
-use crate::report::style::{Tone, count_noun};
+use crate::report::style::{Tone, count_noun, outcome_label};
 use crate::text::hostlist::fold_equal_answers;
 use crate::text::shell_quote::quote;
 use crate::text::width::pad_end;
@@ -146,7 +146,9 @@ pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &
     let shown: Vec<String> = counts.iter().map(|(word, n)| format!("{} {n}", lang.term(word))).collect();
     let dry = if args.dry_run { lang.tr("  (dry run: nothing was changed)") } else { "" };
     let hosts = count_noun(names.len(), "host");
-    print_stderr(&format!("{}  {}  {}{dry}", lang.tr("RECAP"), lang.message(&hosts), shown.join("  ")));
+    let (label, tone) = outcome_label(&outcome);
+    let label = style.paint(tone, &lang.message(label));
+    print_stderr(&format!("{}  {}  {label}  {}  {}{dry}", lang.tr("RECAP"), session.command(), lang.message(&hosts), shown.join("  ")));
     outcome
 }
 

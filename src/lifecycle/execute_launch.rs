@@ -47,8 +47,12 @@ pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget
     }
     if context.request.tasks_only {
         context.state.registered = report.registered.into_iter().next().unwrap_or_default();
-        let kept = "containers stay on the hosts: `orchestrate up` launches in them, `orchestrate down` removes them";
-        return Ok(LaunchStep::done(Outcome::Ok, if context.session.inventory.engine.is_some() { kept } else { "" }));
+        let kept = if context.session.inventory.engine.is_some() {
+            "containers stay on the hosts: `orchestrate up` launches in them, `orchestrate down` removes them"
+        } else {
+            "the tasks' logs stay on the hosts: `orchestrate up` or `orchestrate down` fetches and removes them"
+        };
+        return Ok(LaunchStep::done(Outcome::Ok, kept));
     }
     follow(context, &target.job, &plan, &offsets).await
 }

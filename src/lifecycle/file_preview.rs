@@ -115,8 +115,14 @@ fn describe(session: &Session, (host, task): (usize, &SendFiles), forecast: Resu
         }
         Ok(FileForecast::NewContainer) => ("would send its files, if the container lacks them".to_owned(), RowEffect::Changes, Vec::new()),
         Err(error) => {
-            let error = session.reporter.sanitizer().sanitize_line(&error.what).to_string();
-            (format!("unknown: {error}"), RowEffect::None, Vec::new())
+            let what = session.reporter.sanitizer().sanitize_line(&error.what).to_string();
+            // What an earlier task makes is not there before it has run.
+            let text = if task.number > 1 && !error.unreachable {
+                format!("unknown before the earlier tasks have run: {what}")
+            } else {
+                format!("unknown: {what}")
+            };
+            (text, RowEffect::None, Vec::new())
         }
     };
     let mut details: Vec<String> = names.iter().take(MAX_NAMES).map(|(mark, name)| format!("{mark} {name}")).collect();

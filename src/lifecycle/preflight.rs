@@ -2,7 +2,7 @@
 
 use crate::engine::probes::{ConnectivityProbe, HostPair, HostProbes};
 use crate::event::{EventKind, Phase};
-use crate::inventory::{Inventory, Job};
+use crate::inventory::{Inventory, Job, PullPolicy};
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
 use crate::model::level::Level;
@@ -174,7 +174,11 @@ fn image_probes(
                 continue;
             }
             if facts.image_id.is_none() {
-                output.set_missing_reason(Probe::Environment, "the host does not have the image yet: `up` pulls it");
+                let reason = match spec.pull {
+                    PullPolicy::Never => "the image is missing",
+                    PullPolicy::Missing | PullPolicy::Always => "the host does not have the image yet: `up` pulls it",
+                };
+                output.set_missing_reason(Probe::Environment, reason);
                 continue;
             }
             flag = format_gpus_flag(&spec.gpus, &host.gpus, facts.idle_gpus().as_deref());

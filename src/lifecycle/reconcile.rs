@@ -237,7 +237,7 @@ async fn print_tasks(context: &LaunchContext<'_>, target: &LaunchTarget, plan: &
         return Ok(());
     }
     if !target.facts.iter().any(|facts| facts.run_record().is_some_and(|record| !record.tasks_text.is_empty())) {
-        let text = lang.tr("the hosts have no record of earlier tasks to compare the inventory's with");
+        let text = lang.tr("the hosts have no record of earlier tasks: there is nothing to compare the inventory's tasks with");
         console.print_stdout(&format!("\n{text}\n"));
         return Ok(());
     }

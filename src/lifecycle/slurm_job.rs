@@ -84,6 +84,11 @@ impl LoginNode {
         LoginNode { session: session.open_silent("slurm", inventory), place }
     }
 
+    /// `slurm.login`, as the inventory writes it.
+    pub(crate) fn host_name(&self) -> &str {
+        self.session.inventory.hosts.first().map_or("", |host| host.name.as_str())
+    }
+
     /// Runs a script on the login node and reads its answer.
     ///
     /// # Errors

@@ -19,7 +19,8 @@ pub(crate) async fn preview_tasks(session: &Session, plan: &Plan, facts: &[HostF
     session.engine.fan_out(preview.commands(), collect).await;
     let forecasts: Vec<_> = answers.iter().enumerate().map(|(host, answer)| preview.forecasts(host, answer.as_ref())).collect();
     rows.extend(preview.rows(&forecasts));
-    format_rows(rows, session.reporter.lang())
+    let columns = session.local.console.columns().map_or(usize::MAX, usize::from);
+    format_rows(rows, session.reporter.lang(), columns)
 }
 
 /// What is different in the tasks since the run on the hosts was prepared, masked, `max` lines at most.

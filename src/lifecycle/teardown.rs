@@ -241,7 +241,7 @@ async fn tear_down_run(
     session.emit_run_started(&run_id, Some(&plan));
     session.emit_run_found(facts).await;
     if facts.iter().flatten().any(|f| host_run_state(f) == HostRunState::Running) {
-        let reason = format!("`{}` ends the run", session.command());
+        let reason = format!("requested by `{}`", session.command());
         session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Down, reason });
         // Ranks that end from now on were stopped by this teardown and have not failed.
         let signal = if options.kill_at_once { "KILL" } else { "TERM" };

@@ -14,8 +14,9 @@ use crate::plan::task::HostTask;
 use crate::text::hostlist::fold_names;
 use crate::text::shell_quote::quote;
 use crate::text::translation::Lang;
-use crate::text::width::pad_end;
+use crate::text::width::{pad_end, wrap_with_indent};
 
+const DETAIL_INDENT: usize = 9;
 /// The longest that one `unless` may take in a dry run.
 const UNLESS_SECS: u64 = 60;
 
@@ -141,7 +142,7 @@ impl<'a> TaskPreview<'a> {
 }
 
 /// The rows as text, equal hosts together, and what they cannot show.
-pub(crate) fn format_rows(rows: Vec<PreviewRow>, lang: Lang) -> String {
+pub(crate) fn format_rows(rows: Vec<PreviewRow>, lang: Lang, columns: usize) -> String {
     let mut folded: Vec<PreviewRow> = Vec::new();
     for row in rows {
         match folded.iter_mut().find(|other| (other.number, &other.text, &other.details) == (row.number, &row.text, &row.details)) {
@@ -155,8 +156,10 @@ pub(crate) fn format_rows(rows: Vec<PreviewRow>, lang: Lang) -> String {
     let mut text = String::new();
     for row in &folded {
         let (name, hosts) = (pad_end(&row.name, width), pad_end(&fold_names(&row.hosts), host_width));
-        text.push_str(&format!("  {:>3}  {name}  {hosts}  {}\n", row.number, lang.message(&row.text)));
-        row.details.iter().for_each(|line| text.push_str(&format!("         {line}\n")));
+        let start = format!("  {:>3}  {name}  {hosts}  ", row.number);
+        let indent = " ".repeat(if start.width() > columns / 2 { DETAIL_INDENT } else { start.width() });
+        wrap_with_indent(&lang.message(&row.text), &start, &indent, columns).iter().for_each(|line| text.push_str(&format!("{line}\n")));
+        row.details.iter().for_each(|line| text.push_str(&format!("{:DETAIL_INDENT$}{line}\n", "")));
     }
     let first_change = folded.iter().find(|row| row.effect == RowEffect::Changes).map(|row| row.number);
     if folded.iter().any(|row| row.effect == RowEffect::Skipped && first_change.is_some_and(|first| first < row.number)) {
@@ -312,7 +315,7 @@ mod tests {
         };
         let sent = [sent("gpu01"), sent("gpu02")];
         rows.extend(sent);
-        let text = format_rows(rows, Lang::En);
+        let text = format_rows(rows, Lang::En, 80);
         assert!(text.contains("    2  t2  gpu01       would be skipped: what it creates exists\n"), "{text}");
         assert!(text.contains("    1  t1  gpu[01-02]  would send 1 new, 3 B\n         + a\n"), "{text}");
         assert!(text.ends_with("earlier tasks can change the answer\n"), "{text}");

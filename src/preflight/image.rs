@@ -26,9 +26,10 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             }
             // The step that pulls the image reports it.
             (None, PullPolicy::Never) if context.before_launch => Err(CheckResult::skipped("")),
-            (None, PullPolicy::Never) => {
-                Err(CheckResult::fail(format!("{} is missing", container.image), "load it on that host, or set container.pull: missing"))
-            }
+            (None, PullPolicy::Never) => Err(CheckResult::fail(
+                format!("{} is missing", container.image),
+                "load the image there with `docker load`, or set container.pull: missing",
+            )),
         }
     })
 }

@@ -20,7 +20,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             let reason = if host.probe_output.is_complete(Probe::Environment) {
                 "only visible inside the container, which did not start"
             } else {
-                "only visible inside the container: run `orchestrate check`, or use --preflight full"
+                let request = "only visible inside the container: run `orchestrate check`, or use --preflight full";
+                host.probe_output.known_missing_reason(Probe::Environment).unwrap_or(request)
             };
             return CheckResult::skipped(reason);
         }

@@ -79,9 +79,14 @@ impl ProbeOutput {
         self.values("did").iter().any(|word| word == probe.as_str())
     }
 
+    /// Why it was not, where that is known.
+    pub(crate) fn known_missing_reason(&self, probe: Probe) -> Option<&str> {
+        self.missing_reasons.get(&probe).map(String::as_str)
+    }
+
     /// Why it was not.
     pub(crate) fn missing_reason(&self, probe: Probe) -> String {
-        self.missing_reasons.get(&probe).cloned().unwrap_or_else(|| "the probe returned no answer".to_owned())
+        self.known_missing_reason(probe).unwrap_or("the probe returned no answer").to_owned()
     }
 
     /// The values of a key, in their order.

@@ -118,12 +118,14 @@ impl RecapRenderer<'_> {
 
     /// `  label    text`, the text cut to the page.
     fn labeled_row(&self, tone: Tone, label: &str, text: &str) -> String {
-        format!("  {} {}", self.style.paint(tone, &pad_end(label, 9)), truncate_text(text, self.text_width()))
+        let label = pad_end(label, LABEL_COLUMNS - 3);
+        let text_width = self.context.width().saturating_sub(label.width() + 3);
+        format!("  {} {}", self.style.paint(tone, &label), truncate_text(text, text_width))
     }
 
     /// `  label    text`, whole.
     fn whole_row(&self, label: &str, text: &str) -> String {
-        format!("  {} {text}", pad_end(label, 9))
+        format!("  {} {text}", pad_end(label, LABEL_COLUMNS - 3))
     }
 
     /// A command stays whole, so that it can be pasted.
@@ -187,8 +189,9 @@ impl RecapRenderer<'_> {
     fn host_rows(&self) -> Vec<String> {
         let mut groups: BTreeMap<(bool, PhaseCounts, String), Vec<u32>> = BTreeMap::new();
         for (at, host) in (0_u32..).zip(&self.state.hosts) {
-            let key =
-                (host.connection_status != ConnectionStatus::Unreachable, self.state.phase_counts(at as usize), self.rank_exits(at, host));
+            // Skipped tasks have rows of their own.
+            let counts = PhaseCounts { skipped: 0, ..self.state.phase_counts(at as usize) };
+            let key = (host.connection_status != ConnectionStatus::Unreachable, counts, self.rank_exits(at, host));
             groups.entry(key).or_default().push(at);
         }
         let is_empty =
@@ -208,7 +211,8 @@ impl RecapRenderer<'_> {
         let host_width = rows.iter().map(|(name, ..)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0);
         let lang = self.lang;
         let host_width = host_width.max(lang.tr("host").width());
-        let columns = [(lang.tr("ok"), 4), (lang.tr("changed"), 8), (lang.tr("failed"), 7)].map(|(title, width)| pad_start(title, width));
+        let columns =
+            [(lang.tr("phases ok"), 10), (lang.tr("changed"), 8), (lang.tr("failed"), 7)].map(|(title, width)| pad_start(title, width));
         let header = format!("  {} {}  {}", pad_end(lang.tr("host"), host_width), columns.join(" "), lang.tr("ranks"));
         let rank_width = self.context.width().saturating_sub(header.width() - lang.tr("ranks").width());
         let mut lines = vec![self.style.paint(Tone::Dim, &header)];
@@ -218,7 +222,7 @@ impl RecapRenderer<'_> {
             let name = pad_end(&name, host_width);
             let ranks = if host_count > 1 && !ranks.is_empty() { lang.tr_fill("{} each", &[&ranks]) } else { ranks };
             let ranks = if reachable { truncate_text(&ranks, rank_width) } else { self.style.paint(Tone::Bad, lang.tr("UNREACHABLE")) };
-            lines.push(format!("  {name} {:>4} {:>8} {failed}  {ranks}", counts.ok, counts.changed).trim_end().to_owned());
+            lines.push(format!("  {name} {:>10} {:>8} {failed}  {ranks}", counts.ok, counts.changed).trim_end().to_owned());
         }
         if more > 0 {
             lines.push(format!("  {}", lang.tr_fill("… and {} more groups of hosts, see report.json", &[&more.to_string()])));
@@ -279,7 +283,7 @@ impl RecapRenderer<'_> {
         texts.map(|((label, tone), count)| paint(*tone, count, &format!("{label} {count}"))).collect::<Vec<_>>().join("  ")
     }
 
-    /// `8 ok`, `7 ok, 1 exit 1`.
+    /// `8 ok`, `7 ok, 1 failed: exit 1`.
     fn rank_exits(&self, at: u32, host: &HostState) -> String {
         // Failures before ranks that were stopped or still run.
         let mut ends: BTreeMap<(u8, String), usize> = BTreeMap::new();
@@ -287,7 +291,7 @@ impl RecapRenderer<'_> {
             let end = match rank.exit {
                 Some(Exit::Code(0)) => (0, self.rank_outcome(rank)),
                 _ if rank.was_ended() => (2, self.lang.tr("stopped").to_owned()),
-                Some(_) => (1, self.rank_outcome(rank)),
+                Some(exit) => (1, self.lang.tr_fill("failed: {}", &[&self.exit(exit)])),
                 None => (3, self.rank_outcome(rank)),
             };
             *ends.entry(end).or_default() += 1;

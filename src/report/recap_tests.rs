@@ -52,11 +52,11 @@ RECAP  up wan22  LEFTOVERS  after 9.0 s
   reason    rank 3 failed
   run       FAILED
   ranks     0 ok  1 failed  31 stopped of 32
-  host         ok  changed  failed  ranks
-  gpu01         1        3       0  2 stopped
-  gpu02         1        3       0  1 exit 1, 1 stopped
-  gpu[03-15]    2        2       0  2 stopped each
-  gpu16         2        1       1  2 stopped
+  host        phases ok  changed  failed  ranks
+  gpu01               1        3       0  2 stopped
+  gpu02               1        3       0  1 failed: exit 1, 1 stopped
+  gpu[03-15]          2        2       0  2 stopped each
+  gpu16               2        1       1  2 stopped
   FAILED    gpu16
             remove: remove the container: docker: device or resource busy
             help: docker rm -f orchestrate-wan22
@@ -87,8 +87,8 @@ fn successful_run_of_128_hosts_is_short() {
     let expected = "\
 RECAP  up wan22  OK  after 10 s
   ranks     1024 ok  0 failed of 1024
-  host                      ok  changed  failed  ranks
-  gpu[01-99],gpu[100-128]    2        0       0  8 ok each
+  host                     phases ok  changed  failed  ranks
+  gpu[01-99],gpu[100-128]          2        0       0  8 ok each
   logs      /state/runs/r/logs";
     assert_eq!(render(&harness), expected);
 }
@@ -110,11 +110,11 @@ RECAP  up wan22  UNREACHABLE  after 2.0 s
   reason    gpu03 was lost
   run       FAILED
   ranks     0 ok  2 failed  1 not started of 3
-  host    ok  changed  failed  ranks
-  gpu01    0        0       0  1 signal 11 (SEGV)
-  gpu02    0        0       0  1 killed, no exit code
-  gpu03    0        0       0  UNREACHABLE
-  UNREACHED gpu03
+  host   phases ok  changed  failed  ranks
+  gpu01          0        0       0  1 failed: signal 11 (SEGV)
+  gpu02          0        0       0  1 failed: killed, no exit code
+  gpu03          0        0       0  UNREACHABLE
+  UNREACHABLE gpu03
             no answer from 10.0.0.3:22 within 10 s, and this text is much longer
             than a line of the page may ever be
   FIRST ?   rank 0 on gpu01: signal 11 (SEGV) after 2.0 s

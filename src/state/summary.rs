@@ -28,6 +28,19 @@ fn step_result(step: &StepState) -> Option<PhaseResult> {
     }
 }
 
+/// What each phase or host came to; none where a step is still open, or never ran, and nothing was changed or failed before it.
+fn fold_results<'a, K: Ord>(steps: impl Iterator<Item = (K, &'a StepState)>) -> BTreeMap<K, PhaseResult> {
+    let mut folded: BTreeMap<K, (Option<PhaseResult>, bool)> = BTreeMap::new();
+    for (key, step) in steps {
+        let (worst, is_open) = folded.entry(key).or_default();
+        let result = step_result(step);
+        *worst = result.max(*worst);
+        *is_open |= result.is_none();
+    }
+    let decided = folded.into_iter().filter_map(|(key, (worst, is_open))| Some((key, worst?, is_open)));
+    decided.filter(|(_, worst, is_open)| !is_open || *worst >= PhaseResult::Changed).map(|(key, worst, _)| (key, worst)).collect()
+}
+
 impl RunState {
     /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
     pub fn combined_metric(&self, metric: u8) -> Option<(f64, UnixMillis)> {
@@ -108,14 +121,8 @@ impl RunState {
 
     /// What a phase of the current plan came to so far, with the indexes of the hosts.
     pub(crate) fn phase_results(&self, phase: Phase) -> BTreeMap<PhaseResult, BTreeSet<u32>> {
-        let mut by_host: BTreeMap<u32, PhaseResult> = BTreeMap::new();
-        for step in self.step_tracker.steps_in_phase(phase) {
-            let Some(result) = step_result(step) else { continue };
-            let worst = by_host.entry(step.info.host).or_insert(result);
-            *worst = result.max(*worst);
-        }
         let mut results: BTreeMap<PhaseResult, BTreeSet<u32>> = BTreeMap::new();
-        for (host, result) in by_host {
+        for (host, result) in fold_results(self.step_tracker.steps_in_phase(phase).map(|step| (step.info.host, step))) {
             results.entry(result).or_default().insert(host);
         }
         results
@@ -124,13 +131,8 @@ impl RunState {
     /// The phases of one host, over all plans of this operation: each counts once, as its line is printed.
     pub fn phase_counts(&self, host: usize) -> PhaseCounts {
         let mut tally = self.hosts.get(host).map(|host| host.earlier_phase_counts).unwrap_or_default();
-        let mut results: BTreeMap<Phase, PhaseResult> = BTreeMap::new();
-        for step in self.step_tracker.steps().iter().filter(|step| step.info.host as usize == host) {
-            let Some(result) = step_result(step) else { continue };
-            let worst = results.entry(step.info.phase).or_insert(result);
-            *worst = result.max(*worst);
-        }
-        for result in results.into_values() {
+        let steps = self.step_tracker.steps().iter().filter(|step| step.info.host as usize == host);
+        for result in fold_results(steps.map(|step| (step.info.phase, step))).into_values() {
             match result {
                 PhaseResult::Skipped => tally.skipped += 1,
                 PhaseResult::Ok => tally.ok += 1,

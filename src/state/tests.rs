@@ -59,6 +59,18 @@ fn phase_counts_cover_all_plans() {
 }
 
 #[test]
+fn phase_with_a_step_that_never_ran_is_not_ok() {
+    let EventKind::RunStarted(mut plan) = run_started(&["a", "b"], 1) else { unreachable!("a plan") };
+    // On each host the container is looked at, then started.
+    plan.steps.extend([(3, 0), (4, 1)].map(|(id, host)| StepInfo { id, host, phase: Phase::Container, title: "start".to_owned() }));
+    let looked_at = [1, 2].map(|step| EventKind::StepSatisfied { step, note: String::new() });
+    let failed = EventKind::StepFailed { step: 3, error: "no".to_owned(), hint: String::new(), unreachable: false };
+    let state = state_after_events([vec![EventKind::RunStarted(plan)], looked_at.to_vec(), vec![failed]].concat());
+    assert_eq!(state.phase_results(Phase::Container), [(summary::PhaseResult::Failed, [0].into())].into());
+    assert_eq!(state.phase_counts(1), PhaseCounts::default(), "b was not started");
+}
+
+#[test]
 fn moved_rank_belongs_to_new_host() {
     let started = |host, when| EventKind::RankStarted { host, rank: 0, restart: 0, started_at: when };
     let first_life =

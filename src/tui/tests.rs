@@ -152,7 +152,10 @@ fn journals_match_their_builders() {
         for part in ["", "logs"].into_iter().filter(|_| std::env::var_os("BLESS").is_some()) {
             std::fs::create_dir_all(kept.join(part)).expect("a folder");
             for (file, text) in read_files(&fresh.path().join(part)) {
-                std::fs::write(kept.join(part).join(file), text).expect("written");
+                // Other tests read these files at the same time.
+                if std::fs::read(kept.join(part).join(&file)).ok().as_ref() != Some(&text) {
+                    std::fs::write(kept.join(part).join(file), text).expect("written");
+                }
             }
         }
         for part in ["", "logs"] {

@@ -83,7 +83,7 @@ async fn failed_host_ends_the_preparation_after_the_others() {
         let up = laptop.run(&["up", path_str(&file), "--progress", "plain"]).await;
         up.assert_exit_code(1)
             .assert_recap("FAILED")
-            .assert_contains("FAILED gpu02 task: flaky: exit 7 (3 tries): no route to the mirror")
+            .assert_contains("FAILED gpu02 task: flaky: exit 7 (3 tries); last line: no route to the mirror")
             .assert_contains("task `flaky` failed on gpu02")
             .assert_contains("changed 2  failed 1")
             .assert_not_contains("later");
@@ -241,7 +241,7 @@ async fn timeout_ends_a_task_and_what_it_started() {
     let fixture = SandboxFixture::with_hosts(1).await;
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("slow", &job_with_tasks(&fixture, false, tasks)));
     let prepare = laptop.run(&["prepare", path_str(&file)]).await;
-    prepare.assert_exit_code(1).assert_contains("not done after 1 s: begun").assert_contains("raise its `timeout`");
+    prepare.assert_exit_code(1).assert_contains("not done after 1 s; last line: begun").assert_contains("raise its `timeout`");
     let child: i32 = std::fs::read_to_string(fixture.control_dir().join("child")).expect("a pid").trim().parse().expect("a number");
     assert!(!crate::signals::is_alive(child), "its child has ended too");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);

@@ -239,10 +239,7 @@ impl StartContainer {
         let hint = if output.exit_code == EXIT_NO_SCOPE {
             self.scope.hint(&self.context.host)
         } else if output.exit_code == EXIT_MKDIR_FAILED {
-            format!(
-                "mount a directory that the ssh user may create, or create it on {} as root and remove `create: true`",
-                self.context.host
-            )
+            "mount a directory that the ssh user may create, or create it on the host as root and remove `create: true`".to_owned()
         } else if message.contains("could not select device driver") || message.contains("nvidia-container") {
             format!("install nvidia-container-toolkit on {} and restart docker, or set container.gpus: none", self.context.host)
         } else if message.contains(&self.context.dir_prefix()) {

@@ -68,7 +68,10 @@ impl PullImage {
     }
 
     fn missing_image_issue(&self) -> super::Issue {
-        super::Issue::new(format!("the image {} is missing", self.image), "load it on that host, or set container.pull: missing")
+        super::Issue::new(
+            format!("the image {} is missing", self.image),
+            "load the image there with `docker load`, or set container.pull: missing",
+        )
     }
 
     /// A pull is carried out as one, a look whether the image is there as any script.

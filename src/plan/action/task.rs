@@ -140,7 +140,11 @@ impl RunTask {
             "value" => "its output could not be kept".to_owned(),
             _ => format!("{}{tries}", answer.exit),
         };
-        let message = last.map_or_else(|| what.clone(), |last| format!("{what}: {}", last.trim_start_matches("orchestrate: ")));
+        let message = match last.map(|last| (last, last.strip_prefix("orchestrate: "))) {
+            None => what,
+            Some((_, Some(reason))) => format!("{what}: {reason}"),
+            Some((last, None)) => format!("{what}; last line: {last}"),
+        };
         let hint = match answer.word.as_str() {
             "timeout" => "raise its `timeout`, or find out what it waits for",
             "chdir" => "correct `chdir`, or make the directory in an earlier task",
@@ -150,7 +154,7 @@ impl RunTask {
                 "allow it in sudoers with NOPASSWD, or remove `become: sudo`"
             }
             _ if asked_for_input(&log) => terminal_reads::HINT,
-            _ => "see its log; once it is fixed, run the command again: finished tasks with `creates` or `unless` are skipped",
+            _ => "see its log; once it is corrected, run the command again: finished tasks with `creates` or `unless` are skipped",
         };
         ActionResult::failed(message, hint)
     }

@@ -219,14 +219,14 @@ fn failures_are_reported_with_their_last_line() {
         ActionResult::Failed(Issue { message, .. }) => message,
         other => panic!("{other:?}"),
     };
-    assert_eq!(failed(host_task(script("echo first; echo why >&2; exit 3"))), "exit 3: why");
+    assert_eq!(failed(host_task(script("echo first; echo why >&2; exit 3"))), "exit 3; last line: why");
     assert_eq!(failed(host_task(script("exit 137"))), "SIGKILL");
     let dir = TaskCommand { chdir: Some("/no/such/dir".to_owned()), ..script("true") };
     assert_eq!(failed(host_task(dir)), "it could not start: no directory /no/such/dir");
     let slow = HostTask { timeout: Duration::from_millis(900), ..host_task(script("echo begun; sleep 60")) };
-    assert_eq!(failed(slow), "not done after 1 s: begun");
+    assert_eq!(failed(slow), "not done after 1 s; last line: begun");
     let tried = HostTask { retries: 1, ..host_task(script("echo again; exit 1")) };
-    assert_eq!(failed(tried), "exit 1 (2 tries): again");
+    assert_eq!(failed(tried), "exit 1 (2 tries); last line: again");
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl RecapRenderer<'_> {
             add((self.lang.tr("FAILED"), text, self.message(&step.hint)), step.info.host);
         }
         for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
-            add((self.lang.tr("UNREACHED"), self.message(&host.connection_error), self.message(&host.connection_hint)), at);
+            add((self.lang.tr("UNREACHABLE"), self.message(&host.connection_error), self.message(&host.connection_hint)), at);
         }
         let more = groups.len().saturating_sub(MAX_ROWS);
         let mut lines = Vec::new();

@@ -42,11 +42,11 @@ fn step_logs(state: &RunState) -> Option<String> {
     Some(format!("--host {}", quote(name)))
 }
 
-/// Whether only tasks without a log failed.
-fn has_failed_without_log(state: &RunState) -> bool {
+/// Whether only tasks failed.
+fn has_only_failed_tasks(state: &RunState) -> bool {
     let is_task = |step: &StepState| matches!(step.info.phase, Phase::Task(_));
     let mut failed = state.failed_steps().peekable();
-    failed.peek().is_some() && failed.all(is_task) && step_logs(state).is_none()
+    failed.peek().is_some() && failed.all(is_task)
 }
 
 /// Labels and commands for what can be done after the next command, or instead of it.
@@ -57,8 +57,7 @@ pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang:
         Some((Outcome::Leftovers, _)) if state.has_only_unverified_leftovers() => commands.push(retry("down")),
         // The steps that failed are named with their remedies.
         Some((Outcome::Refused, _)) if state.info.command == "up" && state.failed_steps().next().is_some() => commands.push(retry("up")),
-        // A task that copies files has no log.
-        Some((Outcome::Failed, _)) if matches!(state.info.command.as_str(), "up" | "prepare") && has_failed_without_log(state) => {
+        Some((Outcome::Failed, _)) if matches!(state.info.command.as_str(), "up" | "prepare") && has_only_failed_tasks(state) => {
             commands.push(retry(&state.info.command));
         }
         // Otherwise the next command reaches the host by hand.
