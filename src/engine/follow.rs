@@ -240,7 +240,13 @@ impl Follower<'_> {
                 control = controls.recv() => match control {
                     Some(RunControl::Stop { reason }) => self.set_goal(RunGoal::Stop, reason),
                     Some(RunControl::Kill { reason }) => self.set_goal(RunGoal::Kill, reason),
-                    Some(RunControl::Detach) | None => return FollowOutcome::Detached,
+                    Some(RunControl::Detach) | None => {
+                        // The end of a cluster's job comes so where the launcher of a lost node has no end: what SLURM stops has not failed.
+                        if self.run.read_only {
+                            self.query_stopped_elsewhere(QUERY_TIMEOUT_AT_END).await;
+                        }
+                        return FollowOutcome::Detached;
+                    }
                     Some(RunControl::Teardown) => return FollowOutcome::Teardown,
                     Some(RunControl::Restart) => return FollowOutcome::Restart,
                 },

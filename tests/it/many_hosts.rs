@@ -30,6 +30,9 @@ mod whole {
     use super::*;
     use crate::load_scaling::two_seconds_under_load;
 
+    /// Of one command with 256 hosts: beside other suites an `up` took 250 s.
+    const LIMIT: std::time::Duration = std::time::Duration::from_secs(1200);
+
     /// Shows anything that grows faster than the number of hosts. Takes minutes: the shells of all hosts share one machine's processors.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn two_hundred_fifty_six_hosts_launch_and_tear_down() {
@@ -51,7 +54,8 @@ mod whole {
             (&["ps", path_str(&file)], "gpu256"),
             (&["down", path_str(&file)], "nothing is left"),
         ] {
-            laptop.run(words).await.assert_exit_code(0).assert_contains(expected);
+            let ended = laptop.start(words).wait_for_exit_within(LIMIT).await;
+            ended.assert_exit_code(0).assert_contains(expected);
             println!("{} of 256 hosts: {:?}", words[0], started.elapsed());
             started = std::time::Instant::now();
         }
@@ -82,7 +86,9 @@ mod whole {
                 signalled.entry(*host).or_insert(event.at - died);
             }
         }
-        assert_eq!(signalled.len(), 64);
+        // The host of the rank that died gets no signal if its launcher has ended by then.
+        signalled.remove(&40);
+        assert_eq!(signalled.len(), 63);
         let slowest = signalled.values().max().copied().unwrap_or_default();
         let soon = two_seconds_under_load();
         assert!(slowest <= soon, "the last host was signalled {slowest} ms after the death, {soon} allowed");

@@ -171,8 +171,12 @@ impl CliProcess {
         kill_process(pid, signal).expect("signalled");
     }
 
-    pub(crate) async fn wait_for_exit(mut self) -> CliOutput {
-        let status = match tokio::time::timeout(TEST_TIMEOUT, self.child.wait()).await {
+    pub(crate) async fn wait_for_exit(self) -> CliOutput {
+        self.wait_for_exit_within(TEST_TIMEOUT).await
+    }
+
+    pub(crate) async fn wait_for_exit_within(mut self, limit: Duration) -> CliOutput {
+        let status = match tokio::time::timeout(limit, self.child.wait()).await {
             Ok(status) => status.expect("it ran"),
             Err(_) => panic!("`{}` does not end:\n{}", self.args, self.output_so_far()),
         };
