@@ -79,6 +79,9 @@ pub(crate) struct CommonArgs {
     /// More detail; -vv adds library logs
     #[arg(short = 'v', action = clap::ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
+    /// What a command with tasks was given to select them, for the commands that it suggests.
+    #[arg(skip)]
+    pub task_flags: Vec<String>,
 }
 
 impl CommonArgs {
@@ -97,6 +100,7 @@ impl CommonArgs {
             dashboard: DashboardArgs::default(),
             yes: false,
             verbose: 0,
+            task_flags: Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::cli::args::{PreflightLevel, UpArgs};
+use crate::cli::args::{CommonArgs, PreflightLevel, UpArgs};
 use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
 use crate::cli::inventory_files::read_secrets;
@@ -69,7 +69,8 @@ pub(super) async fn launch_with_signals(
     if args.detach {
         output.logs = LogSelection::MainRankUntilDetached;
     }
-    let mut session = open_session(command, &args.common, (inventory, base), output)?;
+    let common = CommonArgs { task_flags: args.tasks.to_words(), ..args.common.clone() };
+    let mut session = open_session(command, &common, (inventory, base), output)?;
     session.history_lines = args.tail;
     spawn_action_handler(&mut session, signals);
     session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));

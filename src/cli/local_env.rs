@@ -301,7 +301,9 @@ pub(crate) fn build_advice(args: &CommonArgs, base: &Path, hosts: &[InventoryHos
         config.as_ref().filter(|_| host.ssh.config_file.is_none()).map_or_else(String::new, |file| format!("-F {} ", quote(file)))
     };
     let hosts = hosts.iter().map(|host| (host.name.clone(), format!("{}{}", own_config(host), host.ssh_args(&base))));
-    AdviceFormatter::new(&files, &flags, hosts.collect()).with_overrides(&args.set).limited(args.limit.is_some())
+    AdviceFormatter::new(&files, &flags, hosts.collect())
+        .with_overrides(&args.set)
+        .with_selection(args.limit.clone(), args.task_flags.clone())
 }
 
 /// Returns when the reader of standard output, a pipe, has gone: `logs -f | head`.

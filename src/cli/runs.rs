@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
         [
             lang.tr("RUN"),
             lang.tr("NAME"),
-            lang.tr("COMMAND"),
+            lang.tr("LAST COMMAND"),
             lang.tr("HOSTS"),
             lang.tr("RANKS"),
             lang.tr("AGE"),

@@ -90,17 +90,17 @@ fn suggest_py_spy(group: &StackGroup, install: impl Fn(u32) -> String) -> String
     let command = install(ranks.next().unwrap_or_default());
     let others: Vec<u32> = ranks.collect();
     match others[..] {
-        [] => format!("next: add py-spy to the image; for this run, where pip can install there: `{command}`, then this command again"),
+        [] => format!("next: add py-spy to the image; for this run, if the container has pip: `{command}`, then this command again"),
         [other] => {
             format!(
-                "next: add py-spy to the image; for this run, where pip can install there: `{command}` and `{}`, then this command again",
+                "next: add py-spy to the image; for this run, if the container has pip: `{command}` and `{}`, then this command again",
                 install(other)
             )
         }
         _ => {
             let others = format_ranks(&others);
             format!(
-                "next: add py-spy to the image; for this run, where pip can install there: `{command}`, the same on {others}, then this command again"
+                "next: add py-spy to the image; for this run, if the container has pip: `{command}`, the same on {others}, then this command again"
             )
         }
     }

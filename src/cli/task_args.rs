@@ -27,6 +27,14 @@ impl TaskArgs {
         let tags = Some(named_tags(&self.tags)).filter(|tags| !tags.is_empty()).unwrap_or_else(|| self.tags.clone());
         TaskSelection { tags, skip_tags: named_tags(&self.skip_tags), start_at: self.start_at.clone() }
     }
+
+    /// As on the command line.
+    pub(crate) fn to_words(&self) -> Vec<String> {
+        let lists = [("--tags", self.tags.join(",")), ("--skip-tags", self.skip_tags.join(","))];
+        let flags = lists.into_iter().filter(|(_, list)| !list.is_empty());
+        let start = self.start_at.iter().map(|name| ("--start-at", name.clone()));
+        flags.chain(start).flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
+    }
 }
 
 /// Without spaces around them, and without empty ones: `"a, b"`, `a,`.

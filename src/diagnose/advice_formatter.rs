@@ -31,6 +31,8 @@ pub(crate) const POSITIONAL_INVENTORY_COMMANDS: [&str; 18] = [
 const FLAG_INVENTORY_COMMANDS: [&str; 1] = ["shell"];
 /// Those that launch, or show what a launch would do: they need every value of the inventory.
 const LAUNCHING_COMMANDS: [&str; 7] = ["up", "prepare", "tui", "check", "plan", "render", "slurm submit"];
+/// Those that have flags for tasks: `--tags`.
+const TASK_COMMANDS: [&str; 2] = ["up", "prepare"];
 /// Overrides of the ranks' environment: without effect on a run that was launched.
 const RANK_ENVIRONMENT_PREFIX: &str = "env.";
 /// What a command begins with.
@@ -52,8 +54,10 @@ pub struct AdviceFormatter {
     ssh_args_by_host: BTreeMap<String, String>,
     /// Whether the run is a job on SLURM: other commands are for it.
     is_slurm_job: bool,
-    /// Whether the operation has a `--limit`.
-    is_limited: bool,
+    /// The hosts of `--limit`.
+    limit: Option<String>,
+    /// What selects the tasks of the operation: `--tags data`.
+    task_flags: Vec<String>,
 }
 
 impl AdviceFormatter {
@@ -100,14 +104,22 @@ impl AdviceFormatter {
         self.ssh_args_by_host.get(host).cloned().unwrap_or_else(|| quote(host))
     }
 
-    /// For an operation on some of the inventory's hosts only.
+    /// For an operation with this `--limit` and these flags for tasks.
     #[must_use]
-    pub(crate) fn limited(self, is_limited: bool) -> AdviceFormatter {
-        AdviceFormatter { is_limited, ..self }
+    pub(crate) fn with_selection(self, limit: Option<String>, task_flags: Vec<String>) -> AdviceFormatter {
+        AdviceFormatter { limit, task_flags, ..self }
     }
 
+    /// Whether the operation has a `--limit`.
     pub(crate) fn is_limited(&self) -> bool {
-        self.is_limited
+        self.limit.is_some()
+    }
+
+    /// The command that does the same again: on the same hosts, with the same tasks.
+    pub(crate) fn format_repetition(&self, verb: &str) -> String {
+        let limit = self.limit.iter().flat_map(|pattern| ["--limit", pattern]);
+        let tasks = self.task_flags.iter().filter(|_| TASK_COMMANDS.contains(&verb)).map(String::as_str);
+        self.format_command(verb, &limit.chain(tasks).map(quote).collect::<Vec<_>>().join(" "))
     }
 
     /// A text in which every command is complete.
@@ -199,5 +211,18 @@ mod tests {
         let none = AdviceFormatter::default();
         assert_eq!((none.complete_commands(text), none.ssh_args("lab 2")), (text.to_owned(), "'lab 2'".to_owned()));
         assert_eq!(overridden.ssh_args("lab2"), "-p 2222 -i /k ops@10.0.0.2");
+    }
+
+    #[test]
+    fn repeated_command_has_the_same_hosts_and_tasks() {
+        let whole = command_advice(&["a.yaml"], &[]);
+        assert_eq!((whole.is_limited(), whole.format_repetition("up")), (false, "orchestrate up a.yaml".to_owned()));
+        let tasks = ["--tags", "data", "--start-at", "get the data"].map(str::to_owned).to_vec();
+        let part = whole.with_selection(Some("!gpu03".to_owned()), tasks);
+        assert!(part.is_limited());
+        let flags = "--limit '!gpu03' --tags data --start-at 'get the data'";
+        assert_eq!(part.format_repetition("prepare"), format!("orchestrate prepare a.yaml {flags}"));
+        assert_eq!(part.format_repetition("down"), "orchestrate down a.yaml --limit '!gpu03'");
+        assert_eq!(part.format_command("logs", ""), "orchestrate logs a.yaml", "only a repetition");
     }
 }

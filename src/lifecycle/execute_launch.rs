@@ -50,7 +50,7 @@ pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget
         let kept = if context.session.inventory.engine.is_some() {
             "containers stay on the hosts: `orchestrate up` launches in them, `orchestrate down` removes them"
         } else {
-            "the tasks' logs stay on the hosts: `orchestrate up` or `orchestrate down` fetches and removes them"
+            "the tasks' logs stay on the hosts: `orchestrate up` or `orchestrate down` fetches what this laptop lacks of them, then removes them"
         };
         return Ok(LaunchStep::done(Outcome::Ok, kept));
     }
@@ -181,7 +181,7 @@ async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets
     run.hosts.iter_mut().for_each(|host| host.follower.clone_from(&follower));
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
-            let text = "all ranks are running; while detached, each host stops its own ranks when one of them fails, and those of other hosts run on until their own communication fails or times out";
+            let text = "all ranks are running; while no laptop follows them, a failure stops the ranks of its own host only: those of other hosts run until their communication fails or times out";
             context.session.notice(text, false);
             Ok(LaunchStep::done(Outcome::Detached, "all ranks are running"))
         }

@@ -84,9 +84,9 @@ pub(crate) async fn finish_run(
 /// What `teardown: never`, or `on-success` after a failure, leaves.
 fn describe_kept(reason: &str, in_container: bool) -> String {
     let kept = if in_container {
-        "containers and logs stay on the hosts: `orchestrate down` fetches the logs and removes both"
+        "containers and logs stay on the hosts: `orchestrate down` fetches what this laptop lacks of the logs, then removes both"
     } else {
-        "the logs stay on the hosts: `orchestrate down` fetches and removes them"
+        "the logs stay on the hosts: `orchestrate down` fetches what this laptop lacks of them, then removes them"
     };
     if reason.is_empty() { kept.to_owned() } else { format!("{reason}; {kept}") }
 }

@@ -13,7 +13,8 @@ pub(crate) mod step_status;
 pub mod tcp_reachability;
 
 /// What to do about a host whose name has no address.
-pub(crate) const ADDRESS_NOT_FOUND_HINT: &str = "correct the name in `hosts`, or set `address` there or `HostName` in ssh_config";
+pub(crate) const ADDRESS_NOT_FOUND_HINT: &str =
+    "correct the name in `hosts`, or give its address there (`{ name: gpu01, address: 10.0.0.1 }`) or as `HostName` in ssh_config";
 
 /// Milliseconds since 1970-01-01T00:00:00Z on the laptop's clock.
 pub type UnixMillis = i64;

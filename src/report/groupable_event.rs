@@ -66,7 +66,8 @@ impl EventTexts<'_> {
         let place = || lang.tr_fill("{} on {}", &[&lang.message(&style::format_ranks(ranks)), hosts]);
         let (tone, text) = match event {
             GroupableEvent::StepFailed { phase, title, error, hint } => {
-                let text = format!("{} {hosts} {}: {}: {}", lang.tr("FAILED"), phase.name(), self.message(&title), self.message(&error));
+                let failure = style::step_failure(phase, &title, &error, |text| self.message(text));
+                let text = format!("{} {hosts} {failure}", lang.tr("FAILED"));
                 return (Tone::Bad, text, self.message(&hint));
             }
             GroupableEvent::StepRetrying { phase, error } => {

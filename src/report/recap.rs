@@ -263,7 +263,13 @@ impl RecapRenderer<'_> {
             lines.push(self.whole_row(self.lang.tr("task"), &format!("{name}  {}", self.task_counts(counts))));
         }
         if !lines.is_empty() {
-            lines.push(self.whole_row(self.lang.tr("tasks"), &self.task_counts(total)));
+            let hosts = self.state.hosts.len();
+            let hosts = if hosts > 1 {
+                self.lang.tr_fill("  on {}", &[&self.lang.message(&style::count_noun(hosts, "host"))])
+            } else {
+                String::new()
+            };
+            lines.push(self.whole_row(self.lang.tr("tasks"), &format!("{}{hosts}", self.task_counts(total))));
         }
         lines
     }

@@ -60,6 +60,13 @@ impl TextStyle {
     }
 }
 
+/// `image: pull image: no space left`. A title that the error repeats is left out; `message` translates and sanitizes.
+pub(crate) fn step_failure(phase: Phase, title: &str, error: &str, message: impl Fn(&str) -> String) -> String {
+    let parts = [phase.name().to_owned(), message(title), message(error)];
+    let shown = parts.iter().enumerate().filter(|(at, _)| *at != 1 || !error.contains(title)).map(|(_, part)| part.as_str());
+    shown.collect::<Vec<_>>().join(": ")
+}
+
 /// `exit 1`, `signal 9 (KILL)`, `killed, no exit code`.
 pub(crate) fn format_exit(exit: Exit) -> String {
     match exit {
@@ -205,6 +212,13 @@ pub(crate) fn operation_outcome_label(state: &RunState) -> Option<(&'static str,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn title_of_a_failed_step_is_not_repeated() {
+        let failure = |title, error| step_failure(Phase::Task(1), title, error, str::to_uppercase);
+        assert_eq!(failure("get the data", "exit 1"), "task: GET THE DATA: EXIT 1");
+        assert_eq!(failure("pull image x", "cannot pull image x: denied"), "task: CANNOT PULL IMAGE X: DENIED");
+    }
 
     #[test]
     fn negative_python_exit_is_decoded() {

@@ -96,7 +96,7 @@ impl RunTask {
             return ActionResult::failed(output.error_line(), hint);
         }
         let Some(answer) = TaskAnswer::parse(&output.stdout, &task.base_name()) else {
-            return ActionResult::failed("the task's status cannot be read", "see its log");
+            return ActionResult::failed("the task's status cannot be read", "see the task's log");
         };
         match (answer.exit, answer.word.as_str()) {
             (Exit::Code(0), "creates") => ActionResult::Skipped(format!("{} exists", task.command.creates.as_deref().unwrap_or_default())),
@@ -154,7 +154,9 @@ impl RunTask {
                 "allow it in sudoers with NOPASSWD, or remove `become: sudo`"
             }
             _ if asked_for_input(&log) => terminal_reads::HINT,
-            _ => "see its log; once it is corrected, run the command again: finished tasks with `creates` or `unless` are skipped",
+            _ => {
+                "see the task's log; when the task is corrected, run the command again: finished tasks with `creates` or `unless` are skipped"
+            }
         };
         ActionResult::failed(message, hint)
     }
@@ -213,12 +215,12 @@ impl WaitForTask {
         }
         let exits: Vec<Exit> = text.lines().filter_map(|line| Some(parse_exit(line.split_once(' ')?.1)?.0)).collect();
         if exits.is_empty() {
-            return ActionResult::failed("the task's status cannot be read", "see its log");
+            return ActionResult::failed("the task's status cannot be read", "see the task's log");
         }
         match exits.into_iter().find(|exit| !exit.is_success()) {
             None => ActionResult::unchanged("ended"),
             Some(_) if stopped => ActionResult::failed(TASK_STOPPED, ""),
-            Some(exit) => ActionResult::failed(exit.to_string(), "see its log"),
+            Some(exit) => ActionResult::failed(exit.to_string(), "see the task's log"),
         }
     }
 }

@@ -265,7 +265,7 @@ pub(super) fn push_phases(page: &mut OverviewPage, overview: &PlanOverview<'_>) 
     }
     let has_containers = overview.plan.hosts.iter().any(|context| context.in_container);
     let name = |phase: &Phase| match phase {
-        Phase::Container if !has_containers => lang.tr("keeper (instead of a container)"),
+        Phase::Container if !has_containers => lang.tr("keeper (watches the ranks, instead of a container)"),
         phase => phase.name(),
     };
     let mut names: Vec<&str> = overview.plan.phases().iter().map(name).collect();

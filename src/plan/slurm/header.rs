@@ -29,17 +29,17 @@ fn title(inputs: &ScriptInputs<'_>) -> String {
         mode => format!("in a container ({})", mode.as_str()),
     };
     let launcher = inputs.slurm.job.launch.launcher.as_str();
-    let mut text = format!("#!/bin/bash\n# {name}: {nodes} {gpus}; ranks started by {launcher}, {place}.\n");
+    let mut text = format!("#!/bin/bash\n# {name}: {nodes} {gpus};\n# ranks started by {launcher}, {place}.\n");
     text.push_str(&format!("# Submit it with: sbatch {name}.sbatch\n"));
     if !inputs.slurm.job.secret_names.is_empty() {
         let names = inputs.slurm.job.secret_names.join(" ");
         text.push_str(&format!(
-            "# Secrets ({names}): before that, write a line `export NAME='value'` for each into the file secrets_file below, mode 0600.\n"
+            "# Secrets ({names}):\n# before that, write a line `export NAME='value'` for each into the file\n# secrets_file below, mode 0600.\n"
         ));
     }
     text.push_str(&super::step_tasks::title_text(inputs));
     text.push_str(
-        "# Options on sbatch's command line go before those below. One task a node: the launcher there starts the node's ranks.\n",
+        "# Options on sbatch's command line go before those below. One task a node: the\n# launcher there starts the node's ranks.\n",
     );
     text
 }
@@ -139,7 +139,7 @@ fn container_options(inputs: &ScriptInputs<'_>) -> String {
     if super::step_tasks::has_steps(inputs) {
         lines.insert_str(0, super::step_tasks::pyxis_name_line());
     }
-    format!("# Where the ranks run. The last option: without it the image's own values of these variables win.\ncontainer=(\n{lines})\n")
+    format!("# Where the ranks run. The last option: without it the image's own values of\n# these variables win.\ncontainer=(\n{lines})\n")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::text::shell_template::{self, variable};
 /// The function that writes all files.
 pub(super) fn write_files_text(inputs: &ScriptInputs<'_>) -> String {
     let mut text = String::from(
-        "\n# The files of every node. First what is this job's own, then the wrappers around launcher and ranks.\nwrite_files() {\n",
+        "\n# The files of every node: what is this job's own, then the wrappers around\n# launcher and ranks.\nwrite_files() {\n",
     );
     for (name, body) in files(inputs) {
         text.push_str(&here_document(&name, &body));
@@ -103,7 +103,7 @@ fn env_text(inputs: &ScriptInputs<'_>) -> String {
         }
     }
     if inputs.slurm.settings.nodes > 1 {
-        text.push_str("# The interface by which this node reaches the others, unless the inventory or the image says another.\n");
+        text.push_str("# The interface by which this node reaches the others, unless the inventory or\n# the image says another.\n");
         text.push_str("if [ -n \"$ORCH_INTERFACE\" ]; then\n");
         for (name, sign) in [("NCCL_SOCKET_IFNAME", "="), ("GLOO_SOCKET_IFNAME", "")] {
             text.push_str(&format!("  [ -n \"${{{name}+set}}\" ] || export {name}=\"{sign}$ORCH_INTERFACE\"\n"));

@@ -16,7 +16,7 @@ pub(super) fn title_text(inputs: &ScriptInputs<'_>) -> String {
     if names.is_empty() {
         return String::new();
     }
-    format!("# `orchestrate slurm submit` does these tasks on the login node before it: {}.\n", names.join("; "))
+    format!("# `orchestrate slurm submit` does these tasks on the login node before it:\n# {}.\n", names.join("; "))
 }
 
 /// The tasks as a setting: `number: name`.
@@ -96,7 +96,7 @@ fn env_text(inputs: &ScriptInputs<'_>, command: &TaskCommand) -> String {
 /// What a node adds to its copy of the files, since an earlier step may have registered more.
 pub(super) fn collect_text(inputs: &ScriptInputs<'_>) -> &'static str {
     if has_steps(inputs) {
-        "\n# What tasks of prepare have registered: before the job, for all nodes, for this one.\n\
+        "\n# What tasks of prepare have registered: before the job, for all nodes, for\n# this one.\n\
          cat \"$dir/files/registered\" \"$dir/registered/@all\"/* \"$dir/registered/$host\"/* 2>/dev/null >\"$ORCH_RUN_DIR/registered\"\n"
     } else {
         ""

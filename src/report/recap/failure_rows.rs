@@ -47,7 +47,7 @@ impl RecapRenderer<'_> {
             None => groups.push((row, vec![host])),
         };
         for step in self.state.failed_steps() {
-            let text = format!("{}: {}: {}", step.info.phase.name(), self.message(&step.info.title), self.message(&step.note));
+            let text = style::step_failure(step.info.phase, &step.info.title, &step.note, |text| self.message(text));
             add((self.lang.tr("FAILED"), text, self.message(&step.hint)), step.info.host);
         }
         for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
