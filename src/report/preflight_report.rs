@@ -226,7 +226,7 @@ fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[Ch
         let on_all_hosts = names.len() + context.unreachable.len() == context.hosts.len();
         let lang = context.lang;
         let location = if on_all_hosts { String::new() } else { lang.tr_fill(" on {}", &[&hostlist::fold_names(&names)]) };
-        let text = format!("{}{location}{}{}", checks.join(" "), lang.colon(), context.message(&reason));
+        let text = format!("{}{location}{}{}", checks.join(", "), lang.colon(), context.message(&reason));
         lines.extend(
             wrap_with_indent(&text, &pad_end(lang.tr("skip"), 6), "      ", context.width())
                 .into_iter()

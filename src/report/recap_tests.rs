@@ -228,6 +228,40 @@ fn remedies_are_never_cut() {
     }
 }
 
+fn finding() -> DiagnosisFinding {
+    DiagnosisFinding {
+        rule: "disk-full".to_owned(),
+        blame: Blame::Cause,
+        ranks: Vec::new(),
+        hosts: Vec::new(),
+        evidence: Vec::new(),
+        values: TemplateValues::default(),
+        summary: LocalizedTemplate::default(),
+        explanation: LocalizedTemplate::default(),
+        next_step: LocalizedTemplate::default(),
+        affected: Vec::new(),
+    }
+}
+
+/// A finding about the error of a step says what to do; the step's own advice would be a second one.
+#[test]
+fn failed_step_has_one_remedy() {
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit(0, run_started(1, 1, &[(Phase::Pull, "pull the image")]));
+    let error = "docker: no space left on device\nexit 1".to_owned();
+    harness.emit(0, EventKind::StepFailed { step: 0, error, hint: "pull it by hand".to_owned(), unreachable: false });
+    harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
+    let remedies = |evidence: &str, next_step: &str| {
+        let next_step = LocalizedTemplate { en: next_step.to_owned(), zh: String::new() };
+        let found = DiagnosisFinding { hosts: vec![0], evidence: vec![evidence.to_owned()], next_step, ..finding() };
+        let text = render_recap(&harness.state, &RecapContext { findings: vec![found], ..context() }).join("\n");
+        ["help: pull it by hand", "do        free space"].map(|remedy| text.contains(remedy))
+    };
+    assert_eq!(remedies("docker: no space left on device", "free space"), [false, true]);
+    assert_eq!(remedies("docker: no space left on device", ""), [true, false]);
+    assert_eq!(remedies("Out of memory: Killed process 7", "free space"), [true, true], "about something else");
+}
+
 #[test]
 fn ranks_of_rebooted_host_are_not_running() {
     let mut harness = SinkHarness::new(NullSink);
@@ -261,18 +295,7 @@ fn cause_of_another_rank_is_pointed_out() {
     let mut harness = SinkHarness::new(NullSink);
     harness.emit_failing_run();
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
-    let cause = |ranks: &[u32]| DiagnosisFinding {
-        rule: "cuda-out-of-memory".to_owned(),
-        blame: Blame::Cause,
-        ranks: ranks.to_vec(),
-        hosts: Vec::new(),
-        evidence: Vec::new(),
-        values: TemplateValues::default(),
-        summary: LocalizedTemplate::default(),
-        explanation: LocalizedTemplate::default(),
-        next_step: LocalizedTemplate::default(),
-        affected: Vec::new(),
-    };
+    let cause = |ranks: &[u32]| DiagnosisFinding { ranks: ranks.to_vec(), ..finding() };
     let recap = |ranks: &[u32]| render_recap(&harness.state, &RecapContext { findings: vec![cause(ranks)], ..context() }).join("\n");
     let (other, same) = (recap(&[2]), recap(&[3]));
     assert!(other.contains("FIRST     rank 3 on gpu02") && other.contains("the cause is at rank 2, see CAUSE"), "{other}");

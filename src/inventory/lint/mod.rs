@@ -33,10 +33,11 @@ pub enum LintSeverity {
 use LintSeverity::{Allow, Deny, Warn};
 
 /// Every lint with the severity that it has by default, sorted by name.
-pub(crate) const LINTS: [(&str, LintSeverity); 49] = [
+pub(crate) const LINTS: [(&str, LintSeverity); 50] = [
     ("background-command", Warn),
     ("blocking-wait", Warn),
     ("c10d-node-rank", Warn),
+    ("container-path", Warn),
     ("count-with-grep", Warn),
     ("cuda-arch-list", Warn),
     ("cuda-visible-devices", Warn),

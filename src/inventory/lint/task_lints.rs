@@ -4,7 +4,8 @@ use regex::Regex;
 
 use super::context::LintContext;
 use super::{env_lints, shell_lints};
-use crate::inventory::yaml_tree::{YamlKind, YamlNode};
+use crate::inventory::Mount;
+use crate::inventory::yaml_tree::{YamlKind, YamlNode, shorten};
 
 pub(super) fn lint_tasks(context: &mut LintContext<'_>) {
     let Some(list) = context.tree.get("prepare") else { return };
@@ -13,6 +14,7 @@ pub(super) fn lint_tasks(context: &mut LintContext<'_>) {
             lint_run(context, task, run);
         }
         lint_paths(context, task);
+        lint_container_paths(context, task);
         lint_arch_list(context, task);
     }
 }
@@ -58,4 +60,35 @@ fn lint_paths(context: &mut LintContext<'_>, task: &YamlNode) {
         let hint = "write an absolute path or one that begins with ~/, or set chdir";
         context.report("relative-path", &node.location, "a relative path without chdir depends on where the task starts", hint);
     }
+}
+
+/// A path of the container in a task on the host, where the mount is another directory.
+fn lint_container_paths(context: &mut LintContext<'_>, task: &YamlNode) {
+    let word = |key: &str| task.get(key).map(|node| &node.kind);
+    let place = match word("in") {
+        Some(YamlKind::Scalar { text, .. }) => Some(text.as_str()),
+        _ => None,
+    };
+    let is_file_task = task.get("sync").is_some() || task.get("copy").is_some();
+    if place == Some("container") || place.is_none() && !is_file_task {
+        return;
+    }
+    let paths: [&[&str]; 4] = [&["sync", "to"], &["copy", "to"], &["chdir"], &["creates"]];
+    for node in paths.iter().filter_map(|keys| task.get_path(keys)) {
+        let YamlKind::Scalar { text, .. } = &node.kind else { continue };
+        let mounts = context.job.hosts.first().and_then(|host| host.container.as_ref()).map(|container| container.mounts.as_slice());
+        let Some(on_host) = mounts.and_then(|mounts| host_path(mounts, text)) else { continue };
+        let message = format!("`{}` is a path of the container, and the task works on the host", shorten(text));
+        context.report("container-path", &node.location, message, format!("write `{}`, which is mounted there", shorten(&on_host)));
+    }
+}
+
+/// The path on the host of a path in a mount; `None`: it is in no mount, or is a path of the host as well.
+fn host_path(mounts: &[Mount], path: &str) -> Option<String> {
+    let below = |directory: &str| path.strip_prefix(directory).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    if mounts.iter().any(|mount| below(&mount.source).is_some()) {
+        return None;
+    }
+    let inside = mounts.iter().filter_map(|mount| below(&mount.target).map(|rest| (mount, rest)));
+    inside.min_by_key(|(_, rest)| rest.len()).map(|(mount, rest)| format!("{}{rest}", mount.source))
 }

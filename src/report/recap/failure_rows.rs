@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::finding;
 use super::super::style::{self, Tone};
 use super::{MAX_ROWS, RecapRenderer};
+use crate::diagnose::DiagnosisFinding;
 use crate::event::Phase;
 use crate::model::step_status::StepStatus;
-use crate::state::ConnectionStatus;
+use crate::state::{ConnectionStatus, StepState};
 use crate::text::width::{wrap_message, wrap_with_indent};
 
+/// How many findings are printed.
+const MAX_FINDING_ROWS: usize = 3;
 /// The most lines of one error.
 const MAX_ERROR_LINES: usize = 8;
 /// What the prefix of a quoted line takes.
@@ -48,7 +51,8 @@ impl RecapRenderer<'_> {
         };
         for step in self.state.failed_steps() {
             let text = style::step_failure(step.info.phase, &step.info.title, &step.note, |text| self.message(text));
-            add((self.lang.tr("FAILED"), text, self.message(&step.hint)), step.info.host);
+            let hint = if self.has_remedy_below(step) { String::new() } else { self.message(&step.hint) };
+            add((self.lang.tr("FAILED"), text, hint), step.info.host);
         }
         for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
             add((self.lang.tr("UNREACHABLE"), self.message(&host.connection_error), self.message(&host.connection_hint)), at);
@@ -68,6 +72,16 @@ impl RecapRenderer<'_> {
             lines.push(self.labeled_row(Tone::Bad, self.lang.tr("FAILED"), &self.more_rows(more)));
         }
         lines
+    }
+
+    /// Whether a finding about this step's error is printed, with what to do.
+    fn has_remedy_below(&self, step: &StepState) -> bool {
+        let is_about_step = |finding: &&DiagnosisFinding| {
+            let is_its_error = !finding.evidence.is_empty() && finding.evidence.iter().all(|line| step.note.contains(line.as_str()));
+            finding.ranks.is_empty() && finding.hosts.contains(&step.info.host) && is_its_error
+        };
+        let shown = self.context.findings.iter().take(MAX_FINDING_ROWS);
+        shown.filter(is_about_step).any(|finding| !finding.next_step(self.lang).is_empty())
     }
 
     fn indented_paragraph(&self, text: &str) -> Vec<String> {
@@ -112,7 +126,7 @@ impl RecapRenderer<'_> {
     /// The first three findings: summary with location, explanation, next step.
     pub(super) fn finding_rows(&self) -> Vec<String> {
         let (mut lines, lang) = (Vec::new(), self.lang);
-        for (at, finding) in self.context.findings.iter().take(3).enumerate() {
+        for (at, finding) in self.context.findings.iter().take(MAX_FINDING_ROWS).enumerate() {
             let sanitizer = &self.context.sanitizer;
             let [what, why, next] = finding::finding_texts(finding, lang, sanitizer);
             let location = lang.message(&finding::format_location(finding, self.state, sanitizer)).into_owned();
