@@ -132,11 +132,45 @@ relays() {
   case "$parents " in *" $q "*) ;; *) return 1 ;; esac
 }
 
+# program PID: sets name to the program's name, and parent.
+program() {
+  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+  name=${stat#*\(} name=${name%) *}
+  case $name in '' | *[!A-Za-z0-9._+-]*) return 1 ;; esac
+  # shellcheck disable=SC2086
+  set -- ${stat##*) }
+  parent=$2
+}
+
+# subshell PID: notes a process that runs the same program as its parent: it may be about to begin another.
+subshell() {
+  program "$1" || return 0
+  own_name=$name
+  if program "$parent" && [ "$name" = "$own_name" ]; then copies="$copies $1:$name"; fi
+}
+
 # TERM once per process: a second one makes some programs abort saving.
 term() {
+  fresh=''
   for p in $ours; do
     [ "$p" = $$ ] || [ "$p" = 1 ] && continue
-    case " $sent " in *" $p "*) ;; *) relays "$p" || { signal TERM "$p" && sent="$sent $p"; } ;; esac
+    case " $sent " in *" $p "*) ;; *) fresh="$fresh $p" ;; esac
+  done
+  # A parent that got its TERM may end at once.
+  for p in $fresh; do subshell "$p"; done
+  for p in $fresh; do relays "$p" || { signal TERM "$p" && sent="$sent $p"; }; done
+}
+
+# A TERM between a shell's fork and its child's exec is lost: the child has the shell's trap until it begins its own program, which gets another.
+term_again() {
+  all_copies=$copies copies=''
+  for e in $all_copies; do
+    program "${e%%:*}" || continue
+    if [ "$name" = "${e#*:}" ]; then
+      copies="$copies $e"
+    else
+      case " $saved " in *" ${e%%:*}:$(born "${e%%:*}") "*) signal TERM "${e%%:*}" ;; esac
+    fi
   done
 }
 
@@ -167,6 +201,7 @@ until_gone() { # SECONDS [late]
       look=10
       scan
       [ -n "$ours" ] || return 0
+      term_again
       # A process that was started since belongs to how a rank saves its work, until all of them have ended: then it is left behind.
       [ -z "${2:-}" ] || saving || { parents=''; term; sent="$sent$ours"; }
     fi
@@ -185,7 +220,7 @@ report() {
   done
 }
 
-sent='' all='' parents=''
+sent='' copies='' all='' parents=''
 case $verb in
   list) scan ;;
   stop)

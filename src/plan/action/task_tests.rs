@@ -196,6 +196,23 @@ fn processes_of_a_task_get_one_term() {
     }
 }
 
+/// A shell's child that has not begun its program has the shell's trap still, and loses a TERM with it.
+#[test]
+fn program_that_begins_after_its_term_gets_another() {
+    let text = "(trap 'touch asked' TERM; touch ready; until [ -e asked ]; do sleep 0.1; done; exec sleep 600) &\nwait\n";
+    let host = TaskHost::new(host_task(script(text)));
+    let context = host.run.context.clone();
+    std::fs::write(format!("{}/reap", context.run_dir()), include_str!("../../../assets/reap.sh")).expect("written");
+    assert!(host.output_of(&host.run.start_command()).is_success());
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while !host.dir.path().join("ready").exists() && std::time::Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let stop = StopRanks { context, grace: Some(Duration::from_secs(60)), by_request: false, restore_scripts: false };
+    let output = host.output_of(&stop.command());
+    assert_eq!((output.exit_code, output.stdout_text().contains("KILL")), (0, false), "{}", output.stdout_text());
+}
+
 #[test]
 fn creates_and_unless_skip_a_task() {
     let creates = |pattern: &str, text: &str| TaskCommand { creates: Some(pattern.to_owned()), ..script(text) };
