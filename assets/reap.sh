@@ -154,7 +154,8 @@ term() {
   fresh=''
   for p in $ours; do
     [ "$p" = $$ ] || [ "$p" = 1 ] && continue
-    case " $sent " in *" $p "*) ;; *) fresh="$fresh $p" ;; esac
+    # A process may be found in two ways.
+    case " $sent $fresh " in *" $p "*) ;; *) fresh="$fresh $p" ;; esac
   done
   # A parent that got its TERM may end at once.
   for p in $fresh; do subshell "$p"; done

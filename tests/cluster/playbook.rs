@@ -165,16 +165,16 @@ fn wheel_is_built_handed_out_and_installed(place: &Place) {
     let cluster = Cluster::acquire();
     let (laptop, file) = laptop_with_sources(&cluster, place);
     let job = WheelJob { laptop, file };
-    assert_eq!(tasks_row(&job.run(&["prepare"])), "tasks changed 7");
+    assert_eq!(tasks_row(&job.run(&["prepare"])), "tasks changed 7 on 2 hosts");
     let log = job.laptop.read_log_text(&format!("task-3-{}.log", place.hosts[0]));
     for line in
         ["setup.py sees TORCH_CUDA_ARCH_LIST=9.0 DS_BUILD_CPU_ADAM=1", "the compiler sees CXXFLAGS=-O2 -g0 TORCH_CUDA_ARCH_LIST=9.0"]
     {
         assert!(log.contains(line), "{line:?} is missing in the build log:\n{log}");
     }
-    assert_eq!(tasks_row(&job.run(&["prepare"])), "tasks changed 0 ok 4 skipped 3");
+    assert_eq!(tasks_row(&job.run(&["prepare"])), "tasks changed 0 ok 4 skipped 3 on 2 hosts");
     for _ in 0..2 {
-        assert_eq!(tasks_row(&job.run(&["up"])), "tasks changed 0 ok 4 skipped 3");
+        assert_eq!(tasks_row(&job.run(&["up"])), "tasks changed 0 ok 4 skipped 3 on 2 hosts");
         job.assert_ranks_got(270);
     }
     let kernels = job.laptop.home().join("tinyops/kernels.cpp");
@@ -190,9 +190,9 @@ fn wheel_is_built_handed_out_and_installed(place: &Place) {
             .collect::<Vec<_>>(),
         ["         ~ kernels.cpp"]
     );
-    assert_eq!(tasks_row(&job.run(&["prepare", "--tags", "wheel"])), "tasks changed 2 ok 1", "the code and the build");
-    assert_eq!(tasks_row(&job.run(&["prepare", "--start-at", "hand the wheel out"])), "tasks changed 4");
-    assert_eq!(tasks_row(&job.run(&["up"])), "tasks changed 0 ok 4 skipped 3");
+    assert_eq!(tasks_row(&job.run(&["prepare", "--tags", "wheel"])), "tasks changed 2 ok 1 on 2 hosts", "the code and the build");
+    assert_eq!(tasks_row(&job.run(&["prepare", "--start-at", "hand the wheel out"])), "tasks changed 4 on 2 hosts");
+    assert_eq!(tasks_row(&job.run(&["up"])), "tasks changed 0 ok 4 skipped 3 on 2 hosts");
     job.assert_ranks_got(271);
     job.run(&["down", "--yes"]);
     clear_directories(&cluster, place);

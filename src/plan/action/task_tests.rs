@@ -51,6 +51,7 @@ impl TaskHost {
             ("pipe", include_str!("../../../assets/pipe.sh")),
             ("append", include_str!("../../../assets/append.sh")),
             ("task", include_str!("../../../assets/task.sh")),
+            ("reap", include_str!("../../../assets/reap.sh")),
             ("settings", ""),
         ];
         let files = fixed.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).chain(task.files());
@@ -84,6 +85,11 @@ impl TaskHost {
 
     fn result(&self) -> ActionResult {
         self.run.judge(&self.answer())
+    }
+
+    fn stop(&self, grace: Option<Duration>) -> CommandOutput {
+        let context = self.run.context.clone();
+        self.output_of(&StopRanks { context, grace, by_request: false, restore_scripts: false }.command())
     }
 
     fn log(&self) -> String {
@@ -122,95 +128,6 @@ fn variables_of_any_name_belong_to_the_script() {
     let mut host = TaskHost::new(host_task(command));
     host.run.registered = all("not ").to_vec();
     assert_eq!((host.result(), host.log()), (done(true), expected + "\n"), "the task's own variables win");
-}
-
-#[test]
-fn stop_that_came_first_is_obeyed() {
-    let host = TaskHost::new(host_task(script("echo ran")));
-    let context = host.run.context.clone();
-    std::fs::write(format!("{}/reap", context.run_dir()), include_str!("../../../assets/reap.sh")).expect("written");
-    let stop = StopRanks { context, grace: None, by_request: false, restore_scripts: false };
-    assert_eq!(host.output_of(&stop.command()).exit_code, 0);
-    assert!(matches!(host.result(), ActionResult::Failed(_)));
-    assert_eq!(host.log(), "", "nothing ran");
-}
-
-/// Counts TERM in a child of the script, which saves its work for a second, and dies by its own.
-const SAVING_CHILD: &str = "(stopped=''; trap 'echo TERM >>terms; stopped=1' TERM; touch ready
-while [ -z \"$stopped\" ]; do sleep 0.1; done; (trap '' TERM; exec sleep 1); touch saved) &
-wait
-";
-
-/// What a script prints after its TERM still has a reader, which is a pipe where its output is a value.
-#[test]
-fn stopped_task_with_a_value_may_print_while_it_saves() {
-    let text = script("trap 'echo saving && touch saved; exit 7' TERM\ntouch ready\nwhile :; do sleep 0.1; done\n");
-    let host = TaskHost::new(HostTask { register: Some("V".to_owned()), ..host_task(text) });
-    let context = host.run.context.clone();
-    std::fs::write(format!("{}/reap", context.run_dir()), include_str!("../../../assets/reap.sh")).expect("written");
-    assert!(host.output_of(&host.run.start_command()).is_success());
-    let end = std::time::Instant::now() + Duration::from_secs(60);
-    while !host.dir.path().join("ready").exists() && std::time::Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let stop = StopRanks { context, grace: Some(Duration::from_secs(30)), by_request: false, restore_scripts: false };
-    assert_eq!(host.output_of(&stop.command()).exit_code, 0);
-    assert!(matches!(host.result(), ActionResult::Failed(Issue { message, .. }) if message.starts_with("exit 7")));
-    assert!(host.dir.path().join("saved").exists());
-}
-
-/// What became of the task above after this time, or after a stop where there is `None`.
-fn end_of_saving_child(timeout: Option<u64>) -> (ActionResult, TaskHost) {
-    let host = TaskHost::new(HostTask { timeout: Duration::from_secs(timeout.unwrap_or(120)), ..host_task(script(SAVING_CHILD)) });
-    let context = host.run.context.clone();
-    std::fs::write(format!("{}/reap", context.run_dir()), include_str!("../../../assets/reap.sh")).expect("written");
-    assert!(host.output_of(&host.run.start_command()).is_success());
-    if timeout.is_none() {
-        let end = std::time::Instant::now() + Duration::from_secs(60);
-        while !host.dir.path().join("ready").exists() && std::time::Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let stop = StopRanks { context, grace: Some(Duration::from_secs(30)), by_request: false, restore_scripts: false };
-        assert_eq!(host.output_of(&stop.command()).exit_code, 0);
-    }
-    (host.result(), host)
-}
-
-#[test]
-fn processes_of_a_task_get_one_term() {
-    let has_ended = |(result, host): (ActionResult, TaskHost), message: &str| {
-        match result {
-            ActionResult::Failed(Issue { message: found, .. }) => assert!(found.starts_with(message), "{found}"),
-            other => panic!("{other:?}"),
-        }
-        assert!(host.dir.path().join("saved").exists(), "{message}: it had its time");
-        assert_eq!(std::fs::read_to_string(host.dir.path().join("terms")).expect("a signal"), "TERM\n", "{message}");
-    };
-    has_ended(end_of_saving_child(None), "SIGTERM");
-    // On a busy machine the time may be over before the script is ready for the signal: then it gets more.
-    for timeout in [1, 4, 16, 64] {
-        let end = end_of_saving_child(Some(timeout));
-        if end.1.dir.path().join("terms").exists() || timeout == 64 {
-            return has_ended(end, &format!("not done after {timeout} s"));
-        }
-    }
-}
-
-/// A shell's child that has not begun its program has the shell's trap still, and loses a TERM with it.
-#[test]
-fn program_that_begins_after_its_term_gets_another() {
-    let text = "(trap 'touch asked' TERM; touch ready; until [ -e asked ]; do sleep 0.1; done; exec sleep 600) &\nwait\n";
-    let host = TaskHost::new(host_task(script(text)));
-    let context = host.run.context.clone();
-    std::fs::write(format!("{}/reap", context.run_dir()), include_str!("../../../assets/reap.sh")).expect("written");
-    assert!(host.output_of(&host.run.start_command()).is_success());
-    let end = std::time::Instant::now() + Duration::from_secs(60);
-    while !host.dir.path().join("ready").exists() && std::time::Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let stop = StopRanks { context, grace: Some(Duration::from_secs(60)), by_request: false, restore_scripts: false };
-    let output = host.output_of(&stop.command());
-    assert_eq!((output.exit_code, output.stdout_text().contains("KILL")), (0, false), "{}", output.stdout_text());
 }
 
 #[test]
@@ -365,3 +282,6 @@ fn task_without_a_status_is_not_waited_for() {
     std::fs::write(format!("{}/task-3.env", killed.run.context.run_dir()), env).expect("written");
     assert!(matches!(killed.result(), ActionResult::Failed(Issue { message, .. }) if message == "it was killed"));
 }
+
+#[path = "task_stop_tests.rs"]
+mod stop_tests;
