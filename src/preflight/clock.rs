@@ -4,6 +4,7 @@ use super::context::CheckContext;
 use super::context::CheckedHost;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::model::DEFAULT_MAX_CLOCK_SKEW_MS;
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "clock",
@@ -13,11 +14,9 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     judge,
 };
 
-const DEFAULT_MAX_SKEW_MS: f64 = 500.0;
-
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let bound = context.job.checks.max_clock_skew;
-    let limit = bound.map_or(DEFAULT_MAX_SKEW_MS, |d| d.as_secs_f64() * 1000.0);
+    let limit = bound.map_or(f64::from(DEFAULT_MAX_CLOCK_SKEW_MS), |d| d.as_secs_f64() * 1000.0);
     let value = |host: &CheckedHost<'_>| {
         let mut words = host.probe_output.last_value("clock")?.split_whitespace().map(|w| w.parse::<f64>().ok());
         Some((words.next()??, words.next()??))

@@ -211,14 +211,14 @@ fn next_run_logs_start_at_first_line() {
 }
 
 #[test]
-fn exits_that_are_learned_together_are_in_the_order_of_their_times() {
+fn exits_that_are_learned_together_are_in_the_order_of_their_times_with_their_causes() {
     let mut harness = harness(LogSelection::MainRank);
     harness.emit(0, run_started(2, 2, &[]));
     harness.emit(0, rank_exited(3, 1, Exit::Signal(15), 999_810));
     harness.emit(5, rank_exited(2, 1, Exit::Code(1), 999_740));
     harness.finish();
     let lines: Vec<&str> = harness.sink.output().iter().filter(|line| line.starts_with("rank ")).map(String::as_str).collect();
-    assert_eq!(lines, ["rank 2 on gpu02: exit 1", "rank 3 on gpu02: signal 15 (TERM)"]);
+    assert_eq!(lines, ["rank 2 on gpu02: exit 1", "rank 3 on gpu02: stopped, signal 15 (TERM)"]);
 }
 
 #[test]

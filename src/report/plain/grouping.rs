@@ -10,6 +10,33 @@ use super::{EventGroup, PlainSink};
 use crate::event::{Event, EventKind, Level, UnixMillis};
 use crate::state::RunState;
 
+impl EventGroup {
+    /// Exits of ranks that something stopped, apart from those that failed by themselves: known once the exits of their neighbours are.
+    fn split_by_cause(self, state: &RunState) -> Vec<EventGroup> {
+        let GroupableEvent::RankExited { exit, .. } = &self.event else { return vec![self] };
+        let rank_state = |rank: &u32| state.ranks.get(rank);
+        let (stopped, failed): (BTreeSet<u32>, BTreeSet<u32>) =
+            self.ranks.iter().partition(|rank| rank_state(rank).is_some_and(|rank| rank.was_ended()));
+        if stopped.is_empty() {
+            return vec![self];
+        }
+        let part = |stopped: bool, ranks: BTreeSet<u32>| {
+            let ended_at = ranks.iter().filter_map(rank_state).map(|rank| rank.ended_at).filter(|ended_at| *ended_at > 0).min();
+            EventGroup {
+                event: GroupableEvent::RankExited { exit: exit.clone(), stopped },
+                hosts: ranks.iter().filter_map(rank_state).map(|rank| rank.host).collect(),
+                happened_at: ended_at.unwrap_or(self.happened_at),
+                ranks,
+            }
+        };
+        [(false, failed), (true, stopped)]
+            .into_iter()
+            .filter(|(_, ranks)| !ranks.is_empty())
+            .map(|(stopped, ranks)| part(stopped, ranks))
+            .collect()
+    }
+}
+
 impl<O: LineOutput> PlainSink<O> {
     /// Returns its group.
     pub(super) fn queue_event(&mut self, at: UnixMillis, event: GroupableEvent, host: Option<u32>, rank: Option<u32>) -> &mut EventGroup {
@@ -30,7 +57,8 @@ impl<O: LineOutput> PlainSink<O> {
         for line in self.log_filter.take_all(state, &self.sanitizer, self.log_style) {
             self.out.write_log_line(&line)?;
         }
-        let mut groups = std::mem::take(&mut self.pending_groups);
+        let groups = std::mem::take(&mut self.pending_groups).into_iter();
+        let mut groups: Vec<EventGroup> = groups.flat_map(|group| group.split_by_cause(state)).collect();
         // A host's files are read in the order of their names.
         let is_exit = |group: &EventGroup| matches!(group.event, GroupableEvent::RankExited { .. });
         groups.chunk_by_mut(|a, b| is_exit(a) && is_exit(b)).for_each(|exits| exits.sort_by_key(|group| group.happened_at));
@@ -88,8 +116,7 @@ impl<O: LineOutput> PlainSink<O> {
                 }
             }
             EventKind::RankExited { host, rank, exit, ended_at, .. } if !exit.is_success() => {
-                let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_ended());
-                let exited = GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped };
+                let exited = GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped: false };
                 let group = self.queue_event(at, exited, Some(*host), Some(*rank));
                 // On our clock; 0: unknown.
                 group.happened_at = if *ended_at == 0 { group.happened_at } else { group.happened_at.min(*ended_at) };

@@ -3,6 +3,7 @@
 //! Computed once at the start of each frame.
 
 use crate::event::{GpuSample, UnixMillis};
+use crate::model::DEFAULT_MAX_CLOCK_SKEW_MS;
 use crate::model::gpu::throttle_reason_names;
 use crate::model::step_status::StepStatus;
 use crate::report::style;
@@ -12,9 +13,6 @@ use crate::tui::log_arrival_times::LogArrivalTimes;
 use crate::tui::theme::DisplayStatus;
 
 use super::gpu_outliers::{self, LowGpus};
-
-/// What the check `clock` allows by default, in milliseconds.
-const MAX_CLOCK_SKEW_MS: i64 = 500;
 
 #[derive(Debug, Clone, Default)]
 pub struct HostStatus {
@@ -168,7 +166,7 @@ fn clock_warning(state: &RunState, host: &HostState) -> Option<String> {
     // At most a few years in milliseconds.
     #[expect(clippy::cast_precision_loss, reason = "seconds with one digit")]
     let seconds = apart as f64 / 1000.0;
-    let is_skewed = apart.saturating_abs().saturating_sub(uncertain) > MAX_CLOCK_SKEW_MS;
+    let is_skewed = apart.saturating_abs().saturating_sub(uncertain) > i64::from(DEFAULT_MAX_CLOCK_SKEW_MS);
     is_skewed.then(|| format!("clock {seconds:+.1} s from {}", first.name))
 }
 
