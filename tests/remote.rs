@@ -1,7 +1,12 @@
 //! `remote` against a real OpenSSH server on loopback.
 // The tests read leftover processes and sockets from /proc.
 #![cfg(target_os = "linux")]
-#![expect(clippy::disallowed_methods, reason = "the tests use a real server, files, processes and time")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the tests use a real server, files, processes and time"
+)]
 
 #[path = "remote/sshd.rs"]
 mod sshd;

@@ -73,11 +73,8 @@ impl<'a> JournalPlayer<'a> {
         }
         self.fractional_ms += by.as_secs_f64() * 1000.0 * self.clock.speed;
         // Less than a day of milliseconds.
-        #[expect(clippy::cast_possible_truncation, reason = "the fraction is kept in `fractional_ms`")]
         let whole_ms = self.fractional_ms as UnixMillis;
-        #[expect(clippy::cast_precision_loss, reason = "less than a day of milliseconds")]
-        let advanced = whole_ms as f64;
-        self.fractional_ms -= advanced;
+        self.fractional_ms -= whole_ms as f64;
         self.play_until(self.now + whole_ms);
         if self.now >= self.clock.end {
             self.clock.paused = true;
@@ -165,7 +162,6 @@ fn time_until_next_event(clock: ReplayClock, now: UnixMillis, fractional_ms: f64
     }
     let second = (now.div_euclid(1000) + 1) * 1000;
     let remaining = next.map_or(second, |next| next.min(second)).min(clock.end) - now;
-    #[expect(clippy::cast_precision_loss, reason = "at most a second of milliseconds")]
     let seconds = (remaining as f64 - fractional_ms) / 1000.0 / clock.speed;
     Some(Duration::try_from_secs_f64(seconds).unwrap_or(MIN_TICK).max(MIN_TICK))
 }

@@ -1,5 +1,4 @@
 //! The rules on their own lines, on lines of programs that are well, and on runs that failed for real.
-#![expect(clippy::disallowed_methods, reason = "reads the recorded runs")]
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -68,7 +68,6 @@ fn test_host_context() -> HostContext {
 }
 
 /// Follows a host without storing its logs; returns the reports until `enough`, and the number of connections.
-#[expect(clippy::disallowed_methods, reason = "both tasks are ended here")]
 async fn follow_scripted_host(behavior: HostBehavior, enough: impl Fn(&[LogStreamEvent], usize) -> bool) -> (Vec<LogStreamEvent>, usize) {
     let host = ScriptedHost { behavior, connect_attempts: Arc::default(), open_streams: Arc::default() };
     let tries = host.connect_attempts.clone();

@@ -1,5 +1,4 @@
 //! The room as its users see it: files in, values or problems out.
-#![expect(clippy::disallowed_methods, reason = "the files of configs/ and tests/data/ are read")]
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "reads the configs and the golden overviews")]
 //! Overviews of every file in configs/, and the environment of a rank.
 
 use std::path::{Path, PathBuf};

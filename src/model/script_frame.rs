@@ -68,7 +68,6 @@ impl ScriptFrame {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 mod tests {
     use super::*;
 

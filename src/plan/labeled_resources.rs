@@ -152,7 +152,6 @@ impl OrphanFacts {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 mod tests {
     use super::*;
     use crate::plan::facts::HostFacts;

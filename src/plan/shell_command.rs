@@ -182,7 +182,6 @@ impl<'a> ExecRequest<'a> {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 mod tests {
     use super::*;
 

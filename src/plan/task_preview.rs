@@ -241,7 +241,6 @@ fn condition_script(task: &HostTask) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 mod tests {
     use std::collections::BTreeMap;
 

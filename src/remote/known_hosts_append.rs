@@ -46,7 +46,6 @@ fn lock_file(file: &std::fs::File) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the files of a test")]
 mod tests {
     use super::*;
 

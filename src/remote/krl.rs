@@ -214,7 +214,6 @@ impl<'a> KrlReader<'a> {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the judge is ssh-keygen")]
 mod tests {
     use super::*;
     use std::path::Path;

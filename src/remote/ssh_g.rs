@@ -1,4 +1,5 @@
 //! Runs `ssh -G` for settings that only ssh can evaluate.
+
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! This program under another name: which stand-in is meant, and the small ones (sudo, date, hostname, python3, setsid).
 //!
 //! A stand-in finds its host through the environment. It is a process of its own with its own output.
-#![expect(clippy::disallowed_methods, reason = "a stand-in is a program: it reads its environment and starts others")]
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,4 @@
 //! What the stand-ins of programs share: where one runs, what it answers, and how it starts or becomes another.
-#![expect(clippy::disallowed_methods, reason = "a stand-in starts other programs")]
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt;

@@ -3,7 +3,6 @@
 //! `accelerate launch` runs torchrun inside itself, or for one process alone a plain command (accelerate/commands/launch.py). `deepspeed
 //! --no_ssh` starts this node's workers itself with no agent and no rendezvous of its own, polls them, and ends with the first bad status
 //! (deepspeed/launcher/runner.py, launch.py).
-#![expect(clippy::disallowed_methods, reason = "a launcher reads files, starts others and waits")]
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;

@@ -7,7 +7,7 @@
 //! directory only), users are not changed, limits (`--shm-size`, `--ulimit`, `:ro`) are recorded and not enforced, restart policies do nothing,
 //! and there is no pseudo-terminal. All hosts live on 127.0.0.1 and share its ports and this machine's clock and boot id. On macOS there is no
 //! `/proc` and no `/dev/shm`, `ps` does not show sessions, and `date`, `stat` and the like are BSD's; a `setsid` is provided.
-#![expect(clippy::disallowed_methods, reason = "the sandbox makes directories and finds its own program")]
+#![expect(clippy::disallowed_methods, reason = "the sandbox stands in for hosts: it has their processes, files and clock")]
 
 mod dispatch;
 mod docker;

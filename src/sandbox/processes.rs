@@ -2,7 +2,6 @@
 //!
 //! A process belongs to a marker when its environment carries it, when an ancestor does, or when it shares a session with one that does: a
 //! program that wipes its environment stays in.
-#![expect(clippy::disallowed_methods, reason = "the sandbox kills what it started and waits until that is true")]
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

@@ -2,7 +2,6 @@
 //!
 //! The only file of the sandbox that knows russh. Uses `place` for the environment and the faults. Nothing here waits inside a handler:
 //! the handler is the connection's own loop, so each channel has a task that drains it.
-#![expect(clippy::disallowed_methods, reason = "it makes keys and times the faults")]
 
 mod exec_session;
 mod fake_ssh_server;

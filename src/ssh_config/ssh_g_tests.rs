@@ -1,5 +1,4 @@
 //! What we decide is what `ssh -G` decides: on generated files, and on those of `tests/data/ssh_config`.
-#![expect(clippy::disallowed_methods, reason = "the judge is the ssh program")]
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

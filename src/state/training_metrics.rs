@@ -47,7 +47,6 @@ impl MetricSeries {
             return;
         }
         // A graph needs no more than single precision.
-        #[expect(clippy::cast_possible_truncation, reason = "for graphs")]
         let mean = (self.pending_sum / f64::from(self.pending_count)) as f32;
         (self.pending_sum, self.pending_count) = (0.0, 0);
         if self.points.len() >= self.max_points {
@@ -150,7 +149,6 @@ pub(crate) fn parse_progress(line: &[u8], at: UnixMillis) -> Option<TrainingProg
         Some(at) => parse_clock(&line[at + 1..]),
         None => percent_at.and_then(|at| parse_clock(line[at + 1..].trim_ascii_start())),
     };
-    #[expect(clippy::cast_possible_truncation, reason = "0 to 100")]
     let percent = percent.clamp(0.0, 100.0) as f32;
     Some(TrainingProgress {
         percent,
@@ -173,12 +171,10 @@ pub(crate) fn parse_step_of_total(line: &[u8], at: UnixMillis) -> Option<Trainin
         let total = rest[len..].trim_ascii_start().strip_prefix(b"/")?.trim_ascii_start();
         let digits = total.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let total: u64 = std::str::from_utf8(&total[..digits]).ok()?.parse().ok()?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of steps")]
         let done = (done >= 0.0 && done.fract() == 0.0).then_some(done as u64)?;
         (total > 0 && done <= total).then_some((done, total))
     };
     let (done, total) = names.find_iter(line).find_map(step)?;
-    #[expect(clippy::cast_possible_truncation, reason = "0 to 100")]
     let percent = percent_done(done, total) as f32;
     Some(TrainingProgress {
         percent,
@@ -193,9 +189,7 @@ pub(crate) fn parse_step_of_total(line: &[u8], at: UnixMillis) -> Option<Trainin
 
 fn percent_done(done: u64, all: u64) -> f64 {
     // For a bar of a few columns.
-    #[expect(clippy::cast_precision_loss, reason = "for a bar")]
-    let (done, all) = (done as f64, all as f64);
-    done / all * 100.0
+    done as f64 / all as f64 * 100.0
 }
 
 /// `371/1000` at the end of a text.

@@ -47,7 +47,6 @@ pub(crate) fn is_variable_name(name: &str) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

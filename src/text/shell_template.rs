@@ -46,7 +46,6 @@ pub(crate) fn describe(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

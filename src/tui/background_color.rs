@@ -65,7 +65,6 @@ fn parse_brightness(text: &[u8]) -> Option<f32> {
     let part = |part: &str| {
         let most = 16_u32.checked_pow(u32::try_from(part.len()).ok()?)?.checked_sub(1).filter(|most| *most > 0 && *most <= 0xffff)?;
         let value = u32::from_str_radix(part, 16).ok()?;
-        #[expect(clippy::cast_precision_loss, reason = "16 bits")]
         Some(value as f32 / most as f32)
     };
     let parts: Vec<f32> = text.split('/').map(part).collect::<Option<_>>()?;

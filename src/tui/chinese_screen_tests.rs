@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "the words are a file")]
 //! Every screen in Chinese at two sizes: no character is cut in half, frames are whole, and the words that stay English are those in
 //! `tests/data/zh/words.txt`; `BLESS=1` rewrites the file. With `SCREENS` in the environment the screens are printed.
 

@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "the pictures are files")]
 //! The dashboard in Chinese at 80x24; `BLESS=1` writes the pictures in `tests/data/zh`.
 
 use super::dialog::Dialog;

@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "makes the journals in tests/data and reads them")]
 //! Fixture runs as event streams with times. The two main ones, a healthy run of two hosts and
 //! a bad day, are journals in `tests/data/journals`, built here and played like `replay` does; also a launch, many hosts,
 //! and an empty run.

@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "writes the pictures where a directory is named")]
 //! Every screen at the common sizes for 1 to 128 hosts, healthy and on a bad day: frames are whole, the first problem is there.
 //!
 //! With `SCREENS=DIR` in the environment each is also written there, as text and as SVG.

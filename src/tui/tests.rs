@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "reads the pictures that the screens are compared with")]
 //! Appearance: every screen against its snapshot, and every size without a panic.
 
 use std::fmt::Write as _;

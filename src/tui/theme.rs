@@ -223,7 +223,6 @@ impl Theme {
         };
         let at = ((percent.clamp(0.0, 100.0) / 100.0) * 5.0).round();
         // Between 0 and 5 by the line above.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 5")]
         let index = ramp.get(at as usize).copied().unwrap_or(ramp[5]);
         Style::new().fg(Color::Indexed(index))
     }

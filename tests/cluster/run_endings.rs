@@ -46,7 +46,6 @@ fn failed_rank_stops_gang_within_two_seconds() {
     ended.assert_exit_code(1).assert_recap("FAILED").assert_contains("rank 3 on gpu02: exit 7").assert_contains("| rank 3 ends with 7");
     assert_last_listed_outcome(&laptop, "FAILED");
     let died = rank_log_time(&laptop, 3, "ends with 7 at");
-    #[expect(clippy::cast_precision_loss, reason = "some seconds")]
     let soon = two_seconds_under_load() as f64 / 1000.0;
     for rank in 0..3 {
         let after = rank_log_time(&laptop, rank, "saw TERM at") - died;

@@ -10,7 +10,5 @@ pub(crate) fn two_seconds_under_load() -> i64 {
     let now: f64 = fields.nth(2).and_then(|field| field.parse().ok()).unwrap_or(0.0);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let cores = f64::from(u32::try_from(cores).unwrap_or(u32::MAX));
-    #[expect(clippy::cast_possible_truncation, reason = "some seconds")]
-    let scaled = (2000.0 * (1.0 + average.max(now) / cores)) as i64;
-    scaled
+    (2000.0 * (1.0 + average.max(now) / cores)) as i64
 }

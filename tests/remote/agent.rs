@@ -1,5 +1,4 @@
 //! The ssh-agent: certificates and tokens, an agent that hangs, one that sends malformed replies.
-#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Servers that close the connection or stop answering during a login.
-#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,4 @@
 //! ssh-agents for tests; one holds a key on a FIDO token simulated in software.
-#![expect(clippy::expect_used, reason = "a failed fixture fails the test")]
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -1,5 +1,4 @@
 //! Servers that misbehave: listeners that are no SSH servers, and proxies in front of a real one.
-#![expect(clippy::expect_used, reason = "a failed fixture fails the test")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,5 +1,4 @@
 //! Host certificates, revoked keys, and KnownHostsCommand.
-#![expect(clippy::expect_used, clippy::panic, reason = "a failed expectation fails the test")]
 
 use std::os::unix::fs::PermissionsExt as _;
 

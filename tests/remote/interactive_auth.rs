@@ -1,5 +1,4 @@
 //! Servers that require a password, a code, or several factors; the machine's own sshd cannot be configured this way.
-#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,4 @@
 //! Login shells that are not POSIX shells: sshd passes them every command as `$SHELL -c '<command>'`.
-#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::process::{Command, Output, Stdio};
 

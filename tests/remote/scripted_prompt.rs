@@ -1,5 +1,4 @@
 //! A prompt with scripted answers that records questions and notices.
-#![expect(clippy::expect_used, reason = "a failed fixture fails the test")]
 
 use std::sync::Mutex;
 

@@ -1,5 +1,4 @@
 //! Servers with a low MaxSessions, and streams that exceed the requested output.
-#![expect(clippy::expect_used, clippy::panic, reason = "the tests use a real server through helpers")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! A real sshd on loopback for one test: its own directory, keys and port, run as the user of the test.
-#![expect(clippy::expect_used, clippy::panic, reason = "a failed fixture fails the test")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,4 @@
 //! The program prompts in a real terminal: passwords, codes and passphrases, none of which is echoed.
-#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};

@@ -1,5 +1,4 @@
 //! User authentication: key types, encrypted keys, the agent, passwords, and the number of attempts.
-#![expect(clippy::expect_used, reason = "a failed expectation fails the test")]
 
 use std::sync::Arc;
 

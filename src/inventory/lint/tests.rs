@@ -1,5 +1,4 @@
 //! Every lint has a file that triggers it and one that does not, in `tests/data/inventories/lints`.
-#![expect(clippy::disallowed_methods, reason = "the files are read")]
 
 use std::path::PathBuf;
 

@@ -212,7 +212,6 @@ mod tests {
     use super::*;
 
     /// A bare host's run whose launcher is slow to report that it runs.
-    #[expect(clippy::disallowed_methods, reason = "the files of a test")]
     fn slow_launcher_context(base: &std::path::Path) -> HostContext {
         let context = HostContext { run_id: "run1".to_owned(), ..HostContext::new("n", "gpu01", base.display().to_string()) };
         for dir in [context.private_dir(), context.run_dir(), context.output_dir()] {
@@ -224,7 +223,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
     fn variables_of_any_name_leave_the_launcher_its_status() {
         let dir = tempfile::tempdir().expect("a folder");
         let context = slow_launcher_context(dir.path());
@@ -258,7 +256,6 @@ mod tests {
         assert!(!std::path::Path::new(&secret).exists(), "it is read once");
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
     fn spawn_start(context: &HostContext) -> std::process::Child {
         let command =
             StartLauncher { context: context.clone(), secrets: Vec::new(), scope: SystemdScope::Inherited, registered: Vec::new() }
@@ -267,7 +264,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the files of a test")]
     fn concurrent_starts_launch_once_and_stale_claim_expires() {
         let base = tempfile::tempdir().expect("a folder");
         let context = slow_launcher_context(base.path());

@@ -50,7 +50,6 @@ pub(crate) fn format_bytes(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "a real shell with a docker of the test")]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;

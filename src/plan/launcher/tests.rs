@@ -1,5 +1,4 @@
 //! Every launcher on one, two and three hosts, in containers and without: the plan as a person reads it, beside this in `tests/data/plans`.
-#![expect(clippy::disallowed_methods, reason = "the golden plans are read")]
 
 use std::path::PathBuf;
 

@@ -126,7 +126,6 @@ fn with_container((run, in_container): (NamedRun, bool), containers: &mut Vec<La
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 mod tests {
     use std::os::unix::fs::symlink;
 

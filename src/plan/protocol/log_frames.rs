@@ -318,7 +318,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
     fn attached_file_is_world_readable_after_detach() {
         use std::os::unix::fs::PermissionsExt as _;
         let base = tempfile::tempdir().expect("a folder");

@@ -53,7 +53,6 @@ mod tests {
     }
 
     /// What the stream says where `srun` is this script.
-    #[expect(clippy::disallowed_methods, reason = "the script runs in a real shell")]
     fn stream_with(srun: &str) -> String {
         let dir = tempfile::tempdir().expect("a folder");
         let path = |name: &str| dir.path().join(name);

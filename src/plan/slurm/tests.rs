@@ -1,6 +1,5 @@
 //! Every launcher in every kind of container: the script without the wrappers, in `tests/data/slurm`; the whole one goes through bash and
 //! shellcheck. The rules are those of docs/slurm.md.
-#![expect(clippy::disallowed_methods, reason = "golden scripts are read, and the proof is a real shell")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -236,7 +235,6 @@ fn fixed_ports_and_addresses_are_kept() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 fn file_name_of_a_rank_is_no_first_failure() {
     let dir = tempfile::tempdir().expect("a folder");
     let out = dir.path().join("train/n1.out");
@@ -258,7 +256,6 @@ fn file_name_of_a_rank_is_no_first_failure() {
 
 /// What a task in the container printed is data: one line of text reaches later steps, byte for byte, and nothing else does.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the proof is a real shell")]
 fn registered_value_of_a_step_is_one_line_of_text() {
     let step = include_str!("../../../assets/slurm/step.sh");
     let keep = step.find("# keep_value").zip(step.find("# ended")).map(|(from, to)| &step[from..to]).expect("a function");

@@ -1,5 +1,4 @@
 //! A container's life from outside: start, stop, kill, rm, wait, logs, top.
-#![expect(clippy::disallowed_methods, reason = "it starts the supervisor, waits and reads logs")]
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};

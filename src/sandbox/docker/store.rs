@@ -1,5 +1,4 @@
 //! Docker's memory on one fake host: images and containers in a JSON file that every stand-in locks while it reads or changes it.
-#![expect(clippy::disallowed_methods, reason = "docker's state is a file")]
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,5 +1,4 @@
 //! What docker's shim does: starts a container's main process, waits for it, ends what is left of the container and writes down how it went.
-#![expect(clippy::disallowed_methods, reason = "a supervisor is a process that starts, watches and kills others")]
 
 use std::fs::File;
 use std::io::Write as _;

@@ -2,7 +2,6 @@
 //!
 //! Each worker leads its own session, as torchrun's do. The agent does not notice that another node died, and with `--max_restarts` only
 //! its own workers are started again.
-#![expect(clippy::disallowed_methods, reason = "an agent starts, signals and waits")]
 
 mod args;
 mod rendezvous;

@@ -94,9 +94,7 @@ pub(super) fn format_part_of(part: u64, total: u64, lang: Lang) -> String {
 /// A rate in bytes per second, as [`format_bytes`] writes it.
 pub(super) fn format_rate(bytes: f64) -> String {
     // A rate is far below the 64-bit limit.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and small")]
-    let whole = bytes.max(0.0) as u64;
-    format_bytes(whole)
+    format_bytes(bytes.max(0.0) as u64)
 }
 
 /// Total width of the spans.
@@ -123,9 +121,7 @@ pub(super) fn truncate_spans(spans: &[Span<'static>], width: usize) -> Vec<Span<
 pub(super) fn horizontal_bar(share: Option<f32>, width: usize, ascii: bool) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let steps = width * if ascii { 1 } else { 8 };
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred steps")]
     let scaled = share.filter(|share| share.is_finite()).unwrap_or(0.0).clamp(0.0, 100.0) / 100.0 * steps as f32;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to the number of steps")]
     let filled = (scaled.round() as usize).min(steps);
     let bar = match ascii {
         true => "#".repeat(filled),

@@ -67,11 +67,8 @@ fn graph_char(levels: &[usize], floor: usize, style: GraphStyle) -> char {
 /// Scaled to 0 to `most`, clamped.
 fn scale_level(percent: f32, most: usize) -> usize {
     // Few steps, and within the bounds.
-    #[expect(clippy::cast_precision_loss, reason = "a few steps")]
     let scaled = percent.clamp(0.0, 100.0) / 100.0 * most as f32;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to the number of steps")]
-    let step = scaled.round() as usize;
-    step.min(most)
+    (scaled.round() as usize).min(most)
 }
 
 #[cfg(test)]

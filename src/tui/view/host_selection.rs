@@ -159,7 +159,5 @@ fn sort_by_value(hosts: &mut [u32], value: impl Fn(u32) -> Option<f64>) {
 }
 
 fn thousandths(value: f64) -> i64 {
-    #[expect(clippy::cast_possible_truncation, reason = "percent or degrees")]
-    let whole = (value * 1000.0).round() as i64;
-    whole
+    (value * 1000.0).round() as i64
 }

@@ -164,7 +164,6 @@ fn clock_warning(state: &RunState, host: &HostState) -> Option<String> {
     let own = measured(host)?;
     let (apart, uncertain) = (own.0.saturating_sub(first_clock.0), own.1.saturating_add(first_clock.1));
     // At most a few years in milliseconds.
-    #[expect(clippy::cast_precision_loss, reason = "seconds with one digit")]
     let seconds = apart as f64 / 1000.0;
     let is_skewed = apart.saturating_abs().saturating_sub(uncertain) > i64::from(DEFAULT_MAX_CLOCK_SKEW_MS);
     is_skewed.then(|| format!("clock {seconds:+.1} s from {}", first.name))
@@ -201,7 +200,6 @@ pub(crate) fn gpu_glyph(gpu: &GpuSample, stale: bool) -> (char, DisplayStatus) {
         Some(percent) if percent < 1.0 => ('.', DisplayStatus::Pending),
         Some(percent) => {
             // 0 to 9 by the bounds.
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 9")]
             let tenth = (percent / 10.0).clamp(0.0, 9.0) as u8;
             (char::from(b'0' + tenth), DisplayStatus::Ok)
         }
@@ -260,7 +258,6 @@ pub(crate) fn sum_machines<'a>(hosts: impl Iterator<Item = &'a HostState>) -> Ma
         }
     }
     // A share of a hundred.
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a percentage")]
     let memory = (total > 0).then(|| (total.saturating_sub(available) as f64 / total as f64 * 100.0) as f32);
     MachineTotals { cpu: (count > 0.0).then(|| cpu / count), memory, network: fabric.or(networks) }
 }
@@ -282,7 +279,6 @@ pub(crate) fn sum_gpus<'a>(list: impl Iterator<Item = &'a GpuSample> + Clone) ->
     let count = |get: fn(&GpuSample) -> Option<f32>| values(get).count();
     let sum = |get: fn(&GpuSample) -> Option<f32>| (count(get) > 0).then(|| values(get).sum::<f32>());
     // Fewer GPUs than a float can count.
-    #[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
     let mean = sum(|gpu| gpu.utilization).map(|all| all / count(|gpu| gpu.utilization) as f32);
     let total = sum(|gpu| gpu.memory_total).filter(|total| *total > 0.0);
     GpuTotals {

@@ -32,7 +32,6 @@ pub(super) fn rows(model: &Model, width: usize, most: usize) -> Vec<Line<'static
     let bar_width = (room / 2).min(60);
     let skip = spans.len().saturating_sub(most);
     let row = |span: PhaseSpan| {
-        #[expect(clippy::cast_precision_loss, reason = "for a bar")]
         let share = span.duration as f32 / longest as f32 * 100.0;
         Line::from(vec![
             Span::styled(format!(" {}", model.theme.symbol(span.status)), model.theme.status_style(span.status)),

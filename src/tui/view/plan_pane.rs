@@ -120,7 +120,6 @@ fn phase_status(steps: &[&StepState], ended: usize) -> DisplayStatus {
 }
 
 fn bar(done: usize, all: usize, width: usize, theme: Theme) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "for a bar")]
     let share = done as f32 / all.max(1) as f32 * 100.0;
     formatting::horizontal_bar(Some(share), width, theme.ascii)
 }

@@ -206,9 +206,7 @@ fn gauge_text(progress: &TrainingProgress, now: UnixMillis, width: usize, (theme
 }
 
 fn bar_text(percent: f32, room: usize, ascii: bool) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "a few columns")]
     let share = percent.clamp(0.0, 100.0) / 100.0 * room as f32;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the columns")]
     let full = (share.floor() as usize).min(room);
     let (on, off) = if ascii { ("#", ".") } else { ("█", "░") };
     on.repeat(full) + &off.repeat(room - full)
@@ -240,7 +238,6 @@ pub(crate) fn sparkline(points: impl Iterator<Item = f32>, width: usize, theme: 
         }
         let share = if level { 0.5 } else { (value - least) / (most - least) };
         // 0 to 7 by the bounds.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 7")]
         let at = (share * 7.0).round().clamp(0.0, 7.0) as usize;
         bars.get(at).copied().unwrap_or(' ')
     };

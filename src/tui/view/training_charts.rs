@@ -84,7 +84,6 @@ fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Char
     points.get(1)?;
     let (last, _) = model.state.combined_metric(metric)?;
     // The points are means: the newest value is not among them.
-    #[expect(clippy::cast_possible_truncation, reason = "for graphs")]
     let newest = last as f32;
     points.push(newest);
     let finite = || points.iter().copied().filter(|value| value.is_finite());
