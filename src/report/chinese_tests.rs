@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "the pictures are files")]
 //! The reports in Chinese, as they look on a terminal of 80 columns; `BLESS=1` writes the pictures in `tests/data/zh`.
 
 use std::time::Duration;

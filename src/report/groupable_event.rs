@@ -28,10 +28,9 @@ pub(super) enum GroupableEvent {
         retrying: bool,
     },
     HostReconnected,
-    RankExited {
-        exit: String,
-        stopped: bool,
-    },
+    RankExited(String),
+    /// The exit of a rank that something stopped.
+    RankStopped(String),
     NodeExited(String),
     /// `ranks`: whether a rank of the host still runs, not the launcher alone.
     Signalled {
@@ -81,12 +80,8 @@ impl EventTexts<'_> {
                 return (Tone::Bad, text, self.message(&hint));
             }
             GroupableEvent::HostReconnected => (Tone::Ok, lang.tr_fill("{}: reconnected", &[hosts])),
-            GroupableEvent::RankExited { exit, stopped: true } => {
-                (Tone::Dim, lang.tr_fill("{}: stopped, {}", &[&place(), &lang.message(&exit)]))
-            }
-            GroupableEvent::RankExited { exit, stopped: false } => {
-                (Tone::Bad, format!("{}{}{}", place(), lang.colon(), lang.message(&exit)))
-            }
+            GroupableEvent::RankStopped(exit) => (Tone::Dim, lang.tr_fill("{}: stopped, {}", &[&place(), &lang.message(&exit)])),
+            GroupableEvent::RankExited(exit) => (Tone::Bad, format!("{}{}{}", place(), lang.colon(), lang.message(&exit))),
             GroupableEvent::NodeExited(exit) => (Tone::Bad, lang.tr_fill("{}: the launcher ended: {}", &[hosts, &lang.message(&exit)])),
             GroupableEvent::Signalled { signal, ranks: true } => {
                 (Tone::Warn, lang.tr_fill("{} sent to the ranks on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))

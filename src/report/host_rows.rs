@@ -211,7 +211,6 @@ fn gpu_utilization(host: &HostState, now: UnixMillis, lang: Lang) -> String {
         return String::new();
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred at most")]
     let mean = known.iter().sum::<f32>() / known.len() as f32;
     lang.tr_fill("  GPUs {}%", &[&format!("{mean:.0}")])
 }

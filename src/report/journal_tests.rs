@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "tests read the files")]
 //! Journal: round trips, limits, damage, masking.
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "tests read the files")]
 //! Log copies: names, gaps, generations, limits, links.
 
 use std::os::unix::fs::PermissionsExt;

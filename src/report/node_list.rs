@@ -101,7 +101,6 @@ impl NodeList {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests damage the file")]
 mod tests {
     use super::*;
 

@@ -5,7 +5,7 @@
 mod failure_rows;
 mod next_command;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use unicode_width::UnicodeWidthStr;
 
@@ -263,7 +263,7 @@ impl RecapRenderer<'_> {
             lines.push(self.whole_row(self.lang.tr("task"), &format!("{name}  {}", self.task_counts(counts))));
         }
         if !lines.is_empty() {
-            let hosts = self.state.hosts.len();
+            let hosts = self.state.task_steps().map(|step| step.info.host).collect::<BTreeSet<u32>>().len();
             let hosts = if hosts > 1 {
                 self.lang.tr_fill("  on {}", &[&self.lang.message(&style::count_noun(hosts, "host"))])
             } else {

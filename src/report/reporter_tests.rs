@@ -1,4 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "tests look into the files")]
 //! What the reporter must hold to.
 
 use std::sync::{Arc, Mutex};

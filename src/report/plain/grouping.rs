@@ -13,26 +13,26 @@ use crate::state::RunState;
 impl EventGroup {
     /// Exits of ranks that something stopped, apart from those that failed by themselves: known once the exits of their neighbours are.
     fn split_by_cause(self, state: &RunState) -> Vec<EventGroup> {
-        let GroupableEvent::RankExited { exit, .. } = &self.event else { return vec![self] };
+        let GroupableEvent::RankExited(exit) = &self.event else { return vec![self] };
         let rank_state = |rank: &u32| state.ranks.get(rank);
         let (stopped, failed): (BTreeSet<u32>, BTreeSet<u32>) =
             self.ranks.iter().partition(|rank| rank_state(rank).is_some_and(|rank| rank.was_ended()));
         if stopped.is_empty() {
             return vec![self];
         }
-        let part = |stopped: bool, ranks: BTreeSet<u32>| {
+        let part = |event: GroupableEvent, ranks: BTreeSet<u32>| {
             let ended_at = ranks.iter().filter_map(rank_state).map(|rank| rank.ended_at).filter(|ended_at| *ended_at > 0).min();
             EventGroup {
-                event: GroupableEvent::RankExited { exit: exit.clone(), stopped },
+                event,
                 hosts: ranks.iter().filter_map(rank_state).map(|rank| rank.host).collect(),
                 happened_at: ended_at.unwrap_or(self.happened_at),
                 ranks,
             }
         };
-        [(false, failed), (true, stopped)]
+        [(GroupableEvent::RankExited(exit.clone()), failed), (GroupableEvent::RankStopped(exit.clone()), stopped)]
             .into_iter()
             .filter(|(_, ranks)| !ranks.is_empty())
-            .map(|(stopped, ranks)| part(stopped, ranks))
+            .map(|(event, ranks)| part(event, ranks))
             .collect()
     }
 }
@@ -60,7 +60,7 @@ impl<O: LineOutput> PlainSink<O> {
         let groups = std::mem::take(&mut self.pending_groups).into_iter();
         let mut groups: Vec<EventGroup> = groups.flat_map(|group| group.split_by_cause(state)).collect();
         // A host's files are read in the order of their names.
-        let is_exit = |group: &EventGroup| matches!(group.event, GroupableEvent::RankExited { .. });
+        let is_exit = |group: &EventGroup| matches!(group.event, GroupableEvent::RankExited(_) | GroupableEvent::RankStopped(_));
         groups.chunk_by_mut(|a, b| is_exit(a) && is_exit(b)).for_each(|exits| exits.sort_by_key(|group| group.happened_at));
         for group in groups {
             let hosts = style::format_hosts(state, &self.sanitizer, &group.hosts);
@@ -116,7 +116,7 @@ impl<O: LineOutput> PlainSink<O> {
                 }
             }
             EventKind::RankExited { host, rank, exit, ended_at, .. } if !exit.is_success() => {
-                let exited = GroupableEvent::RankExited { exit: style::format_exit(*exit), stopped: false };
+                let exited = GroupableEvent::RankExited(style::format_exit(*exit));
                 let group = self.queue_event(at, exited, Some(*host), Some(*rank));
                 // On our clock; 0: unknown.
                 group.happened_at = if *ended_at == 0 { group.happened_at } else { group.happened_at.min(*ended_at) };
