@@ -162,7 +162,7 @@ begin_writing() {
   [ -z "$work" ] || return 0
   base=${top%/}
   cd -P "$top" || fail "$top: it is gone"
-  [ -e "$part" ] || [ -L "$part" ] || err=$(mkdir -m 700 "$part" 2>&1) || fail "${err:-$top: cannot be written}"
+  [ -e "$part" ] || [ -L "$part" ] || err=$(mkdir -m 700 "$part" 2>&1) || fail "$top: cannot be written: ${err##*: }"
   { [ ! -L "$part" ] && cd -P "./$part" && [ "$PWD" = "$base/$part" ] && owner=$(stat -c '%u %a' .); } 2>/dev/null || owner=none
   case $owner in "$uid 700" | "$uid 2700") ;; *) fail "$base/$part: this is no directory of orchestrate (one of this user, mode 700, no link); remove it" ;; esac
   exec 4<. || fail "$base/$part: it cannot be opened"

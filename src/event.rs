@@ -8,6 +8,8 @@ mod outcome;
 mod run_info;
 pub(crate) mod stop_orders;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 pub use self::controls::RunControl;
@@ -238,7 +240,8 @@ pub enum EventKind {
     Gpus {
         /// Index of the host.
         host: u32,
-        gpus: Vec<GpuSample>,
+        /// Shared with the states that show them.
+        gpus: Arc<[GpuSample]>,
     },
     /// nvidia-smi returns no values; it is retried.
     #[serde(alias = "gpus-unread")]

@@ -65,8 +65,10 @@ async fn tear_down_inventory(args: &DownArgs, loaded: (Inventory, PathBuf), sign
             return Ok((outcome, false));
         }
     };
+    let reason = session.reporter.lang().message(&end.reason).into_owned();
+    let (outcome, _) = session.finish(end.outcome, &end.reason, !args.dry_run).await;
     if args.dry_run {
-        print_stderr(&session.reporter.lang().message(&end.reason));
+        print_stderr(&reason);
     }
-    Ok((session.finish(end.outcome, &end.reason, !args.dry_run).await.0, has_smoke_run))
+    Ok((outcome, has_smoke_run))
 }

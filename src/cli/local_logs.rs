@@ -96,7 +96,7 @@ impl LocalRuns {
 
 /// Why this laptop may have no log of a rank.
 fn missing_log_reason(run: &RunSummary) -> &'static str {
-    if run.run_end.is_none() { "its run started no rank" } else { "not started, or not fetched by this laptop" }
+    if run.run_end.is_none() { "it started no rank" } else { "not started, or not fetched by this laptop" }
 }
 
 /// Where the run is not; `outcome`: of the search.
@@ -130,11 +130,11 @@ pub(super) struct LogPrinter {
 }
 
 /// Why a rank has no log, where all hosts answered.
-pub(super) const NOT_STARTED: &str = "not started";
+pub(super) const NOT_WRITTEN: &str = "not started, or nothing written yet";
 
 impl LogPrinter {
     pub(super) fn new(dir: RunDir, args: &LogsArgs, sanitizer: Sanitizer, world_size: Option<u32>) -> LogPrinter {
-        LogPrinter { dir, args: args.clone(), will_follow: false, sanitizer, world_size, missing_log_reason: NOT_STARTED }
+        LogPrinter { dir, args: args.clone(), will_follow: false, sanitizer, world_size, missing_log_reason: NOT_WRITTEN }
     }
 
     pub(super) fn following(self, will_follow: bool) -> LogPrinter {
@@ -192,7 +192,10 @@ impl LogPrinter {
             print_stderr(&format!("no logs of {}{place}: {}", style::format_ranks(&ranks), self.missing_log_reason));
         }
         if ends.is_empty() && selection.numbers().is_empty() && !self.will_follow {
-            print_stderr("no logs to print: `orchestrate runs` lists other runs, `--run RUN` prints their logs");
+            print_stderr(match self.missing_log_reason {
+                NOT_WRITTEN => "no logs to print: no rank has written a line yet",
+                _ => "no logs to print: `orchestrate runs` lists other runs, `--run RUN` prints their logs",
+            });
         }
         if is_cut && self.args.tail.is_none() {
             print_stderr("earlier log lines are not shown: `--tail all` prints all, `--tail N` more of them");

@@ -24,14 +24,15 @@ pub(crate) async fn run(args: &UpArgs) -> Result<Outcome, CliError> {
 /// `demo` reads its own inventory.
 pub(crate) async fn run_with_inventory(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<Outcome, CliError> {
     let (session, end) = launch(args, full_inventory, base).await?;
-    let outcome = match end {
-        LaunchEnd::Ended(end) => {
-            if args.dry_run {
-                print_stderr(&session.reporter.lang().message(&end.reason));
-            }
-            end.outcome
-        }
+    let end = match end {
+        LaunchEnd::Ended(end) => end,
         LaunchEnd::LeftNow(outcome) => return Ok(outcome),
     };
-    Ok(session.close(outcome, !args.dry_run).await.0)
+    let reason = session.reporter.lang().message(&end.reason).into_owned();
+    let (outcome, _) = session.close(end.outcome, !args.dry_run).await;
+    // After the warnings, which another task writes.
+    if args.dry_run {
+        print_stderr(&reason);
+    }
+    Ok(outcome)
 }

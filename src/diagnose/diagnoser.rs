@@ -100,7 +100,7 @@ impl Diagnoser<'_> {
         }
     }
 
-    /// What every text may name: where it was, and the first rank.
+    /// What every text may name: where it was, and the rank that failed first, or else the first of its ranks.
     fn fill_location(&self, finding: &mut DiagnosisFinding) {
         for list in [&mut finding.ranks, &mut finding.hosts, &mut finding.affected] {
             list.sort_unstable();
@@ -108,7 +108,8 @@ impl Diagnoser<'_> {
         }
         let hosts = finding.hosts.iter().map(|host| self.state.host_name(*host).to_owned());
         let names: Vec<String> = hosts.collect();
-        let rank = finding.ranks.first().map_or_else(|| "<n>".to_owned(), u32::to_string);
+        let failed_first = self.state.culprit.iter().flat_map(|culprit| &culprit.ranks).find(|rank| finding.ranks.contains(rank));
+        let rank = failed_first.or(finding.ranks.first()).map_or_else(|| "<n>".to_owned(), u32::to_string);
         let one = names.first().cloned().unwrap_or_default();
         let advice = self.evidence.advice_formatter();
         finding.next_step.en = advice.complete_commands(&finding.next_step.en);

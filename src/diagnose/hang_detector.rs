@@ -253,10 +253,7 @@ impl HangDetector<'_> {
             let before = seen;
             for gpu in host.gpus.iter().filter(|gpu| ours.is_empty() || ours.contains(gpu.uuid.as_str())) {
                 let looks: Vec<(f32, f32)> = host
-                    .gpu_traces
-                    .get(&gpu.index)
-                    .into_iter()
-                    .flatten()
+                    .gpu_trace(gpu.index)
                     .filter(|trace| self.now - trace.at <= GPU_WINDOW_MS)
                     .filter_map(|trace| trace.utilization.zip(trace.power))
                     .collect();

@@ -240,7 +240,7 @@ fn foreign_or_unseen_gpus_indicate_no_hang() {
     }
     assert_eq!(foreign.symptom_at(now), None);
     let mut blind = spins();
-    blind.state.hosts[0].gpu_traces.clear();
+    blind.state.hosts[0].gpu_history.clear();
     assert_eq!(blind.symptom_at(now), None, "a GPU without samples may work");
     let line =
         HangDetector { state: &blind.state, settings: HangSettings::default(), connected_since: 0, now }.gpu_activity().1.expect("words");

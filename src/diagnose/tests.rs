@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::event::{Event, EventKind, Exit, LogFile, RankInfo, RunInfo};
 use crate::inventory::diagnosis_rules::Blame;
-use crate::state::RunState;
+use crate::state::{Culprit, RunState};
 
 use super::{DiagnosisFinding, Evidence, RuleSet, diagnose_run};
 use crate::text::translation::Lang;
@@ -137,6 +137,20 @@ fn recorded_runs_get_expected_findings() {
     assert_eq!(wrong, 0, "{report}");
     let recorded = std::fs::read_dir(test_data_path("recorded")).expect("a folder").count();
     assert_eq!(recorded, right, "every recorded run has its line in expected.tsv");
+}
+
+#[test]
+fn advice_names_the_rank_that_failed_first() {
+    let (mut state, evidence) = replay_recorded_run(&test_data_path("recorded/not-executable"));
+    let ranks = diagnose_run(&evidence, &state)[0].ranks.clone();
+    let last = *ranks.last().expect("a rank");
+    assert!(last > ranks[0], "{ranks:?}");
+    let mut named_rank = |ranks: Vec<u32>| {
+        state.culprit = Some(Culprit { at: 1, ranks, hosts: vec![0] });
+        diagnose_run(&evidence, &state)[0].values.known["rank"].clone()
+    };
+    assert_eq!(named_rank(vec![last]), last.to_string());
+    assert_eq!(named_rank(Vec::new()), ranks[0].to_string());
 }
 
 #[test]

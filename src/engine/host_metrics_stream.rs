@@ -87,7 +87,7 @@ async fn read_stream_until_lost(connection: &HostConnection, command: &RemoteCom
             connection.emitter().send(match news {
                 MetricsEvent::Gpus(gpus) => {
                     *unread = None;
-                    EventKind::Gpus { host, gpus }
+                    EventKind::Gpus { host, gpus: gpus.into() }
                 }
                 MetricsEvent::GpuError(error) if unread.as_ref() == Some(&error) => continue,
                 MetricsEvent::GpuError(error) => {

@@ -56,7 +56,10 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
         Ok(plan) => plan,
         Err(issues) => {
             context.state.confirmed = true;
-            return Ok(LaunchStep::done(report_issues(context.session, &issues), "nothing was changed"));
+            return Ok(LaunchStep::done(
+                report_issues(context.session, &issues),
+                "the inventory does not fit the hosts: nothing was changed",
+            ));
         }
     };
     context.session.emit_run_started("", Some(&plan));

@@ -92,7 +92,11 @@ async fn prepare_and_execute(
     }
     if let Some(pattern) = &context.request.limit {
         let hosts = count_noun(plan.hosts.len(), "host");
-        let text = format!("--limit {pattern}: {hosts}, ranks renumbered, world size {}", plan.world_size);
+        let text = match plan.world_size {
+            // `prepare` runs its tasks alone.
+            0 => format!("--limit {pattern}: {hosts}"),
+            world_size => format!("--limit {pattern}: {hosts}, ranks renumbered, world size {world_size}"),
+        };
         session.notice(text, false);
     }
     reports.iter().for_each(|report| emit_check_report(session, report));

@@ -64,7 +64,7 @@ pub(crate) async fn prepare_launch(
     };
     match build::plan_launch(inputs) {
         Ok(plan) => Ok(Preparation::Ready(PreparedLaunch { plan: Arc::new(plan), facts: answers.facts, reports })),
-        Err(issues) => stopped(report_issues(session, &issues), "nothing was launched"),
+        Err(issues) => stopped(report_issues(session, &issues), "the inventory does not fit the hosts: nothing was launched"),
     }
 }
 

@@ -147,8 +147,8 @@ async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEn
         session.notice("help: `orchestrate down` ends it; `orchestrate attach` follows it", false);
         return Err(WorkflowEnd::new(Outcome::Refused, "a run of other hosts is live"));
     }
-    let resolved = resolve_job(context, &facts).map_err(|outcome| WorkflowEnd::new(outcome, "nothing was changed"));
-    let (job, config_texts) = resolved?;
+    let misfit = |outcome| WorkflowEnd::new(outcome, "the inventory does not fit the hosts: nothing was changed");
+    let (job, config_texts) = resolve_job(context, &facts).map_err(misfit)?;
     if let Some((index, facts, error)) = find_host_without_docker_answer(&facts)
         && let Some(host) = session.inventory.hosts.get(index)
     {
@@ -218,7 +218,12 @@ async fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> Result<W
             }
             Outcome::Ok
         }
-        Err(issues) => report_issues(context.session, &issues),
+        Err(issues) => {
+            return Ok(WorkflowEnd::new(
+                report_issues(context.session, &issues),
+                "the inventory does not fit the hosts: nothing was changed",
+            ));
+        }
     };
     Ok(WorkflowEnd::new(outcome, "nothing was changed"))
 }

@@ -27,7 +27,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             });
         }
         let Some(attempt) = host.probe_output.connection(ConnectionTarget::MasterPort) else {
-            return CheckResult::skipped("not tried");
+            return CheckResult::skipped("not tried: the port is in use, or an address is unknown");
         };
         let failed = |what: String| CheckResult::fail(what, master_port_hint(port, master));
         match attempt.path_state() {

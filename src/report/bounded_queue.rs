@@ -121,7 +121,7 @@ mod tests {
         let mut queue = BoundedQueue::new(16);
         assert!(queue.admits(&log(1000)));
         queue.push((), LOG_QUEUE_LIMIT);
-        assert!(!queue.admits(&log(60)) && !queue.admits(&EventKind::Gpus { host: 0, gpus: Vec::new() }));
+        assert!(!queue.admits(&log(60)) && !queue.admits(&EventKind::Gpus { host: 0, gpus: Vec::new().into() }));
         assert!(queue.admits(&EventKind::Ready) && !queue.has_room_for_logs());
         assert_eq!(queue.take_dropped().to_string(), "60 bytes of logs, 1 sample");
         assert!(queue.take_dropped().is_empty());

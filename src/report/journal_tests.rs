@@ -100,7 +100,7 @@ fn gpu_samples_are_thinned_into_own_file() {
     let mut journal = Journal::open(dir.path(), Sanitizer::default()).expect("opened");
     let gpu = GpuSample { index: 0, utilization: Some(99.5), ..GpuSample::default() };
     for n in 0..60_u64 {
-        let kind = EventKind::Gpus { host: (n % 2) as u32, gpus: vec![gpu.clone()] };
+        let kind = EventKind::Gpus { host: (n % 2) as u32, gpus: vec![gpu.clone()].into() };
         journal.record_event(&event(n + 1, n as i64 * 1000, kind)).expect("written");
     }
     let sent = event(61, 60_000, EventKind::StepProgress { host: 1, step: 3, done: 7, total: 9 });

@@ -80,7 +80,7 @@ fn rows_show_each_host_activity() {
     }
     harness.emit(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 0 });
     let gpu = GpuSample { index: 0, utilization: Some(87.4), ..GpuSample::default() };
-    harness.emit(1, EventKind::Gpus { host: 0, gpus: vec![gpu] });
+    harness.emit(1, EventKind::Gpus { host: 0, gpus: vec![gpu].into() });
     harness.emit(1, EventKind::StepStarted { step: 6 });
     harness.emit(1, EventKind::StepRetrying { step: 6, error: "busy".to_owned() });
     harness.emit(1, EventKind::StepFailed { step: 7, error: "no \u{1b}[1mspace".to_owned(), hint: String::new(), unreachable: false });

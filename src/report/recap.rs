@@ -331,6 +331,7 @@ impl RecapRenderer<'_> {
         }
         let next = suggest_next_command(self.state, &self.context.advice, self.context.cause_ranks());
         if !self.context.hide_suggestions {
+            let next = next.filter(|next| !self.is_advised(next));
             lines.extend(next.map(|next| self.whole_row(self.lang.tr("next"), &next)));
             let further = further_commands(self.state, &self.context.advice, self.lang);
             lines.extend(further.into_iter().map(|(label, command)| self.whole_row(label, &command)));

@@ -2,7 +2,8 @@
 //!
 //! Changed by `RunState::apply` alone.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crate::event::{Exit, GpuProcess, GpuSample, HostMetrics, UnixMillis};
 
@@ -62,12 +63,14 @@ pub struct DiskSpace {
 
 /// How many GPUs of a host are kept.
 const MAX_GPUS: usize = 256;
-/// How many values of a GPU are kept.
+/// How many rounds of values are kept.
 pub(crate) const MAX_TRACE_POINTS: usize = 120;
 
 /// One look at a GPU, in percent; for graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GpuTracePoint {
+    /// The index of the GPU.
+    pub index: u32,
     pub at: UnixMillis,
     pub utilization: Option<f32>,
     /// Memory in use, of all.
@@ -83,6 +86,7 @@ impl GpuTracePoint {
             part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole * 100.0)
         };
         GpuTracePoint {
+            index: gpu.index,
             at,
             utilization: gpu.utilization,
             memory: share(gpu.memory_used, gpu.memory_total),
@@ -108,13 +112,13 @@ pub struct HostState {
     pub clock_offset: Option<(i64, i64)>,
     /// Space under the run directory.
     pub disk: Option<DiskSpace>,
-    pub gpus: Vec<GpuSample>,
+    pub gpus: Arc<[GpuSample]>,
     /// When they were taken; 0: never.
     pub gpus_at: UnixMillis,
     /// The output of nvidia-smi that is not values, since the last values, and its time.
     pub gpus_error: Option<(String, UnixMillis)>,
-    /// The last values of each GPU, by its index, the oldest first.
-    pub gpu_traces: BTreeMap<u32, VecDeque<GpuTracePoint>>,
+    /// The last rounds of its GPUs' values, the oldest first; shared with copies, since a dashboard copies every host that has new values.
+    pub gpu_history: VecDeque<Arc<[GpuTracePoint]>>,
     /// How much power each GPU draws, by its index.
     pub power_baselines: BTreeMap<u32, PowerBaseline>,
     /// The processes on its GPUs.
@@ -156,22 +160,35 @@ impl HostState {
     }
 
     /// Takes a round of GPU values.
-    pub(super) fn record_gpu_samples(&mut self, gpus: &[GpuSample], at: UnixMillis) {
-        self.gpus = gpus.iter().take(MAX_GPUS).cloned().collect();
+    pub(super) fn record_gpu_samples(&mut self, gpus: &Arc<[GpuSample]>, at: UnixMillis) {
+        self.gpus = if gpus.len() <= MAX_GPUS { Arc::clone(gpus) } else { gpus[..MAX_GPUS].into() };
         self.gpus_at = at;
         self.gpus_error = None;
-        for gpu in &self.gpus {
-            if self.gpu_traces.len() >= MAX_GPUS && !self.gpu_traces.contains_key(&gpu.index) {
-                continue;
+        let round: Arc<[GpuTracePoint]> = self.gpus.iter().map(|gpu| GpuTracePoint::from_sample(gpu, at)).collect();
+        for point in round.iter() {
+            if self.power_baselines.len() < MAX_GPUS || self.power_baselines.contains_key(&point.index) {
+                self.power_baselines.entry(point.index).or_default().record_power(point.power);
             }
-            let trace = self.gpu_traces.entry(gpu.index).or_default();
-            if trace.len() >= MAX_TRACE_POINTS {
-                trace.pop_front();
-            }
-            let seen = GpuTracePoint::from_sample(gpu, at);
-            self.power_baselines.entry(gpu.index).or_default().record_power(seen.power);
-            trace.push_back(seen);
         }
+        if self.gpu_history.len() >= MAX_TRACE_POINTS {
+            self.gpu_history.pop_front();
+        }
+        self.gpu_history.push_back(round);
+    }
+
+    /// The last values of one GPU, the oldest first.
+    pub(crate) fn gpu_trace(&self, gpu: u32) -> impl DoubleEndedIterator<Item = &GpuTracePoint> {
+        // Its place in most rounds; a host may lose a GPU.
+        let place = gpu as usize;
+        self.gpu_history.iter().filter_map(move |round| match round.get(place).filter(|point| point.index == gpu) {
+            Some(point) => Some(point),
+            None => round.iter().find(|point| point.index == gpu),
+        })
+    }
+
+    /// The indexes of the GPUs that have had values.
+    pub(crate) fn traced_gpus(&self) -> BTreeSet<u32> {
+        self.gpu_history.iter().flat_map(|round| round.iter()).map(|point| point.index).collect()
     }
 }
 

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 
 use super::bounded_text::MAX_TEXT_BYTES;
+use super::host::MAX_TRACE_POINTS;
 use super::*;
 use crate::event::stop_orders::StopOrders;
-use crate::event::{Exit, LogFile, RankInfo, StepInfo};
+use crate::event::{Exit, GpuSample, LogFile, RankInfo, StepInfo};
 
 fn state_after_events(kinds: Vec<EventKind>) -> RunState {
     let (mut state, mut stop_orders) = (RunState::new(), StopOrders::default());
@@ -129,10 +130,25 @@ fn impossible_events_are_rejected_not_fatal() {
         rank_exited(4, u32::MAX, 0, Exit::Killed, 0),
         rank_log(7, 1, 0, u64::MAX, "x"),
         EventKind::Log { host: 7, file: LogFile::Launcher, offset: 0, bytes: Bytes::new(), len: u64::MAX },
-        EventKind::Gpus { host: 2, gpus: Vec::new() },
+        EventKind::Gpus { host: 2, gpus: Vec::new().into() },
     ]);
     assert_eq!(state.rejected_events, 5);
     assert!(state.ranks.is_empty() && state.hosts.is_empty());
+}
+
+#[test]
+fn values_of_a_gpu_are_found_in_rounds_without_others() {
+    let round = |indexes: &[u32]| {
+        let gpus = indexes.iter().map(|index| GpuSample { index: *index, utilization: Some(10.0 + *index as f32), ..GpuSample::default() });
+        EventKind::Gpus { host: 0, gpus: gpus.collect() }
+    };
+    let rounds = [run_started(&["a"], 1), round(&[0, 1, 2]), round(&[0, 2]), round(&[2, 5])];
+    let state = state_after_events(rounds.to_vec());
+    let values = |gpu| state.hosts[0].gpu_trace(gpu).map(|point| point.utilization).collect::<Vec<_>>();
+    assert_eq!((values(0).len(), values(1).len(), values(2), values(5)), (2, 1, vec![Some(12.0); 3], vec![Some(15.0)]));
+    assert_eq!(state.hosts[0].traced_gpus(), [0, 1, 2, 5].into());
+    let many = state_after_events([vec![run_started(&["a"], 1)], vec![round(&[0, 1]); MAX_TRACE_POINTS + 7]].concat());
+    assert_eq!(many.hosts[0].gpu_trace(1).count(), MAX_TRACE_POINTS);
 }
 
 #[test]

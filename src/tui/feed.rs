@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn samples_wait_for_the_next_message() {
         let (sender, receiver) = feed_channel().expect("a feed");
-        let sample = || FeedMessage::Event(Event { seq: 1, at: 1, kind: EventKind::Gpus { host: 0, gpus: Vec::new() } });
+        let sample = || FeedMessage::Event(Event { seq: 1, at: 1, kind: EventKind::Gpus { host: 0, gpus: Vec::new().into() } });
         sender.send(sample());
         assert!(!drain_and_check_wake(&receiver));
         sender.send(sample());

@@ -98,7 +98,7 @@ async fn logs_filter_by_rank_host_and_tail() {
         .assert_contains("no run of read is on any host, and this laptop has no logs of it");
     laptop.run(&["up", file, "--set", "container.mounts=[/nowhere:/x]"]).await.assert_exit_code(3);
     let refused = laptop.run(&["logs", file, "--rank", "1"]).await;
-    refused.assert_exit_code(1).assert_contains(": its run started no rank").assert_contains("`orchestrate replay 20");
+    refused.assert_exit_code(1).assert_contains(": it started no rank").assert_contains("`orchestrate replay 20");
     laptop.run(&["up", "-d", file]).await.assert_exit_code(0);
     fixture.wait_for_ranks(4).await;
     let tail = laptop.run(&["logs", file, "--rank", "1", "--rank", "2", "--tail", "2"]).await;
@@ -211,7 +211,7 @@ async fn logs_of_a_refused_run_are_not_those_of_an_earlier_one() {
     laptop.run(&["up", path_str(&file)]).await.assert_exit_code(0);
     laptop.run(&["up", path_str(&file), "--set", "container.mounts=[/nowhere:/x]"]).await.assert_exit_code(3);
     let refused = laptop.run(&["logs", path_str(&file), "--rank", "0"]).await;
-    assert_eq!(refused.assert_exit_code(1).assert_contains("its run started no rank").stdout, "");
+    assert_eq!(refused.assert_exit_code(1).assert_contains("it started no rank").stdout, "");
     fixture.assert_clean_and_stop().await;
 }
 

@@ -129,6 +129,14 @@ impl RunTask {
         ActionResult::Done { note: String::new(), changed, warning }
     }
 
+    /// Bash begins its errors with the path of the task's script, which differs on each host.
+    fn without_script_path<'a>(&self, line: &'a str) -> &'a str {
+        let script = format!("/{}.run: ", self.task.base_name());
+        line.split_once(&script)
+            .filter(|(directory, _)| directory.starts_with('/') && !directory.contains(' '))
+            .map_or(line, |(_, rest)| rest)
+    }
+
     fn describe_failure(&self, answer: &TaskAnswer<'_>) -> ActionResult {
         let task = &self.task;
         let log = String::from_utf8_lossy(answer.log);
@@ -143,7 +151,7 @@ impl RunTask {
         let message = match last.map(|last| (last, last.strip_prefix("orchestrate: "))) {
             None => what,
             Some((_, Some(reason))) => format!("{what}: {reason}"),
-            Some((last, None)) => format!("{what}; last line: {last}"),
+            Some((last, None)) => format!("{what}; last line: {}", self.without_script_path(last)),
         };
         let hint = match answer.word.as_str() {
             "timeout" => "raise its `timeout`, or find out what it waits for",

@@ -160,6 +160,9 @@ fn failures_are_reported_with_their_last_line() {
     assert_eq!(failed(slow), "not done after 1 s; last line: begun");
     let tried = HostTask { retries: 1, ..host_task(script("echo again; exit 1")) };
     assert_eq!(failed(tried), "exit 1 (2 tries); last line: again");
+    // Bash's own errors are equal on all hosts: without the path of the script.
+    let missing = failed(host_task(script("true\nno-such-program")));
+    assert_eq!(missing, "exit 127; last line: line 2: no-such-program: command not found");
 }
 
 #[test]

@@ -284,6 +284,7 @@ pub(super) fn push_phases(page: &mut OverviewPage, overview: &PlanOverview<'_>) 
         }
     }
     for (at, (state, hosts)) in found.iter().take(MAX_FOUND).enumerate() {
+        let state = if let [host] = hosts.as_slice() { state.replace("<host>", host) } else { state.clone() };
         let hosts = if hosts.len() > 1 && hosts.len() == facts.len() { lang.tr("all hosts").to_owned() } else { fold_names(hosts) };
         page.row(if at == 0 { lang.tr("found") } else { "" }, &format!("{hosts}{}{state}", lang.colon()), 2);
     }

@@ -123,6 +123,12 @@ impl RecapRenderer<'_> {
         lines
     }
 
+    /// Whether a finding that is printed advises this very command.
+    pub(super) fn is_advised(&self, command: &str) -> bool {
+        let shown = self.context.findings.iter().take(MAX_FINDING_ROWS);
+        shown.map(|found| finding::finding_texts(found, self.lang, &self.context.sanitizer)).any(|[_, _, next]| next == command)
+    }
+
     /// The first three findings: summary with location, explanation, next step.
     pub(super) fn finding_rows(&self) -> Vec<String> {
         let (mut lines, lang) = (Vec::new(), self.lang);

@@ -94,9 +94,7 @@ impl HeatMapShape {
         let index = format!("{:>3} ", gpu.index);
         spans.push(if under { Span::styled(index, theme.selected()) } else { Span::styled(index, theme.dim()) });
         let metric = matrix.selection.metric;
-        let trace = host.gpu_traces.get(&gpu.index);
-        let values: Vec<Option<f32>> =
-            trace.map(|trace| trace.iter().map(|point| trace_value(metric, point)).collect()).unwrap_or_default();
+        let values: Vec<Option<f32>> = host.gpu_trace(gpu.index).map(|point| trace_value(metric, point)).collect();
         let shown = &values[values.len().saturating_sub(self.cells)..];
         spans.push(Span::raw(" ".repeat(self.cells - shown.len())));
         spans.extend(heat_cells(matrix, shown, is_match));

@@ -48,8 +48,7 @@ impl LowGpus {
 /// The last utilizations of a GPU, the newest first. What came after the stop began says nothing.
 fn samples<'a>(state: &RunState, host: &'a HostState, gpu: u32, most: usize) -> impl Iterator<Item = f32> + 'a {
     let until = state.stopping_since.unwrap_or(UnixMillis::MAX);
-    let trace = host.gpu_traces.get(&gpu).into_iter().flat_map(|trace| trace.iter().rev());
-    trace.filter(move |point| point.at <= until).filter_map(|point| point.utilization).take(most)
+    host.gpu_trace(gpu).rev().filter(move |point| point.at <= until).filter_map(|point| point.utilization).take(most)
 }
 
 fn recent_mean(state: &RunState, host: &HostState, gpu: u32) -> Option<f32> {

@@ -236,8 +236,7 @@ impl FullRows<'_> {
             Span::styled(formatting::pad_left(&power, self.layout.power) + " ", plain),
         ]);
         if self.layout.history > 0 {
-            let values: Vec<Option<f32>> =
-                self.host.gpu_traces.get(&gpu.index).map(|trace| trace.iter().map(|point| point.utilization).collect()).unwrap_or_default();
+            let values: Vec<Option<f32>> = self.host.gpu_trace(gpu.index).map(|point| point.utilization).collect();
             let drawn = graph::render_graph(&values, self.layout.history, 1, theme.effective_graph_style()).pop().unwrap_or_default();
             spans.push(Span::styled(drawn + " ", theme.status_style(if stale { DisplayStatus::Pending } else { status })));
         }
@@ -326,8 +325,8 @@ fn gpu_status(model: &Model, (at, host): (u32, &HostState), gpu: &GpuSample, ran
     };
     let training = model.state.outcome.is_none() && model.state.goal.0 == RunGoal::Up && model.state.ready_at.is_some();
     let idle = |point: &GpuTracePoint| point.utilization.is_some_and(|percent| percent < 1.0);
-    let trace = host.gpu_traces.get(&gpu.index);
-    let is_idle = trace.is_some_and(|trace| trace.len() >= IDLE_SAMPLES && trace.iter().rev().take(IDLE_SAMPLES).all(idle));
+    let mut newest = host.gpu_trace(gpu.index).rev().take(IDLE_SAMPLES);
+    let is_idle = (0..IDLE_SAMPLES).all(|_| newest.next().is_some_and(idle));
     let low = model.host_statuses.get(at as usize).and_then(|standing| standing.low_gpus.as_ref());
     let is_low = low.is_some_and(|low| low.is_warning && low.gpus.contains(&gpu.index));
     if host_status::is_throttled(gpu) || is_low || is_idle && works && training {

@@ -94,12 +94,12 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
 }
 
 fn gpu_values(host: &HostState, gpu: u32, get: fn(&GpuTracePoint) -> Option<f32>) -> Vec<Option<f32>> {
-    host.gpu_traces.get(&gpu).map(|trace| trace.iter().map(get).collect()).unwrap_or_default()
+    host.gpu_trace(gpu).map(get).collect()
 }
 
 /// Mean utilization and power of the host's GPUs, side by side.
 pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    if host.gpu_traces.is_empty() {
+    if host.gpu_history.is_empty() {
         return Vec::new();
     }
     let half = width.saturating_sub(3) / 2;
@@ -111,15 +111,16 @@ pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<
 /// Graphs of utilization and power per GPU, as large as space allows.
 pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![section_title(model, model.lang.tr("Last minutes  v: nvidia-smi output"), width)];
-    if host.gpu_traces.is_empty() {
+    let gpus = host.traced_gpus();
+    if gpus.is_empty() {
         lines.push(Line::styled(model.lang.tr(" no GPU data yet"), model.theme.dim()));
     }
     let half = width.saturating_sub(3) / 2;
-    let height = if host.gpu_traces.len() <= 8 { 3 } else { 1 };
-    for gpu in host.gpu_traces.keys() {
+    let height = if gpus.len() <= 8 { 3 } else { 1 };
+    for gpu in gpus {
         let names = [model.lang.tr("utilization"), model.lang.tr("power, % of limit")].map(|name| format!("g{gpu} {name}"));
-        let utilization = (names[0].as_str(), gpu_values(host, *gpu, |view| view.utilization));
-        lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, *gpu, |view| view.power)), half, height));
+        let utilization = (names[0].as_str(), gpu_values(host, gpu, |view| view.utilization));
+        lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, gpu, |view| view.power)), half, height));
     }
     lines
 }

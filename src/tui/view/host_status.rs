@@ -179,7 +179,7 @@ pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
     if let Some((index, errors)) = broken {
         return Some(format!("GPU {index}: {errors:.0} uncorrected ECC errors"));
     }
-    for gpu in &host.gpus {
+    for gpu in host.gpus.iter() {
         if let Some(why) = gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().find(|why| **why != "power cap") {
             return Some(format!("GPU {}: throttled, {why}", gpu.index));
         }
@@ -218,14 +218,12 @@ pub(crate) fn mean_gpu_history<'a>(
     most: usize,
 ) -> Vec<Option<f32>> {
     let mut sums: Vec<(f32, f32)> = Vec::new();
-    for trace in hosts.flat_map(|host| host.gpu_traces.values()) {
-        for (location, view) in trace.iter().rev().take(most).enumerate() {
-            if sums.len() <= location {
-                sums.push((0.0, 0.0));
-            }
-            if let (Some(value), Some(sum)) = (get(view), sums.get_mut(location)) {
-                *sum = (sum.0 + value, sum.1 + 1.0);
-            }
+    for (location, round) in hosts.flat_map(|host| host.gpu_history.iter().rev().take(most).enumerate()) {
+        if sums.len() <= location {
+            sums.push((0.0, 0.0));
+        }
+        if let Some(sum) = sums.get_mut(location) {
+            *sum = round.iter().filter_map(&get).fold(*sum, |(sum, count), value| (sum + value, count + 1.0));
         }
     }
     sums.into_iter().rev().map(|(sum, count)| (count > 0.0).then(|| sum / count)).collect()

@@ -316,7 +316,7 @@ fn has_old_figures(model: &Model, at: u32) -> bool {
 fn gpu_totals_text(model: &Model, row: &HostTableRow) -> String {
     // A single host keeps its last values, which are drawn as old.
     let fresh = row_hosts(model, row).filter(|host| row.hosts.len() == 1 || !model.is_stale(host.gpus_at));
-    let all = host_status::sum_gpus(fresh.flat_map(|host| &host.gpus));
+    let all = host_status::sum_gpus(fresh.flat_map(|host| host.gpus.iter()));
     format!(
         "{:>4} {:>4} {:>4} {:>7} {:>5} ",
         or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
@@ -332,7 +332,7 @@ fn machine_text(model: &Model, row: &HostTableRow) -> String {
     let all =
         host_status::sum_machines(row_hosts(model, row).filter(|host| host.host_metrics_at > 0 && !model.is_stale(host.host_metrics_at)));
     let fresh = row_hosts(model, row).filter(|host| !model.is_stale(host.gpus_at));
-    let slow = fresh.flat_map(|host| &host.gpus).filter(|gpu| host_status::is_throttled(gpu)).count();
+    let slow = fresh.flat_map(|host| host.gpus.iter()).filter(|gpu| host_status::is_throttled(gpu)).count();
     let oldest = row_hosts(model, row).map(|host| host.gpus_at.max(host.host_metrics_at)).min().unwrap_or(0);
     format!(
         "{:>4} {:>4} {:>9} {:>4} {:>5} ",

@@ -38,7 +38,7 @@ struct Chart {
 /// Whether there is anything to draw.
 pub(super) fn has_charts(model: &Model) -> bool {
     let has_metrics = model.state.metrics.iter().any(|(metric, series)| *metric != STEP_INDEX && series.points().nth(1).is_some());
-    has_metrics || model.state.hosts.iter().flat_map(|host| host.gpu_traces.values()).any(|trace| trace.len() > 1)
+    has_metrics || model.state.hosts.iter().any(|host| host.gpu_history.len() > 1)
 }
 
 /// Draws as many charts as fit side by side at the top of an area, and returns the rest of the area.

@@ -37,7 +37,7 @@ fuzz_target!(|input: ScreenInput| {
     let mut kinds = vec![
         EventKind::RunStarted(info),
         EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 1 },
-        EventKind::Gpus { host: 0, gpus: vec![gpu] },
+        EventKind::Gpus { host: 0, gpus: vec![gpu].into() },
         EventKind::GpuProcesses { host: 0, processes: vec![process] },
         EventKind::GpusUnavailable { host: 1, error: input.error.clone() },
         EventKind::NvidiaSmi { host: 0, text: input.error.clone(), error: input.gpu },
