@@ -38,7 +38,7 @@ def write_log(program, place, sshd, size):
         die(f"up: exit {up.rc}: {up.output[-2000:].decode(errors='replace')}")
     logs = lambda: [p for p in (sshd.home / ".orchestrate").rglob("*.log") if p.stat().st_size == size]
     wait_for(logs, 120, "the log")
-    wait_for(lambda: list(logs()[0].parent.glob("rank-*.rc")) or list(logs()[0].parent.glob("node.rc")), 60, "the end of the run")
+    wait_for(lambda: list(logs()[0].parent.glob("*rank-*.rc")) or list(logs()[0].parent.glob("*node.rc")), 60, "the end of the run")
     return inventory, logs()[0]
 
 
