@@ -186,16 +186,14 @@ impl LogPrinter {
                 ends.push(LogEnd { host: host.clone(), file, offset });
             }
         }
+        let place = if self.args.hosts.is_empty() { "" } else { " on these hosts" };
         if !without_log.is_empty() {
             let ranks: Vec<u32> = without_log.into_iter().collect();
-            let place = if self.args.hosts.is_empty() { "" } else { " on these hosts" };
             print_stderr(&format!("no logs of {}{place}: {}", style::format_ranks(&ranks), self.missing_log_reason));
         }
         if ends.is_empty() && selection.numbers().is_empty() && !self.will_follow {
-            print_stderr(match self.missing_log_reason {
-                NOT_WRITTEN => "no logs to print: no rank has written a line yet",
-                _ => "no logs to print: `orchestrate runs` lists other runs, `--run RUN` prints their logs",
-            });
+            print_stderr(&format!("no logs{place}: {}", self.missing_log_reason));
+            print_stderr("    help: `orchestrate runs` lists other runs, `--run RUN` prints their logs");
         }
         if is_cut && self.args.tail.is_none() {
             print_stderr("earlier log lines are not shown: `--tail all` prints all, `--tail N` more of them");

@@ -301,4 +301,10 @@ fn cause_of_another_rank_is_pointed_out() {
     assert!(other.contains("FIRST     rank 3 on gpu02") && other.contains("the cause is at rank 2, see CAUSE"), "{other}");
     assert!(other.ends_with("next      orchestrate logs wan22.yaml --rank 2"), "{other}");
     assert!(!same.contains("see CAUSE") && same.ends_with("--rank 3"), "{same}");
+    // What a finding advises is not suggested again.
+    let command = "orchestrate logs wan22.yaml --rank 3";
+    let next_step = LocalizedTemplate { en: command.to_owned(), ..LocalizedTemplate::default() };
+    let advised = DiagnosisFinding { next_step, ..cause(&[3]) };
+    let recap = render_recap(&harness.state, &RecapContext { findings: vec![advised], ..context() }).join("\n");
+    assert!(recap.contains(&format!("  do        {command}")) && !recap.contains("  next  "), "{recap}");
 }

@@ -325,7 +325,7 @@ fn gpu_status(model: &Model, (at, host): (u32, &HostState), gpu: &GpuSample, ran
     };
     let training = model.state.outcome.is_none() && model.state.goal.0 == RunGoal::Up && model.state.ready_at.is_some();
     let idle = |point: &GpuTracePoint| point.utilization.is_some_and(|percent| percent < 1.0);
-    let mut newest = host.gpu_trace(gpu.index).rev().take(IDLE_SAMPLES);
+    let mut newest = host.gpu_trace(gpu.index).rev();
     let is_idle = (0..IDLE_SAMPLES).all(|_| newest.next().is_some_and(idle));
     let low = model.host_statuses.get(at as usize).and_then(|standing| standing.low_gpus.as_ref());
     let is_low = low.is_some_and(|low| low.is_warning && low.gpus.contains(&gpu.index));
