@@ -36,6 +36,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
     let output = OutputOptions::progress_only(ProgressMode::Plain);
     let mut session = open_session("logs", &args.common, (inventory.clone(), base.clone()), output)?;
+    session.reporter.disable_diagnosis();
     let fetched = match signals.run_until_stopped(fetch_run(&mut session, selected.as_ref())).await {
         Ok(fetched) => fetched?,
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
@@ -74,6 +75,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let logs = filter.map_or(LogSelection::All, LogSelection::Filtered);
     let output = OutputOptions { progress: ProgressMode::Plain, logs, history_lines: None };
     let mut session = open_session("logs", &args.common, (inventory, base), output)?;
+    session.reporter.disable_diagnosis();
     session.printed_logs = ends;
     follow_logs(session, signals, facts, &run).await
 }

@@ -34,6 +34,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
     let output = OutputOptions::progress_only(ProgressMode::Plain);
     let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory.clone(), base.clone()), output)?;
+    session.reporter.disable_diagnosis();
     let asked = async { if args.follow { wait_for_start(&session, &login, None, None).await } else { login.status().await } };
     let report = match signals.run_until_stopped(asked).await {
         Ok(Ok(report)) => report,

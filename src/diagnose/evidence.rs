@@ -62,7 +62,7 @@ impl RuleSource {
     }
 }
 
-/// What the logs gave away.
+/// What the logs gave away; by default of no rules, so that no line is looked at.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     rules: RuleSource,

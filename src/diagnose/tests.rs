@@ -174,6 +174,18 @@ fn line_with_group_values_is_quoted() {
 }
 
 /// A run of two hosts in which rank 1 on gpu02 died so, with what it had written and what its host then said.
+#[test]
+fn without_rules_no_line_is_kept() {
+    let text = "CUDA out of memory\nno end";
+    let file = LogFile::Rank { rank: 1, restart: 0 };
+    let kind = EventKind::Log { host: 1, file, offset: 0, len: text.len() as u64, bytes: Bytes::from_static(text.as_bytes()) };
+    let event = Event { seq: 1, at: 1000, kind };
+    let (mut none, mut built_in) = (Evidence::default(), Evidence::with_built_in_rules());
+    none.apply(&event);
+    built_in.apply(&event);
+    assert!(none.log_scan(1, file).is_none() && built_in.log_scan(1, file).is_some());
+}
+
 fn findings_for_dead_rank(exit: Exit, log: &str, postmortem: &[&str]) -> Vec<DiagnosisFinding> {
     findings_for_ranks(exit, log, postmortem, None)
 }
