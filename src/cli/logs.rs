@@ -36,7 +36,6 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
     let output = OutputOptions::progress_only(ProgressMode::Plain);
     let mut session = open_session("logs", &args.common, (inventory.clone(), base.clone()), output)?;
-    session.reporter.disable_diagnosis();
     let fetched = match signals.run_until_stopped(fetch_run(&mut session, selected.as_ref())).await {
         Ok(fetched) => fetched?,
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
@@ -75,7 +74,6 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let logs = filter.map_or(LogSelection::All, LogSelection::Filtered);
     let output = OutputOptions { progress: ProgressMode::Plain, logs, history_lines: None };
     let mut session = open_session("logs", &args.common, (inventory, base), output)?;
-    session.reporter.disable_diagnosis();
     session.printed_logs = ends;
     follow_logs(session, signals, facts, &run).await
 }
@@ -88,6 +86,7 @@ struct FetchedRun {
 }
 
 async fn fetch_run(session: &mut Session, selected: Option<&RunSummary>) -> Result<FetchedRun, CliError> {
+    session.reporter.disable_diagnosis();
     // Sends the host names first: errors while gathering facts are reported under them.
     session.emit_run_started("", None);
     let (facts, outcome) = collect_facts(session.gather_facts(None).await);
@@ -109,6 +108,7 @@ async fn follow_logs(
     run: &str,
 ) -> Result<Outcome, CliError> {
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
+    session.reporter.disable_diagnosis();
     let controls = signals.control_sender.clone();
     let until_closed = async {
         wait_for_closed_stdout().await;
