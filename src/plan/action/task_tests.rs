@@ -166,7 +166,7 @@ fn failures_are_reported_with_their_last_line() {
 }
 
 #[test]
-fn task_that_reads_input_gets_no_terminal_hint() {
+fn hint_of_a_failed_task_names_its_cause() {
     let hint = |text: &str| match TaskHost::new(host_task(script(text))).result() {
         ActionResult::Failed(Issue { hint, .. }) => hint,
         other => panic!("{other:?}"),
@@ -174,6 +174,7 @@ fn task_that_reads_input_gets_no_terminal_hint() {
     assert!(hint("printf 'Proceed? [y/N] '; read -r answer || exit 1").contains("a task has no terminal"));
     assert!(hint("exec 3</dev/tty").contains("a task has no terminal"));
     assert!(!hint("echo broken; exit 1").contains("terminal"));
+    assert!(hint("no-such-program").starts_with("install the program there"));
 }
 
 #[test]
