@@ -222,9 +222,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let (used, page_rows) = draw_hosts(frame, area, area.height - reserved, model, view);
     let mut rest = rows_area(area, used, area.height.saturating_sub(used));
     if !view.hosts.groups.is_empty() && !view.hosts.selection.is_narrowed() && !model.has_open_steps() && rest.height > reserved {
-        // Folded hosts hide their GPUs.
+        // Folded hosts hide their GPUs; the title of this pane explains its signs.
         let used = gpu_matrix_rows::draw_glyphs(frame, rows_area(rest, 0, rest.height - reserved), model);
         rest = rows_area(rest, used, rest.height - used);
+        view.legend = if used > 0 { "" } else { view.legend };
     }
     let log_rows = draw_lower_zones(frame, rest, model, view);
     if view.focus == Zone::Log { log_rows } else { page_rows }

@@ -135,7 +135,7 @@ fn progress_spans(model: &Model, progress: &TrainingProgress, width: usize) -> V
     let eta = match progress.seconds_left.filter(|_| done < total) {
         Some(left) => lang.tr_fill("  eta {}", &[&style::format_duration(left.saturating_mul(1000))]),
         // An estimate needs a second step.
-        None if done < total && is_training(model) => lang.tr("  eta after more steps").to_owned(),
+        None if done < total && is_training(model) => lang.tr("  eta not yet known").to_owned(),
         None => String::new(),
     };
     let columns = (width / 8).clamp(6, 24);
@@ -218,7 +218,8 @@ pub(crate) fn sparkline(points: impl Iterator<Item = f32>, width: usize, theme: 
     const ASCII_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
     let bars = if theme.ascii { ASCII_BARS } else { BARS };
     let all: Vec<f32> = points.collect();
-    if all.is_empty() || width == 0 {
+    // One point has no course.
+    if all.len() < 2 || width == 0 {
         return String::new();
     }
     // All points in as many columns as there are: the mean of each section.
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(sparkline(std::iter::repeat_n(3.0e-4, 1003), 8, UNICODE_THEME), "▅▅▅▅▅▅▅▅", "a constant lr has no spike");
         assert_eq!(sparkline((0..100_u8).map(f32::from), 4, UNICODE_THEME), "▁▃▆█");
         assert_eq!(sparkline([1.0, f32::NAN, 2.0].into_iter(), 8, UNICODE_THEME), "▁!█");
-        assert_eq!(sparkline(std::iter::empty(), 8, UNICODE_THEME), "");
+        assert_eq!(sparkline(std::iter::once(1.0), 8, UNICODE_THEME), "");
     }
 
     #[test]
