@@ -6,6 +6,7 @@ mod guides;
 mod torch;
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -273,4 +274,50 @@ fn check_known_and_clean(login: &Login, inventory: &Path, what: &str) {
     let down = login.orchestrate(&["slurm", "down"], inventory);
     assert_eq!(down.code, Some(0), "{what}: {}{}", down.out, down.err);
     assert_eq!((queue(), login.cluster.path("home/run/sweep").exists()), (String::new(), false), "{what}: {}", down.err);
+}
+
+/// A program in the place of torchrun, which fails on the second node when both nodes run it.
+const FAILING_LAUNCHER: &str = "#!/bin/sh
+up=$(dirname \"$0\")/../up
+: >\"$up-$ORCH_HOST\"
+until [ -e \"$up-n0\" ] && [ -e \"$up-n1\" ]; do sleep 0.1; done
+if [ \"$ORCH_HOST\" = n1 ]; then echo 'no such backend' >&2; exit 9; fi
+exec sleep 600
+";
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn launcher_that_fails_first_is_named_with_its_node() {
+    let login = Login::new();
+    let torchrun = login.cluster.path("bin/torchrun");
+    std::fs::create_dir_all(login.cluster.path("bin")).expect("made");
+    std::fs::write(&torchrun, FAILING_LAUNCHER).expect("written");
+    std::fs::set_permissions(torchrun, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+    let inventory = login.inventory("broken", "", "launch: { with: torchrun, nproc_per_node: 2, stop_grace: 5s, command: [/bin/true] }\n");
+    login.submit(&inventory);
+    let cause = "the launcher on n1 failed first, with exit code 9";
+    login.orchestrate(&["slurm", "attach", "--progress", "plain"], &inventory).expect(1, &[cause, "no such backend"]);
+    login.orchestrate(&["slurm", "status"], &inventory).expect(1, &["FAILED", cause]);
+    login.orchestrate(&["slurm", "down"], &inventory).expect(0, &["nothing of the job is left"]);
+}
+
+#[test]
+#[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
+fn cancel_after_a_failure_keeps_the_cause() {
+    let login = Login::new();
+    let ranks = format!(
+        "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 60s\n  shell: |\n    set -eu\n    trap 'echo stopping' TERM\n    \
+         : >{up}-$RANK\n    until [ -e {up}-0 ] && [ -e {up}-1 ] && [ -e {up}-3 ]; do sleep 0.1 || :; done\n    \
+         if [ \"$RANK\" = 2 ]; then exit 7; fi\n    while :; do sleep 0.2 || :; done\n",
+        up = login.cluster.path("up").display()
+    );
+    let inventory = login.inventory("late", "", &ranks);
+    login.submit(&inventory);
+    login.cluster.wait_until("the other ranks are not stopped", || {
+        login.orchestrate(&["slurm", "logs"], &inventory).out.matches("stopping").count() == 3
+    });
+    login.orchestrate(&["slurm", "cancel"], &inventory).expect(0, &["CANCELLED"]);
+    let cause = "rank 2 on n1 failed first, with exit code 7";
+    login.orchestrate(&["slurm", "status"], &inventory).expect(1, &["CANCELLED", cause]);
+    login.orchestrate(&["slurm", "down"], &inventory).expect(0, &["nothing of the job is left"]);
 }
