@@ -211,7 +211,7 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     let GpuMatrix { model, selection, .. } = matrix;
     let lang = model.lang;
     let digits = if layout == GpuLayout::Glyphs { lang.tr("0-9 tenths  ") } else { "" };
-    let marks = [lang.tr("! fault  ? old  . idle  - no data"), lang.tr("   / find: gpu03 util<5 temp>80")].concat();
+    let marks = [lang.tr("! fault  ? old  . idle  - no data"), lang.tr("   / find, as in: gpu03 util<5 temp>80")].concat();
     let legend = style::truncate_text(&format!(" {digits}{marks}"), width);
     let mut lines = vec![Line::styled(legend, model.theme.dim())];
     let Some(host) = model.state.hosts.get(selection.host) else { return lines };

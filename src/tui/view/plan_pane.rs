@@ -100,11 +100,13 @@ fn phase_line(model: &Model, phase: Phase, (width, count_width): (usize, usize))
     // Mark, name, count and duration.
     let rest = width.saturating_sub(3 + 12 + count_width + 2 + 9 + 1);
     let title_width = rest / 2;
+    let [done, open] = bar_spans((ended, steps.len()), rest.saturating_sub(title_width).min(40), theme, status);
     Line::from(vec![
         Span::styled(format!(" {} ", theme.symbol(status)), theme.status_style(status)),
         Span::raw(formatting::pad(phase.name(), 12)),
         Span::styled(formatting::pad(&model.sanitize(&model.lang.message(title)), title_width), theme.dim()),
-        Span::styled(bar(ended, steps.len(), rest.saturating_sub(title_width).min(40), theme), theme.status_style(status)),
+        done,
+        open,
         Span::raw(formatting::pad_left(&count_text(model, phase), count_width + 2) + &formatting::pad_left(&took, 9)),
     ])
 }
@@ -119,7 +121,11 @@ fn phase_status(steps: &[&StepState], ended: usize) -> DisplayStatus {
     }
 }
 
-fn bar(done: usize, all: usize, width: usize, theme: Theme) -> String {
+/// What is done and what is open of a phase. A phase that is done is no longer bright.
+fn bar_spans((done, all): (usize, usize), width: usize, theme: Theme, status: DisplayStatus) -> [Span<'static>; 2] {
     let share = done as f32 / all.max(1) as f32 * 100.0;
-    formatting::horizontal_bar(Some(share), width, theme.ascii)
+    let bar = formatting::horizontal_bar(Some(share), width, theme.ascii).trim_end().to_owned();
+    let open = if theme.ascii { "." } else { "·" }.repeat(width.saturating_sub(bar.width()));
+    let style = if status == DisplayStatus::Done { theme.dim() } else { theme.status_style(status) };
+    [Span::styled(bar, style), Span::styled(open, theme.dim())]
 }
