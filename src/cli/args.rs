@@ -123,7 +123,7 @@ pub(crate) struct DownArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Only these checks or areas (host, docker, image, gpu, files, network), separated by commas
+    /// Only these checks or areas (host, docker, env, gpu, files, network), separated by commas
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Skip these checks or areas
@@ -304,7 +304,7 @@ pub(crate) struct DemoArgs {
     /// Let a rank run out of GPU memory: the gang is stopped, and the cause is reported (exit code 1)
     #[arg(long)]
     pub fail: bool,
-    /// How to show progress
+    /// How to show progress; here `auto` opens the dashboard on a terminal
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     pub progress: ProgressMode,
     /// When to use colours

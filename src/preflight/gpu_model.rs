@@ -15,7 +15,7 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    context.compare_hosts(Level::Warn, "the slowest GPU slows down all ranks; exclude the odd host with --limit", |host| {
+    context.compare_hosts(Level::Warn, "the slowest GPU slows down all ranks; exclude the host that differs with --limit", |host| {
         match gpu_skip_result(host) {
             Some(cell) => Err(cell),
             None => gpu_field(host, "name"),
