@@ -17,17 +17,18 @@ pub(super) fn describe_missing_bytes(file: LogFile, kind: &str, (offset, least, 
         "plain" => "the appender could not go on; from there on nothing is counted",
         _ => "for several reasons",
     };
-    format!("{file}'s log lacks {count} from byte {offset} on: {why}")
+    format!("{}'s log lacks {count} from byte {offset} on: {why}", file.writer())
 }
 
 /// The message about a log whose appender is limited.
 pub(super) fn describe_appender_problem(file: LogFile, text: &str) -> String {
+    let writer = file.writer();
     match text.split_once(": ") {
-        None => format!("{file}'s log: there is no setsid, so a KILL of the rank's process group can lose its last 128 KiB"),
+        None => format!("{writer}'s log: there is no setsid, so a KILL of the rank's process group can lose its last 128 KiB"),
         Some(("direct", why)) => {
-            format!("{file}'s log is written without an appender ({why}): a rank that reopens its stderr can erase it")
+            format!("{writer}'s log is written without an appender ({why}): a rank that reopens its stderr can erase it")
         }
-        Some((_, why)) => format!("{file}'s output is discarded: {why}"),
+        Some((_, why)) => format!("{writer}'s output is discarded: {why}"),
     }
 }
 

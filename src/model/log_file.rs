@@ -31,6 +31,18 @@ pub enum LogFile {
     },
 }
 
+impl LogFile {
+    /// Who writes it, for people: `rank 3`.
+    pub(crate) fn writer(self) -> String {
+        match self {
+            LogFile::Launcher => "the launcher".to_owned(),
+            LogFile::Rank { rank, .. } => format!("rank {rank}"),
+            LogFile::Task { number } => format!("task {number}"),
+        }
+    }
+}
+
+/// As the wrappers name it on a host.
 impl fmt::Display for LogFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -273,13 +273,9 @@ impl Reporter {
         if !self.reported_shrunk.insert((host, file)) {
             return;
         }
-        let log_owner = match file {
-            LogFile::Launcher => "the launcher's log".to_owned(),
-            LogFile::Rank { rank, .. } => format!("rank {rank}'s log"),
-            LogFile::Task { number } => format!("the log of task {number}"),
-        };
         let text = format!(
-            "{log_owner} shrank to {size} bytes on the host: it is not complete; what was copied before is kept in {}, and the copy begins again",
+            "{}'s log shrank to {size} bytes on the host: it is not complete; what was copied before is kept in {}, and the copy begins again",
+            file.writer(),
             kept.display()
         );
         self.emit_warning((event.seq, event.at), Some(host), text);

@@ -42,7 +42,7 @@ fn seq_output(from: u32, to: u32) -> String {
 #[track_caller]
 fn reported_loss_range(laptop: &Laptop, rank: u32, why: &str) -> (usize, usize) {
     let journal = std::fs::read_to_string(laptop.only_run_dir().join("journal.jsonl")).expect("a journal");
-    let head = format!("rank-{rank}.0's log lacks ");
+    let head = format!("rank {rank}'s log lacks ");
     let mut places: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for line in journal.lines().filter(|line| line.contains(why)) {
         let Some((numbers, rest)) = line.split_once(&head).and_then(|(_, rest)| rest.split_once(" bytes from byte ")) else { continue };
