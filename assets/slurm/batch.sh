@@ -105,10 +105,10 @@ find_end() {
 # The ranks. If a node's launcher fails, or a signal comes, all nodes stop their ranks; if the step itself fails on a node, SLURM ends it on all.
 run_ranks() {
   [ -z "$stopping" ] || give_up 143 'stopped before the ranks'
-  step='' failed=''
+  step='' failed='' first=''
   # SLURM signals this shell alone (B: above); a second step signals every node, and the ranks have launch.stop_grace.
   # What came first, the signal or a failure, is why the job ends.
-  trap 'asked=1; [ -n "$failed" ] || { stopping=1; explain_signal; }; [ -z "$step" ] || stop_nodes' USR1 TERM INT
+  trap 'asked=1; if [ -n "$failed" ]; then keep_first_failure; else stopping=1; explain_signal; fi; [ -z "$step" ] || stop_nodes' USR1 TERM INT
   trap 'asked=1; [ -n "$stopping$failed" ] || { failed=1; stop_nodes; }' USR2
   open_pipe
   watch_output <&8 8<&- 9>&- &
@@ -127,7 +127,7 @@ run_ranks() {
   trap : USR1 USR2 TERM INT
   while kill -0 "$watcher" 2>/dev/null; do wait "$watcher"; done
   [ -z "$stopping$failed" ] || read_launcher_codes
-  if [ -z "$stopping" ] && [ "$code" -ne 0 ]; then name_first_failure; fi
+  if [ -z "$stopping$first" ] && [ "$code" -ne 0 ]; then name_first_failure; fi
   remove_containers
   note "ended $code"
   say "ended with $code; logs: $root/$name/<node>.out/$run.*.log"
@@ -212,6 +212,12 @@ explain_signal() {
   : >"$dir/stopped.$run"
 }
 
+# A job that is cancelled while it stops after a failure may be killed before its end: the failure is noted now.
+keep_first_failure() {
+  [ -n "$first" ] || name_first_failure
+  first=1
+}
+
 # The rank whose status is bad and oldest failed first; the others followed it. A launcher's own status counts where no rank of it failed.
 name_first_failure() {
   while read -r node; do
@@ -235,6 +241,7 @@ name_first_failure() {
   code=$rank_code
   if [ "$rank" = launcher ]; then
     say "the launcher on $node failed first, with exit code $rank_code: $root/$name/$node.out/$run.node.log"
+    note "first launcher $node $rank_code"
     return 0
   fi
   say "rank $rank on $node failed first, with exit code $rank_code: $root/$name/$node.out/$run.rank-$rank.*.log"

@@ -69,7 +69,10 @@ pub(crate) fn end_lines(report: &JobReport) -> Vec<String> {
     let notes = &report.notes;
     let mut lines = Vec::new();
     if let Some((rank, node, code)) = &notes.first_failure {
-        lines.push(format!("rank {rank} on {node} failed first, with exit code {code}"));
+        lines.push(match rank {
+            Some(rank) => format!("rank {rank} on {node} failed first, with exit code {code}"),
+            None => format!("the launcher on {node} failed first, with exit code {code}"),
+        });
     }
     lines.extend(notes.failure.iter().map(|why| format!("the job's script gave up: {why}")));
     if matches!(report.state, Some((JobState::Failed, _))) && notes.noted_at == 0 {
@@ -128,7 +131,7 @@ mod tests {
 
     #[test]
     fn failed_job_names_the_first_rank_and_the_next_step() {
-        let notes = JobNotes { noted_at: 9_000, first_failure: Some((2, "n1".to_owned(), 7)), ..JobNotes::default() };
+        let notes = JobNotes { noted_at: 9_000, first_failure: Some((Some(2), "n1".to_owned(), 7)), ..JobNotes::default() };
         let failed = JobReport { notes, nodes: vec!["n0".to_owned(), "n1".to_owned()], ..report(JobState::Failed) };
         let silent = end_lines(&report(JobState::Failed)).join("\n");
         assert!(silent.starts_with("it wrote nothing into run_dir: the first node may not see it\n    help: set run_dir"), "{silent}");
@@ -140,7 +143,7 @@ mod tests {
 
     #[test]
     fn status_is_translated_line_by_line() {
-        let notes = JobNotes { noted_at: 9_000, first_failure: Some((2, "n1".to_owned(), 7)), ..JobNotes::default() };
+        let notes = JobNotes { noted_at: 9_000, first_failure: Some((Some(2), "n1".to_owned(), 7)), ..JobNotes::default() };
         let failed = JobReport { notes, nodes: vec!["n0".to_owned(), "n1".to_owned()], ..report(JobState::Failed) };
         let pending =
             JobReport { reason: "Priority".to_owned(), place: Some((3, 17)), partition: "gpu".to_owned(), ..report(JobState::Pending) };

@@ -306,16 +306,15 @@ fn launcher_that_fails_first_is_named_with_its_node() {
 fn cancel_after_a_failure_keeps_the_cause() {
     let login = Login::new();
     let ranks = format!(
-        "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 60s\n  shell: |\n    set -eu\n    trap 'echo stopping' TERM\n    \
+        "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 60s\n  shell: |\n    set -eu\n    trap ': >{up}-stop-$RANK' TERM\n    \
          : >{up}-$RANK\n    until [ -e {up}-0 ] && [ -e {up}-1 ] && [ -e {up}-3 ]; do sleep 0.1 || :; done\n    \
          if [ \"$RANK\" = 2 ]; then exit 7; fi\n    while :; do sleep 0.2 || :; done\n",
         up = login.cluster.path("up").display()
     );
     let inventory = login.inventory("late", "", &ranks);
     login.submit(&inventory);
-    login.cluster.wait_until("the other ranks are not stopped", || {
-        login.orchestrate(&["slurm", "logs"], &inventory).out.matches("stopping").count() == 3
-    });
+    let is_asked = |rank: u32| login.cluster.path(&format!("up-stop-{rank}")).exists();
+    login.cluster.wait_until("the other ranks were not asked to stop", || [0, 1, 3].into_iter().all(is_asked));
     login.orchestrate(&["slurm", "cancel"], &inventory).expect(0, &["CANCELLED"]);
     let cause = "rank 2 on n1 failed first, with exit code 7";
     login.orchestrate(&["slurm", "status"], &inventory).expect(1, &["CANCELLED", cause]);

@@ -14,8 +14,8 @@ pub(crate) struct JobNotes {
     pub(crate) run_id: Option<String>,
     /// Why the ranks were stopped.
     pub(crate) stopping: Option<String>,
-    /// The rank that failed first, its node and exit code.
-    pub(crate) first_failure: Option<(u32, String, u8)>,
+    /// The rank that failed first, `None` for a launcher; its node and exit code.
+    pub(crate) first_failure: Option<(Option<u32>, String, u8)>,
     /// The task of `prepare` that runs: its number and name.
     pub(crate) task: Option<String>,
     /// Why the script gave up before or beside the ranks.
@@ -53,12 +53,13 @@ impl JobNotes {
     }
 }
 
-/// `<rank> <node> <exit code>`.
-fn parse_first_failure(text: &str) -> Option<(u32, String, u8)> {
+/// `<rank> <node> <exit code>`, or `launcher <node> <exit code>`.
+fn parse_first_failure(text: &str) -> Option<(Option<u32>, String, u8)> {
     let mut words = text.split(' ');
     let (rank, node, code) = (words.next()?, words.next()?, words.next()?);
     (words.next().is_none() && is_valid_host_name(node)).then_some(())?;
-    Some((rank.parse().ok()?, node.to_owned(), code.parse().ok()?))
+    let rank = if rank == "launcher" { None } else { Some(rank.parse().ok()?) };
+    Some((rank, node.to_owned(), code.parse().ok()?))
 }
 
 /// Foreign text for a message; it is sanitized when it is printed.

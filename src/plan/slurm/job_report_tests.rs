@@ -33,7 +33,9 @@ fn silent_controller_ends_no_job() {
     assert_eq!(report(silent).state, None, "nothing is known, so nothing is said");
     let ended = report(&format!("{silent}{RUNNING}@notes 0\n 950 0 first 2 n1 7\n 951 0 ended 7\n"));
     assert_eq!(ended.state, Some((JobState::Failed, StateSource::StatusFile)));
-    assert_eq!(ended.notes.first_failure, Some((2, "n1".to_owned(), 7)));
+    assert_eq!(ended.notes.first_failure, Some((Some(2), "n1".to_owned(), 7)));
+    let launcher = report(&format!("{silent}{RUNNING}@notes 0\n 950 0 first launcher n1 9\n 951 0 ended 9\n"));
+    assert_eq!(launcher.notes.first_failure, Some((None, "n1".to_owned(), 9)));
     let requeued = ended.clone().doubt_end_of_one_start();
     assert!(requeued.state.is_none() && requeued.may_live(), "the end of one start is not the job's");
     assert!(running.doubt_end_of_one_start().state.is_some() && report(silent).may_live() && !ended.may_live());
