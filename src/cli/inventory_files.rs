@@ -20,7 +20,11 @@ fn missing_file_hint(file: &Path) -> String {
     if is_valid_run_id(wanted) {
         return format!("\n    help: {wanted} is a run: name it with --run, after the inventory");
     }
-    match nearest_word(wanted, beside.iter().map(String::as_str).filter(is_yaml)) {
+    // The ending that all have makes no name similar.
+    let stem = |name: &str| name.rsplit_once('.').map_or(name.len(), |(stem, _)| stem.len());
+    let stems = beside.iter().map(String::as_str).filter(is_yaml).map(|name| &name[..stem(name)]);
+    let near = nearest_word(&wanted[..stem(wanted)], stems);
+    match near.and_then(|near| beside.iter().filter(|name| is_yaml(&name.as_str())).find(|name| &name[..stem(name)] == near)) {
         Some(near) => {
             format!("\n    help: did you mean `{}`?", directory.join(near).strip_prefix(".").unwrap_or(Path::new(near)).display())
         }

@@ -117,9 +117,15 @@ impl AdviceFormatter {
 
     /// The command that does the same again: on the same hosts, with the same tasks.
     pub(crate) fn format_repetition(&self, verb: &str) -> String {
-        let limit = self.limit.iter().flat_map(|pattern| ["--limit", pattern]);
-        let tasks = self.task_flags.iter().filter(|_| TASK_COMMANDS.contains(&verb)).map(String::as_str);
-        self.format_command(verb, &limit.chain(tasks).map(quote).collect::<Vec<_>>().join(" "))
+        let tasks = self.task_flags.iter().filter(|_| TASK_COMMANDS.contains(&verb)).map(|flag| quote(flag));
+        self.format_run_command(verb, &tasks.collect::<Vec<_>>().join(" "))
+    }
+
+    /// A command about the operation's own run, which has the hosts of its `--limit` and no others.
+    pub(crate) fn format_run_command(&self, verb: &str, rest: &str) -> String {
+        let limit = self.limit.iter().map(|pattern| format!("--limit {}", quote(pattern)));
+        let rest = (!rest.is_empty()).then(|| rest.to_owned());
+        self.format_command(verb, &limit.chain(rest).collect::<Vec<_>>().join(" "))
     }
 
     /// A text in which every command is complete.
@@ -223,6 +229,7 @@ mod tests {
         let flags = "--limit '!gpu03' --tags data --start-at 'get the data'";
         assert_eq!(part.format_repetition("prepare"), format!("orchestrate prepare a.yaml {flags}"));
         assert_eq!(part.format_repetition("down"), "orchestrate down a.yaml --limit '!gpu03'");
-        assert_eq!(part.format_command("logs", ""), "orchestrate logs a.yaml", "only a repetition");
+        assert_eq!(part.format_run_command("logs", "-f"), "orchestrate logs a.yaml --limit '!gpu03' -f");
+        assert_eq!(part.format_command("logs", ""), "orchestrate logs a.yaml", "perhaps of another run");
     }
 }

@@ -95,7 +95,7 @@ async fn prepare_and_execute(
         let text = match plan.world_size {
             // `prepare` runs its tasks alone.
             0 => format!("--limit {pattern}: {hosts}"),
-            world_size => format!("--limit {pattern}: {hosts}, ranks renumbered, world size {world_size}"),
+            world_size => format!("--limit {pattern}: {hosts}, world size {world_size}; ranks are numbered over these hosts"),
         };
         session.notice(text, false);
     }

@@ -63,7 +63,7 @@ pub(crate) fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Op
     facts.busy_ports.contains(&port).then(|| FactProblem {
         finding: format!("port {port} is already in use"),
         message: format!("port {port} is already in use on the master {host}"),
-        hint: format!("choose another launch.master_port, or stop what listens on it: `ss -ltnp 'sport = :{port}'`"),
+        hint: format!("choose another launch.master_port, or stop what listens on it: `orchestrate ps --all` lists the runs, `ss -ltnp 'sport = :{port}'` the programs"),
     })
 }
 

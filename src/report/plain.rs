@@ -158,7 +158,7 @@ impl<O: LineOutput> PlainSink<O> {
             self.log_filter.take_due(now, state, &self.sanitizer, self.log_style)
         };
         if !lines.is_empty() && self.log_filter.take_cut_history() {
-            let all = self.advice.format_command("logs", "");
+            let all = self.advice.format_run_command("logs", "");
             let text = self.lang.tr_fill("earlier log lines are not shown: `{}` prints all, `--tail N` more of them", &[&all]);
             self.write_line(Tone::Dim, &text)?;
         }
@@ -194,7 +194,7 @@ impl<O: LineOutput> PlainSink<O> {
         if !self.is_selective || state.ranks.len() < 2 {
             return Ok(());
         }
-        let follow = self.advice.format_command("logs", "-f");
+        let follow = self.advice.format_run_command("logs", "-f");
         self.write_line(Tone::Dim, &self.lang.tr_fill("             shown: rank 0, and errors of the others; all: `{}`", &[&follow]))
     }
 

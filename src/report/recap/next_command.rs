@@ -9,7 +9,7 @@ use crate::text::translation::Lang;
 
 /// The command to run next; `cause`: the ranks whose lines say why the run failed.
 pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, cause: &[u32]) -> Option<String> {
-    let command = |verb: &str, args: &str| advice.format_command(verb, args);
+    let command = |verb: &str, args: &str| advice.format_run_command(verb, args);
     let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable);
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),
@@ -68,7 +68,7 @@ pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang:
     }
     commands.extend(command_without_lost_hosts(state, advice).map(|command| (lang.tr("skip it"), command)));
     if is_still_running(state) {
-        commands.push((lang.tr("end it"), advice.format_command("down", "")));
+        commands.push((lang.tr("end it"), advice.format_run_command("down", "")));
     }
     commands
 }
