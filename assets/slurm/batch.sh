@@ -127,7 +127,7 @@ run_ranks() {
   trap : USR1 USR2 TERM INT
   while kill -0 "$watcher" 2>/dev/null; do wait "$watcher"; done
   [ -z "$stopping$failed" ] || read_launcher_codes
-  if [ -z "$stopping$first" ] && [ "$code" -ne 0 ]; then name_first_failure; fi
+  if [ -n "$first" ]; then code=$first; elif [ -z "$stopping" ] && [ "$code" -ne 0 ]; then name_first_failure; fi
   remove_containers
   note "ended $code"
   say "ended with $code; logs: $root/$name/<node>.out/$run.*.log"
@@ -212,10 +212,9 @@ explain_signal() {
   : >"$dir/stopped.$run"
 }
 
-# A job that is cancelled while it stops after a failure may be killed before its end: the failure is noted now.
+# A job that is cancelled while it stops after a failure may be killed before its end: the failure is noted now, once.
 keep_first_failure() {
   [ -n "$first" ] || name_first_failure
-  first=1
 }
 
 # The rank whose status is bad and oldest failed first; the others followed it. A launcher's own status counts where no rank of it failed.
@@ -238,7 +237,7 @@ name_first_failure() {
     done
   done <"$dir/node-list" | sort -n >"$dir/failures"
   { read -r _ rank_code rank node <"$dir/failures"; } 2>/dev/null || return 0
-  code=$rank_code
+  code=$rank_code first=$rank_code
   if [ "$rank" = launcher ]; then
     say "the launcher on $node failed first, with exit code $rank_code: $root/$name/$node.out/$run.node.log"
     note "first launcher $node $rank_code"

@@ -193,11 +193,11 @@ pub(crate) struct InitArgs {
     /// Import only the hosts of this group of an Ansible inventory; may be given several times
     #[arg(long, value_name = "NAME", requires = "from")]
     pub group: Vec<String>,
-    /// The file to write; `-` is standard output
+    /// The file to write; `-` is standard output [default: inventory.yaml]
     #[arg(value_name = "FILE", conflicts_with = "output")]
     pub file: Option<PathBuf>,
     /// The same as FILE
-    #[arg(short = 'o', long, value_name = "FILE", default_value = "inventory.yaml")]
+    #[arg(short = 'o', long, value_name = "FILE", default_value = "inventory.yaml", hide_default_value = true)]
     pub output: PathBuf,
     /// Name of the runs
     #[arg(long, default_value = DEFAULT_NAME)]

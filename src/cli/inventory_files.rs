@@ -21,12 +21,14 @@ fn missing_file_hint(file: &Path) -> String {
         return format!("\n    help: {wanted} is a run: name it with --run, after the inventory");
     }
     // The ending that all have makes no name similar.
-    let stem = |name: &str| name.rsplit_once('.').map_or(name.len(), |(stem, _)| stem.len());
-    let stems = beside.iter().map(String::as_str).filter(is_yaml).map(|name| &name[..stem(name)]);
-    let near = nearest_word(&wanted[..stem(wanted)], stems);
-    match near.and_then(|near| beside.iter().filter(|name| is_yaml(&name.as_str())).find(|name| &name[..stem(name)] == near)) {
+    let stem = |name: &'_ str| name.strip_suffix(".yaml").or(name.strip_suffix(".yml")).unwrap_or(name).len();
+    let files: Vec<&str> = beside.iter().map(String::as_str).filter(is_yaml).collect();
+    let near = nearest_word(&wanted[..stem(wanted)], files.iter().map(|name| &name[..stem(name)])).filter(|_| !wanted.is_empty());
+    let similar = |name: &&&str| near == Some(&name[..stem(name)]);
+    match files.iter().filter(similar).min_by_key(|name| (name[stem(name)..] != wanted[stem(wanted)..], **name)) {
         Some(near) => {
-            format!("\n    help: did you mean `{}`?", directory.join(near).strip_prefix(".").unwrap_or(Path::new(near)).display())
+            let path = directory.join(near);
+            format!("\n    help: did you mean `{}`?", path.strip_prefix(".").unwrap_or(&path).display())
         }
         None => "\n    help: correct the path (first argument, -i or $ORCHESTRATE_INVENTORY), or write an inventory: `orchestrate init`"
             .to_owned(),
@@ -101,4 +103,23 @@ pub(super) fn read_secrets(names: &[String]) -> Result<Vec<(String, String)>, Wo
         missing.join(", "),
         missing.first().copied().unwrap_or_default()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_similar_stem_is_suggested() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for name in ["train.yaml", "train.yml", "long.yaml", "wan2.2.yaml", "a.yaml", "notes.txt"] {
+            std::fs::write(dir.path().join(name), "").expect("written");
+        }
+        let hint = |name: &str| missing_file_hint(&dir.path().join(name));
+        for (name, file) in [("trian.yml", "train.yml"), ("trian.yaml", "train.yaml"), ("train", "train.yaml"), ("wan2.2", "wan2.2.yaml")] {
+            let hint = hint(name);
+            assert!(hint.ends_with(&format!("/{file}`?")), "{name}: {hint}");
+        }
+        assert!(hint("nothing.yaml").contains("orchestrate init"));
+    }
 }

@@ -193,9 +193,12 @@ impl LogPrinter {
         }
         if ends.is_empty() && selection.numbers().is_empty() && !self.will_follow {
             print_stderr(&format!("no logs{place}: {}", self.missing_log_reason));
-            print_stderr(
-                "    help: `-f` waits for the lines of a live run; `orchestrate runs` lists other runs, `--run RUN` prints their logs",
-            );
+            print_stderr(match self.args.run.is_none() && !self.args.follow {
+                true => {
+                    "    help: `-f` waits for the lines of a live run; `orchestrate runs` lists other runs, `--run RUN` prints their logs"
+                }
+                false => "    help: `orchestrate runs` lists other runs, `--run RUN` prints their logs",
+            });
         }
         if is_cut && self.args.tail.is_none() {
             print_stderr("earlier log lines are not shown: `--tail all` prints all, `--tail N` more of them");

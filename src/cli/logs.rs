@@ -14,6 +14,7 @@ use crate::lifecycle::log_fetch::fetch_logs;
 use crate::lifecycle::session::{Session, collect_facts, find_run_record};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::plan::existing_run::{HostRunState, host_run_state};
 use crate::plan::facts::HostFacts;
 use crate::report::log_lines::LogSelection;
 use crate::report::past_runs::RunSummary;
@@ -86,10 +87,13 @@ struct FetchedRun {
 }
 
 async fn fetch_run(session: &mut Session, selected: Option<&RunSummary>) -> Result<FetchedRun, CliError> {
-    session.reporter.disable_diagnosis();
     // Sends the host names first: errors while gathering facts are reported under them.
     session.emit_run_started("", None);
     let (facts, outcome) = collect_facts(session.gather_facts(None).await);
+    // Reading the lines by rules takes half of the fetch's time, and `logs` prints no cause: only the report of a failed run needs one.
+    if !facts.iter().flatten().any(has_failure) {
+        session.reporter.disable_diagnosis();
+    }
     let current = facts.iter().flatten().find_map(|f| f.current_run.clone());
     let Some(run) = current.filter(|run| selected.is_none_or(|selected| selected.run == *run)) else {
         return Ok(FetchedRun { facts, run: None, outcome });
@@ -101,6 +105,12 @@ async fn fetch_run(session: &mut Session, selected: Option<&RunSummary>) -> Resu
     Ok(FetchedRun { facts, run: Some(run), outcome })
 }
 
+/// Whether a process of the host's current run has failed.
+fn has_failure(facts: &HostFacts) -> bool {
+    let rank_failed = facts.ranks.iter().any(|(_, _, end)| end.is_some_and(|(exit, _)| !exit.is_success()));
+    rank_failed || matches!(host_run_state(facts), HostRunState::Ended(exit) if !exit.is_success())
+}
+
 async fn follow_logs(
     mut session: Session,
     mut signals: StopController,
@@ -108,7 +118,6 @@ async fn follow_logs(
     run: &str,
 ) -> Result<Outcome, CliError> {
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
-    session.reporter.disable_diagnosis();
     let controls = signals.control_sender.clone();
     let until_closed = async {
         wait_for_closed_stdout().await;
@@ -128,4 +137,16 @@ async fn follow_logs(
         _ => Outcome::Ok,
     };
     Ok(session.finish(outcome, "", false).await.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::exit::Exit;
+
+    #[test]
+    fn failed_rank_keeps_the_diagnosis() {
+        let facts = |exit: Option<i32>| HostFacts { ranks: vec![(0, 0, exit.map(|code| (Exit::Code(code), 1.0)))], ..HostFacts::default() };
+        assert_eq!([None, Some(0), Some(1)].map(|exit| has_failure(&facts(exit))), [false, false, true]);
+    }
 }

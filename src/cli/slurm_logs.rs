@@ -1,7 +1,5 @@
 //! `slurm logs` and `slurm attach`: the job's ranks, read through the login node.
 
-use std::path::PathBuf;
-
 use crate::cli::args::{AttachArgs, LogsArgs, ProgressMode};
 use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
@@ -11,7 +9,6 @@ use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_sessio
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, save_end};
 use crate::event::Outcome;
-use crate::inventory::Inventory;
 use crate::lifecycle::error::{WorkflowEnd, worse_outcome};
 use crate::lifecycle::log_copies::{read_log_tails, read_unprinted_logs};
 use crate::lifecycle::session::{MIN_HISTORY_LINES, Session};
@@ -25,14 +22,6 @@ use crate::report::log_lines::LogSelection;
 
 const DETACHED: &str = "detached: the job goes on";
 
-/// Opens the session that fetches: it shows no line and no cause.
-fn open_fetch_session(args: &LogsArgs, loaded: (Inventory, PathBuf)) -> Result<(Session, LoginNode), CliError> {
-    let output = OutputOptions::progress_only(ProgressMode::Plain);
-    let (session, login) = open_slurm_session("slurm logs", &args.common, loaded, output)?;
-    session.reporter.disable_diagnosis();
-    Ok((session, login))
-}
-
 pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let (inventory, base) = load_slurm_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let secrets = hide_known_secrets(&inventory);
@@ -43,7 +32,8 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     }
     let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
     let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
-    let (mut session, login) = open_fetch_session(args, (inventory.clone(), base.clone()))?;
+    let output = OutputOptions::progress_only(ProgressMode::Plain);
+    let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory.clone(), base.clone()), output)?;
     let asked = async { if args.follow { wait_for_start(&session, &login, None, None).await } else { login.status().await } };
     let report = match signals.run_until_stopped(asked).await {
         Ok(Ok(report)) => report,

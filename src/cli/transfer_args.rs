@@ -104,9 +104,9 @@ pub(super) fn refuse_surplus_word(command: &str, words: [&str; 2], surplus: Opti
     let Some(surplus) = surplus else { return Ok(()) };
     if has_inventory {
         let help = "SRC is one file or one directory: name the directory of several files";
-        return Err(CliError::Usage(format!("too many words: SRC and DEST are all\n    help: {help}")));
+        return Err(CliError::Usage(format!("too many words: only SRC and DEST are expected\n    help: {help}")));
     }
     let [inventory, source] = words.map(quote);
     let command = ["orchestrate", command, "-i", &inventory, &source, &quote(surplus)].join(" ");
-    Err(CliError::Usage(format!("too many words: SRC and DEST are all\n    help: the inventory goes to -i: `{command}`")))
+    Err(CliError::Usage(format!("too many words: only SRC and DEST are expected\n    help: name the inventory with -i: `{command}`")))
 }

@@ -121,7 +121,7 @@ impl AdviceFormatter {
         self.format_run_command(verb, &tasks.collect::<Vec<_>>().join(" "))
     }
 
-    /// A command about the operation's own run, which has the hosts of its `--limit` and no others.
+    /// A command about the run of the operation, on the hosts of its `--limit`.
     pub(crate) fn format_run_command(&self, verb: &str, rest: &str) -> String {
         let limit = self.limit.iter().map(|pattern| format!("--limit {}", quote(pattern)));
         let rest = (!rest.is_empty()).then(|| rest.to_owned());

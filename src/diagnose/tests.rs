@@ -173,7 +173,6 @@ fn line_with_group_values_is_quoted() {
     assert_eq!(found[0].summary(Lang::Zh), "从该主机无法到达另一台主机");
 }
 
-/// A run of two hosts in which rank 1 on gpu02 died so, with what it had written and what its host then said.
 #[test]
 fn without_rules_no_line_is_kept() {
     let text = "CUDA out of memory\nno end";
@@ -186,6 +185,7 @@ fn without_rules_no_line_is_kept() {
     assert!(none.log_scan(1, file).is_none() && built_in.log_scan(1, file).is_some());
 }
 
+/// A run of two hosts in which rank 1 on gpu02 died so, with what it had written and what its host then said.
 fn findings_for_dead_rank(exit: Exit, log: &str, postmortem: &[&str]) -> Vec<DiagnosisFinding> {
     findings_for_ranks(exit, log, postmortem, None)
 }

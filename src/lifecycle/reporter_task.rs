@@ -210,7 +210,7 @@ impl ReporterHandle {
         }
     }
 
-    /// Looks for no cause of a failure: for a command that prints none, reading the logs by rules takes half of its time.
+    /// Looks for no cause of a failure: neither the recap nor `report.json` gets one from this session.
     pub(crate) fn disable_diagnosis(&self) {
         let evidence = Evidence::default().with_advice_formatter(self.advice.clone());
         if self.requests.send(ReporterRequest::SetEvidence(Box::new(evidence))).is_err() {

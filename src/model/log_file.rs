@@ -32,11 +32,12 @@ pub enum LogFile {
 }
 
 impl LogFile {
-    /// Who writes it, for people: `rank 3`.
+    /// Who writes it, for people: `rank 3`, `rank 3 (restart 1)`.
     pub(crate) fn writer(self) -> String {
         match self {
             LogFile::Launcher => "the launcher".to_owned(),
-            LogFile::Rank { rank, .. } => format!("rank {rank}"),
+            LogFile::Rank { rank, restart: 0 } => format!("rank {rank}"),
+            LogFile::Rank { rank, restart } => format!("rank {rank} (restart {restart})"),
             LogFile::Task { number } => format!("task {number}"),
         }
     }

@@ -214,7 +214,7 @@ impl<O: LineOutput> PlainSink<O> {
             let text = format!("  | {}", self.sanitizer.sanitize_line(line));
             self.write_line(Tone::Plain, &text)?;
         }
-        let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_command(verb, "")).join("; ");
+        let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_run_command(verb, "")).join("; ");
         self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("help: {}", &[&hint])))
     }
 

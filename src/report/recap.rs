@@ -213,9 +213,10 @@ impl RecapRenderer<'_> {
         let host_width = host_width.max(lang.tr("host").width());
         let columns =
             [(lang.tr("phases ok"), 10), (lang.tr("changed"), 8), (lang.tr("failed"), 7)].map(|(title, width)| pad_start(title, width));
-        let header = format!("  {} {}  {}", pad_end(lang.tr("host"), host_width), columns.join(" "), lang.tr("ranks"));
-        let rank_width = self.context.width().saturating_sub(header.width() - lang.tr("ranks").width());
-        let mut lines = vec![self.style.paint(Tone::Dim, &header)];
+        let has_ranks = rows.iter().any(|(.., (reachable, _, ranks))| !reachable || !ranks.is_empty());
+        let header = format!("  {} {}  ", pad_end(lang.tr("host"), host_width), columns.join(" "));
+        let rank_width = self.context.width().saturating_sub(header.width());
+        let mut lines = vec![self.style.paint(Tone::Dim, (header + if has_ranks { lang.tr("ranks") } else { "" }).trim_end())];
         for (name, host_count, (reachable, counts, ranks)) in rows {
             let failed = format!("{:>7}", counts.failed);
             let failed = self.style.paint(if counts.failed > 0 { Tone::Bad } else { Tone::Dim }, &failed);

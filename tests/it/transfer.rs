@@ -177,7 +177,7 @@ async fn bad_input_is_named_with_the_next_step() {
         .run(&["push", "train.yaml", "a b", "~/x"])
         .await
         .assert_exit_code(2)
-        .assert_contains("the inventory goes to -i: `orchestrate push -i train.yaml 'a b' '~/x'`");
+        .assert_contains("name the inventory with -i: `orchestrate push -i train.yaml 'a b' '~/x'`");
     fixture.run(&["push", "a", "b", "~/x"]).await.assert_exit_code(2).assert_contains("SRC is one file or one directory");
     fixture.run(&["push", path_str(&file), "x"]).await.assert_exit_code(2).assert_contains("write an absolute path or `~/…`");
     std::fs::create_dir_all(fixture.remote(1, "models/model.bin")).expect("made");

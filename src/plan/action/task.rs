@@ -161,7 +161,9 @@ impl RunTask {
             _ if task.uses_sudo && last.is_some_and(|line| line.starts_with("sudo:")) => {
                 "allow it in sudoers with NOPASSWD, or remove `become: sudo`"
             }
-            _ if answer.exit == Exit::Code(127) => "install the program there in an earlier task, correct its name, or set PATH in `env`",
+            _ if answer.exit == Exit::Code(127) && last.is_some_and(|line| line.ends_with("not found")) => {
+                "install the program there in an earlier task, correct its name, or set PATH in `env`"
+            }
             _ if asked_for_input(&log) => terminal_reads::HINT,
             _ => {
                 "see the task's log; when the task is corrected, run the command again: finished tasks with `creates` or `unless` are skipped"

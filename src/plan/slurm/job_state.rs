@@ -86,7 +86,7 @@ impl JobState {
             JobState::Cancelled => {
                 ("it was cancelled with scancel, by its owner or an administrator", "submit it again if that was not meant")
             }
-            JobState::Failed => ("a rank or the job's script failed", "read the log of the rank that failed first"),
+            JobState::Failed => ("a rank or the job's script failed", "read the log of the rank or launcher that failed first"),
             JobState::Timeout => ("it reached its time limit", "raise slurm.time, or save checkpoints and continue from the last one"),
             JobState::NodeFail => (
                 "a node was lost",

@@ -245,13 +245,15 @@ fn file_name_of_a_rank_is_no_first_failure() {
         std::fs::write(out.join(name), text).expect("written");
     }
     let script = format!(
-        "{}\nroot=$0 dir=$0 name=train run=r1 start=0 code=1\nname_first_failure\necho \"exit $code\"",
+        "{}\nroot=$0 dir=$0 name=train run=r1 start=0 code=1 first=\nkeep_first_failure\nkeep_first_failure\necho \"exit $code\"",
         include_str!("../../../assets/slurm/batch.sh")
     );
     let shell = std::process::Command::new("bash").args(["-c", &script]).arg(dir.path()).output().expect("a shell");
     let text = String::from_utf8_lossy(&shell.stdout).into_owned();
     assert!(text.starts_with("orchestrate: rank 3 on n1 failed first, with exit code 7:"), "{text}");
-    assert!(text.ends_with("exit 7\n"), "{text}");
+    assert!(text.ends_with("exit 7\n") && text.matches("failed first").count() == 1, "{text}");
+    let notes = std::fs::read_to_string(dir.path().join("status")).expect("notes");
+    assert!(notes.ends_with(" 0 first 3 n1 7\n") && notes.lines().count() == 1, "{notes}");
 }
 
 /// What a task in the container printed is data: one line of text reaches later steps, byte for byte, and nothing else does.

@@ -68,7 +68,10 @@ pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang:
     }
     commands.extend(command_without_lost_hosts(state, advice).map(|command| (lang.tr("skip it"), command)));
     if is_still_running(state) {
-        commands.push((lang.tr("end it"), advice.format_run_command("down", "")));
+        // A limited `attach` may follow a part of a run; a limited `up` has launched the whole.
+        let is_part = state.info.command == "attach";
+        let down = if is_part { advice.format_command("down", "") } else { advice.format_run_command("down", "") };
+        commands.push((lang.tr("end it"), down));
     }
     commands
 }

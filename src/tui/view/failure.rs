@@ -75,7 +75,7 @@ fn draw_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>) -> R
 /// How a run without problems ended, and what to do next.
 fn end_verdict(model: &Model) -> Option<(DisplayStatus, String, String)> {
     let (outcome, reason) = model.state.outcome.as_ref()?;
-    let logs = model.advice.format_command("logs", "");
+    let logs = model.advice.format_run_command("logs", "");
     match outcome {
         Outcome::Ok => {
             let text = match model.state.ranks.len() {

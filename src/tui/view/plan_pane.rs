@@ -100,11 +100,13 @@ fn phase_line(model: &Model, phase: Phase, (width, count_width): (usize, usize))
     // Mark, name, count and duration.
     let rest = width.saturating_sub(3 + 12 + count_width + 2 + 9 + 1);
     let title_width = rest / 2;
+    // Apart from the bar.
+    let title = formatting::pad(&model.sanitize(&model.lang.message(title)), title_width.saturating_sub(1));
     let [done, open] = bar_spans((ended, steps.len()), rest.saturating_sub(title_width).min(40), theme, status);
     Line::from(vec![
         Span::styled(format!(" {} ", theme.symbol(status)), theme.status_style(status)),
         Span::raw(formatting::pad(phase.name(), 12)),
-        Span::styled(formatting::pad(&model.sanitize(&model.lang.message(title)), title_width), theme.dim()),
+        Span::styled(formatting::pad(&title, title_width), theme.dim()),
         done,
         open,
         Span::raw(formatting::pad_left(&count_text(model, phase), count_width + 2) + &formatting::pad_left(&took, 9)),

@@ -145,7 +145,7 @@ fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         }
         let mark = if first.contains(&rank.rank) { model.lang.tr(", failed first") } else { "" };
         let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", model.sanitize(&line)));
-        let next = model.advice.format_command("logs", &format!("--rank {}", rank.rank));
+        let next = model.advice.format_run_command("logs", &format!("--rank {}", rank.rank));
         let text = format!("rank {} {}{mark}{last}", rank.rank, model.lang.message(&exit));
         let problem = RunProblem { log: Some(rank_log(rank)), next_step: next, ..RunProblem::new(DisplayStatus::Error, text) };
         problems.push_or_merge(rank.host, problem);

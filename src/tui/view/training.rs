@@ -88,9 +88,9 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
         let room = left - value.width();
         spans.push(if last.is_finite() { Span::raw(value) } else { Span::styled(value, model.theme.status_style(status)) });
         if course > 0 && course < room {
-            let points = longest_points(model, *metric, series);
-            spans.push(Span::styled(sparkline(points.into_iter(), course, model.theme), model.theme.status_style(status)));
-            spans.push(Span::raw(" "));
+            let graph = sparkline(longest_points(model, *metric, series).into_iter(), course, model.theme);
+            let gap = if graph.is_empty() { "" } else { " " };
+            spans.extend([Span::styled(graph, model.theme.status_style(status)), Span::raw(gap)]);
         }
     }
     Line::from(spans)
