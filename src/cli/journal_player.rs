@@ -148,7 +148,7 @@ impl<'a> JournalPlayer<'a> {
 /// When the first process of the run failed by itself.
 fn first_failure_at(events: &[Event]) -> Option<UnixMillis> {
     let is_failure = |event: &&Event| match &event.kind {
-        EventKind::RankExited { exit, stopped, .. } => !exit.is_success() && stopped.is_none(),
+        EventKind::RankExited { exit, stopped, .. } => !exit.is_success() && *stopped != Some(true),
         EventKind::StepFailed { .. } | EventKind::Culprit { .. } => true,
         _ => false,
     };
@@ -195,8 +195,10 @@ mod tests {
                 stopped,
             },
         };
-        assert_eq!(first_failure_at(&[exit(10, 0, None), exit(20, 1, Some(true)), exit(30, 7, None), exit(40, 1, None)]), Some(30));
-        assert_eq!(first_failure_at(&[exit(10, 0, None)]), None);
+        // The emitter and the journal's reader mark every exit of a rank.
+        let own = Some(false);
+        assert_eq!(first_failure_at(&[exit(10, 0, own), exit(20, 1, Some(true)), exit(30, 7, own), exit(40, 1, own)]), Some(30));
+        assert_eq!(first_failure_at(&[exit(10, 0, own)]), None);
     }
 
     #[test]
