@@ -107,8 +107,7 @@ async fn fetch_run(session: &mut Session, selected: Option<&RunSummary>) -> Resu
 
 /// Whether a process of the host's current run has failed.
 fn has_failure(facts: &HostFacts) -> bool {
-    let rank_failed = facts.ranks.iter().any(|(_, _, end)| end.is_some_and(|(exit, _)| !exit.is_success()));
-    rank_failed || matches!(host_run_state(facts), HostRunState::Ended(exit) if !exit.is_success())
+    facts.has_failed_rank() || matches!(host_run_state(facts), HostRunState::Ended(exit) if !exit.is_success())
 }
 
 async fn follow_logs(

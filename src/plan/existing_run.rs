@@ -102,7 +102,7 @@ pub(crate) fn run_outcome(facts: &[&HostFacts]) -> Option<(RunOutcome, f64)> {
     let least = file.map(|f| f.min_hosts).filter(|least| *least > 0).unwrap_or(parts.len());
     let fine = parts.iter().filter(|p| matches!(p, HostRunState::Running | HostRunState::Ended(Exit::Code(0)))).count();
     let restarts = file.is_some_and(|f| f.tolerates_rank_loss);
-    let failed = fine < least.min(parts.len()) || !restarts && ranks().any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.is_success()));
+    let failed = fine < least.min(parts.len()) || !restarts && facts.iter().any(|f| f.has_failed_rank());
     let at = |node: &LauncherStatus| if let LauncherStatus::Ended { ended_at: at, .. } = node { *at } else { 0.0 };
     let last = facts.iter().map(|f| at(&f.launcher)).chain(ranks().filter_map(|(_, _, exit)| exit.map(|(_, at)| at))).fold(0.0, f64::max);
     match parts {
@@ -149,7 +149,7 @@ pub(crate) fn classify_existing_run(facts: &[HostFacts], names: &[String], wante
     let least = facts.iter().find_map(HostFacts::run_record).map(|f| f.min_hosts).filter(|least| *least > 0).unwrap_or(parts.len());
     let whole = fine >= least.min(parts.len());
     let restarts = facts.iter().find_map(HostFacts::run_record).is_some_and(|f| f.tolerates_rank_loss);
-    let failed = !restarts && facts.iter().flat_map(|f| &f.ranks).any(|(_, _, exit)| exit.is_some_and(|(e, _)| !e.is_success()));
+    let failed = !restarts && facts.iter().any(|f| f.has_failed_rank());
     let file = facts.iter().find_map(HostFacts::run_record);
     let old = facts.iter().any(|f| f.legacy_layout) && !wanted.is_empty();
     let differs = if old {

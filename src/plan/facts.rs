@@ -114,6 +114,11 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
+    /// Whether a rank of the current run has failed here.
+    pub(crate) fn has_failed_rank(&self) -> bool {
+        self.ranks.iter().any(|(_, _, end)| end.is_some_and(|(exit, _)| !exit.is_success()))
+    }
+
     /// Reads the script's answer. Lines it does not know are skipped: the host's shell is not ours.
     pub fn parse(text: &str) -> HostFacts {
         let mut facts = HostFacts::default();
