@@ -130,12 +130,12 @@ fn open_session_through(
     let advice = build_advice(args, &base_dir, &inventory.hosts);
     let advice = if command.starts_with("slurm ") { advice.for_slurm_job() } else { advice };
     let reporter = reporter_setup(args, output, &secrets, advice)?;
-    // Only commands that diagnose read the rules: a broken rule must not block `down`.
-    let rules = match command {
-        "up" | "tui" | "attach" | "slurm attach" => load_diagnosis_rules(inventory.diagnosis_rule_source()?, &base_dir)?,
-        _ => None,
+    let (rules, rule_error) = match command {
+        "up" | "tui" | "attach" | "slurm attach" => (load_user_rules(&inventory, &base_dir)?, None),
+        // A broken rule must not block these.
+        "down" | "logs" => load_user_rules(&inventory, &base_dir).map_or_else(|error| (None, Some(error)), |rules| (rules, None)),
+        _ => (None, None),
     };
-    let rules = rules.map(|rules| RuleSet::with_user_rules(rules).map_err(CliError::Inventory)).transpose()?;
     let local = LocalContext {
         identity: local_env.lock_identity(),
         ssh: local_env.connection_settings(&base_dir, args),
@@ -149,5 +149,23 @@ fn open_session_through(
     if let Some(rules) = rules {
         session.reporter.set_rules(rules);
     }
+    if let Some(error) = rule_error {
+        session.notice(format!("only the built-in rules explain a failure: {}", first_line(error)), true);
+    }
     Ok(session)
+}
+
+fn first_line(error: CliError) -> String {
+    let text = match error {
+        CliError::Usage(text) => text,
+        CliError::Inventory(problems) => problems.first().map(ToString::to_string).unwrap_or_default(),
+        CliError::Bug(error) => error.to_string(),
+        CliError::RemoteExit(_) => String::new(),
+    };
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn load_user_rules(inventory: &Inventory, base_dir: &Path) -> Result<Option<RuleSet>, CliError> {
+    let rules = load_diagnosis_rules(inventory.diagnosis_rule_source()?, base_dir)?;
+    rules.map(|rules| RuleSet::with_user_rules(rules).map_err(CliError::Inventory)).transpose()
 }

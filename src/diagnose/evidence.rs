@@ -88,6 +88,11 @@ impl Evidence {
         Evidence { advice_formatter: advice, ..self }
     }
 
+    /// Whether lines are looked at.
+    pub(crate) fn has_rules(&self) -> bool {
+        !matches!(self.rules, RuleSource::None)
+    }
+
     /// What makes an advised command complete.
     pub fn advice_formatter(&self) -> &AdviceFormatter {
         &self.advice_formatter

@@ -24,7 +24,7 @@ use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 
 enum ReporterRequest {
-    OpenRunDir(RunDir, Vec<String>, oneshot::Sender<Result<(), String>>),
+    OpenRunDir { dir: RunDir, record: Vec<String>, hosts: Vec<String>, done: oneshot::Sender<Result<(), String>> },
     ShowStoredLogs(Vec<LogPart>),
     GetState(oneshot::Sender<Box<RunState>>),
     Finish(oneshot::Sender<ReporterOutcome>),
@@ -98,8 +98,12 @@ impl ReporterTask {
 
     fn handle_request(&mut self, request: ReporterRequest) {
         match request {
-            ReporterRequest::OpenRunDir(dir, record, done) => {
-                send_reply(done, self.reporter.set_run_dir(dir, &record).map_err(|e| error_chain(&e)));
+            ReporterRequest::OpenRunDir { dir, record, hosts, done } => {
+                let opened = self.reporter.set_run_dir(dir, &record).map_err(|e| error_chain(&e));
+                if opened.is_ok() {
+                    self.reporter.load_stored_evidence(&hosts, now_unix_millis());
+                }
+                send_reply(done, opened);
             }
             ReporterRequest::ShowStoredLogs(parts) => {
                 for LogPart { host, file, offset, bytes } in parts {
@@ -157,16 +161,17 @@ impl ReporterHandle {
         }
     }
 
-    /// Writes journal and logs into this directory from now on. `record`: the hosts of the run's record in node-rank order.
+    /// Writes journal and logs into this directory from now on. `record`: the hosts of the run's record in node-rank order; `hosts`: those of
+    /// this session, whose stored logs are read for the diagnosis.
     ///
     /// # Errors
     /// The directory cannot be used.
-    pub(crate) async fn open_run_dir(&self, dir: RunDir, record: Vec<String>) -> Result<(), String> {
+    pub(crate) async fn open_run_dir(&self, dir: RunDir, record: Vec<String>, hosts: Vec<String>) -> Result<(), String> {
         let (done, answer) = oneshot::channel();
         if let Some(dashboard) = &self.dashboard {
             dashboard.view.set_run_dir(dir.path());
         }
-        if self.requests.send(ReporterRequest::OpenRunDir(dir, record, done)).is_err() {
+        if self.requests.send(ReporterRequest::OpenRunDir { dir, record, hosts, done }).is_err() {
             return Err("the reporter has ended".to_owned());
         }
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))

@@ -224,7 +224,7 @@ impl Session {
         let record = record.filter(|record| record.run_id == run && !record.hosts.is_empty());
         let log_hosts = record.map_or_else(|| self.host_names(), |record| record.hosts.iter().map(|host| host.name.clone()).collect());
         self.run_dir = Some(dir.clone());
-        self.reporter.open_run_dir(dir.clone(), log_hosts).await.map_err(WorkflowError::Usage)?;
+        self.reporter.open_run_dir(dir.clone(), log_hosts, self.host_names()).await.map_err(WorkflowError::Usage)?;
         Ok(stored_log_offsets(dir, self.host_names()))
     }
 

@@ -221,7 +221,7 @@ pub(crate) async fn record_submission(session: &mut Session, run: &str, job: u64
     let dir = RunDir::open(&session.local.state_dir, run)
         .map_err(|e| format!("{}: cannot create the run directory: {e}", session.local.state_dir.display()))?;
     session.run_dir = Some(dir.clone());
-    session.reporter.open_run_dir(dir, Vec::new()).await?;
+    session.reporter.open_run_dir(dir, Vec::new(), Vec::new()).await?;
     session.emit_run_started(run, None);
     session.notice(format!("job {job} submitted"), false);
     session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Running, ended_at: 0 });
@@ -243,7 +243,7 @@ pub(crate) async fn record_end_without_start(session: &mut Session, report: &Job
     }
     let dir = RunDir::open(&state_dir, &run).map_err(unreadable)?;
     session.run_dir = Some(dir.clone());
-    session.reporter.open_run_dir(dir, Vec::new()).await?;
+    session.reporter.open_run_dir(dir, Vec::new(), Vec::new()).await?;
     session.emit_run_started(&run, None);
     let ended_at = crate::engine::emitter::now_unix_millis();
     session.engine.emitter().send(EventKind::RunEndReported { end, ended_at });

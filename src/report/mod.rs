@@ -28,6 +28,7 @@ mod reporter;
 mod run_fold;
 pub mod run_report;
 pub(crate) mod safe_output;
+mod stored_evidence;
 pub(crate) mod style;
 pub(crate) mod threaded_sink;
 pub(crate) mod transfer_text;

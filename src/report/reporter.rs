@@ -14,6 +14,7 @@ use crate::text::sanitize::Sanitizer;
 use super::journal::Journal;
 use super::log_store::{LogStore, LogStoreError};
 use super::past_runs::{self, RunDir};
+use super::stored_evidence::for_each_stored_event;
 use super::{ReportSink, RunFold};
 
 /// How many events wait for a run folder: what happened before the run's name was known.
@@ -93,6 +94,13 @@ impl Reporter {
             self.write_to_journal(&event);
         }
         Ok(())
+    }
+
+    /// Explains also by what earlier commands stored in the run's directory. `hosts`: names by the index of the events.
+    pub(crate) fn load_stored_evidence(&mut self, hosts: &[String], at: UnixMillis) {
+        if let (Some(dir), Some(logs), true) = (&self.run_dir, &mut self.logs, self.fold.evidence().has_rules()) {
+            for_each_stored_event(dir, logs, hosts, at, |event| self.fold.apply_evidence(event));
+        }
     }
 
     pub fn state(&self) -> &RunState {

@@ -205,6 +205,33 @@ fn logs_are_named_by_recorded_host_order() {
 }
 
 #[test]
+fn later_command_explains_by_what_earlier_ones_stored() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let dir = || RunDir::open(state_dir.path(), "r1").expect("a folder");
+    let mut reporter = Reporter::new(Sanitizer::default(), Vec::new());
+    reporter.handle_event(&run_started_on(1, &["a", "b"])).expect("taken");
+    reporter.set_run_dir(dir(), &[]).expect("kept");
+    let lines = vec!["dmesg: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.".to_owned()];
+    reporter.handle_event(&event(2, EventKind::Postmortem { host: 1, lines })).expect("taken");
+    reporter.handle_event(&rank_log(3, 0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")).expect("stored");
+    reporter.finish();
+
+    let found = |hosts: &[&str], exited: u32| {
+        let names: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut later = Reporter::new(Sanitizer::default(), Vec::new());
+        later.set_run_dir(dir(), &[]).expect("kept");
+        later.load_stored_evidence(&names, 0);
+        later.handle_event(&run_started_on(1, hosts)).expect("taken");
+        let exit =
+            EventKind::RankExited { host: exited, rank: 0, restart: 0, exit: Exit::Code(1), ended_at: 5, uncertainty: 0, stopped: None };
+        later.handle_event(&event(2, exit)).expect("taken");
+        later.findings().iter().map(|finding| finding.rule.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&["b", "a"], 1), ["cuda-oom"], "the hosts have other numbers now");
+    assert_eq!(found(&["b"], 0), ["xid"]);
+}
+
+#[test]
 fn old_log_dir_uses_first_command_order() {
     let state_dir = tempfile::tempdir().expect("a folder");
     let dir = RunDir::open(state_dir.path(), "r1").expect("a folder");

@@ -33,6 +33,11 @@ impl RunFold {
         self.evidence.apply(event);
     }
 
+    /// Takes what an earlier command saw: it explains a failure, and changes no state.
+    pub(crate) fn apply_evidence(&mut self, event: &Event) {
+        self.evidence.apply(event);
+    }
+
     pub fn state(&self) -> &RunState {
         &self.state
     }

@@ -1,6 +1,6 @@
 //! The diagnosis of a failed run in the recap, in `report.json` and in the JSON stream.
 
-use crate::support::{JobSpec, SandboxFixture, path_str};
+use crate::support::{JobSpec, SandboxFixture, path_str, wait_until};
 
 const CUSTOM_RULES: &str = "- id: quota\n  re: 'quota of (?P<user>\\w+) exceeded'\n  what: { en: 'no space for {user}', zh: '{user} 的配额已满' }\n  \
                      why: 'everybody has 1 TiB'\n  next: 'delete old checkpoints on {on}'\n";
@@ -8,6 +8,7 @@ const CUSTOM_RULES: &str = "- id: quota\n  re: 'quota of (?P<user>\\w+) exceeded
 const FAILING_PAYLOAD: &str = r#"
 if [ "$RANK" = 3 ]; then
   for r in 0 1 2; do until [ -e "$BENCH/there.$r" ]; do sleep 0.05; done; done
+  while [ -e "$BENCH/hold" ]; do sleep 0.05; done
   echo 'quota of li exceeded'
   exit 1
 fi
@@ -52,6 +53,19 @@ async fn custom_rule_names_cause_and_affected_ranks() {
     let at = lines.iter().position(|line| line["kind"] == "finding").expect("a finding");
     assert_eq!(lines[at]["rule"], "quota");
     assert_eq!(lines[at + 1]["kind"], "run-finished", "just before the last event: {}", lines[at + 1]);
+
+    // `logs` has copied every line; `down` is sent none of them again.
+    forget_ranks();
+    let later = fixture.new_laptop("later");
+    let hold = fixture.control_dir().join("hold");
+    std::fs::write(&hold, "").expect("written");
+    later.run(&["up", path_str(&file), "-d"]).await.assert_exit_code(0);
+    std::fs::remove_file(hold).expect("removed");
+    wait_until("the copy of the log has the line", async || {
+        later.run(&["logs", path_str(&file)]).await.stdout.contains("quota of li exceeded").then_some(())
+    })
+    .await;
+    later.run(&["down", path_str(&file), "--yes"]).await.assert_contains("  CAUSE     rank 3 on gpu02: no space for li\n");
     fixture.assert_clean_and_stop().await;
 }
 
@@ -64,7 +78,11 @@ async fn broken_rule_is_reported_but_down_works() {
     std::fs::write(&file, format!("{text}diagnosis: ./rules.yaml\n")).expect("written");
     let laptop = fixture.new_laptop("laptop");
     laptop.run(&["up", path_str(&file)]).await.assert_exit_code(2).assert_contains("./rules.yaml:2:7: [0].re: unclosed group");
-    laptop.run(&["down", path_str(&file), "--yes"]).await.assert_exit_code(0);
+    laptop
+        .run(&["down", path_str(&file), "--yes"])
+        .await
+        .assert_exit_code(0)
+        .assert_contains("only the built-in rules explain a failure: ./rules.yaml:2:7: [0].re: unclosed group\n");
     std::fs::write(&file, format!("{text}diagnosis: ./no-such.yaml\n")).expect("written");
     laptop
         .run(&["up", path_str(&file)])
