@@ -1,6 +1,7 @@
 //! `check`: runs the preflight checks and prints their results; changes nothing on the hosts.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -11,7 +12,7 @@ use crate::cli::local_env::{print_json, print_stderr, print_stdout, terminal_col
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::event::Outcome;
-use crate::inventory::{Job, RuntimeValues};
+use crate::inventory::Job;
 use crate::lifecycle::check::{CheckedHosts, check_hosts};
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::session::Session;
@@ -31,7 +32,7 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     // Reject an unknown check before any host is contacted.
     selection.resolve_checks(&[])?;
     let (inventory, base) = load_inventory(&args.common, LoadMode::Full)?;
-    let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
+    let draft = Arc::clone(inventory.draft()?);
     let checks = selection.resolve_checks(&draft.checks.skip)?;
     let progress = if args.common.progress == ProgressMode::Auto { ProgressMode::Quiet } else { args.common.progress };
     let mut session = open_session("check", &args.common, (inventory, base.clone()), OutputOptions::progress_only(progress))?;

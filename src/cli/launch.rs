@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::cli::args::{CommonArgs, PreflightLevel, UpArgs};
 use crate::cli::dashboard_shell::spawn_action_handler;
@@ -12,7 +13,7 @@ use crate::cli::open_session::open_session;
 use crate::cli::output::OutputOptions;
 use crate::cli::task_listing::select_tasks;
 use crate::event::controls::DashboardCapabilities;
-use crate::inventory::{Inventory, Job, RuntimeValues};
+use crate::inventory::{Inventory, Job};
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::file_sources::find_file_sources;
 use crate::lifecycle::launch::{LaunchEnd, run_launch};
@@ -94,7 +95,7 @@ fn build_request(
     whole_inventory: Inventory,
     inventory: &Inventory,
 ) -> Result<(LaunchRequest, Option<WorkflowError>), CliError> {
-    let draft = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
+    let draft = Arc::clone(inventory.draft()?);
     if !args.tasks_only {
         require_launch(&draft)?;
     }

@@ -1,6 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "reads the laptop's log copies")]
 //! This laptop's log copies: finds a past run and prints its logs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, Read as _, Seek as _};
 
 use crate::cli::args::LogsArgs;
@@ -84,8 +85,8 @@ impl LocalRuns {
     /// What prints the copy of a run.
     pub(super) fn copy_printer(&self, run: &RunSummary, args: &LogsArgs) -> Result<LogPrinter, CliError> {
         let world_size = u32::try_from(run.ranks).ok().filter(|ranks| *ranks > 0);
-        let printer = LogPrinter::new(self.open_run_dir(run)?, args, self.sanitizer.clone(), world_size);
-        Ok(LogPrinter { missing_log_reason: missing_log_reason(run), ..printer })
+        let missing_logs = MissingLogs::Unknown(missing_log_reason(run));
+        Ok(LogPrinter::new(self.open_run_dir(run)?, args, self.sanitizer.clone(), world_size, missing_logs))
     }
 
     fn open_run_dir(&self, run: &RunSummary) -> Result<RunDir, CliError> {
@@ -112,7 +113,7 @@ const MAX_LINE_BYTES: u64 = 1 << 20;
 pub(super) struct PrintedLogs {
     /// How far: a last line without an end is left to what follows.
     pub(super) ends: Vec<LogEnd>,
-    /// Whether ranks were asked for and none of them has a log.
+    /// Whether ranks were asked for and none of them has a log, nor runs without having written one.
     pub(super) lacks_all_ranks: bool,
 }
 
@@ -125,16 +126,50 @@ pub(super) struct LogPrinter {
     pub(super) sanitizer: Sanitizer,
     /// If known, `--rank` is checked against it.
     pub(super) world_size: Option<u32>,
-    /// Why a rank of the run may have no log.
-    pub(super) missing_log_reason: &'static str,
+    pub(super) missing_logs: MissingLogs,
 }
 
-/// Why a rank has no log, where all hosts answered.
-pub(super) const NOT_WRITTEN: &str = "not started, or nothing written yet";
+/// Why a rank of the run may have no log.
+pub(super) enum MissingLogs {
+    /// The run is on hosts, and this is what they answered.
+    OnHosts { started_ranks: BTreeSet<u32>, all_answered: bool },
+    /// No more is known than this.
+    Unknown(&'static str),
+}
+
+impl Default for MissingLogs {
+    fn default() -> Self {
+        MissingLogs::Unknown("not started, or nothing written yet")
+    }
+}
+
+impl MissingLogs {
+    fn has_started(&self, rank: u32) -> bool {
+        matches!(self, MissingLogs::OnHosts { started_ranks, .. } if started_ranks.contains(&rank))
+    }
+
+    /// `rank`: `None` where no rank of the run has a log.
+    fn reason(&self, rank: Option<u32>) -> &'static str {
+        match self {
+            MissingLogs::Unknown(reason) => reason,
+            MissingLogs::OnHosts { started_ranks, .. } if rank.map_or(!started_ranks.is_empty(), |rank| started_ranks.contains(&rank)) => {
+                "nothing written yet"
+            }
+            MissingLogs::OnHosts { all_answered: true, .. } => "not started",
+            MissingLogs::OnHosts { all_answered: false, .. } => "not started, nothing written yet, or its host did not answer",
+        }
+    }
+}
 
 impl LogPrinter {
-    pub(super) fn new(dir: RunDir, args: &LogsArgs, sanitizer: Sanitizer, world_size: Option<u32>) -> LogPrinter {
-        LogPrinter { dir, args: args.clone(), will_follow: false, sanitizer, world_size, missing_log_reason: NOT_WRITTEN }
+    pub(super) fn new(
+        dir: RunDir,
+        args: &LogsArgs,
+        sanitizer: Sanitizer,
+        world_size: Option<u32>,
+        missing_logs: MissingLogs,
+    ) -> LogPrinter {
+        LogPrinter { dir, args: args.clone(), will_follow: false, sanitizer, world_size, missing_logs }
     }
 
     pub(super) fn following(self, will_follow: bool) -> LogPrinter {
@@ -187,12 +222,16 @@ impl LogPrinter {
             }
         }
         let place = if self.args.hosts.is_empty() { "" } else { " on these hosts" };
-        if !without_log.is_empty() {
-            let ranks: Vec<u32> = without_log.into_iter().collect();
-            print_stderr(&format!("no logs of {}{place}: {}", style::format_ranks(&ranks), self.missing_log_reason));
+        let has_started = without_log.iter().any(|rank| self.missing_logs.has_started(*rank));
+        let mut by_reason: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for rank in without_log {
+            by_reason.entry(self.missing_logs.reason(Some(rank))).or_default().push(rank);
+        }
+        for (reason, ranks) in by_reason {
+            print_stderr(&format!("no logs of {}{place}: {reason}", style::format_ranks(&ranks)));
         }
         if ends.is_empty() && selection.numbers().is_empty() && !self.will_follow {
-            print_stderr(&format!("no logs{place}: {}", self.missing_log_reason));
+            print_stderr(&format!("no logs{place}: {}", self.missing_logs.reason(None)));
             print_stderr(match self.args.run.is_none() && !self.args.follow {
                 true => {
                     "    help: `-f` waits for the lines of a live run; `orchestrate runs` lists other runs, `--run RUN` prints their logs"
@@ -203,7 +242,7 @@ impl LogPrinter {
         if is_cut && self.args.tail.is_none() {
             print_stderr("earlier log lines are not shown: `--tail all` prints all, `--tail N` more of them");
         }
-        let lacks_all_ranks = ends.is_empty() && !selection.numbers().is_empty();
+        let lacks_all_ranks = ends.is_empty() && !selection.numbers().is_empty() && !has_started;
         Ok(PrintedLogs { ends, lacks_all_ranks })
     }
 
@@ -239,5 +278,23 @@ impl LogPrinter {
             end += count;
             print_stdout(&format!("{prefix}{}\n", self.sanitizer.sanitize_line(&String::from_utf8_lossy(&line))));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_logs_are_explained() {
+        let answered = |all_answered| MissingLogs::OnHosts { started_ranks: BTreeSet::from([0, 2]), all_answered };
+        assert_eq!(
+            [Some(2), Some(1), None].map(|rank| answered(true).reason(rank)),
+            ["nothing written yet", "not started", "nothing written yet"]
+        );
+        assert_eq!(answered(false).reason(Some(2)), "nothing written yet");
+        assert_eq!(answered(false).reason(Some(1)), "not started, nothing written yet, or its host did not answer");
+        let none = MissingLogs::OnHosts { started_ranks: BTreeSet::new(), all_answered: true };
+        assert_eq!(none.reason(None), "not started");
     }
 }

@@ -3,7 +3,7 @@
 use crate::cli::args::{LogsArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
-use crate::cli::local_logs::{LocalRuns, LogPrinter, NOT_WRITTEN, PrintedLogs};
+use crate::cli::local_logs::{LocalRuns, LogPrinter, MissingLogs, PrintedLogs};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::engine::follow::FollowOutcome;
@@ -46,9 +46,9 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
         (Some(run), Some(dir)) => {
             let world_size = find_run_record(facts.iter().flatten(), run).map(|file| file.world_size);
             let (sanitizer, will_follow) = (session.reporter.sanitizer().clone(), args.follow && outcome == Outcome::Ok);
-            let missing = if outcome == Outcome::Ok { NOT_WRITTEN } else { "not started, nothing written yet, or its host did not answer" };
-            let printer = LogPrinter::new(dir.clone(), args, sanitizer, world_size);
-            Ok(LogPrinter { missing_log_reason: missing, ..printer.following(will_follow) })
+            let started_ranks = facts.iter().flatten().flat_map(|facts| facts.ranks.iter().map(|(rank, ..)| *rank)).collect();
+            let missing_logs = MissingLogs::OnHosts { started_ranks, all_answered: outcome == Outcome::Ok };
+            Ok(LogPrinter::new(dir.clone(), args, sanitizer, world_size, missing_logs).following(will_follow))
         }
         _ => Err(past.local_copy(selected, &outcome, &session.suggest_command("up", ""))),
     };

@@ -10,7 +10,7 @@ use crate::cli::local_env::{LocalEnv, TerminalConsole, build_advice, hide_known_
 use crate::cli::output::{OutputOptions, reporter_setup};
 use crate::diagnose::RuleSet;
 use crate::inventory::lint::{LintFinding, LintSeverity};
-use crate::inventory::{Inventory, InventoryHost, RuntimeValues};
+use crate::inventory::{Inventory, InventoryHost};
 use crate::lifecycle::local_context::LocalContext;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_job::LoginNode;
@@ -95,11 +95,11 @@ pub(super) fn open_slurm_session(
 /// Prints lint warnings; denied lints are errors.
 fn apply_lints(inventory: Inventory, args: &CommonArgs) -> Result<Inventory, CliError> {
     let (denied, warnings): (Vec<LintFinding>, Vec<LintFinding>) =
-        inventory.run_lints(&RuntimeValues::default(), &args.deny)?.into_iter().partition(|finding| finding.severity == LintSeverity::Deny);
-    let lang = user_lang();
+        inventory.run_lints(&args.deny)?.into_iter().partition(|finding| finding.severity == LintSeverity::Deny);
+    let (lang, advice) = (user_lang(), build_advice(args, Path::new("."), &[]));
     for finding in &warnings {
         let text = format!("{}{}", lang.tr("warning: "), finding.problem.text(lang));
-        print_stderr(&build_advice(args, Path::new("."), &[]).complete_commands(&text));
+        print_stderr(&advice.complete_commands(&text));
     }
     if denied.is_empty() { Ok(inventory) } else { Err(CliError::Inventory(denied.into_iter().map(|finding| finding.problem).collect())) }
 }

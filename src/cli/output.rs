@@ -61,16 +61,21 @@ pub(super) fn reporter_setup(
         let (sink, dashboard) = open_dashboard(args, &sanitizer, &advice)?;
         (vec![sink], Some(dashboard))
     } else {
-        (build_sinks(args, options, &sanitizer, &advice), None)
+        (build_sinks(args, options, style, &sanitizer, &advice), None)
     };
     Ok(ReporterSetup { sinks, dashboard, sanitizer, style, lang: user_lang(), advice })
 }
 
 /// Log lines are the output of the command, everything else is its status: as `docker compose up` and `kubectl logs` do, log lines go to
 /// standard output. Bars have to print them above themselves if both are one terminal.
-fn build_sinks(args: &CommonArgs, output: OutputOptions, sanitizer: &Sanitizer, advice: &AdviceFormatter) -> Vec<Box<dyn ReportSink>> {
+fn build_sinks(
+    args: &CommonArgs,
+    output: OutputOptions,
+    style: TextStyle,
+    sanitizer: &Sanitizer,
+    advice: &AdviceFormatter,
+) -> Vec<Box<dyn ReportSink>> {
     let OutputOptions { progress, logs, history_lines } = output;
-    let style = TextStyle { color: use_color(args.color) };
     let log_style = TextStyle { color: use_color_on_stdout(args.color) };
     let (sanitizer, advice, lang) = (sanitizer.clone(), advice.clone(), user_lang());
     let stdout_is_terminal = std::io::stdout().is_terminal();

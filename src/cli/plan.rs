@@ -1,6 +1,7 @@
 //! `plan`: prints on one screen what a launch would do; with `-v` every command. `render` loads its inputs here as well.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use unicode_width::UnicodeWidthStr as _;
 
@@ -103,11 +104,10 @@ pub(super) async fn load_with_facts(
         let facts: Vec<HostFacts> = inventory.hosts.iter().map(|h| placeholder_facts(&inventory, &h.name)).collect();
         return Ok(Ok(PlanInputs { inventory, base, facts, signals: None }));
     }
-    let unknown = RuntimeValues::unknown(inventory.hosts.len());
-    let draft = if mode == LoadMode::Full { Some(inventory.job(&unknown)?) } else { None };
+    let draft = if mode == LoadMode::Full { Some(Arc::clone(inventory.draft()?)) } else { None };
     let session = open_session(command, args, (inventory, base.clone()), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
-    let answers = signals.run_until_stopped(session.gather_facts(draft.as_ref())).await;
+    let answers = signals.run_until_stopped(session.gather_facts(draft.as_deref())).await;
     if let outcome @ Outcome::Signal(_) = session.disconnect(&signals, answers.as_ref().err().cloned().unwrap_or(Outcome::Ok)).await {
         return Ok(Err(outcome));
     }

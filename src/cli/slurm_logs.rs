@@ -4,7 +4,7 @@ use crate::cli::args::{AttachArgs, LogsArgs, ProgressMode};
 use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
-use crate::cli::local_logs::{LocalRuns, LogPrinter, PrintedLogs};
+use crate::cli::local_logs::{LocalRuns, LogPrinter, MissingLogs, PrintedLogs};
 use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, save_end};
@@ -54,13 +54,13 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     };
     let filter = args.ranks().resolve(&report.nodes, &args.hosts).map_err(CliError::Usage)?;
     let world_size = Some(report.ranks_per_node.saturating_mul(u32::try_from(report.nodes.len()).unwrap_or(0))).filter(|size| *size > 0);
-    let sanitizer = session.reporter.sanitizer().clone();
     let will_follow = args.follow && outcome == Outcome::Ok;
-    let printer = session.run_dir.clone().map(|dir| LogPrinter::new(dir, args, sanitizer, world_size).following(will_follow));
+    let sanitizer = session.reporter.sanitizer().clone();
+    let new_printer = |dir| LogPrinter::new(dir, args, sanitizer, world_size, MissingLogs::default()).following(will_follow);
+    let printer = session.run_dir.clone().map(new_printer);
     let outcome = finish(session, login, outcome, "").await;
-    let printed =
-        signals.run_until_stopped(write_in_thread(move || printer.map_or(Ok(PrintedLogs::default()), |printer| printer.print()))).await;
-    let PrintedLogs { ends, lacks_all_ranks } = match printed {
+    let print = move || printer.map_or(Ok(PrintedLogs::default()), |printer| printer.print());
+    let PrintedLogs { ends, lacks_all_ranks } = match signals.run_until_stopped(write_in_thread(print)).await {
         Ok(printed) => printed??,
         Err(outcome) => return Ok(outcome),
     };

@@ -6,7 +6,7 @@ use crate::cli::args::{PreflightLevel, SlurmSubmitArgs, UpArgs};
 use crate::cli::exit::CliError;
 use crate::cli::launch::{EndedLaunch, launch_with_signals};
 use crate::event::Outcome;
-use crate::inventory::{Inventory, RuntimeValues};
+use crate::inventory::Inventory;
 use crate::lifecycle::error::WorkflowEnd;
 use crate::lifecycle::file_sources::find_file_sources;
 use crate::lifecycle::launch::LaunchEnd;
@@ -16,7 +16,7 @@ use crate::lifecycle::stop_ladder::InterruptPolicy;
 
 /// Reports what the tasks would send and this laptop lacks, before any host is contacted. `tasks`: the inventory of the login node.
 pub(super) fn check_login_tasks(tasks: &Inventory, base: &Path) -> Result<(), CliError> {
-    let job = tasks.job(&RuntimeValues::unknown(1))?;
+    let job = tasks.draft()?;
     let names: Vec<&str> = tasks.hosts.iter().map(|host| host.name.as_str()).collect();
     find_file_sources(&job.tasks.iter().collect::<Vec<_>>(), &names, base)?;
     Ok(())

@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_stderr, print_stdout, user_lang};
 use crate::event::Outcome;
-use crate::inventory::{Inventory, PrepareTask, RuntimeValues, TaskSelection};
+use crate::inventory::{Inventory, PrepareTask, TaskSelection};
 use crate::text::hostlist::fold_names;
 use crate::text::width::pad_end;
 
@@ -17,7 +17,7 @@ pub(super) fn select_tasks<'t>(selection: &TaskSelection, tasks: &'t [PrepareTas
 
 /// Prints the tasks that would run: number, name, hosts, tags.
 pub(super) fn list_tasks(inventory: &Inventory, selection: &TaskSelection) -> Result<Outcome, CliError> {
-    let job = inventory.job(&RuntimeValues::unknown(inventory.hosts.len()))?;
+    let job = inventory.draft()?;
     let tasks = select_tasks(selection, &job.tasks)?;
     let width = tasks.iter().map(|task| task.name.width()).max().unwrap_or(0);
     let lang = user_lang();

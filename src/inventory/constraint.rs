@@ -120,19 +120,9 @@ impl super::Inventory {
     /// Every way to satisfy all constraints with these hosts, the one that uses most GPUs first, then the one with most hosts; and the
     /// constraints. Works where the constraints fail as the file stands.
     pub fn suggest_gang_sizes(&self, runtime: &super::RuntimeValues) -> (Vec<String>, Vec<GangSize>) {
-        let tree = &self.merged.tree;
-        let facts = EvalInputs {
-            tree,
-            host_nodes: &self.merged.host_nodes,
-            host_names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
-            fabric_addresses: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
-            gpus: self.hosts.iter().map(|host| &host.gpus).collect(),
-            runtime,
-            nproc_override: None,
-        };
-        let scope = Evaluator::new(facts);
+        let scope = Evaluator::new(self.eval_inputs(runtime));
         let expressions =
-            tree.get("constraints").map(|node| collect_expressions(node, &mut InventoryErrors::default())).unwrap_or_default();
+            self.merged.tree.get("constraints").map(|node| collect_expressions(node, &mut InventoryErrors::default())).unwrap_or_default();
         let mut fits: Vec<GangSize> = (1..=self.hosts.len()).flat_map(|hosts| find_gang_sizes(&scope, &expressions, hosts)).collect();
         fits.sort_by_key(|fit| std::cmp::Reverse((fit.world_size(), fit.hosts)));
         (expressions.into_iter().map(|(text, _)| text).collect(), fits)

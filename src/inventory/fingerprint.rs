@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::{
     ContainerGpus, ContainerSettings, ContainerUser, DeepspeedLauncher, EntrypointMode, FileSource, FileTask, FingerprintText,
     GpuSelection, GpuVisibility, Inventory, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, Mount, PullPolicy, Rendezvous,
-    RuntimeValues, StartGate, StartOrder, TaskCommand,
+    StartGate, StartOrder, TaskCommand,
 };
 
 impl Inventory {
     /// What decides "equal" for one host. `run.id`, `run.stamp` and values that only the hosts know are placeholders in it.
     pub fn fingerprint_text(&self, host: usize) -> FingerprintText {
-        let all = self.merged.fingerprints.get_or_init(|| match self.job(&RuntimeValues::default()) {
-            Ok(job) => (0..self.hosts.len()).filter_map(|host| self.build_fingerprint(&job, host)).collect(),
+        let all = self.merged.evaluated.fingerprints.get_or_init(|| match self.draft() {
+            Ok(job) => (0..self.hosts.len()).filter_map(|host| self.build_fingerprint(job, host)).collect(),
             Err(_) => Vec::new(),
         });
         all.get(host).cloned().unwrap_or_default()

@@ -103,9 +103,4 @@ impl RuntimeValues {
     pub(super) fn is_symbolic(&self) -> bool {
         self.run_id.contains('\0')
     }
-
-    /// Before any of this many hosts has answered.
-    pub fn unknown(hosts: usize) -> RuntimeValues {
-        RuntimeValues { gpu_counts: vec![None; hosts], fabric_addresses: vec![None; hosts], ..RuntimeValues::default() }
-    }
 }

@@ -8,23 +8,25 @@ use super::{
     hosts, launch,
 };
 
-/// What the templates of a job are evaluated with.
-pub(super) fn eval_inputs<'a>(inventory: &'a Inventory, runtime: &'a RuntimeValues) -> EvalInputs<'a> {
-    EvalInputs {
-        tree: &inventory.merged.tree,
-        host_nodes: &inventory.merged.host_nodes,
-        host_names: inventory.hosts.iter().map(|host| host.name.as_str()).collect(),
-        fabric_addresses: inventory.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
-        gpus: inventory.hosts.iter().map(|host| &host.gpus).collect(),
-        runtime,
-        nproc_override: None,
+impl Inventory {
+    /// What its templates are evaluated with.
+    pub(super) fn eval_inputs<'a>(&'a self, runtime: &'a RuntimeValues) -> EvalInputs<'a> {
+        EvalInputs {
+            tree: &self.merged.tree,
+            host_nodes: &self.merged.host_nodes,
+            host_names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
+            fabric_addresses: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
+            gpus: self.hosts.iter().map(|host| &host.gpus).collect(),
+            runtime,
+            nproc_override: None,
+        }
     }
 }
 
 /// The job, or what is wrong in `check`.
 pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: &mut InventoryErrors) -> Option<Job> {
     let read = &inventory.merged;
-    let scope = Evaluator::new(eval_inputs(inventory, runtime));
+    let scope = Evaluator::new(inventory.eval_inputs(runtime));
     evaluate_all_vars(&scope);
     let block = read.tree.get("launch");
     let has_tasks = read.tree.get("prepare").is_some_and(|list| !list.items().is_empty());

@@ -1,10 +1,11 @@
 //! From texts to an [`Inventory`]: every file read, merged, and checked as a whole, so that all problems are reported at once.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
 
 use super::errors::InventoryErrors;
 use super::eval::{EvalInputs, Evaluator, is_builtin_name};
-use super::validated::MergedInventory;
+use super::problem::NO_HOSTS;
+use super::validated::{EvaluatedOnce, MergedInventory};
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, YamlPath, shorten};
 use super::{
     ContainerEngine, GpuSelection, Inventory, InventoryHost, InventoryProblem, InventorySource, RuntimeValues, container, hosts, job,
@@ -30,7 +31,7 @@ impl Inventory {
             let job = if inventory.hosts.is_empty() && inventory.slurm.is_some() {
                 inventory.slurm_job().map(drop)
             } else {
-                inventory.job(&RuntimeValues::default()).map(drop)
+                inventory.draft().map(drop)
             };
             if let Err(problems) = job {
                 check.problems.extend(problems);
@@ -65,7 +66,7 @@ impl Inventory {
         self.hosts.retain(|_| keep.next().unwrap_or(false));
         let mut keep = kept.iter().copied();
         self.merged.host_nodes.retain(|_| keep.next().unwrap_or(false));
-        self.merged.fingerprints = OnceLock::new();
+        self.merged.evaluated = EvaluatedOnce::default();
         Ok(())
     }
 }
@@ -107,11 +108,11 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], errors: &mut In
     if members.is_empty() && tree.get("slurm").is_none() && errors.problems.len() == before {
         let location =
             sources.last().map_or_else(|| SourceLocation::whole_file(SET_OPTION), |source| SourceLocation::whole_file(&source.name));
-        errors.report(&location.child("hosts"), "no hosts", "for example hosts: [gpu01, gpu02]");
+        errors.report(&location.child("hosts"), NO_HOSTS, "for example hosts: [gpu01, gpu02]");
     }
     hosts::move_master_first(&tree, &mut members, errors);
     let all_host_names = members.iter().map(|member| hosts::host_node_name(member).to_owned()).collect();
-    Some(MergedInventory { tree, host_nodes: members, all_host_names, fingerprints: OnceLock::new() })
+    Some(MergedInventory { tree, host_nodes: members, all_host_names, evaluated: EvaluatedOnce::default() })
 }
 
 /// `a.b.c=value` as the equivalent file.
@@ -296,6 +297,15 @@ fn validate_run_dir(text: &str) -> Result<(), (String, String)> {
 }
 
 impl Inventory {
+    /// The job before any host has answered, evaluated once.
+    ///
+    /// # Errors
+    /// As [`Inventory::job`].
+    pub fn draft(&self) -> Result<&Arc<super::Job>, Vec<InventoryProblem>> {
+        let draft = self.merged.evaluated.draft.get_or_init(|| self.job(&RuntimeValues::default()).map(Arc::new));
+        draft.as_ref().map_err(Clone::clone)
+    }
+
     /// The launch half, every template evaluated with what is known. A value that is not known yet prints as `<from HOST: what>`, and the
     /// constraints that need it wait.
     ///

@@ -60,6 +60,8 @@ impl fmt::Display for InventoryProblem {
     }
 }
 
+pub(super) const NO_HOSTS: &str = "no hosts";
+
 /// A key that is there, misspelled, is one problem: not a missing key too.
 pub(super) fn drop_misspelled_as_missing(problems: &mut Vec<InventoryProblem>) {
     let misspelled: Vec<(String, String)> = (problems.iter())
@@ -70,7 +72,8 @@ pub(super) fn drop_misspelled_as_missing(problems: &mut Vec<InventoryProblem>) {
     let is_in =
         |key_path: &str, parent: &str| key_path.strip_prefix(parent).is_some_and(|rest| !rest.trim_start_matches('.').contains(['.', '[']));
     problems.retain(|problem| {
-        let Some(key) = problem.message.strip_suffix(" is missing") else { return true };
+        let no_hosts = Some("`hosts`").filter(|_| problem.message == NO_HOSTS);
+        let Some(key) = problem.message.strip_suffix(" is missing").or(no_hosts) else { return true };
         !misspelled.iter().any(|(parent, hint)| hint.contains(key) && is_in(&problem.key_path, parent))
     });
 }

@@ -3,7 +3,7 @@
 //! Asked before the launch half is known to be right, so errors there are omitted and reported elsewhere.
 
 use super::errors::InventoryErrors;
-use super::eval::{EvalInputs, Evaluator};
+use super::eval::Evaluator;
 use super::yaml_tree::YamlNode;
 use super::{Inventory, RuntimeValues, hosts};
 
@@ -12,15 +12,7 @@ impl Inventory {
     pub fn secret_variables(&self) -> Vec<String> {
         let read = &self.merged;
         let known = RuntimeValues::default();
-        let scope = Evaluator::new(EvalInputs {
-            tree: &read.tree,
-            host_nodes: &read.host_nodes,
-            host_names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
-            fabric_addresses: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
-            gpus: self.hosts.iter().map(|host| &host.gpus).collect(),
-            runtime: &known,
-            nproc_override: None,
-        });
+        let scope = Evaluator::new(self.eval_inputs(&known));
         let mut check = InventoryErrors::default();
         let mut names =
             read.tree.get("secrets").map(|node| hosts::parse_secrets(&scope.evaluate(node, None), &mut check)).unwrap_or_default();

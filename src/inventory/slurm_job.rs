@@ -1,12 +1,10 @@
 //! The job as SLURM runs it. Nodes, addresses, port and run id are known when the job starts: their values are variables of the script.
 
-use std::sync::OnceLock;
-
 use super::errors::InventoryErrors;
 use super::eval::NPROC_LIMIT;
 use super::slurm::{SlurmContainer, SlurmSettings};
 use super::slurm_prepare::{check_tasks, login_inventory, place_tasks};
-use super::validated::MergedInventory;
+use super::validated::{EvaluatedOnce, MergedInventory};
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlNode};
 use super::{
     ContainerGpus, ContainerUser, EntrypointMode, GpuSelection, HostSshSettings, Inventory, InventoryHost, InventoryProblem, Job,
@@ -118,7 +116,11 @@ impl Inventory {
         }
         let host_nodes = hosts.iter().map(member).collect();
         let all_host_names = hosts.iter().map(|host| host.name.clone()).collect();
-        Inventory { hosts, merged: MergedInventory { tree, host_nodes, all_host_names, fingerprints: OnceLock::new() }, ..self.clone() }
+        Inventory {
+            hosts,
+            merged: MergedInventory { tree, host_nodes, all_host_names, evaluated: EvaluatedOnce::default() },
+            ..self.clone()
+        }
     }
 
     /// What templates get where only the running job knows.

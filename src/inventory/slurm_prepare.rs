@@ -1,14 +1,12 @@
 //! `prepare` on SLURM. Tasks of the host and files are done once, on the login node, before the job is submitted; tasks in the container are
 //! steps of the job.
 
-use std::sync::OnceLock;
-
 use super::errors::InventoryErrors;
 use super::eval::Evaluator;
 use super::slurm::SlurmContainer;
-use super::validated::MergedInventory;
+use super::validated::{EvaluatedOnce, MergedInventory};
 use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
-use super::{Inventory, InventoryHost, PrepareTask, RuntimeValues, job};
+use super::{Inventory, InventoryHost, PrepareTask, RuntimeValues};
 
 /// What of the inventory the tasks on the login node need.
 const LOGIN_KEYS: [&str; 5] = ["name", "ssh", "run_dir", "logs", "secrets"];
@@ -100,7 +98,7 @@ fn check_values(task: &PrepareTask, node: &YamlNode, errors: &mut InventoryError
 
 /// The inventory of the tasks on the login node; `None`: there are none. `view`: the inventory as SLURM sees it.
 pub(super) fn login_inventory(view: &Inventory, login: &InventoryHost, runtime: &RuntimeValues) -> Option<Inventory> {
-    let evaluator = Evaluator::new(job::eval_inputs(view, runtime));
+    let evaluator = Evaluator::new(view.eval_inputs(runtime));
     let tree = &view.merged.tree;
     let prepare = tree.get("prepare")?;
     let on_host = |task: &&YamlNode| matches!(task.get("in").map(|node| &node.kind), Some(YamlKind::Scalar { text, .. }) if text == "host");
@@ -120,7 +118,7 @@ pub(super) fn login_inventory(view: &Inventory, login: &InventoryHost, runtime: 
         all_host_names: vec![host.name.clone()],
         tree: YamlNode::map(tree.location.clone(), entries),
         host_nodes: vec![YamlNode::map(prepare.location.clone(), vec![name])],
-        fingerprints: OnceLock::new(),
+        evaluated: EvaluatedOnce::default(),
     };
     Some(Inventory { hosts: vec![host], engine: None, slurm: None, merged, ..view.clone() })
 }

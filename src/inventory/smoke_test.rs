@@ -1,8 +1,7 @@
 //! The inventory of a smoke: the same hosts in the same containers with the same environment, and another thing to run.
 
-use std::sync::OnceLock;
-
 use super::Inventory;
+use super::validated::EvaluatedOnce;
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode};
 
 /// The file name shown for locations in it.
@@ -31,7 +30,7 @@ impl Inventory {
         let mut own = self.clone();
         own.name = smoke_test_name(&self.name);
         own.metrics.clear();
-        own.merged.fingerprints = OnceLock::new();
+        own.merged.evaluated = EvaluatedOnce::default();
         let launch = launch_entry(self.merged.tree.get("launch"), smoke);
         if let YamlKind::Map(entries) = &mut own.merged.tree.kind {
             const KEPT_KEYS: [&str; 8] = ["name", "vars", "hosts", "master", "ssh", "run_dir", "container", "env"];

@@ -1,11 +1,12 @@
 //! The inventory as every command uses it.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::host_settings::{ContainerEngine, InventoryHost};
 use super::slurm::SlurmSettings;
 use super::yaml_tree::YamlNode;
+use super::{InventoryProblem, Job};
 
 /// The validated half that every command needs. Made by [`Inventory::load`].
 #[derive(Debug, Clone)]
@@ -41,7 +42,15 @@ pub(super) struct MergedInventory {
     pub(super) host_nodes: Vec<YamlNode>,
     /// The names of all hosts, also of those that `--limit` leaves out.
     pub(super) all_host_names: Vec<String>,
-    /// What decides "equal", for every host; made when it is first asked for.
+    pub(super) evaluated: EvaluatedOnce,
+}
+
+/// What follows from the files and hosts alone, made when it is first asked for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EvaluatedOnce {
+    /// The job before any host has answered.
+    pub(super) draft: OnceLock<Result<Arc<Job>, Vec<InventoryProblem>>>,
+    /// What decides "equal", for every host.
     pub(super) fingerprints: OnceLock<Vec<FingerprintText>>,
 }
 

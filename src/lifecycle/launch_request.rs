@@ -1,6 +1,7 @@
 //! The request of a launch, its state, and how its steps end.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Outcome;
@@ -21,7 +22,7 @@ pub(crate) struct LaunchRequest {
     /// Without `--limit`.
     pub(crate) whole_inventory: Inventory,
     /// The job before facts are known.
-    pub(crate) draft: Job,
+    pub(crate) draft: Arc<Job>,
     pub(crate) limit: Option<String>,
     pub(crate) checks: Vec<PreflightCheck>,
     pub(crate) secrets: Vec<(String, String)>,

@@ -36,7 +36,7 @@ enum ReporterRequest {
 pub(crate) struct ReporterOutcome {
     pub(crate) state: Box<RunState>,
     /// The first cause comes first.
-    pub(crate) findings: Vec<DiagnosisFinding>,
+    pub(crate) findings: Arc<[DiagnosisFinding]>,
     /// Outputs that failed.
     pub(crate) output_errors: Vec<String>,
 }

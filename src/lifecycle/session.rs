@@ -292,7 +292,7 @@ impl Session {
         let logs = self.run_dir.as_ref().filter(|dir| dir.has_logs()).map(|dir| dir.logs_dir().display().to_string());
         let mut context = self.reporter.recap_context(logs, self.local.console.columns());
         let ReporterOutcome { state, findings, output_errors } = self.reporter.finish().await;
-        context.findings = findings;
+        context.findings = findings.to_vec();
         self.engine.close().await;
         for text in output_errors {
             self.local.console.print_stderr(&format!("warning: {text}"));

@@ -30,7 +30,7 @@ pub struct GpuSample {
     /// The highest that clock may be, MHz.
     #[serde(alias = "clock_max", skip_serializing_if = "Option::is_none")]
     pub sm_clock_max: Option<f32>,
-    /// Why the clock is held down, a bit a reason: see [`throttle_reason_names`].
+    /// Why the clock is held down, a bit a reason: see [`GpuSample::throttle_reason_names`].
     #[serde(alias = "reasons", skip_serializing_if = "Option::is_none")]
     pub throttle_reasons: Option<u64>,
     /// Memory errors that could not be corrected, since the driver was loaded.
@@ -59,10 +59,26 @@ pub struct GpuProcess {
     pub belongs_to_run: bool,
 }
 
-/// Why a GPU's clock is held below what it could be, in words; idleness and clocks that a person has set are no such reasons. The bits are
-/// NVML's `nvmlClocksEventReasons`.
-pub(crate) fn throttle_reason_names(reasons: u64) -> Vec<&'static str> {
-    const REASONS: [(u64, &str); 5] =
-        [(0x04, "power cap"), (0x08, "hardware slowdown"), (0x20, "too hot"), (0x40, "hardware: too hot"), (0x80, "hardware: power brake")];
-    REASONS.iter().filter(|(bit, _)| reasons & bit != 0).map(|(_, why)| *why).collect()
+const POWER_CAP: &str = "power cap";
+
+/// The bits of NVML's `nvmlClocksEventReasons`. Idleness and clocks that a person has set are no such reasons.
+const THROTTLE_REASONS: [(u64, &str); 5] =
+    [(0x04, POWER_CAP), (0x08, "hardware slowdown"), (0x20, "too hot"), (0x40, "hardware: too hot"), (0x80, "hardware: power brake")];
+
+impl GpuSample {
+    /// Why its clock is held below what it could be, in words.
+    pub(crate) fn throttle_reason_names(&self) -> impl Iterator<Item = &'static str> {
+        let reasons = self.throttle_reasons.unwrap_or_default();
+        THROTTLE_REASONS.iter().filter(move |(bit, _)| reasons & bit != 0).map(|(_, why)| *why)
+    }
+
+    /// The first reason other than its power cap, under which a GPU that works well runs too.
+    pub(crate) fn slowdown_reason(&self) -> Option<&'static str> {
+        self.throttle_reason_names().find(|why| *why != POWER_CAP)
+    }
+
+    /// How many memory errors could not be corrected; `None`: no such error is known.
+    pub(crate) fn memory_errors(&self) -> Option<f32> {
+        self.ecc_errors.filter(|errors| *errors > 0.0)
+    }
 }

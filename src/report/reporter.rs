@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::diagnose::{DiagnosisFinding, Evidence};
 use crate::event::{Event, EventKind, LogFile, UnixMillis};
@@ -71,7 +72,7 @@ impl Reporter {
     }
 
     /// What went wrong, the first cause first.
-    pub fn findings(&self) -> Vec<DiagnosisFinding> {
+    pub fn findings(&self) -> Arc<[DiagnosisFinding]> {
         self.fold.findings()
     }
 
@@ -83,6 +84,7 @@ impl Reporter {
         // Another run follows: how the one before ended is known now.
         if self.run_dir.as_ref().is_some_and(|before| *before != dir) {
             self.write_run_report();
+            self.fold.clear_evidence();
         }
         self.logs = Some(dir.open_logs_for_writing(record)?);
         match Journal::open(dir.path(), self.sanitizer.clone()) {

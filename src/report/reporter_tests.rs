@@ -229,6 +229,13 @@ fn later_command_explains_by_what_earlier_ones_stored() {
     };
     assert_eq!(found(&["b", "a"], 1), ["cuda-oom"], "the hosts have other numbers now");
     assert_eq!(found(&["b"], 0), ["xid"]);
+
+    reporter.set_run_dir(RunDir::open(state_dir.path(), "r2").expect("a folder"), &[]).expect("kept");
+    reporter.handle_event(&rank_log(4, 0, "ModuleNotFoundError: No module named 'flash_attn'\n")).expect("stored");
+    let exit = EventKind::RankExited { host: 0, rank: 0, restart: 0, exit: Exit::Code(1), ended_at: 5, uncertainty: 0, stopped: None };
+    reporter.handle_event(&event(5, exit)).expect("taken");
+    let rules: Vec<String> = reporter.findings().iter().map(|finding| finding.rule.clone()).collect();
+    assert_eq!(rules, ["py-module"], "the logs of another run have other lines");
 }
 
 #[test]

@@ -159,6 +159,11 @@ impl HostState {
         self.connection_hint.clear();
     }
 
+    /// How its launcher ended, where it failed by itself.
+    pub fn launcher_failure(&self) -> Option<Exit> {
+        self.launcher_exit.map(|(exit, _)| exit).filter(|exit| !exit.is_success() && !self.launcher_was_stopped)
+    }
+
     /// Takes a round of GPU values.
     pub(super) fn record_gpu_samples(&mut self, gpus: &Arc<[GpuSample]>, at: UnixMillis) {
         self.gpus = if gpus.len() <= MAX_GPUS { Arc::clone(gpus) } else { gpus[..MAX_GPUS].into() };

@@ -89,5 +89,5 @@ fn matrix_of_an_ended_run_is_grey_with_its_age() {
     let text = snapshot_text(&buffer);
     assert!(text.contains("values 1m old"), "{text}");
     assert!(is_dim(&buffer, 9 + 4, 5), "{text}");
-    assert!(buffer[(9 + 21, 8)].symbol() == "!" && !is_dim(&buffer, 9 + 21, 8), "{text}");
+    assert!(buffer[(9 + 21, 8)].symbol() == "✗" && !is_dim(&buffer, 9 + 21, 8), "{text}");
 }

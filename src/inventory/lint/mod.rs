@@ -15,10 +15,10 @@ mod tests;
 
 use self::context::LintContext;
 use super::errors::InventoryErrors;
-use super::eval::{EvalInputs, Evaluator};
+use super::eval::Evaluator;
 use super::schema::nearest_word;
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
-use super::{Inventory, InventoryProblem, RuntimeValues};
+use super::{Inventory, InventoryProblem, Job, RuntimeValues};
 
 /// How much is made of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,7 +123,7 @@ impl Inventory {
     ///
     /// # Errors
     /// The inventory has no job, or a name in `deny` is no lint's.
-    pub fn run_lints(&self, runtime: &RuntimeValues, deny: &[String]) -> Result<Vec<LintFinding>, Vec<InventoryProblem>> {
+    pub fn run_lints(&self, deny: &[String]) -> Result<Vec<LintFinding>, Vec<InventoryProblem>> {
         let unknown = deny.iter().filter(|name| *name != "warnings" && LINTS.iter().all(|(lint, _)| lint != name));
         let unknown: Vec<InventoryProblem> = unknown
             .map(|name| SourceLocation::whole_file("--deny").problem(format!("unknown lint `{}`", shorten(name)), suggest_lint_name(name)))
@@ -140,7 +140,7 @@ impl Inventory {
             if denied { Deny } else { severity }
         };
         let mut found: Vec<LintFinding> = self
-            .run_all_lints(runtime)?
+            .run_all_lints()?
             .into_iter()
             .map(|(lint, problem)| LintFinding { lint, severity: severity(lint), problem })
             .filter(|finding| finding.severity > Allow)
@@ -150,25 +150,20 @@ impl Inventory {
         Ok(found)
     }
 
-    fn run_all_lints(&self, runtime: &RuntimeValues) -> Result<Vec<(&'static str, InventoryProblem)>, Vec<InventoryProblem>> {
+    fn run_all_lints(&self) -> Result<Vec<(&'static str, InventoryProblem)>, Vec<InventoryProblem>> {
         if self.hosts.is_empty() && self.slurm.is_some() {
             let view = self.slurm_view();
-            return view.run_all_lints(&view.slurm_values());
+            let values = view.slurm_values();
+            return Ok(view.find_lints(&view.job(&values)?, &values));
         }
-        let job = self.job(runtime)?;
-        let facts = EvalInputs {
-            tree: &self.merged.tree,
-            host_nodes: &self.merged.host_nodes,
-            host_names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
-            fabric_addresses: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
-            gpus: self.hosts.iter().map(|host| &host.gpus).collect(),
-            runtime,
-            nproc_override: None,
-        };
-        let scope = Evaluator::new(facts);
+        Ok(self.find_lints(self.draft()?, &RuntimeValues::default()))
+    }
+
+    fn find_lints(&self, job: &Job, runtime: &RuntimeValues) -> Vec<(&'static str, InventoryProblem)> {
+        let scope = Evaluator::new(self.eval_inputs(runtime));
         let mut look = LintContext {
             evaluator: &scope,
-            job: &job,
+            job,
             tree: &self.merged.tree,
             host_nodes: &self.merged.host_nodes,
             launcher: scope.launcher_name(),
@@ -181,6 +176,6 @@ impl Inventory {
         settings_lints::lint_settings(&mut look);
         task_lints::lint_tasks(&mut look);
         slurm_lints::lint_slurm(&mut look);
-        Ok(look.findings)
+        look.findings
     }
 }

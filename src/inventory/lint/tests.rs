@@ -18,15 +18,14 @@ fn load_lint_file(file: &str) -> Inventory {
 }
 
 fn lint_names(inventory: &Inventory) -> Vec<&'static str> {
-    let known = RuntimeValues::default();
-    inventory.run_all_lints(&known).unwrap_or_else(|p| panic!("{p:#?}")).into_iter().map(|(lint, _)| lint).collect()
+    inventory.run_all_lints().unwrap_or_else(|p| panic!("{p:#?}")).into_iter().map(|(lint, _)| lint).collect()
 }
 
 #[test]
 fn every_lint_has_bad_and_good_file() {
     for (lint, _) in LINTS {
         let bad = load_lint_file(&format!("{lint}.bad.yaml"));
-        let found = bad.run_all_lints(&RuntimeValues::default()).expect("a job");
+        let found = bad.run_all_lints().expect("a job");
         let own: Vec<&InventoryProblem> = found.iter().filter(|(name, _)| *name == lint).map(|(_, problem)| problem).collect();
         assert!(!own.is_empty(), "{lint}.bad.yaml gives {:?}", lint_names(&bad));
         assert!(own.iter().all(|p| p.line > 0 && p.message.ends_with(&format!("[{lint}]")) && !p.hint.is_empty()), "{own:#?}");
@@ -40,7 +39,7 @@ fn every_lint_has_bad_and_good_file() {
 fn lints_in_chinese() {
     let mut text = String::new();
     for (lint, _) in LINTS {
-        let found = load_lint_file(&format!("{lint}.bad.yaml")).run_all_lints(&RuntimeValues::default()).expect("a job");
+        let found = load_lint_file(&format!("{lint}.bad.yaml")).run_all_lints().expect("a job");
         for (_, problem) in found.iter().filter(|(name, _)| *name == lint) {
             text += &format!("{}\n", problem.text(Lang::Zh));
         }
@@ -58,7 +57,7 @@ fn lint_severities_are_configurable() {
                 launch: { nproc_per_node: 1, stop_grace: 5s, command: [t.py, $HOME] }\n";
     let found = |deny: &[&str]| {
         let deny: Vec<String> = deny.iter().map(|d| (*d).to_owned()).collect();
-        load("a", text).run_lints(&RuntimeValues::default(), &deny).map(|all| all.iter().map(|f| (f.lint, f.severity)).collect::<Vec<_>>())
+        load("a", text).run_lints(&deny).map(|all| all.iter().map(|f| (f.lint, f.severity)).collect::<Vec<_>>())
     };
     assert_eq!(found(&[]), Ok(vec![("short-grace", Warn), ("unexpanded-word", Deny)]));
     assert_eq!(found(&["warnings"]), Ok(vec![("short-grace", Deny), ("unexpanded-word", Deny)]));
@@ -110,7 +109,7 @@ fn shipped_configs_trigger_no_lints() {
         let text = std::fs::read_to_string(&path).expect("readable");
         // The reference raises a lint that is allowed by default, to show how.
         let text = text.replace(", short-grace: warn", "");
-        let found = load(&path.display().to_string(), &text).run_lints(&RuntimeValues::default(), &[]).unwrap_or_else(|p| panic!("{p:#?}"));
+        let found = load(&path.display().to_string(), &text).run_lints(&[]).unwrap_or_else(|p| panic!("{p:#?}"));
         let found: Vec<String> = found.iter().map(|finding| finding.problem.to_string()).collect();
         assert!(found.is_empty(), "{found:#?}");
     }

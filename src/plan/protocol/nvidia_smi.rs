@@ -118,7 +118,6 @@ fn parse_listed_gpu(line: &str) -> Option<ListedGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::gpu::throttle_reason_names;
     use proptest::prelude::*;
 
     fn query_fields() -> Vec<&'static str> {
@@ -148,8 +147,9 @@ mod tests {
             mig_enabled: Some(false),
         };
         assert_eq!(gpu, Some(expected));
-        assert_eq!(throttle_reason_names(0x24), ["power cap", "too hot"]);
-        assert!(throttle_reason_names(0x1 | 0x2).is_empty(), "idle, and clocks that were set");
+        let reasons = |bits| GpuSample { throttle_reasons: Some(bits), ..GpuSample::default() }.throttle_reason_names().collect::<Vec<_>>();
+        assert_eq!(reasons(0x24), ["power cap", "too hot"]);
+        assert!(reasons(0x1 | 0x2).is_empty(), "idle, and clocks that were set");
     }
 
     /// Recorded on an H200 with driver 580.159.04 while two ranks computed; it knows the old and the new name of the throttle reasons. The UUID

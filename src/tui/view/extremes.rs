@@ -13,7 +13,7 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::lines::{render_lines, rows_area};
-use super::{figure_age, formatting, host_status, training};
+use super::{figure_age, formatting, training};
 
 /// Below this height the line has no room.
 const MIN_ROWS: u16 = 10;
@@ -59,7 +59,7 @@ fn hottest_gpu(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
     let all = fresh.flat_map(|(_, host)| host.gpus.iter().filter_map(move |gpu| Some((gpu.temperature?, host, gpu))));
     let (degrees, host, gpu) = all.reduce(|most, one| if one.0 > most.0 { one } else { most })?;
     let unit = model.theme.degree();
-    let status = if host_status::is_throttled(gpu) { DisplayStatus::Warn } else { DisplayStatus::Ok };
+    let status = if gpu.slowdown_reason().is_some() { DisplayStatus::Warn } else { DisplayStatus::Ok };
     let why = if status == DisplayStatus::Warn { lang.tr(", slowed down") } else { "" };
     Some((lang.tr("hottest"), format!("{} GPU {} {degrees:.0}{unit}{why}", model.sanitize(&host.name), gpu.index), status))
 }

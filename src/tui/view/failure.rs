@@ -100,7 +100,19 @@ fn problem_lines(model: &Model, found: &[RunProblem], from: usize, room: usize, 
         lines.truncate(room - 1);
         let more = style::count_noun(rest.len() - lines.len(), "more problem");
         let text = model.lang.tr_fill("{}: press 7", &[&model.lang.message(&more)]);
-        lines.push(Line::styled(format!(" {} {text}", model.theme.ellipsis()), model.theme.dim()));
+        let mut spans = vec![Span::styled(format!(" {} {text}", model.theme.ellipsis()), model.theme.dim())];
+        for problem in rest.iter().skip(room - 1).filter(|problem| !problem.place.is_empty()) {
+            let place = [
+                Span::raw("  "),
+                Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
+                Span::raw(format!(" {}", problem.place)),
+            ];
+            if formatting::spans_width(&spans) + formatting::spans_width(&place) > width {
+                break;
+            }
+            spans.extend(place);
+        }
+        lines.push(Line::from(spans));
     }
     lines
 }
@@ -170,7 +182,7 @@ pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: u
     let advice_width = (width + 1).saturating_sub(next_label(model, true).width());
     let advice = wrap_rows(&model.lang.message(next_step(problem)), advice_width, MAX_TEXT_ROWS);
     let room = most.saturating_sub(lines.len() + advice.len());
-    for line in proving_lines(model, problem, room) {
+    for line in without_progress(proving_lines(model, problem, room), &problem.evidence) {
         let text = style::truncate_text(&model.sanitize(&line), width.saturating_sub(3));
         lines.push(Line::from(vec![Span::styled("   | ", model.theme.dim()), Span::raw(text)]));
     }
@@ -191,6 +203,17 @@ fn wrap_rows(text: &str, width: usize, most: usize) -> Vec<String> {
         }
     }
     rows
+}
+
+/// Without what the rank wrote while it was well: the lines from the traceback of the first proving line on, or from two lines before it.
+fn without_progress(mut lines: Vec<String>, evidence: &[String]) -> Vec<String> {
+    const LINES_BEFORE: usize = 2;
+    if let Some(proof) = lines.iter().position(|line| evidence.contains(line)) {
+        let traceback =
+            lines[..=proof].iter().rposition(|line| memchr::memmem::find(line.as_bytes(), b"Traceback (most recent call last)").is_some());
+        lines.drain(..traceback.unwrap_or(proof.saturating_sub(LINES_BEFORE)));
+    }
+    lines
 }
 
 /// The lines that prove a problem, then the newest lines of its log.

@@ -107,7 +107,7 @@ impl HeatMapShape {
             let is_old = !is_match || figure_age::has_old_figures(model, at, host);
             spans.push(Span::styled(figures_text(gpu, theme), if is_old { theme.dim() } else { Style::new() }));
             if let Some(rank) = matrix.rank_of_gpu(at, gpu.index) {
-                let (status, _) = host_status::rank_status(rank);
+                let (status, _) = host_status::rank_status(&model.state, rank);
                 spans.push(Span::raw(format!("  {:>6} ", format!("r{}", rank.rank))));
                 spans.push(Span::styled(theme.symbol(status), theme.status_style(status)));
             }

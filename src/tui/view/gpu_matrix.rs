@@ -13,7 +13,7 @@ use crate::text::host_patterns::expand_pattern;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::{figure_age, host_status};
+use super::{figure_age, gpu_panes, host_status};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum GpuMetric {
@@ -192,8 +192,8 @@ impl<'a> GpuMatrix<'a> {
     /// Whether it is faulty or its values are stale.
     fn is_faulty(&self, at: usize, host: &HostState, gpu: &GpuSample) -> bool {
         has_stale_gpus(self.model, host)
-            || gpu.ecc_errors.is_some_and(|errors| errors > 0.0)
-            || host_status::is_throttled(gpu)
+            || gpu.memory_errors().is_some()
+            || gpu.slowdown_reason().is_some()
             || gpu.utilization.is_none()
             || self.rank_failed(at, gpu.index)
     }
@@ -222,17 +222,24 @@ impl<'a> GpuMatrix<'a> {
         };
         let value = self.selection.metric.value(gpu);
         let shown = GpuSample { utilization: value, ecc_errors: gpu.ecc_errors, ..GpuSample::default() };
-        let (glyph, status) = match host_status::gpu_glyph(&shown, has_stale_gpus(self.model, host)) {
-            (_, DisplayStatus::Ok | DisplayStatus::Pending) if self.rank_failed(at, gpu.index) => ('!', DisplayStatus::Error),
+        let (stale, is_past) = (has_stale_gpus(self.model, host), figure_age::is_past(self.model, host));
+        let judged = || {
+            gpu_panes::gpu_status(self.model, (u32::try_from(at).unwrap_or(u32::MAX), host), gpu, self.rank_of_gpu(at, gpu.index), stale)
+        };
+        let (glyph, status) = match host_status::gpu_glyph(&shown, stale) {
+            (_, DisplayStatus::Ok | DisplayStatus::Pending) if self.rank_failed(at, gpu.index) => {
+                (host_status::failed_rank_glyph(self.model.theme), DisplayStatus::Error)
+            }
+            (glyph, DisplayStatus::Ok | DisplayStatus::Pending) if !is_past && judged() == DisplayStatus::Warn => {
+                (glyph, DisplayStatus::Warn)
+            }
             other => other,
         };
         let mut style = match (status, value) {
-            (DisplayStatus::Ok, _) if host_status::is_throttled(gpu) => self.model.theme.status_style(DisplayStatus::Warn),
             (DisplayStatus::Ok, Some(value)) => self.model.theme.heat(value),
             _ => self.model.theme.status_style(status),
         };
-        let is_past = figure_age::is_past(self.model, host) && status != DisplayStatus::Error;
-        if is_past || !self.is_match(at, location) {
+        if is_past && status != DisplayStatus::Error || !self.is_match(at, location) {
             style = self.model.theme.dim();
         }
         if under {
@@ -241,6 +248,7 @@ impl<'a> GpuMatrix<'a> {
         let most: f32 = if width == 3 { 99.0 } else { 999.0 };
         let text = match (width, status, value) {
             (1, ..) | (_, DisplayStatus::Error | DisplayStatus::Lost | DisplayStatus::Pending, _) | (_, _, None) => glyph.to_string(),
+            (_, DisplayStatus::Warn, Some(value)) => format!("{:.0}{}", value.min(most), self.model.theme.symbol(DisplayStatus::Warn)),
             (_, _, Some(value)) => format!("{:.0}", value.min(most)),
         };
         Span::styled(format!("{text:>width$}"), style)

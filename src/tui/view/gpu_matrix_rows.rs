@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 
 use crate::report::style;
 use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
 
 use super::gpu_matrix::{GpuMatrix, MatrixSelection};
 use super::lines::{render_lines, rows_area};
@@ -123,7 +124,7 @@ pub(super) fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape)
     let model = matrix.model;
     let mut spans = vec![host_label(model, host, shape)];
     spans.extend(host_cells(matrix, host, shape));
-    let fresh = model.state.hosts.get(host).filter(|host| !model.is_stale(host.gpus_at));
+    let fresh = model.state.hosts.get(host).filter(|host| !figure_age::has_lost_figures(model, host));
     let all = fresh.map(|host| host_status::sum_gpus(host.gpus.iter())).unwrap_or_default();
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let is_past = model.state.hosts.get(host).is_some_and(|host| figure_age::is_past(model, host));
@@ -151,10 +152,11 @@ pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u
     }
     let lang = model.lang;
     let age = figure_age::past_age_text(model).map_or_else(String::new, |age| lang.comma().to_owned() + &age);
+    let failed = model.theme.symbol(DisplayStatus::Error);
     let meaning = lang.tr_fill(" tenths of utilization{}", &[&age]);
     let title = PaneFrame {
         left: vec![Span::styled(lang.tr("GPUs"), model.theme.header()), Span::styled(meaning, model.theme.dim())],
-        right: vec![Span::styled(lang.tr("! fault  ? old  . idle  - no data"), model.theme.dim())],
+        right: vec![Span::styled(lang.tr_fill("{} failed rank  ! fault  ? old  . idle  - no data", &[failed]), model.theme.dim())],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);

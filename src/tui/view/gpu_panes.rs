@@ -241,7 +241,7 @@ impl FullRows<'_> {
             spans.push(Span::styled(drawn + " ", theme.status_style(if stale { DisplayStatus::Pending } else { status })));
         }
         if let Some(rank) = rank {
-            let (rank_status, _) = host_status::rank_status(rank);
+            let (rank_status, _) = host_status::rank_status(&model.state, rank);
             spans.push(Span::raw(format!("{:<5} ", format!("r{}", rank.rank))));
             spans.push(Span::styled(theme.symbol(rank_status), theme.status_style(rank_status)));
         }
@@ -311,11 +311,17 @@ fn memory_text_of_all(host: &HostState) -> Option<String> {
 }
 
 /// What a GPU's colour says: calm while it works, a warning where it is slowed down or idle in a run, an error where its memory is broken.
-fn gpu_status(model: &Model, (at, host): (u32, &HostState), gpu: &GpuSample, rank: Option<&RankState>, stale: bool) -> DisplayStatus {
+pub(super) fn gpu_status(
+    model: &Model,
+    (at, host): (u32, &HostState),
+    gpu: &GpuSample,
+    rank: Option<&RankState>,
+    stale: bool,
+) -> DisplayStatus {
     if stale {
         return DisplayStatus::Pending;
     }
-    if gpu.ecc_errors.is_some_and(|errors| errors > 0.0) {
+    if gpu.memory_errors().is_some() {
         return DisplayStatus::Error;
     }
     let works = match rank {
@@ -329,7 +335,7 @@ fn gpu_status(model: &Model, (at, host): (u32, &HostState), gpu: &GpuSample, ran
     let is_idle = (0..IDLE_SAMPLES).all(|_| newest.next().is_some_and(idle));
     let low = model.host_statuses.get(at as usize).and_then(|standing| standing.low_gpus.as_ref());
     let is_low = low.is_some_and(|low| low.is_warning && low.gpus.contains(&gpu.index));
-    if host_status::is_throttled(gpu) || is_low || is_idle && works && training {
+    if gpu.slowdown_reason().is_some() || is_low || is_idle && works && training {
         return DisplayStatus::Warn;
     }
     DisplayStatus::Ok

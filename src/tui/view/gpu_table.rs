@@ -6,7 +6,6 @@ use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::GpuSample;
-use crate::model::gpu::throttle_reason_names;
 use crate::report::style;
 use crate::state::{GpuTracePoint, HostState};
 use crate::tui::model::Model;
@@ -77,10 +76,8 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
         Span::styled(bar(share), if stale { model.theme.dim() } else { model.theme.secondary() }),
         Span::styled(format!("{power:>10} {temperature:>6} {clock:>8}  "), view),
     ];
-    let mut why: Vec<String> =
-        gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().map(|why| model.lang.term(why).to_owned()).collect();
-    let ecc_errors = gpu.ecc_errors.filter(|errors| *errors > 0.0);
-    why.extend(ecc_errors.map(|errors| model.lang.tr_fill("{} ECC errors", &[&format!("{errors:.0}")])));
+    let mut why: Vec<String> = gpu.throttle_reason_names().map(|why| model.lang.term(why).to_owned()).collect();
+    why.extend(gpu.memory_errors().map(|errors| model.lang.tr_fill("{} ECC errors", &[&format!("{errors:.0}")])));
     why.extend(gpu.mig_enabled.filter(|mig| *mig).map(|_| "MIG".to_owned()));
     let rest = width.saturating_sub(formatting::spans_width(&spans));
     let why = why.join(model.lang.comma());

@@ -13,6 +13,7 @@ use crate::report::style;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
+use crate::tui::theme::DisplayStatus;
 
 use super::gpu_heat_map::{self, HeatMapShape, HeatRows};
 use super::gpu_matrix::{GpuFilter, GpuMatrix, MatrixSelection};
@@ -210,9 +211,16 @@ fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
 fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<Line<'static>> {
     let GpuMatrix { model, selection, .. } = matrix;
     let lang = model.lang;
-    let digits = if layout == GpuLayout::Glyphs { lang.tr("0-9 tenths  ") } else { "" };
-    let marks = [lang.tr("! fault  ? old  . idle  - no data"), lang.tr("   / find, as in: gpu03 util<5 temp>80")].concat();
-    let legend = style::truncate_text(&format!(" {digits}{marks}"), width);
+    let [failed, warning] = [DisplayStatus::Error, DisplayStatus::Warn].map(|status| model.theme.symbol(status));
+    let marks = match layout {
+        GpuLayout::Glyphs => {
+            lang.tr("0-9 tenths  ").to_owned() + &lang.tr_fill("{} failed rank  ! fault  ? old  . idle  - no data", &[failed])
+        }
+        _ => lang.tr_fill("{} failed rank  ! fault  {} slow or idle  ? old  . idle  - no data", &[failed, warning]),
+    };
+    let find = lang.tr("   / find, as in: gpu03 util<5 temp>80");
+    let find = if marks.width() + find.width() < width { find } else { "" };
+    let legend = style::truncate_text(&format!(" {marks}{find}"), width);
     let mut lines = vec![Line::styled(legend, model.theme.dim())];
     let Some(host) = model.state.hosts.get(selection.host) else { return lines };
     let Some(gpu) = host.gpus.get(selection.gpu) else {
@@ -229,14 +237,12 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     );
     parts.extend(part("", gpu.temperature, model.theme.degree()));
     parts.extend(part("", gpu.power, gpu.power_limit.map_or_else(|| "W".to_owned(), |limit| format!("/{limit:.0}W")).as_str()));
-    parts.extend(part("", gpu.ecc_errors.filter(|errors| *errors > 0.0), lang.tr(" ECC errors")));
-    parts.extend(
-        gpu.throttle_reasons.map(crate::model::gpu::throttle_reason_names).unwrap_or_default().iter().map(|why| lang.term(why).to_owned()),
-    );
+    parts.extend(part("", gpu.memory_errors(), lang.tr(" ECC errors")));
+    parts.extend(gpu.throttle_reason_names().map(|why| lang.term(why).to_owned()));
     parts.push(lang.tr_fill("{} ago", &[&formatting::format_age(host.gpus_at, model.now)]));
     lines.push(Line::raw(style::truncate_text(&format!(" {}", parts.join("  ")), width)));
     if let Some(rank) = matrix.rank_of_gpu(selection.host, gpu.index) {
-        let (status, word) = host_status::rank_status(rank);
+        let (status, word) = host_status::rank_status(&model.state, rank);
         let word = model.lang.message(&word).into_owned();
         let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
         let owner = format!(" rank {} {word}", rank.rank);

@@ -14,6 +14,8 @@ use crate::tui::ui::Screen;
 
 use super::formatting;
 
+/// A longer name may be cut to so many columns.
+const MIN_NAME_WIDTH: usize = 12;
 /// From this width on the header counts hosts and ranks in words.
 const WIDE_HEADER: usize = 90;
 
@@ -109,15 +111,16 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     counts.push(Span::styled(format!("{}{} ", if is_wide { "  " } else { " " }, mode_text(model, is_wide)), model.theme.dim()));
     let program = if width >= 60 { " orchestrate  " } else { " " };
     let fixed = program.len() + word.width() + elapsed.len() + 4;
-    // Both totals where the name has room beside them.
-    let (hosts, ranks) = (model.count(state.hosts.len(), "host"), model.count(state.ranks.len(), "rank"));
-    let (both, used) = (format!("{hosts}  {ranks}"), fixed + name.width() + formatting::spans_width(&counts));
-    if used + both.width() <= width {
+    let (hosts, ranks) = (Span::raw(model.count(state.hosts.len(), "host")), rank_total(model));
+    let room = width.saturating_sub(fixed + formatting::spans_width(&counts) + hosts.width() + ranks.width() + 2);
+    // Both totals where the name has room beside them, at least without the run.
+    let name = if room < name.width() { model.sanitize(&state.info.name) } else { name };
+    if room >= name.width().min(MIN_NAME_WIDTH) {
         // The symbols count hosts.
-        counts.insert(host_symbols, Span::raw(format!("  {ranks}")));
-        counts.insert(0, Span::raw(hosts));
+        counts.splice(host_symbols..host_symbols, [Span::raw("  "), ranks]);
+        counts.insert(0, hosts);
     } else {
-        counts.insert(0, Span::raw(ranks));
+        counts.splice(..host_symbols, [ranks]);
     }
     let left_room = width.saturating_sub(formatting::spans_width(&counts));
     let mut left = vec![
@@ -131,6 +134,20 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     left.push(Span::raw(" ".repeat(gap)));
     left.extend(counts);
     Line::from(left)
+}
+
+/// How many ranks there are, and how many of them run or have ended well where not all do.
+fn rank_total(model: &Model) -> Span<'static> {
+    let counts = model.state.rank_counts();
+    let lost: usize = model.host_statuses.iter().filter(|host| host.status == DisplayStatus::Lost).map(|host| host.ranks.running).sum();
+    let total = model.count(model.state.ranks.len(), "rank");
+    match (counts.failed, lost + counts.stopped) {
+        (0, 0) => Span::raw(total),
+        (failed, _) => {
+            let status = if failed > 0 { DisplayStatus::Error } else { DisplayStatus::Warn };
+            Span::styled(format!("{}/{total}", (counts.running + counts.ok).saturating_sub(lost)), model.theme.status_style(status))
+        }
+    }
 }
 
 /// What is followed, and the time of day where there is room.

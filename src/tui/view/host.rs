@@ -294,7 +294,7 @@ fn rank_lines(model: &Model, at: usize, width: usize) -> Vec<Line<'static>> {
     }
     let mut lines = vec![section_title(model, model.lang.tr("Ranks"), width)];
     for rank in own {
-        let (status, word) = host_status::rank_status(rank);
+        let (status, word) = host_status::rank_status(&model.state, rank);
         let word = model.lang.message(&word).into_owned();
         let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
         let local = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));

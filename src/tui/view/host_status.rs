@@ -4,13 +4,12 @@
 
 use crate::event::{GpuSample, UnixMillis};
 use crate::model::DEFAULT_MAX_CLOCK_SKEW_MS;
-use crate::model::gpu::throttle_reason_names;
 use crate::model::step_status::StepStatus;
 use crate::report::style;
 use crate::state::{ConnectionStatus, GpuTracePoint, HostState, RankState, RunState, StepState};
 use crate::text::sanitize::Sanitizer;
 use crate::tui::log_arrival_times::LogArrivalTimes;
-use crate::tui::theme::DisplayStatus;
+use crate::tui::theme::{DisplayStatus, Theme};
 
 use super::gpu_outliers::{self, LowGpus};
 
@@ -103,12 +102,14 @@ pub(crate) fn gpus_of_failed_ranks(state: &RunState, host: u32, ranks: &HostRank
     failed.filter_map(|rank| state.ranks.get(rank)?.local_rank).collect()
 }
 
-/// Status of a rank, with a label.
-pub(crate) fn rank_status(rank: &RankState) -> (DisplayStatus, String) {
+/// Status of a rank, with a label. What a rank does on a host that does not answer is not known.
+pub(crate) fn rank_status(state: &RunState, rank: &RankState) -> (DisplayStatus, String) {
+    let is_lost = |host: &HostState| matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable);
     match (rank.exit, rank.started_at) {
         (Some(exit), _) if exit.is_success() => (DisplayStatus::Done, "ended".to_owned()),
         (Some(_), _) if rank.was_ended() => (DisplayStatus::Warn, "stopped".to_owned()),
         (Some(exit), _) => (DisplayStatus::Error, style::format_exit(exit)),
+        (None, Some(_)) if state.hosts.get(rank.host as usize).is_some_and(is_lost) => (DisplayStatus::Lost, "unknown".to_owned()),
         (None, Some(_)) => (DisplayStatus::Ok, "running".to_owned()),
         (None, None) => (DisplayStatus::Pending, "not started".to_owned()),
     }
@@ -128,10 +129,7 @@ fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, faile
     if let Some(step) = failed {
         return (DisplayStatus::Error, format!("{}: {}", step.info.phase.name(), step.note));
     }
-    if let Some((exit, _)) = host.launcher_exit
-        && !exit.is_success()
-        && state.stopping_since.is_none()
-    {
+    if let Some(exit) = host.launcher_failure() {
         return (DisplayStatus::Error, format!("launcher: {}", style::format_exit(exit)));
     }
     if let Some(why) = hardware_warning(host) {
@@ -175,17 +173,20 @@ pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
         return Some(format!("nvidia-smi: {error}"));
     }
     // Broken memory before heat.
-    let broken = host.gpus.iter().find_map(|gpu| Some((gpu.index, gpu.ecc_errors.filter(|errors| *errors > 0.0)?)));
+    let broken = host.gpus.iter().find_map(|gpu| Some((gpu.index, gpu.memory_errors()?)));
     if let Some((index, errors)) = broken {
         return Some(format!("GPU {index}: {errors:.0} uncorrected ECC errors"));
     }
-    for gpu in host.gpus.iter() {
-        if let Some(why) = gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().find(|why| **why != "power cap") {
-            return Some(format!("GPU {}: throttled, {why}", gpu.index));
-        }
+    if let Some((index, why)) = host.gpus.iter().find_map(|gpu| Some((gpu.index, gpu.slowdown_reason()?))) {
+        return Some(format!("GPU {index}: throttled, {why}"));
     }
     let disk = host.disk.filter(|disk| disk.total > 0 && disk.free < disk.total / 10)?;
     Some(format!("disk: {} GiB free under the run directory, less than 10%", disk.free >> 30))
+}
+
+/// The GPU of a failed rank as one character.
+pub(crate) fn failed_rank_glyph(theme: Theme) -> char {
+    theme.symbol(DisplayStatus::Error).chars().next().unwrap_or('!')
 }
 
 /// A GPU as one character: tenths of its utilization, `.` idle, `?` stale, `-` unknown; with its status.
@@ -193,9 +194,8 @@ pub(crate) fn gpu_glyph(gpu: &GpuSample, stale: bool) -> (char, DisplayStatus) {
     if stale {
         return ('?', DisplayStatus::Lost);
     }
-    let faulty = gpu.ecc_errors.is_some_and(|errors| errors > 0.0);
     match gpu.utilization {
-        _ if faulty => ('!', DisplayStatus::Error),
+        _ if gpu.memory_errors().is_some() => ('!', DisplayStatus::Error),
         None => ('-', DisplayStatus::Pending),
         Some(percent) if percent < 1.0 => ('.', DisplayStatus::Pending),
         Some(percent) => {
@@ -204,11 +204,6 @@ pub(crate) fn gpu_glyph(gpu: &GpuSample, stale: bool) -> (char, DisplayStatus) {
             (char::from(b'0' + tenth), DisplayStatus::Ok)
         }
     }
-}
-
-/// Whether a GPU is throttled for another reason than its power cap.
-pub(crate) fn is_throttled(gpu: &GpuSample) -> bool {
-    gpu.throttle_reasons.map(throttle_reason_names).unwrap_or_default().iter().any(|why| *why != "power cap")
 }
 
 /// The latest values of all GPUs of these hosts as means per sample; `None` where no value is known.

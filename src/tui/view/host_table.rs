@@ -269,7 +269,11 @@ impl HostColumns {
             .take(self.gpu_width)
             .map(|gpu| {
                 let is_failed = failed.contains(&gpu.index);
-                let (glyph, status) = if is_failed { ('!', DisplayStatus::Error) } else { host_status::gpu_glyph(gpu, old) };
+                let (glyph, status) = if is_failed {
+                    (host_status::failed_rank_glyph(model.theme), DisplayStatus::Error)
+                } else {
+                    host_status::gpu_glyph(gpu, old)
+                };
                 let style = match (status, gpu.utilization) {
                     (DisplayStatus::Ok, _) if dead => model.theme.dim(),
                     (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
@@ -332,7 +336,7 @@ fn machine_text(model: &Model, row: &HostTableRow) -> String {
     let all =
         host_status::sum_machines(row_hosts(model, row).filter(|host| host.host_metrics_at > 0 && !model.is_stale(host.host_metrics_at)));
     let fresh = row_hosts(model, row).filter(|host| !model.is_stale(host.gpus_at));
-    let slow = fresh.flat_map(|host| host.gpus.iter()).filter(|gpu| host_status::is_throttled(gpu)).count();
+    let slow = fresh.flat_map(|host| host.gpus.iter()).filter(|gpu| gpu.slowdown_reason().is_some()).count();
     let oldest = row_hosts(model, row).map(|host| host.gpus_at.max(host.host_metrics_at)).min().unwrap_or(0);
     format!(
         "{:>4} {:>4} {:>9} {:>4} {:>5} ",

@@ -2,13 +2,13 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::UnixMillis;
 use crate::tui::model::Model;
-use crate::tui::theme::Theme;
+use crate::tui::theme::{DisplayStatus, Theme};
 
 use super::formatting;
 
@@ -35,10 +35,18 @@ pub(crate) fn clear_area(frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Clear, area);
 }
 
-/// The row under the cursor: one style over its whole width, since parts in colors of their own would look like patches.
+/// The row under the cursor: one style over its whole width, since parts in colors of their own would look like patches; only what is
+/// wrong keeps its color.
 pub(super) fn selected_row(line: &Line<'_>, theme: Theme, width: usize) -> Line<'static> {
-    let text: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
-    Line::styled(formatting::pad(&text, width), theme.selected())
+    let rest = width.saturating_sub(formatting::spans_width(&line.spans));
+    let select = |span: &Span<'_>| {
+        let alarms = [DisplayStatus::Warn, DisplayStatus::Lost, DisplayStatus::Error];
+        let is_alarm = alarms.iter().any(|status| theme.status_style(*status) == span.style);
+        let style = if is_alarm { span.style.patch(theme.selected()) } else { theme.selected() };
+        Span::styled(span.content.clone().into_owned(), style)
+    };
+    let padding = Span::styled(" ".repeat(rest), theme.selected());
+    Line::from(line.spans.iter().map(select).chain([padding]).collect::<Vec<_>>())
 }
 
 /// Age of a value as text.

@@ -164,7 +164,7 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
 fn log_name(model: &Model, problem: &RunProblem) -> Option<String> {
     Some(match problem.log? {
         (_, LogFile::Rank { rank, .. }) => {
-            let word = model.state.ranks.get(&rank).map(|rank| host_status::rank_status(rank).1).unwrap_or_default();
+            let word = model.state.ranks.get(&rank).map(|rank| host_status::rank_status(&model.state, rank).1).unwrap_or_default();
             format!("r{rank} {}", model.lang.message(&word))
         }
         (_, LogFile::Launcher) => "launcher".to_owned(),

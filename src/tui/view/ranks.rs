@@ -93,7 +93,7 @@ fn sorted_ranks(model: &Model, order: RankOrder) -> Vec<u32> {
     match order {
         RankOrder::WorstFirst => {
             let culprits = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
-            all.sort_by_key(|rank| (!culprits.contains(&rank.rank), Reverse(host_status::rank_status(rank).0), rank.rank));
+            all.sort_by_key(|rank| (!culprits.contains(&rank.rank), Reverse(host_status::rank_status(&model.state, rank).0), rank.rank));
         }
         RankOrder::ByRank => {}
         RankOrder::LongestSilent => all.sort_by_key(|rank| (rank.exit.is_some(), last_output_at(model, rank), rank.rank)),
@@ -116,7 +116,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 
 /// The newest lines of a rank.
 pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &RankState) {
-    let (status, word) = host_status::rank_status(rank);
+    let (status, word) = host_status::rank_status(&model.state, rank);
     let word = model.lang.message(&word).into_owned();
     let names = [rank.rank.to_string(), model.sanitize(model.state.host_name(rank.host))];
     let location = format!(" {}", model.lang.tr_fill("r{} on {}", &[&names[0], &names[1]]));
@@ -183,7 +183,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
 }
 
 fn rank_row(model: &Model, rank: &RankState, name: usize, rest: usize, columns: Option<&TrainingColumns>) -> Line<'static> {
-    let (status, word) = host_status::rank_status(rank);
+    let (status, word) = host_status::rank_status(&model.state, rank);
     let word = model.lang.message(&word).into_owned();
     let (columns, rest) = match columns {
         Some(columns) if status == DisplayStatus::Error && rest < MIN_LAST_LINE_WIDTH => (None, rest + columns.width()),
@@ -191,7 +191,7 @@ fn rank_row(model: &Model, rank: &RankState, name: usize, rest: usize, columns: 
     };
     let runs = match (rank.duration(), rank.started_at) {
         (Some(took), _) => formatting::format_hms(took),
-        (None, Some(since)) if rank.exit.is_none() => formatting::format_hms(model.now - since),
+        (None, Some(since)) if status == DisplayStatus::Ok => formatting::format_hms(model.now - since),
         _ => "-".to_owned(),
     };
     let gpu = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));

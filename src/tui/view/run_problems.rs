@@ -186,7 +186,7 @@ fn add_host_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
     for ((at, host), standing) in (0_u32..).zip(&model.state.hosts).zip(&model.host_statuses) {
         let failing = !standing.ranks.failed.is_empty() || standing.ranks.stopped > 0;
         let node = Some((at, LogFile::Launcher));
-        match (host.connection_status, host.launcher_exit) {
+        match (host.connection_status, host.launcher_failure()) {
             (ConnectionStatus::Unreachable, _) if is_explained(findings, at, &host.connection_error) => {}
             (ConnectionStatus::Unreachable, _) => {
                 let text = format!("unreachable: {}", model.sanitize(&host.connection_error));
@@ -199,7 +199,7 @@ fn add_host_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
                 let text = format!("no connection, retrying: {}", model.sanitize(&host.connection_error));
                 problems.push_or_merge(at, RunProblem { next_step: next, ..RunProblem::new(DisplayStatus::Lost, text) });
             }
-            (_, Some((exit, _))) if !exit.is_success() && !failing && model.state.stopping_since.is_none() => {
+            (_, Some(exit)) if !failing => {
                 let text = format!("the launcher ended: {}", style::format_exit(exit));
                 problems.push_or_merge(at, RunProblem { log: node, ..RunProblem::new(DisplayStatus::Error, text) });
             }

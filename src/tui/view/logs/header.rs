@@ -48,7 +48,7 @@ fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
             let gpu = known.and_then(|rank| rank.local_rank).map_or_else(String::new, |local| format!(":g{local}"));
             let again = if restart > 0 { lang.tr_fill(" restart {}", &[&restart.to_string()]) } else { String::new() };
             let mut spans = vec![Span::raw(format!("r{rank} {location}{gpu}{again}  "))];
-            if let Some((status, word)) = known.map(host_status::rank_status) {
+            if let Some((status, word)) = known.map(|rank| host_status::rank_status(&model.state, rank)) {
                 spans.push(Span::styled(
                     format!("{} {}", model.theme.symbol(status), lang.message(&word)),
                     model.theme.status_style(status),
