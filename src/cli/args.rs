@@ -51,7 +51,7 @@ pub(crate) enum Command {
     /// Stop the run, fetch missing logs, remove what it created, verify that nothing is left
     Down(DownArgs),
     /// List what runs on each host
-    #[command(alias = "status")]
+    #[command(visible_alias = "status")]
     Ps(PsArgs),
     /// Show the logs of the ranks, from the hosts or from this laptop's copies
     Logs(LogsArgs),

@@ -8,6 +8,7 @@ use crate::cli::exit::CliError;
 use crate::inventory::diagnosis_rules::{DiagnosisRule, DiagnosisRuleSource};
 use crate::inventory::{InventorySource, is_valid_run_id, nearest_word};
 use crate::lifecycle::error::WorkflowError;
+use crate::text::shell_quote::quote;
 
 /// The next step where an inventory is missing: a file beside it with a similar name, else how to name or write one.
 fn missing_file_hint(file: &Path) -> String {
@@ -30,8 +31,10 @@ fn missing_file_hint(file: &Path) -> String {
             let path = directory.join(near);
             format!("\n    help: did you mean `{}`?", path.strip_prefix(".").unwrap_or(&path).display())
         }
-        None => "\n    help: correct the path (first argument, -i or $ORCHESTRATE_INVENTORY), or write an inventory: `orchestrate init`"
-            .to_owned(),
+        None => format!(
+            "\n    help: correct the path (first argument, -i or $ORCHESTRATE_INVENTORY), or write an inventory: `orchestrate init {}`",
+            quote(&file.display().to_string())
+        ),
     }
 }
 

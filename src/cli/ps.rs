@@ -9,7 +9,7 @@ use crate::cli::ps_all;
 use crate::cli::ps_ranks::{RankRow, collect_ranks};
 use crate::cli::text_table::format_table;
 use crate::cli::unreachable::print_unreachable;
-use crate::event::{Exit, Outcome};
+use crate::event::Outcome;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::existing_run::{HostRunState, host_run_state, is_docker_state_unknown, running_tasks};
@@ -106,8 +106,8 @@ struct HostRow {
     started_at: Option<jiff::Timestamp>,
     age_millis: Option<i64>,
     launcher: Option<String>,
-    /// Running, ended well, failed.
-    ranks: [usize; 3],
+    /// Running, ended well, failed, stopped.
+    ranks: [usize; 4],
     container: Option<String>,
     owner: Option<String>,
     /// Why the host did not answer.
@@ -131,7 +131,9 @@ impl HostRow {
             HostRunState::Ended(exit) => Some(format!("ended: {exit}")),
         };
         let running = facts.ranks.iter().filter(|(_, _, exit)| exit.is_none()).count();
-        let failed = facts.ranks.iter().filter(|(_, _, exit)| exit.is_some_and(|(e, _): (Exit, f64)| !e.is_success())).count();
+        let ended_badly = facts.ranks.iter().filter_map(|(_, _, end)| *end).filter(|(exit, _)| !exit.is_success());
+        let (stopped, failed): (Vec<_>, Vec<_>) = ended_badly.partition(|end| facts.was_stopped(*end));
+        let (stopped, failed) = (stopped.len(), failed.len());
         let container = facts.container().map_or_else(
             || facts.keeper_pid.map(|_| "keeper".to_owned()),
             |c| Some(if c.oom_killed { format!("{} (out of memory)", c.status) } else { c.status.clone() }),
@@ -144,7 +146,7 @@ impl HostRow {
             started_at,
             age_millis: started_at.map(|started| now.as_millisecond() - started.as_millisecond()),
             launcher,
-            ranks: [running, facts.ranks.len() - running - failed, failed],
+            ranks: [running, facts.ranks.len() - running - failed - stopped, failed, stopped],
             container,
             owner: record.map(|record| record.owner.clone()),
             error: None,
@@ -153,7 +155,7 @@ impl HostRow {
     }
 
     fn ranks_text(&self, lang: Lang) -> Option<String> {
-        let states = [lang.tr("running"), lang.tr("ok"), lang.tr("failed")];
+        let states = [lang.tr("running"), lang.tr("ok"), lang.tr("failed"), lang.tr("stopped")];
         let counts = self.ranks.iter().zip(states).filter(|(count, _)| **count > 0);
         let texts: Vec<String> = counts.map(|(count, state)| lang.tr_fill("{} {}", &[&count.to_string(), state])).collect();
         (!texts.is_empty()).then(|| texts.join(lang.comma()))
@@ -175,11 +177,11 @@ impl HostRow {
     }
 
     fn to_json(&self) -> serde_json::Value {
-        let [running, ok, failed] = self.ranks;
+        let [running, ok, failed, stopped] = self.ranks;
         serde_json::json!({
             "format": "ps 1", "host": self.host, "run": self.run, "started_at": self.started_at.map(|at| at.to_string()),
             "age_seconds": self.age_millis.map(|age| age / 1000), "launcher": self.launcher, "ranks": self.ranks_text(Lang::En),
-            "ranks_running": running, "ranks_ok": ok, "ranks_failed": failed, "container": self.container, "owner": self.owner,
+            "ranks_running": running, "ranks_ok": ok, "ranks_failed": failed, "ranks_stopped": stopped, "container": self.container, "owner": self.owner,
             "error": self.error, "rank_rows": self.rank_rows.iter().map(RankRow::to_json).collect::<Vec<_>>(),
         })
     }

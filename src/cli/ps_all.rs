@@ -54,7 +54,11 @@ pub(super) fn print(session: &Session, answers: RunListings, args: &PsArgs) -> O
         let lines = rows.iter().map(|(machine, run)| sanitizer.mask_json(to_json(machine, run, now).to_string()) + "\n");
         print_json(&lines.collect::<String>());
     } else if rows.is_empty() {
-        print_stderr("no run of any name is on the hosts that answered");
+        print_stderr(if unreachable.is_empty() {
+            "no run of any name is on any host"
+        } else {
+            "no run of any name is on the hosts that answered"
+        });
     } else {
         print_stdout(&format_rows(&rows, now, sanitizer, lang));
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::log_file::LogFile;
 pub use crate::plan::labeled_resources::{ContainerFacts, OrphanFacts};
 use crate::plan::logind::{LogindSettings, SystemdScope};
-use crate::plan::process_status::{LauncherStatus, TaskStatus, TimedExit, parse_exit};
+use crate::plan::process_status::{LauncherStatus, TaskStatus, TimedExit, parse_exit, was_stopped};
 use crate::plan::protocol::lock_record::LockRecord;
 use crate::plan::protocol::nvidia_smi;
 use crate::plan::protocol::run_follower::RunFollower;
@@ -117,6 +117,11 @@ impl HostFacts {
     /// Whether a rank of the current run has failed here.
     pub(crate) fn has_failed_rank(&self) -> bool {
         self.ranks.iter().any(|(_, _, end)| end.is_some_and(|(exit, _)| !exit.is_success()))
+    }
+
+    /// Whether a rank that ended so was stopped.
+    pub(crate) fn was_stopped(&self, end: TimedExit) -> bool {
+        was_stopped(end, self.ranks.iter().filter_map(|(_, _, end)| *end), self.stop_requested)
     }
 
     /// Reads the script's answer. Lines it does not know are skipped: the host's shell is not ours.

@@ -259,7 +259,7 @@ impl LogFileState {
         };
         let errors = &mut self.error_count;
         let mut on_line = |line: String| {
-            if pattern.is_match(line.as_bytes()) {
+            if pattern.is_match(line.as_bytes()) && !is_traceback_source(&line) {
                 *errors = errors.saturating_add(1);
                 match *errors {
                     1..MAX_ERRORS_PER_FILE => out(line),
@@ -274,6 +274,12 @@ impl LogFileState {
         }
         self.splitter.push(&bytes[last + 1..], |_| ());
     }
+}
+
+/// Whether a line is source code in a traceback, where the name of an error says nothing.
+fn is_traceback_source(line: &str) -> bool {
+    let text = line.strip_prefix("[rank").and_then(|rest| rest.split_once("]: ")).map_or(line, |(_, text)| text);
+    text.starts_with("    ")
 }
 
 /// `[rank 3 gpu02]`, `[rank 0-15]`, `[launcher gpu02]`, `[task 2 gpu02]`.

@@ -195,7 +195,12 @@ impl<O: LineOutput> PlainSink<O> {
             return Ok(());
         }
         let follow = self.advice.format_run_command("logs", "-f");
-        self.write_line(Tone::Dim, &self.lang.tr_fill("             shown: rank 0, and errors of the others; all: `{}`", &[&follow]))
+        self.write_line(Tone::Dim, &self.lang.tr_fill("             shown: rank 0, and errors of the others; all: `{}`", &[&follow]))?;
+        // Who only follows a run leaves it by Ctrl-C.
+        if state.info.command != "up" || earlier.is_some() {
+            return Ok(());
+        }
+        self.write_line(Tone::Dim, self.lang.tr("             Ctrl-C stops the run; with `up -d` it runs on by itself"))
     }
 
     fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {

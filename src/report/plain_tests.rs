@@ -23,6 +23,7 @@ container    changed gpu[01-02]; ok gpu[03-16] (0.8 s)
 workers      changed gpu[01-16] (0.8 s)
 ready        32 ranks on 16 hosts (after 2.5 s)
              shown: rank 0, and errors of the others; all: `orchestrate logs -f`
+             Ctrl-C stops the run; with `up -d` it runs on by itself
 [rank 0 gpu01] step 1
 [rank 0 gpu01] step 2
 [rank 3 gpu02] Traceback (most recent call last):
@@ -74,7 +75,9 @@ fn progress_bar_is_thinned_with_last_state() {
 fn other_ranks_show_only_bounded_errors() {
     let mut harness = harness(LogSelection::MainRank);
     harness.emit(0, run_started(1, 2, &[]));
-    let text: String = (0..1000).map(|n| format!("step {n} loss 0.1\nValueError: number {n}\n")).collect();
+    let text: String = (0..1000)
+        .map(|n| format!("step {n} loss 0.1\n[rank1]:     raise value error:\n    raise error\nValueError: number {n}\n"))
+        .collect();
     let (head, rest) = text.split_at(1234);
     harness.emit(0, rank_log(1, 0, 0, head));
     harness.emit(0, rank_log(1, 0, 1234, rest));

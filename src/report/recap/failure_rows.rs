@@ -23,8 +23,8 @@ type FailureRow = (&'static str, String, String);
 
 /// Wraps the next step. If it contains commands, each remedy gets a line of its own; lines with commands are neither truncated nor wrapped.
 fn wrap_remedy(text: &str, width: usize) -> Vec<String> {
-    // Not in "the ssh user": a command begins the clause, or follows a colon or a backtick.
-    let begins_command = |before: &str| before.is_empty() || before.trim_end().ends_with([':', '：', '`']);
+    // Not in "the ssh user": a command begins the clause, or follows a colon. One in backticks stays whole anyway.
+    let begins_command = |before: &str| before.is_empty() || before.trim_end().ends_with([':', '：']);
     let has_command =
         |text: &str| ["orchestrate ", "ssh "].iter().any(|program| text.match_indices(program).any(|(at, _)| begins_command(&text[..at])));
     if !has_command(text) {
