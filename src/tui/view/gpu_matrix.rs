@@ -223,6 +223,10 @@ impl<'a> GpuMatrix<'a> {
         let value = self.selection.metric.value(gpu);
         let shown = GpuSample { utilization: value, ecc_errors: gpu.ecc_errors, ..GpuSample::default() };
         let (stale, is_past) = (has_stale_gpus(self.model, host), figure_age::is_past(self.model, host));
+        // Most GPUs work well, and there may be a thousand.
+        let may_warn = gpu.slowdown_reason().is_some()
+            || gpu.utilization.is_some_and(|percent| percent < 1.0)
+            || self.model.host_statuses.get(at).is_some_and(|standing| standing.low_gpus.is_some());
         let judged = || {
             gpu_panes::gpu_status(self.model, (u32::try_from(at).unwrap_or(u32::MAX), host), gpu, self.rank_of_gpu(at, gpu.index), stale)
         };
@@ -230,7 +234,7 @@ impl<'a> GpuMatrix<'a> {
             (_, DisplayStatus::Ok | DisplayStatus::Pending) if self.rank_failed(at, gpu.index) => {
                 (host_status::failed_rank_glyph(self.model.theme), DisplayStatus::Error)
             }
-            (glyph, DisplayStatus::Ok | DisplayStatus::Pending) if !is_past && judged() == DisplayStatus::Warn => {
+            (glyph, DisplayStatus::Ok | DisplayStatus::Pending) if may_warn && !is_past && judged() == DisplayStatus::Warn => {
                 (glyph, DisplayStatus::Warn)
             }
             other => other,
