@@ -131,8 +131,8 @@ pub(super) struct LogPrinter {
 
 /// Why a rank of the run may have no log.
 pub(super) enum MissingLogs {
-    /// The run is on hosts, and this is what they answered.
-    OnHosts { started_ranks: BTreeSet<u32>, all_answered: bool },
+    /// The run is on hosts, and all of them have answered.
+    OnHosts { started_ranks: BTreeSet<u32> },
     /// No more is known than this.
     Unknown(&'static str),
 }
@@ -155,8 +155,7 @@ impl MissingLogs {
             MissingLogs::OnHosts { started_ranks, .. } if rank.map_or(!started_ranks.is_empty(), |rank| started_ranks.contains(&rank)) => {
                 "nothing written yet"
             }
-            MissingLogs::OnHosts { all_answered: true, .. } => "not started",
-            MissingLogs::OnHosts { all_answered: false, .. } => "not started, nothing written yet, or its host did not answer",
+            MissingLogs::OnHosts { .. } => "not started",
         }
     }
 }
@@ -287,14 +286,9 @@ mod tests {
 
     #[test]
     fn missing_logs_are_explained() {
-        let answered = |all_answered| MissingLogs::OnHosts { started_ranks: BTreeSet::from([0, 2]), all_answered };
-        assert_eq!(
-            [Some(2), Some(1), None].map(|rank| answered(true).reason(rank)),
-            ["nothing written yet", "not started", "nothing written yet"]
-        );
-        assert_eq!(answered(false).reason(Some(2)), "nothing written yet");
-        assert_eq!(answered(false).reason(Some(1)), "not started, nothing written yet, or its host did not answer");
-        let none = MissingLogs::OnHosts { started_ranks: BTreeSet::new(), all_answered: true };
+        let some = MissingLogs::OnHosts { started_ranks: BTreeSet::from([0, 2]) };
+        assert_eq!([Some(2), Some(1), None].map(|rank| some.reason(rank)), ["nothing written yet", "not started", "nothing written yet"]);
+        let none = MissingLogs::OnHosts { started_ranks: BTreeSet::new() };
         assert_eq!(none.reason(None), "not started");
     }
 }

@@ -46,8 +46,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
         (Some(run), Some(dir)) => {
             let world_size = find_run_record(facts.iter().flatten(), run).map(|file| file.world_size);
             let (sanitizer, will_follow) = (session.reporter.sanitizer().clone(), args.follow && outcome == Outcome::Ok);
-            let started_ranks = facts.iter().flatten().flat_map(|facts| facts.ranks.iter().map(|(rank, ..)| *rank)).collect();
-            let missing_logs = MissingLogs::OnHosts { started_ranks, all_answered: outcome == Outcome::Ok };
+            let missing_logs = explain_missing_logs(args, &facts, run, &outcome);
             Ok(LogPrinter::new(dir.clone(), args, sanitizer, world_size, missing_logs).following(will_follow))
         }
         _ => Err(past.local_copy(selected, &outcome, &session.suggest_command("up", ""))),
@@ -77,6 +76,18 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let mut session = open_session("logs", &args.common, (inventory, base), output)?;
     session.printed_logs = ends;
     follow_logs(session, signals, facts, &run).await
+}
+
+fn explain_missing_logs(args: &LogsArgs, facts: &[Option<HostFacts>], run: &str, outcome: &Outcome) -> MissingLogs {
+    if *outcome != Outcome::Ok {
+        return MissingLogs::Unknown("not started, nothing written yet, or its host did not answer");
+    }
+    // A rank may be on another host than those that were asked.
+    if args.common.limit.is_some() || !args.hosts.is_empty() {
+        return MissingLogs::default();
+    }
+    let of_run = facts.iter().flatten().filter(|facts| facts.current_run.as_deref() == Some(run));
+    MissingLogs::OnHosts { started_ranks: of_run.flat_map(|facts| facts.ranks.iter().map(|(rank, ..)| *rank)).collect() }
 }
 
 struct FetchedRun {

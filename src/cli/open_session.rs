@@ -133,7 +133,9 @@ fn open_session_through(
     let (rules, rule_error) = match command {
         "up" | "tui" | "attach" | "slurm attach" => (load_user_rules(&inventory, &base_dir)?, None),
         // A broken rule must not block these.
-        "down" | "logs" => load_user_rules(&inventory, &base_dir).map_or_else(|error| (None, Some(error)), |rules| (rules, None)),
+        "down" | "logs" | "slurm down" | "slurm logs" => {
+            load_user_rules(&inventory, &base_dir).map_or_else(|error| (None, Some(error)), |rules| (rules, None))
+        }
         _ => (None, None),
     };
     let local = LocalContext {
@@ -149,7 +151,8 @@ fn open_session_through(
     if let Some(rules) = rules {
         session.reporter.set_rules(rules);
     }
-    if let Some(error) = rule_error {
+    // `logs` prints no cause.
+    if let Some(error) = rule_error.filter(|_| !command.ends_with("logs")) {
         session.notice(format!("only the built-in rules explain a failure: {}", first_line(error)), true);
     }
     Ok(session)

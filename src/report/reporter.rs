@@ -100,8 +100,10 @@ impl Reporter {
 
     /// Explains also by what earlier commands stored in the run's directory. `hosts`: names by the index of the events.
     pub(crate) fn load_stored_evidence(&mut self, hosts: &[String], at: UnixMillis) {
-        if let (Some(dir), Some(logs), true) = (&self.run_dir, &mut self.logs, self.fold.evidence().has_rules()) {
-            for_each_stored_event(dir, logs, hosts, at, |event| self.fold.apply_evidence(event));
+        if let (Some(dir), true) = (&self.run_dir, self.fold.evidence().has_rules())
+            && let Err(error) = for_each_stored_event(dir, hosts, at, |event| self.fold.apply_evidence(event))
+        {
+            self.pending_warnings.push(format!("the cause of a failure may be missing: {error}"));
         }
     }
 

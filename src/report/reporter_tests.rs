@@ -209,7 +209,9 @@ fn later_command_explains_by_what_earlier_ones_stored() {
     let state_dir = tempfile::tempdir().expect("a folder");
     let dir = || RunDir::open(state_dir.path(), "r1").expect("a folder");
     let mut reporter = Reporter::new(Sanitizer::default(), Vec::new());
-    reporter.handle_event(&run_started_on(1, &["a", "b"])).expect("taken");
+    let hosts = vec!["a".to_owned(), "b".to_owned()];
+    let info = RunInfo { run_id: "r1".to_owned(), command: "up".to_owned(), hosts, ..RunInfo::default() };
+    reporter.handle_event(&event(1, EventKind::RunStarted(info))).expect("taken");
     reporter.set_run_dir(dir(), &[]).expect("kept");
     let lines = vec!["dmesg: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.".to_owned()];
     reporter.handle_event(&event(2, EventKind::Postmortem { host: 1, lines })).expect("taken");
@@ -236,6 +238,24 @@ fn later_command_explains_by_what_earlier_ones_stored() {
     reporter.handle_event(&event(5, exit)).expect("taken");
     let rules: Vec<String> = reporter.findings().iter().map(|finding| finding.rule.clone()).collect();
     assert_eq!(rules, ["py-module"], "the logs of another run have other lines");
+}
+
+/// `down` reads what `up` has stored, while `up` stores more.
+#[test]
+fn reading_stored_logs_does_not_fix_their_lengths() {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let dir = || RunDir::open(state_dir.path(), "r1").expect("a folder");
+    let [mut first, mut second] = [(); 2].map(|()| {
+        let mut reporter = Reporter::new(Sanitizer::default(), Vec::new());
+        reporter.handle_event(&run_started()).expect("taken");
+        reporter.set_run_dir(dir(), &[]).expect("kept");
+        reporter
+    });
+    first.handle_event(&rank_log(2, 0, "one\n")).expect("stored");
+    second.load_stored_evidence(&["a".to_owned()], 0);
+    first.handle_event(&rank_log(3, 4, "two\n")).expect("stored");
+    second.handle_event(&rank_log(2, 8, "three\n")).expect("stored");
+    assert_eq!(std::fs::read_to_string(dir().logs_dir().join("rank-0.log")).expect("there"), "one\ntwo\nthree\n");
 }
 
 #[test]

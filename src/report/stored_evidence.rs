@@ -3,62 +3,98 @@
 //! Without them a later command, for example `down` after `logs`, would replace the cause in `report.json` by a weaker one.
 
 use std::collections::HashMap;
+use std::io;
 
-use crate::event::{Event, EventKind, UnixMillis};
+use crate::event::{Event, EventKind, LogFile, UnixMillis};
 
-use super::journal::{JOURNAL_FILE, JournalReader};
-use super::log_store::LogStore;
-use super::past_runs::RunDir;
+use super::journal::{JOURNAL_FILE, JournalError, JournalReader};
+use super::log_store::LogStoreError;
+use super::past_runs::{RunDir, open_logs};
 
 /// So much of the end of one log is read, and of all logs of a run.
 const MAX_LOG_BYTES: u64 = 256 << 10;
 const MAX_TOTAL_BYTES: u64 = 64 << 20;
+/// The commands that collect lines from a host after a failure.
+const FOLLOWING: [&str; 4] = ["up", "tui", "attach", "slurm attach"];
 
-/// Passes them on as events. `hosts`: names by the index of the new events.
-pub(super) fn for_each_stored_event(dir: &RunDir, logs: &mut LogStore, hosts: &[String], at: UnixMillis, mut pass: impl FnMut(&Event)) {
-    for_each_log_end(logs, hosts, |kind| pass(&Event { seq: 0, at, kind }));
-    for_each_postmortem(dir, hosts, pass);
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoredEvidenceError {
+    #[error(transparent)]
+    Log(#[from] LogStoreError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
 }
 
-fn for_each_log_end(logs: &mut LogStore, hosts: &[String], mut pass: impl FnMut(EventKind)) {
+/// Passes them on as events. `hosts`: names by the index of the new events.
+///
+/// # Errors
+/// A log copy or the journal cannot be read; what was read before has been passed on.
+pub(super) fn for_each_stored_event(
+    dir: &RunDir,
+    hosts: &[String],
+    at: UnixMillis,
+    mut pass: impl FnMut(&Event),
+) -> Result<(), StoredEvidenceError> {
+    for_each_log_end(dir, hosts, |kind| pass(&Event { seq: 0, at, kind }))?;
+    for_each_postmortem(dir, hosts, pass)?;
+    Ok(())
+}
+
+fn for_each_log_end(dir: &RunDir, hosts: &[String], mut pass: impl FnMut(EventKind)) -> Result<(), LogStoreError> {
+    // A store of its own: one that writes must not know lengths before it writes, since another command may write the same copies.
+    let mut logs = open_logs(dir.path())?;
     let mut copies = Vec::new();
     for (host, name) in (0..).zip(hosts) {
-        match logs.log_lengths(name) {
-            Ok(lengths) => copies.extend(lengths.into_iter().map(|(file, len)| (host, name, file, len))),
-            Err(error) => tracing::debug!(%error, host = name, "could not list the log copies"),
+        let lengths = logs.log_lengths(name)?;
+        let mut newest: HashMap<u32, u32> = HashMap::new();
+        for (file, _) in &lengths {
+            if let LogFile::Rank { rank, restart } = file {
+                let known = newest.entry(*rank).or_default();
+                *known = (*restart).max(*known);
+            }
         }
+        // A rank is judged by what it wrote since its last restart.
+        let is_current = |file: &LogFile| match file {
+            LogFile::Rank { rank, restart } => newest.get(rank) == Some(restart),
+            LogFile::Launcher | LogFile::Task { .. } => true,
+        };
+        copies.extend(lengths.into_iter().filter(|(file, _)| is_current(file)).map(|(file, len)| (host, name, file, len)));
     }
     let max_len = MAX_LOG_BYTES.min(MAX_TOTAL_BYTES / copies.len().max(1) as u64);
     for (host, name, file, len) in copies {
         let start = len.saturating_sub(max_len);
-        match logs.read_at(name, file, start, usize::try_from(max_len).unwrap_or(usize::MAX)) {
-            Ok(mut bytes) => {
-                // A line whose beginning is unknown is no evidence.
-                let cut = if start == 0 { 0 } else { memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1) };
-                bytes.drain(..cut);
-                let (offset, len) = (start + cut as u64, bytes.len() as u64);
-                pass(EventKind::Log { host, file, offset, bytes: bytes.into(), len });
-            }
-            Err(error) => tracing::debug!(%error, host = name, "could not read the end of a log copy"),
-        }
+        let mut bytes = logs.read_at(name, file, start, usize::try_from(max_len).unwrap_or(usize::MAX))?;
+        // A line whose beginning is unknown is no evidence.
+        let cut = if start == 0 { 0 } else { memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1) };
+        bytes.drain(..cut);
+        let (offset, len) = (start + cut as u64, bytes.len() as u64);
+        pass(EventKind::Log { host, file, offset, bytes: bytes.into(), len });
     }
+    Ok(())
 }
 
-fn for_each_postmortem(dir: &RunDir, hosts: &[String], mut pass: impl FnMut(&Event)) {
-    let Ok(mut journal) = JournalReader::open(&dir.path().join(JOURNAL_FILE)) else { return };
+fn for_each_postmortem(dir: &RunDir, hosts: &[String], mut pass: impl FnMut(&Event)) -> Result<(), JournalError> {
+    let mut journal = match JournalReader::open(&dir.path().join(JOURNAL_FILE)) {
+        Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
     let known: HashMap<&str, u32> = hosts.iter().map(String::as_str).zip(0..).collect();
     let mut recorded_hosts = Vec::new();
     loop {
-        match journal.next_event() {
-            Ok(Some(Event { kind: EventKind::RunStarted(info), .. })) if !info.hosts.is_empty() => recorded_hosts = info.hosts,
-            Ok(Some(Event { kind: EventKind::Postmortem { host, lines }, seq, at })) => {
+        match journal.next_event()? {
+            // Other commands write the same journal, of fewer hosts or in another order.
+            Some(Event { kind: EventKind::RunStarted(info), .. })
+                if !info.hosts.is_empty() && FOLLOWING.contains(&info.command.as_str()) =>
+            {
+                recorded_hosts = info.hosts;
+            }
+            Some(Event { kind: EventKind::Postmortem { host, lines }, seq, at }) => {
                 if let Some(host) = recorded_hosts.get(host as usize).and_then(|name| known.get(name.as_str())) {
                     pass(&Event { seq, at, kind: EventKind::Postmortem { host: *host, lines } });
                 }
             }
-            Ok(Some(_)) => {}
-            Ok(None) => return,
-            Err(error) => return tracing::debug!(%error, "the journal is unreadable from here on"),
+            Some(_) => {}
+            None => return Ok(()),
         }
     }
 }

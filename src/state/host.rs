@@ -159,6 +159,11 @@ impl HostState {
         self.connection_hint.clear();
     }
 
+    /// Whether it does not answer: what its ranks do is not known.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable)
+    }
+
     /// How its launcher ended, where it failed by itself.
     pub fn launcher_failure(&self) -> Option<Exit> {
         self.launcher_exit.map(|(exit, _)| exit).filter(|exit| !exit.is_success() && !self.launcher_was_stopped)

@@ -1,6 +1,6 @@
 //! Whether the figures of a host are current.
 
-use crate::state::{ConnectionStatus, HostState};
+use crate::state::HostState;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -21,8 +21,7 @@ pub(crate) fn has_old_figures(model: &Model, at: usize, host: &HostState) -> boo
 
 /// Whether nothing is known of the GPUs of a host now: their values are old, or its connection is lost, so that no new ones come.
 pub(super) fn has_lost_figures(model: &Model, host: &HostState) -> bool {
-    let is_lost = matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable);
-    model.is_stale(host.gpus_at) || is_lost && model.state.outcome.is_none()
+    model.is_stale(host.gpus_at) || host.is_lost() && model.state.outcome.is_none()
 }
 
 /// Whether the run has ended and the figures of a host are older than the limit: they are what was, not what is.

@@ -211,12 +211,13 @@ fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
 fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<Line<'static>> {
     let GpuMatrix { model, selection, .. } = matrix;
     let lang = model.lang;
-    let [failed, warning] = [DisplayStatus::Error, DisplayStatus::Warn].map(|status| model.theme.symbol(status));
+    let warning = model.theme.symbol(DisplayStatus::Warn);
+    let failed = host_status::failed_rank_glyph(model.theme).to_string();
     let marks = match layout {
         GpuLayout::Glyphs => {
-            lang.tr("0-9 tenths  ").to_owned() + &lang.tr_fill("{} failed rank  ! fault  ? old  . idle  - no data", &[failed])
+            lang.tr("0-9 tenths  ").to_owned() + &lang.tr_fill("{} failed rank  ! fault  ? old  . idle  - no data", &[&failed])
         }
-        _ => lang.tr_fill("{} failed rank  ! fault  {} slow or idle  ? old  . idle  - no data", &[failed, warning]),
+        _ => lang.tr_fill("{} failed rank  ! fault  {} slow or idle  ? old  . idle  - no data", &[&failed, warning]),
     };
     let find = lang.tr("   / find, as in: gpu03 util<5 temp>80");
     let find = if marks.width() + find.width() < width { find } else { "" };

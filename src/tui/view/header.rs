@@ -139,7 +139,13 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
 /// How many ranks there are, and how many of them run or have ended well where not all do.
 fn rank_total(model: &Model) -> Span<'static> {
     let counts = model.state.rank_counts();
-    let lost: usize = model.host_statuses.iter().filter(|host| host.status == DisplayStatus::Lost).map(|host| host.ranks.running).sum();
+    let lost: usize = model
+        .host_statuses
+        .iter()
+        .zip(&model.state.hosts)
+        .filter(|(_, host)| host.is_lost())
+        .map(|(standing, _)| standing.ranks.running)
+        .sum();
     let total = model.count(model.state.ranks.len(), "rank");
     match (counts.failed, lost + counts.stopped) {
         (0, 0) => Span::raw(total),

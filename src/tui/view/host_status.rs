@@ -104,12 +104,13 @@ pub(crate) fn gpus_of_failed_ranks(state: &RunState, host: u32, ranks: &HostRank
 
 /// Status of a rank, with a label. What a rank does on a host that does not answer is not known.
 pub(crate) fn rank_status(state: &RunState, rank: &RankState) -> (DisplayStatus, String) {
-    let is_lost = |host: &HostState| matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable);
     match (rank.exit, rank.started_at) {
         (Some(exit), _) if exit.is_success() => (DisplayStatus::Done, "ended".to_owned()),
         (Some(_), _) if rank.was_ended() => (DisplayStatus::Warn, "stopped".to_owned()),
         (Some(exit), _) => (DisplayStatus::Error, style::format_exit(exit)),
-        (None, Some(_)) if state.hosts.get(rank.host as usize).is_some_and(is_lost) => (DisplayStatus::Lost, "unknown".to_owned()),
+        (None, Some(_)) if state.hosts.get(rank.host as usize).is_some_and(HostState::is_lost) => {
+            (DisplayStatus::Lost, "unknown".to_owned())
+        }
         (None, Some(_)) => (DisplayStatus::Ok, "running".to_owned()),
         (None, None) => (DisplayStatus::Pending, "not started".to_owned()),
     }
@@ -186,7 +187,7 @@ pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
 
 /// The GPU of a failed rank as one character.
 pub(crate) fn failed_rank_glyph(theme: Theme) -> char {
-    theme.symbol(DisplayStatus::Error).chars().next().unwrap_or('!')
+    if theme.uses_ascii_graphs() { 'x' } else { '✗' }
 }
 
 /// A GPU as one character: tenths of its utilization, `.` idle, `?` stale, `-` unknown; with its status.
