@@ -10,11 +10,11 @@ use crate::cli::local_env::{LocalEnv, print_stderr, print_stdout};
 use crate::event::{LogFile, Outcome};
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::log_copies::LogEnd;
-use crate::lifecycle::reporter_task::error_chain;
 use crate::report::log_store::LogStoreError;
 use crate::report::log_tail::tail_offset;
 use crate::report::past_runs::{RunDir, RunSummary, list_runs, open_logs};
 use crate::report::style;
+use crate::text::error_chain::error_chain;
 use crate::text::sanitize::Sanitizer;
 
 /// The past runs of an inventory on this laptop.
@@ -145,17 +145,17 @@ impl Default for MissingLogs {
 
 impl MissingLogs {
     fn has_started(&self, rank: u32) -> bool {
-        matches!(self, MissingLogs::OnHosts { started_ranks, .. } if started_ranks.contains(&rank))
+        matches!(self, MissingLogs::OnHosts { started_ranks } if started_ranks.contains(&rank))
     }
 
     /// `rank`: `None` where no rank of the run has a log.
     fn reason(&self, rank: Option<u32>) -> &'static str {
         match self {
             MissingLogs::Unknown(reason) => reason,
-            MissingLogs::OnHosts { started_ranks, .. } if rank.map_or(!started_ranks.is_empty(), |rank| started_ranks.contains(&rank)) => {
+            MissingLogs::OnHosts { started_ranks } if rank.map_or(!started_ranks.is_empty(), |rank| started_ranks.contains(&rank)) => {
                 "nothing written yet"
             }
-            MissingLogs::OnHosts { .. } => "not started",
+            MissingLogs::OnHosts { started_ranks: _ } => "not started",
         }
     }
 }

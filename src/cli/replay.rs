@@ -11,7 +11,6 @@ use crate::cli::journal_player::JournalPlayer;
 use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, print_untranslated, terminal_columns, use_color, user_lang};
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
-use crate::lifecycle::reporter_task::error_chain;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::report::journal::JOURNAL_FILE;
@@ -20,6 +19,7 @@ use crate::report::replay_source::{self, LogTextLoader, ReplayData};
 use crate::report::style::TextStyle;
 use crate::report::{ReportSink as _, recap};
 use crate::state::RunState;
+use crate::text::error_chain::error_chain;
 use crate::text::sanitize::Sanitizer;
 use crate::tui::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 

@@ -20,6 +20,7 @@ use crate::report::style::TextStyle;
 use crate::report::threaded_sink::FINISH_TIMEOUT;
 use crate::report::{Reporter, recap};
 use crate::state::RunState;
+use crate::text::error_chain::error_chain;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 
@@ -99,8 +100,9 @@ impl ReporterTask {
     fn handle_request(&mut self, request: ReporterRequest) {
         match request {
             ReporterRequest::OpenRunDir { dir, record, hosts, done } => {
+                let is_open = self.reporter.run_dir() == Some(&dir);
                 let opened = self.reporter.set_run_dir(dir, &record).map_err(|e| error_chain(&e));
-                if opened.is_ok() {
+                if opened.is_ok() && !is_open {
                     self.reporter.load_stored_evidence(&hosts, now_unix_millis());
                 }
                 send_reply(done, opened);
@@ -305,15 +307,4 @@ fn send_reply<T>(done: oneshot::Sender<T>, value: T) {
     if done.send(value).is_err() {
         tracing::debug!("the requester of an answer has gone");
     }
-}
-
-/// An error with its causes, on one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::event::{Event, EventKind, LogFile};
+use crate::text::error_chain::error_chain;
 
 use super::journal::{JOURNAL_FILE, JournalError, JournalReader, SAMPLES_FILE};
 use super::log_store::LogStore;
@@ -46,9 +47,7 @@ fn read_events<R: std::io::BufRead>(reader: &mut JournalReader<R>, name: &str, p
             Ok(Some(event)) => events.push(event),
             Ok(None) => break,
             Err(error) => {
-                let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
-                let text: Vec<String> = causes.map(ToString::to_string).collect();
-                problems.push(format!("{name} is unreadable from here on: {}", text.join(": ")));
+                problems.push(format!("{name} is unreadable from here on: {}", error_chain(&error)));
                 break;
             }
         }

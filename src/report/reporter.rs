@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::diagnose::{DiagnosisFinding, Evidence};
 use crate::event::{Event, EventKind, LogFile, UnixMillis};
 use crate::state::RunState;
+use crate::text::error_chain::error_chain;
 use crate::text::sanitize::Sanitizer;
 
 use super::journal::Journal;
@@ -103,7 +104,7 @@ impl Reporter {
         if let (Some(dir), true) = (&self.run_dir, self.fold.evidence().has_rules())
             && let Err(error) = for_each_stored_event(dir, hosts, at, |event| self.fold.apply_evidence(event))
         {
-            self.pending_warnings.push(format!("the cause of a failure may be missing: {error}"));
+            self.pending_warnings.push(format!("the cause of a failure may be missing: {}", error_chain(&error)));
         }
     }
 

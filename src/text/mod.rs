@@ -2,6 +2,7 @@
 
 pub(crate) mod byte_size;
 pub(crate) mod duration;
+pub(crate) mod error_chain;
 pub(crate) mod glob;
 pub(crate) mod host_patterns;
 pub(crate) mod hostlist;
