@@ -13,7 +13,8 @@ use crate::text::host_patterns::expand_pattern;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::{figure_age, gpu_panes, host_status};
+use super::gpu_status::gpu_status;
+use super::{figure_age, host_status};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum GpuMetric {
@@ -223,20 +224,16 @@ impl<'a> GpuMatrix<'a> {
         let value = self.selection.metric.value(gpu);
         let shown = GpuSample { utilization: value, ecc_errors: gpu.ecc_errors, ..GpuSample::default() };
         let (stale, is_past) = (has_stale_gpus(self.model, host), figure_age::is_past(self.model, host));
-        // Most GPUs work well, and there may be a thousand.
-        let may_warn = gpu.slowdown_reason().is_some()
-            || gpu.utilization.is_some_and(|percent| percent < 1.0)
-            || self.model.host_statuses.get(at).is_some_and(|standing| standing.low_gpus.is_some());
-        let judged = || {
-            gpu_panes::gpu_status(self.model, (u32::try_from(at).unwrap_or(u32::MAX), host), gpu, self.rank_of_gpu(at, gpu.index), stale)
+        let rank = self.rank_of_gpu(at, gpu.index);
+        let warns = || {
+            let place = (u32::try_from(at).unwrap_or(u32::MAX), host);
+            gpu_status(self.model, place, gpu, rank, stale) == DisplayStatus::Warn
         };
         let (glyph, status) = match host_status::gpu_glyph(&shown, stale) {
-            (_, DisplayStatus::Ok | DisplayStatus::Pending) if self.rank_failed(at, gpu.index) => {
+            (_, DisplayStatus::Ok | DisplayStatus::Pending) if rank.is_some_and(RankState::failed_by_itself) => {
                 (host_status::failed_rank_glyph(self.model.theme), DisplayStatus::Error)
             }
-            (glyph, DisplayStatus::Ok | DisplayStatus::Pending) if may_warn && !is_past && judged() == DisplayStatus::Warn => {
-                (glyph, DisplayStatus::Warn)
-            }
+            (glyph, DisplayStatus::Ok | DisplayStatus::Pending) if !is_past && warns() => (glyph, DisplayStatus::Warn),
             other => other,
         };
         let mut style = match (status, value) {

@@ -9,12 +9,13 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::event::{GpuSample, RunGoal};
+use crate::event::GpuSample;
 use crate::report::style;
-use crate::state::{GpuTracePoint, HostState, RankState};
+use crate::state::{HostState, RankState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
+use super::gpu_status::gpu_status;
 use super::gpu_text::{memory_text, power_text};
 use super::lines::render_lines;
 use super::pane_frame::{PaneFrame, draw_frame};
@@ -28,8 +29,6 @@ const MEDIUM_MIN_WIDTH: u16 = 30;
 const MEDIUM_HEIGHT: u16 = 5;
 /// More GPUs a host are shown by the GPUs screen alone.
 const MAX_ROWS_PER_PANE: usize = 16;
-/// So many samples in a row without work make a GPU idle.
-const IDLE_SAMPLES: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PaneDensity {
@@ -308,37 +307,6 @@ fn memory_text_of_all(host: &HostState) -> Option<String> {
     let used: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_used).sum();
     let total: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_total).sum();
     (total > 0.0).then(|| format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0))
-}
-
-/// What a GPU's colour says: calm while it works, a warning where it is slowed down or idle in a run, an error where its memory is broken.
-pub(super) fn gpu_status(
-    model: &Model,
-    (at, host): (u32, &HostState),
-    gpu: &GpuSample,
-    rank: Option<&RankState>,
-    stale: bool,
-) -> DisplayStatus {
-    if stale {
-        return DisplayStatus::Pending;
-    }
-    if gpu.memory_errors().is_some() {
-        return DisplayStatus::Error;
-    }
-    let works = match rank {
-        Some(rank) => rank.started_at.is_some() && rank.exit.is_none(),
-        // One process may use several GPUs of a host, or the run only some of them.
-        None => host.gpu_processes.iter().any(|process| process.belongs_to_run && process.gpu == gpu.uuid),
-    };
-    let training = model.state.outcome.is_none() && model.state.goal.0 == RunGoal::Up && model.state.ready_at.is_some();
-    let idle = |point: &GpuTracePoint| point.utilization.is_some_and(|percent| percent < 1.0);
-    let mut newest = host.gpu_trace(gpu.index).rev();
-    let is_idle = (0..IDLE_SAMPLES).all(|_| newest.next().is_some_and(idle));
-    let low = model.host_statuses.get(at as usize).and_then(|standing| standing.low_gpus.as_ref());
-    let is_low = low.is_some_and(|low| low.is_warning && low.gpus.contains(&gpu.index));
-    if gpu.slowdown_reason().is_some() || is_low || is_idle && works && training {
-        return DisplayStatus::Warn;
-    }
-    DisplayStatus::Ok
 }
 
 fn memory_share(gpu: &GpuSample) -> Option<f32> {

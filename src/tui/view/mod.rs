@@ -14,6 +14,7 @@ mod gpu_matrix;
 mod gpu_matrix_rows;
 mod gpu_outliers;
 mod gpu_panes;
+mod gpu_status;
 mod gpu_table;
 mod gpu_text;
 pub(crate) mod gpus;
