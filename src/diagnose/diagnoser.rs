@@ -294,7 +294,7 @@ impl Diagnoser<'_> {
 
     /// Ranks that others waited for: they live, or lived until the stop, and report no missing peer. The waiting ranks may have `named` them.
     fn diagnose_awaited_ranks(&self, affected: &[u32], named: &[&str]) -> Option<DiagnosisFinding> {
-        let asked = |exit: Option<Exit>| matches!(exit, None | Some(Exit::Signal(15) | Exit::Code(143)));
+        let asked = |exit: Option<Exit>| matches!(exit, None | Some(Exit::TERM | Exit::Code(143)));
         let away = |rank: &&RankState| !affected.contains(&rank.rank) && (asked(rank.exit) || rank.was_stopped);
         let mut away: Vec<&RankState> = self.state.ranks.values().filter(away).collect();
         let named: Vec<u32> = named.iter().flat_map(|text| text.split(',')).filter_map(|text| text.trim().parse().ok()).collect();

@@ -137,7 +137,7 @@ impl Gang {
         let ours = |f: &ProcessFailure| {
             let surely_before = surely_ended_before(ordered_at, f.ended_at, f.ended_at_uncertainty);
             let surely_after = f.ended_at == 0 || f.ended_at - f.ended_at_uncertainty >= ordered_at;
-            !surely_before && (surely_after || matches!(f.exit, Exit::Signal(9 | 15) | Exit::Killed))
+            !surely_before && (surely_after || matches!(f.exit, Exit::KILL | Exit::TERM | Exit::Killed))
         };
         self.failures.iter().enumerate().filter(|(i, f)| *i < known || !ours(f)).map(|(_, f)| f).collect()
     }

@@ -31,9 +31,25 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// What a stop sends first, and a launcher to its other processes once one has failed.
+    pub const TERM: Exit = Exit::Signal(15);
+    /// What a stop sends at last.
+    pub const KILL: Exit = Exit::Signal(9);
+
     /// Reads a shell's exit status: 128 + n means signal n.
     pub fn from_status(status: i32) -> Self {
         if (129..=192).contains(&status) { Exit::Signal(status - 128) } else { Exit::Code(status) }
+    }
+
+    /// Whether the process failed, and not by TERM.
+    pub(crate) fn is_own_failure(self) -> bool {
+        !self.is_success() && self != Exit::TERM
+    }
+
+    /// Whether a process that ended so, at `ended_at`, was ended by its launcher. `first_failure`: when the first of the launcher's processes
+    /// failed by itself.
+    pub(crate) fn is_by_launcher<T: PartialOrd>(self, ended_at: T, first_failure: Option<T>) -> bool {
+        self == Exit::TERM && first_failure.is_some_and(|failed_at| ended_at >= failed_at)
     }
 
     /// Whether it is a success.
@@ -44,10 +60,10 @@ impl Exit {
 
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        match *self {
             Exit::Code(code) => write!(f, "exit {code}"),
-            Exit::Signal(9) => f.write_str("SIGKILL"),
-            Exit::Signal(15) => f.write_str("SIGTERM"),
+            Exit::KILL => f.write_str("SIGKILL"),
+            Exit::TERM => f.write_str("SIGTERM"),
             Exit::Signal(11) => f.write_str("SIGSEGV"),
             Exit::Signal(6) => f.write_str("SIGABRT"),
             Exit::Signal(2) => f.write_str("SIGINT"),

@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::model::exit::Exit;
 use crate::model::log_file::LogFile;
 pub use crate::plan::labeled_resources::{ContainerFacts, OrphanFacts};
 use crate::plan::logind::{LogindSettings, SystemdScope};
-use crate::plan::process_status::{LauncherStatus, TaskStatus, TimedExit, parse_exit, was_stopped};
+use crate::plan::process_status::{LauncherStatus, TaskStatus, TimedExit, parse_exit};
 use crate::plan::protocol::lock_record::LockRecord;
 use crate::plan::protocol::nvidia_smi;
 use crate::plan::protocol::run_follower::RunFollower;
@@ -119,9 +120,11 @@ impl HostFacts {
         self.ranks.iter().any(|(_, _, end)| end.is_some_and(|(exit, _)| !exit.is_success()))
     }
 
-    /// Whether a rank that ended so was stopped.
-    pub(crate) fn was_stopped(&self, end: TimedExit) -> bool {
-        was_stopped(end, self.ranks.iter().filter_map(|(_, _, end)| *end), self.stop_requested)
+    /// Whether a rank that ended so was stopped, by the order that the host got or by its launcher.
+    pub(crate) fn was_stopped(&self, (exit, ended_at): TimedExit) -> bool {
+        let own_failures = self.ranks.iter().filter_map(|(_, _, end)| *end).filter(|(exit, _)| exit.is_own_failure());
+        let first_failure = own_failures.map(|(_, at)| at).min_by(f64::total_cmp);
+        self.stop_requested && matches!(exit, Exit::KILL | Exit::TERM) || exit.is_by_launcher(ended_at, first_failure)
     }
 
     /// Reads the script's answer. Lines it does not know are skipped: the host's shell is not ours.
@@ -299,14 +302,13 @@ impl HostFacts {
 
     /// The facts as if this earlier run were the current one; `None` where the host does not have it.
     pub fn for_earlier_run(&self, run: &String) -> Option<HostFacts> {
-        let (node, ranks, logs) = (LauncherStatus::NotStarted, Vec::new(), Vec::new());
         let has = self.earlier_runs().contains(run);
         has.then(|| HostFacts {
             current_run: Some(run.clone()),
-            launcher: node,
-            ranks,
+            launcher: LauncherStatus::NotStarted,
+            ranks: Vec::new(),
             tasks: BTreeMap::new(),
-            log_sizes: logs,
+            log_sizes: Vec::new(),
             run_record: None,
             stop_requested: false,
             ..self.clone()

@@ -48,3 +48,16 @@ fn legacy_record_does_not_decide_container_use() {
     assert!(facts(true).runs_in_container(true), "the inventory has a container");
     assert!(!facts(false).runs_in_container(true), "a record of the private directory counts");
 }
+
+#[test]
+fn stopped_ranks_have_not_failed() {
+    let stopped = |ends: &[TimedExit], stop_requested| -> Vec<bool> {
+        let ranks = (0..).zip(ends).map(|(rank, end)| (rank, 0, Some(*end))).collect();
+        let facts = HostFacts { ranks, stop_requested, ..HostFacts::default() };
+        ends.iter().map(|end| facts.was_stopped(*end)).collect()
+    };
+    let ends = [(Exit::Code(1), 10.0), (Exit::TERM, 10.5), (Exit::TERM, 9.0), (Exit::KILL, 11.0), (Exit::Code(0), 8.0)];
+    assert_eq!(stopped(&ends, false), [false, true, false, false, false], "one got TERM before any rank had failed, one was killed");
+    assert_eq!(stopped(&ends, true), [false, true, true, true, false]);
+    assert_eq!(stopped(&[(Exit::KILL, 10.0), (Exit::TERM, 10.1)], false), [false, true], "out of memory, then the launcher");
+}

@@ -68,24 +68,3 @@ impl LauncherStatus {
         }
     }
 }
-
-/// Whether a rank that ended so was stopped: by an order, or by its launcher, which sends TERM once another rank of the host has failed. `all`:
-/// how the host's ranks ended.
-pub(crate) fn was_stopped((exit, ended_at): TimedExit, mut all: impl Iterator<Item = TimedExit>, by_order: bool) -> bool {
-    let is_signal = |exit: Exit| matches!(exit, Exit::Signal(9 | 15) | Exit::Code(137 | 143));
-    let failed_before = |(other, at): TimedExit| !other.is_success() && !is_signal(other) && at <= ended_at;
-    is_signal(exit) && (by_order || exit == Exit::Signal(15) && all.any(failed_before))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stopped_ranks_have_not_failed() {
-        let all = [(Exit::Code(1), 10.0), (Exit::Signal(15), 10.5), (Exit::Signal(15), 9.0), (Exit::Signal(9), 11.0), (Exit::Code(0), 8.0)];
-        let stopped = |by_order| all.map(|end| was_stopped(end, all.into_iter(), by_order));
-        assert_eq!(stopped(false), [false, true, false, false, false], "one got TERM before any rank had failed, one was killed");
-        assert_eq!(stopped(true), [false, true, true, true, false]);
-    }
-}

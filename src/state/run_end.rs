@@ -6,9 +6,6 @@ use crate::event::{Exit, Outcome, RunOutcome, UnixMillis};
 
 use super::{ConnectionStatus, RankState, RunState};
 
-/// The number of SIGTERM, by which torchrun and its like end their other ranks once one has failed.
-const TERM: i32 = 15;
-
 impl RunState {
     /// How the run ended, or that it runs; `None`: there was no run, or it did not begin.
     pub fn run_end(&self) -> Option<RunOutcome> {
@@ -69,17 +66,11 @@ impl RunState {
         let in_step = self.info.command.starts_with("slurm ");
         let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
         let has_own_end = |rank: &&RankState| {
-            (in_step || rank.host == host)
-                && rank.has_failed()
-                && !rank.was_stopped
-                && rank.exit != Some(Exit::Signal(TERM))
-                && rank.ended_at > 0
+            (in_step || rank.host == host) && rank.exit.is_some_and(Exit::is_own_failure) && !rank.was_stopped && rank.ended_at > 0
         };
         let failed_at = self.ranks.values().filter(has_own_end).map(|rank| rank.ended_at).min();
         let was_ended = |rank: &RankState| {
-            rank.exit == Some(Exit::Signal(TERM))
-                && !culprits.contains(&rank.rank)
-                && failed_at.is_some_and(|failed_at| rank.ended_at >= failed_at)
+            !culprits.contains(&rank.rank) && rank.exit.is_some_and(|exit| exit.is_by_launcher(rank.ended_at, failed_at))
         };
         for rank in self.ranks.values_mut_where(|rank| (in_step || rank.host == host) && rank.ended_by_launcher != was_ended(rank)) {
             rank.ended_by_launcher = !rank.ended_by_launcher;
@@ -142,14 +133,14 @@ mod tests {
             started(0, 1),
             started(0, 2),
             started(1, 3),
-            exited(0, 2, Exit::Signal(TERM), 700),
+            exited(0, 2, Exit::TERM, 700),
             exited(0, 0, Exit::Code(1), 900),
-            exited(0, 1, Exit::Signal(TERM), 910),
-            exited(1, 3, Exit::Signal(TERM), 920),
+            exited(0, 1, Exit::TERM, 910),
+            exited(1, 3, Exit::TERM, 920),
             started(2, 4),
             started(2, 5),
             exited(2, 4, Exit::Code(1), 930),
-            exited(2, 5, Exit::Signal(TERM), 940),
+            exited(2, 5, Exit::TERM, 940),
         ];
         (1..).zip(kinds).for_each(|(seq, kind)| state.apply(&Event { seq, at: 1000, kind }));
         let ended = |state: &RunState| -> Vec<u32> { state.ranks.values().filter(|rank| rank.was_ended()).map(|rank| rank.rank).collect() };
