@@ -72,6 +72,14 @@ fn progress_bars_are_parsed() {
     let second = later("step 110/400", 21_000, &first);
     assert_eq!((first.seconds_left, second.seconds_left), (None, Some(580)), "ten steps took 20 s, 290 are left");
     assert_eq!(later("step 1/400", 22_000, &second).seconds_left, None, "it began again");
+    // The first step takes 10 minutes, the others 10 seconds: what is left is known 5 minutes later.
+    let start = (step("step 0/1000", 0).expect("a step").after(None, None), Vec::new());
+    let (_, left) = (1..=36_u8).fold(start, |(before, mut left), n| {
+        let next = later(&format!("step {n}/1000"), 590_000 + i64::from(n) * 10_000, &before);
+        left.push(next.seconds_left.expect("known") / i64::from(1000 - u16::from(n)));
+        (next, left)
+    });
+    assert_eq!((left[0], left[35]), (600, 10), "seconds a step: {left:?}");
     // An attach to a run that started long ago: the lines of before come at once.
     let started = Some(-600_000);
     let attached = |line: &str, at, before: Option<&TrainingProgress>| step(line, at).expect("a step").after(before, started);

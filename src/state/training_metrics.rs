@@ -14,6 +14,9 @@ const MAX_RANK_POINTS: usize = 64;
 const MAX_RUN_POINTS: usize = 240;
 /// The run's values are taken at most so often, milliseconds.
 const RUN_SAMPLE_INTERVAL_MS: i64 = 1_000;
+/// An estimate covers at least so many steps and so long, and at most twice as much of one of them.
+const MIN_ESTIMATE_STEPS: u64 = 10;
+const MIN_ESTIMATE_MS: i64 = 120_000;
 /// The lines that an attach brings of before come within this time, milliseconds.
 const CATCH_UP_MS: i64 = 5_000;
 /// A rank that was silent for longer says nothing about the run, milliseconds.
@@ -71,14 +74,15 @@ pub struct TrainingProgress {
     pub percent: f32,
     /// Done and total.
     pub done_of_total: Option<(u64, u64)>,
-    /// Seconds that are left: as the bar says, else estimated from the steps since the first one that was seen.
+    /// Seconds that are left: as the bar says, else estimated from the latest steps.
     pub seconds_left: Option<i64>,
     /// When the line came.
     pub drawn_at: UnixMillis,
     /// A line gave the step and its total; else it is a progress bar, which may count anything.
     pub is_step: bool,
-    /// The first step of this total that was seen, and when.
-    pub first_seen: Option<(u64, UnixMillis)>,
+    /// Two earlier steps of this total and when they came. The estimate begins at the older one: a slow first step (a compilation) counts for
+    /// minutes, not for hours.
+    pub estimated_since: Option<[(u64, UnixMillis); 2]>,
     /// When the first line of this total came.
     pub attached_at: Option<UnixMillis>,
 }
@@ -95,9 +99,11 @@ impl TrainingProgress {
         self.attached_at = Some(attached_at);
         let ran_before = started_at.is_some_and(|started| attached_at - started > CATCH_UP_MS);
         let is_catching_up = ran_before && self.drawn_at - attached_at < CATCH_UP_MS;
-        let known = same.and_then(|before| before.first_seen).filter(|_| !is_catching_up);
-        let (first, began) = known.unwrap_or((done, self.drawn_at));
-        self.first_seen = Some((first, began));
+        let known = same.and_then(|before| before.estimated_since).filter(|_| !is_catching_up);
+        let [older, newer] = known.unwrap_or([(done, self.drawn_at); 2]);
+        let moves_on = done - newer.0 >= MIN_ESTIMATE_STEPS && self.drawn_at - newer.1 >= MIN_ESTIMATE_MS;
+        self.estimated_since = Some(if moves_on { [newer, (done, self.drawn_at)] } else { [older, newer] });
+        let (first, began) = if moves_on { newer } else { older };
         if self.seconds_left.is_none() && done > first && self.drawn_at > began {
             let left = i128::from(total.saturating_sub(done)) * i128::from(self.drawn_at - began) / i128::from(done - first) / 1000;
             self.seconds_left = i64::try_from(left).ok();
@@ -156,7 +162,7 @@ pub(crate) fn parse_progress(line: &[u8], at: UnixMillis) -> Option<TrainingProg
         seconds_left: left,
         drawn_at: at,
         is_step: false,
-        first_seen: None,
+        estimated_since: None,
         attached_at: None,
     })
 }
@@ -182,7 +188,7 @@ pub(crate) fn parse_step_of_total(line: &[u8], at: UnixMillis) -> Option<Trainin
         seconds_left: None,
         drawn_at: at,
         is_step: true,
-        first_seen: None,
+        estimated_since: None,
         attached_at: None,
     })
 }

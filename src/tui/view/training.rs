@@ -296,7 +296,7 @@ mod tests {
             seconds_left: Some(19),
             drawn_at: 1_000,
             is_step: false,
-            first_seen: None,
+            estimated_since: None,
             attached_at: None,
         };
         let gauge = |now, width| gauge_text(&bar, now, width, (UNICODE_THEME, Lang::En));
