@@ -157,8 +157,13 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
     let columns = TrainingColumns::fit(model, width.saturating_sub(fixed));
     let rest = width.saturating_sub(fixed + columns.as_ref().map_or(0, TrainingColumns::width));
     let lang = model.lang;
-    let last = lang.tr_fill("LAST LINE ({})", &[lang.term(view.order.label())]);
-    let last = [last.as_str(), lang.tr("LAST LINE"), lang.tr("LAST")].into_iter().find(|head| head.width() <= rest).unwrap_or_default();
+    let order = lang.term(view.order.label());
+    let shown = format!("{}-{}", top + 1, keys.len().min(top + room));
+    let shown = (keys.len() > room).then(|| lang.tr_fill("{} of {}", &[&shown, &keys.len().to_string()]));
+    let with_rows = shown.map(|shown| lang.tr_fill("LAST LINE ({})", &[&format!("{order}, {shown}")]));
+    let last = lang.tr_fill("LAST LINE ({})", &[order]);
+    let heads = with_rows.as_deref().into_iter().chain([last.as_str(), lang.tr("LAST LINE"), lang.tr("LAST")]);
+    let last = heads.into_iter().find(|head| head.width() <= rest).unwrap_or_default();
     let head = format!(
         " {:>5} {} {:<4} {} {} {}  {}{last}",
         "RANK",
