@@ -41,3 +41,10 @@ pub struct RunInfo {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, String>,
 }
+
+impl RunInfo {
+    /// Whether ranks and logs of the run or attempt before are not those of this one.
+    pub(crate) fn is_other_run(&self, (run_id, attempt): (&str, u32)) -> bool {
+        !run_id.is_empty() && run_id != self.run_id || attempt != self.attempt
+    }
+}

@@ -21,11 +21,10 @@ impl StopOrders {
     pub(crate) fn stamp(&mut self, kind: &mut EventKind, at: UnixMillis) {
         match kind {
             EventKind::RunStarted(info) => {
-                let run = (info.run_id.clone(), info.attempt);
-                if self.run.1 != run.1 || !self.run.0.is_empty() && self.run.0 != run.0 {
+                if info.is_other_run((&self.run.0, self.run.1)) {
                     *self = StopOrders { hosts: std::mem::take(&mut self.hosts), ..StopOrders::default() };
                 }
-                self.run = run;
+                self.run = (info.run_id.clone(), info.attempt);
                 if !info.hosts.is_empty() {
                     self.hosts.clone_from(&info.hosts);
                 }

@@ -16,8 +16,7 @@ const MAX_TASK_STEPS: usize = 50_000;
 impl RunState {
     pub(super) fn start_plan(&mut self, info: &RunInfo) {
         self.archive_plan_counts();
-        let other_run = !self.info.run_id.is_empty() && self.info.run_id != info.run_id;
-        if other_run || self.info.attempt != info.attempt {
+        if info.is_other_run((&self.info.run_id, self.info.attempt)) {
             self.ranks.clear();
             self.metrics.clear();
             self.earlier_failed_steps = Arc::default();

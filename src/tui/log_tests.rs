@@ -72,6 +72,23 @@ fn equal_lines_fold_across_ranks() {
     assert!(text.contains("LOG r3 gpu00:g3"), "from a line to its own log: {text}");
 }
 
+/// The new run writes files of the same names from their beginning.
+#[test]
+fn restart_shows_the_lines_of_the_new_run() {
+    let mut scene = fixtures::healthy();
+    press_keys(&mut scene.app, "4 o");
+    assert!(screen_text(&mut scene.app).contains("step 20/400"));
+    let old = scene.app.model.state.info.as_ref().clone();
+    let log =
+        || EventKind::Log { host: 0, file: LogFile::Rank { rank: 3, restart: 0 }, offset: 0, len: 9, bytes: b"anew, r3\n"[..].into() };
+    scene.emit(1, EventKind::RunStarted(RunInfo { steps: Vec::new(), command: "attach".to_owned(), ..old.clone() }));
+    assert!(screen_text(&mut scene.app).contains("step 20/400"), "the same run goes on");
+    scene.emit(1, EventKind::RunStarted(RunInfo { run_id: "20261122-100000-new1".to_owned(), ..old }));
+    scene.emit(1, log());
+    let text = screen_text(&mut scene.app);
+    assert!(text.contains("anew, r3") && !text.contains("step 20/400"), "{text}");
+}
+
 #[test]
 fn empty_lines_are_not_folded() {
     let mut scene = fixtures::healthy();

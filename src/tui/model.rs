@@ -45,6 +45,8 @@ pub struct Model {
     pub stored_logs: Option<Box<dyn StoredLogs>>,
     /// The newest lines of all logs.
     pub log_ring: LogRing,
+    /// The run and its attempt whose logs these are, if known.
+    logged_run: Option<(String, u32)>,
     /// Log bytes that the feed dropped because the dashboard read too slowly; the ring lacks them.
     pub skipped_log_bytes: u64,
     /// Events that never came, because the dashboard was too slow.
@@ -75,6 +77,7 @@ impl Model {
             readonly: false,
             stored_logs: None,
             log_ring: LogRing::default(),
+            logged_run: None,
             skipped_log_bytes: 0,
             skipped_events: 0,
             log_times: LogArrivalTimes::default(),
@@ -87,9 +90,8 @@ impl Model {
 
     /// The feed restarts: what was collected of the run is discarded. The snapshot that follows replaces its state.
     pub fn reset(&mut self) {
-        self.log_times.clear();
-        self.log_ring = LogRing::default();
-        self.skipped_log_bytes = 0;
+        self.forget_logs();
+        self.logged_run = None;
         self.skipped_events = 0;
         self.timeline = Timeline::default();
         self.now = 0;
@@ -97,10 +99,13 @@ impl Model {
 
     pub fn apply_snapshot(&mut self, snapshot: RunSnapshot) {
         (self.state, self.findings) = (snapshot.state, snapshot.findings);
+        if self.state.info.attempt > 0 {
+            self.logged_run.get_or_insert_with(|| (self.state.info.run_id.clone(), self.state.info.attempt));
+        }
     }
 
-    /// Takes the log bytes of an event.
-    pub fn record_log(&mut self, event: &Event) {
+    /// Takes the log bytes of an event. `true`: a log that was known begins anew, what panes remember of it is void.
+    pub fn record_log(&mut self, event: &Event) -> bool {
         if let EventKind::Log { host, file, offset, bytes, len } = &event.kind {
             self.log_times.record_growth((*host, *file), *offset, event.at);
             self.log_ring.push_chunk(LogChunk { log: (*host, *file), offset: *offset, bytes, len: *len, at: event.at });
@@ -108,7 +113,23 @@ impl Model {
         if let EventKind::LogTruncated { host, file, .. } = event.kind {
             self.log_times.restart_log((host, file));
             self.log_ring.restart_log((host, file));
+            return true;
         }
+        if let EventKind::RunStarted(info) = &event.kind {
+            let before = self.logged_run.replace((info.run_id.clone(), info.attempt));
+            let is_other = before.is_some_and(|(run_id, attempt)| info.is_other_run((&run_id, attempt)));
+            if is_other {
+                self.forget_logs();
+            }
+            return is_other;
+        }
+        false
+    }
+
+    fn forget_logs(&mut self) {
+        self.log_times.clear();
+        self.log_ring = LogRing::default();
+        self.skipped_log_bytes = 0;
     }
 
     /// Computes the status of every host, once before each frame.
