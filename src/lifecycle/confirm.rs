@@ -12,9 +12,11 @@ use crate::plan::Plan;
 use crate::plan::action::Action;
 use crate::plan::build::{self, LaunchInputs};
 use crate::plan::existing_run::{ExistingRun, facts_after_stop};
+use crate::plan::overview::first_container_command;
 use crate::plan::teardown::TeardownScope;
 use crate::report::style::count_noun;
 use crate::text::shell_quote::join_quoted;
+use crate::text::translation::Lang;
 
 enum DashboardDecision {
     Start,
@@ -64,7 +66,9 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
     };
     context.session.emit_run_started("", Some(&plan));
     let effect = describe_launch_effect(&target.existing, context.request.tasks_only);
-    match ask(context, Some(effect), describe_plan(target, &plan), target.existing != ExistingRun::NoRun).await {
+    match ask(context, Some(effect), describe_plan(target, &plan, context.session.reporter.lang()), target.existing != ExistingRun::NoRun)
+        .await
+    {
         DashboardDecision::Start => {
             if let Some(error) = context.state.launch_error.take() {
                 return Err(error);
@@ -114,7 +118,7 @@ fn describe_ranks(job: &Job, hosts: usize, world_size: u32) -> String {
 }
 
 /// What would run: hosts and ranks, image, command, and what differs from a live run.
-fn describe_plan(target: &LaunchTarget, plan: &Plan) -> Vec<String> {
+fn describe_plan(target: &LaunchTarget, plan: &Plan, lang: Lang) -> Vec<String> {
     let mut images: Vec<&str> =
         target.job.hosts.iter().filter_map(|host| host.container.as_ref()).map(|container| container.image.as_str()).collect();
     images.sort_unstable();
@@ -127,10 +131,11 @@ fn describe_plan(target: &LaunchTarget, plan: &Plan) -> Vec<String> {
         format!("hosts     {}", describe_ranks(&target.job, plan.hosts.len(), plan.world_size)),
         format!("image     {}", if images.is_empty() { "none: on the hosts themselves".to_owned() } else { images.join(", ") }),
     ];
-    lines.extend(command.map(|command| format!("command   {command}")));
     if let ExistingRun::Live { differences, .. } = &target.existing {
         lines.extend(differences.iter().map(|difference| format!("differs   {difference}")));
     }
+    lines.extend(command.map(|command| format!("command   {command}")));
+    lines.extend(first_container_command(plan, lang).map(|command| format!("container {command}")));
     lines
 }
 

@@ -238,8 +238,8 @@ pub(super) fn launching_six_hosts() -> DashboardFixture {
     launching_hosts(6)
 }
 
-/// This many hosts in a launch; two of them still pull.
-pub(super) fn launching_hosts(hosts: u32) -> DashboardFixture {
+/// This many hosts and a plan of which nothing has begun.
+pub(super) fn planned_hosts(hosts: u32) -> DashboardFixture {
     let mut scene = DashboardFixture::new(hosts, 0);
     scene.connect_hosts(hosts);
     let steps = [
@@ -250,6 +250,12 @@ pub(super) fn launching_hosts(hosts: u32) -> DashboardFixture {
         (Phase::Workers, "start the workers"),
     ];
     scene.emit(5, run_started(hosts, hosts * 8, &steps));
+    scene
+}
+
+/// This many hosts in a launch; two of them still pull.
+pub(super) fn launching_hosts(hosts: u32) -> DashboardFixture {
+    let mut scene = planned_hosts(hosts);
     scene.emit(1, EventKind::PhaseStarted { phase: Phase::Preflight });
     for step in 0..hosts {
         scene.emit(10, EventKind::StepStarted { step });

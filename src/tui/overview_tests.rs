@@ -192,13 +192,25 @@ fn live_bar_is_one_row_of_the_log() {
 /// The plan that waits for its start: what would run, and its phases.
 #[test]
 fn plan_before_a_start_is_shown() {
-    let mut scene = fixtures::launching_hosts(4);
+    let mut scene = fixtures::planned_hosts(4);
     let mut capabilities = scene.app.model.capabilities.clone();
     capabilities.start_summary = Some("no run exists: it would be launched".to_owned());
-    capabilities.plan_lines = vec!["image     registry/train:7".to_owned(), "differs   launch.nproc_per_node: 4 → 8".to_owned()];
+    capabilities.plan_lines = vec![
+        "image     registry/train:7".to_owned(),
+        "differs   launch.nproc_per_node: 4 → 8".to_owned(),
+        format!("container docker run -d --name wan22-gpu00{} registry/train:7", " -v /data:/data:ro".repeat(8)),
+    ];
     scene.app.handle_message(super::feed::FeedMessage::Capabilities(capabilities));
     let text = rows(&draw(&mut scene.app, 120, 36)).join("\n");
-    for part in ["PLAN", "press U to start", "image     registry/train:7", "nproc_per_node: 4 → 8", "container   start the container"] {
+    for part in [
+        "container docker run -d --name wan22-gpu00 -v",
+        "│           -v /data:/data:ro -v",
+        "PLAN",
+        "press U to start",
+        "image     registry/train:7",
+        "nproc_per_node: 4 → 8",
+        "container   start the container",
+    ] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }

@@ -134,8 +134,14 @@ pub(super) fn bad_day(hosts: u32) -> DashboardFixture {
 
 /// The plan waits for its start.
 pub(super) fn planned(hosts: u32) -> DashboardFixture {
-    let mut scene = fixtures::launching_hosts(hosts);
-    let lines = ["image     registry/train:7", "command   torchrun train.py --steps 4000", "differs   launch.nproc_per_node: 4 → 8"];
+    let mut scene = fixtures::planned_hosts(hosts);
+    let ranks = format!("hosts     {hosts}, {} ranks", hosts * 8);
+    let lines = [
+        ranks.as_str(),
+        "image     registry/train:7",
+        "command   torchrun --nnodes=4 --node_rank=0 --nproc_per_node=8 --master_addr=10.0.0.1 --master_port=29500 train.py --steps 4000",
+        "container docker run -d --name wan22-gpu00 --network=host --ipc=host --gpus=all -v /data:/data:ro -v '~/out:/out' registry/train:7",
+    ];
     scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
         start_summary: Some("no run exists: it would be launched".to_owned()),
         plan_lines: lines.map(str::to_owned).into(),

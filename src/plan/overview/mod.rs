@@ -9,11 +9,27 @@ pub(crate) mod teardown;
 
 pub(crate) use self::inputs::PlanOverview;
 use self::page::OverviewPage;
+use crate::plan::Plan;
+use crate::plan::action::Action;
+use crate::text::translation::Lang;
 
 /// Columns where there is no terminal.
 pub(crate) const DEFAULT_COLUMNS: usize = 80;
+/// A width that no command fills.
+const ONE_LINE: usize = 1 << 16;
 /// The narrowest and the widest overview.
 const COLUMNS: std::ops::RangeInclusive<usize> = 60..=120;
+
+/// The `docker run` of the plan's first container on one line, as a person would type it; `None`: on bare hosts.
+pub(crate) fn first_container_command(plan: &Plan, lang: Lang) -> Option<String> {
+    let words = plan.steps.iter().find_map(|step| match &step.action {
+        Action::StartContainer(container) => Some(docker_words::docker_words(container, container.spec.as_ref()?)),
+        _ => None,
+    });
+    let mut page = OverviewPage::new(lang, ONE_LINE);
+    page.command(&words?, 1);
+    Some(page.into_text().trim().to_owned())
+}
 
 /// At most 40 lines of at most `columns` columns.
 pub(crate) fn format_overview(overview: &PlanOverview<'_>, columns: usize) -> String {

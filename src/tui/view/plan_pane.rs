@@ -9,6 +9,7 @@ use crate::event::Phase;
 use crate::model::step_status::StepStatus;
 use crate::report::style;
 use crate::state::StepState;
+use crate::text::width::wrap_bounded;
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
@@ -16,8 +17,9 @@ use super::formatting;
 use super::lines::{render_lines, rows_area};
 use super::pane_frame::{PaneFrame, draw_frame};
 
-/// The most rows of what the plan would run.
-const MAX_SUMMARY_ROWS: usize = 10;
+/// The most rows of what the plan would run, and of one command of it.
+const MAX_SUMMARY_ROWS: usize = 16;
+const MAX_COMMAND_ROWS: usize = 6;
 /// The width of the label of such a row.
 const LABEL_WIDTH: usize = 10;
 
@@ -27,13 +29,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
     let phases = phases(model);
     // The phases come first where there is no room for both.
     let summary_rows = usize::from(area.height).saturating_sub(phases.len() + 2).min(MAX_SUMMARY_ROWS);
-    let mut lines: Vec<Line<'static>> = model
-        .capabilities
-        .plan_lines
-        .iter()
-        .take(summary_rows)
-        .map(|line| Line::raw(style::truncate_text(&summary_line(model, line), width)))
-        .collect();
+    let summary = model.capabilities.plan_lines.iter().flat_map(|line| summary_rows_of(model, line, width));
+    let mut lines: Vec<Line<'static>> = summary.take(summary_rows).map(Line::raw).collect();
     let count_width = phases.iter().map(|phase| count_text(model, *phase).width()).max().unwrap_or(0);
     lines.extend(phases.iter().map(|phase| phase_line(model, *phase, (width, count_width))));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
@@ -50,23 +47,29 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
     height
 }
 
-/// ` hosts     2, 16 ranks`: a label and its value.
-fn summary_line(model: &Model, line: &str) -> String {
+/// ` hosts     2, 16 ranks`: a label and its value, a command on several rows.
+fn summary_rows_of(model: &Model, line: &str, width: usize) -> Vec<String> {
     let lang = model.lang;
     let (label, value) = line.split_once(' ').unwrap_or((line, ""));
     let value = match label {
         "hosts" => model.counts_text(value.trim_start()),
-        "command" => model.sanitize(value.trim_start()),
+        "command" | "container" => model.sanitize(value.trim_start()),
         _ => model.sanitize(&lang.message(value.trim_start())),
     };
     let label = match label {
         "hosts" => lang.tr("hosts").to_owned(),
         "image" => lang.tr("image").to_owned(),
         "command" => lang.tr("command").to_owned(),
+        "container" => lang.tr("container").to_owned(),
         "differs" => lang.tr("differs").to_owned(),
         other => model.sanitize(other),
     };
-    format!(" {}{value}", formatting::pad(&label, LABEL_WIDTH))
+    let mut rows = wrap_bounded(&value, width.saturating_sub(LABEL_WIDTH + 2).max(1), MAX_COMMAND_ROWS);
+    for (at, row) in rows.iter_mut().enumerate() {
+        let label = if at == 0 { label.as_str() } else { "" };
+        row.insert_str(0, &format!(" {}", formatting::pad(label, LABEL_WIDTH)));
+    }
+    rows
 }
 
 /// The phases of the plan in force, in its order.
