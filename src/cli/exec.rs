@@ -2,7 +2,7 @@
 //! (`exec_single_host`).
 
 use crate::cli::args::{ExecArgs, ProgressMode};
-use crate::cli::exec_single_host::{has_piped_input, pipe_to_single_host, stream_single_host};
+use crate::cli::exec_single_host::{has_piped_input, has_unread_input, pipe_to_single_host, stream_single_host};
 use crate::cli::exit::{CliError, as_ssh_exit};
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, print_untranslated, user_lang};
 use crate::cli::open_session::{LoadMode, load_inventory, open_session};
@@ -43,7 +43,13 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
         signals.run_until_stopped(run).await.unwrap_or_else(Ok)
     } else {
         match signals.run_until_stopped(run_on_all_hosts(&session, command)).await {
-            Ok(answers) => Ok(print_results(&session, &names, answers, args)),
+            Ok(answers) => {
+                let outcome = print_results(&session, &names, answers, args);
+                if has_unread_input() {
+                    print_stderr("standard input was not sent: only one host takes it (`--limit HOST`)");
+                }
+                Ok(outcome)
+            }
             Err(outcome) => Ok(outcome),
         }
     };

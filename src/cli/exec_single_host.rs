@@ -44,6 +44,11 @@ pub(super) fn has_piped_input() -> bool {
         .is_ok_and(|stat| matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::RegularFile | FileType::Socket))
 }
 
+/// Whether standard input holds something that nobody has read.
+pub(super) fn has_unread_input() -> bool {
+    has_piped_input() && rustix::io::ioctl_fionread(std::io::stdin()).is_ok_and(|bytes| bytes > 0)
+}
+
 /// Runs the command with our standard input as its own.
 pub(super) async fn pipe_to_single_host(session: &Session, name: &str, command: &RemoteCommand) -> Result<Outcome, CliError> {
     let Some(connection) = session.engine.connections().first() else { return Ok(Outcome::Ok) };

@@ -12,7 +12,7 @@ use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::open_session;
 use crate::cli::output::OutputOptions;
 use crate::cli::task_listing::select_tasks;
-use crate::event::controls::DashboardCapabilities;
+use crate::event::controls::{DashboardCapabilities, DashboardRole};
 use crate::inventory::{Inventory, Job};
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::file_sources::find_file_sources;
@@ -78,13 +78,18 @@ pub(super) async fn launch_with_signals(
     if let (Some(text), Some(dashboard)) = (args.intro_text, session.reporter.dashboard()) {
         dashboard.show_message(text);
     }
-    let down = session.suggest_command("down", "");
+    let [attach, down] = ["attach", "down"].map(|verb| session.suggest_command(verb, ""));
     let mut context = LaunchContext::new(&mut session, &request, launch_error, signals);
     let end = run_launch(&mut context).await?;
     let registered = std::mem::take(&mut context.state.registered);
     // A dashboard that panicked has printed this advice already.
     if matches!(end, LaunchEnd::LeftNow(_)) && !crate::tui::terminal::has_panicked() {
-        print_stderr(&format!("left without cleaning up; the hosts may hold leftovers. To clean up:\n    {down}"));
+        print_stderr(&match signals.dashboard_role() {
+            DashboardRole::Observer => {
+                format!("left at once; a live run keeps running. To follow it, and to end it:\n    {attach}\n    {down}")
+            }
+            _ => format!("left without cleaning up; the hosts may hold leftovers. To clean up:\n    {down}"),
+        });
     }
     Ok(EndedLaunch { session, end, registered })
 }

@@ -14,7 +14,7 @@ use crate::diagnose::DiagnosisFinding;
 use crate::event::{EventKind, Outcome, RunOutcome, UnixMillis};
 use crate::state::RunState;
 
-use super::journal::{JOURNAL_FILE, JournalReader};
+use super::journal::{JOURNAL_FILE, JournalReader, SAMPLES_FILE};
 use super::log_store::{LogStore, LogStoreError};
 use super::private_files::{make_dir, private_options};
 use super::run_report::{RunReport, build_report, merge_reports};
@@ -153,6 +153,8 @@ pub struct RunSummary {
     pub outcome: Option<Outcome>,
     /// How the run ended, or that it was running when last seen.
     pub run_end: Option<RunOutcome>,
+    /// When a command last wrote the run's journal; while one follows the run, at most some seconds ago.
+    pub seen: Option<UnixMillis>,
     /// What is wrong with the run's files.
     pub damaged: Option<String>,
 }
@@ -189,6 +191,7 @@ fn read_summary(dir: &Path, run: &str) -> RunSummary {
         ranks: 0,
         outcome: None,
         run_end: None,
+        seen: [JOURNAL_FILE, SAMPLES_FILE].iter().filter_map(|name| modified_at(&dir.join(name))).max(),
         damaged: None,
     };
     let text = match fs::read_to_string(dir.join(REPORT_FILE)) {
@@ -210,6 +213,11 @@ fn read_summary(dir: &Path, run: &str) -> RunSummary {
         },
         Err(error) => RunSummary { damaged: Some(format!("{REPORT_FILE}: {error}")), ..summary_from_journal(dir, empty) },
     }
+}
+
+fn modified_at(path: &Path) -> Option<UnixMillis> {
+    let modified = fs::metadata(path).and_then(|meta| meta.modified()).ok()?;
+    i64::try_from(modified.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
 /// Identifies a run without a report by the beginning of its journal.

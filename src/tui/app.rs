@@ -5,11 +5,11 @@
 use crossterm::event::KeyEvent;
 use ratatui::Frame;
 
-use crate::event::{Event, EventKind, UnixMillis};
+use crate::event::{Event, UnixMillis};
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 
-use super::command_palette::CommandPalette;
+use super::command_palette::{CommandPalette, shown_name};
 use super::dialog::Dialog;
 use super::feed::{Clipboard, DashboardRole, FeedMessage, UserAction};
 use super::key_bindings::KeyBindings;
@@ -80,7 +80,7 @@ impl App {
     pub(crate) fn explain_readonly(&mut self, key: KeyEvent) {
         let default = KeyBindings::default().command_for_key(key, &[KeyContext::Plan, KeyContext::Run]);
         if let Some(cmd) = default.filter(|_| self.model.readonly && self.ui.overlay.is_none()) {
-            self.show_toast(&format!("read-only: `{}` needs a dashboard without --readonly", cmd.name()));
+            self.show_toast(&format!("read-only: `{}` needs a dashboard without --readonly", shown_name(cmd)));
         }
     }
 
@@ -145,8 +145,7 @@ impl App {
 
     fn handle_event(&mut self, event: &Event) -> RedrawPriority {
         self.advance_clock(event.at);
-        self.model.record_log(event);
-        if matches!(event.kind, EventKind::LogTruncated { .. }) {
+        if self.model.record_log(event) {
             self.ui.reset_logs();
         }
         if event.kind.is_sample() { RedrawPriority::Sample } else { RedrawPriority::Event }

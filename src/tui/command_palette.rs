@@ -67,7 +67,7 @@ const DESCRIPTION_SCORE: i32 = -100_000;
 const MOVEMENT_PENALTY: i32 = 50_000;
 
 /// The name in the palette: the common word where the command's own is another.
-fn shown_name(cmd: UiCommand) -> String {
+pub(super) fn shown_name(cmd: UiCommand) -> String {
     match cmd {
         UiCommand::Halt => "stop".to_owned(),
         cmd => cmd.name(),

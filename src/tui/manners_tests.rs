@@ -59,6 +59,8 @@ fn readonly_is_shown_and_explained() {
     scene.app.explain_readonly(KeyEvent::new(KeyCode::Char('X'), KeyModifiers::SHIFT));
     let text = snapshot_text(&draw(&mut scene.app, 120, 40));
     assert!(text.contains("READ-ONLY") && text.contains("read-only: `tear-down` needs a dashboard without --readonly"), "{text}");
+    scene.app.explain_readonly(KeyEvent::new(KeyCode::Char('H'), KeyModifiers::SHIFT));
+    assert!(snapshot_text(&draw(&mut scene.app, 120, 40)).contains("read-only: `stop` needs"), "as the palette and the help call it");
     assert!(scene.app.pending_actions.is_empty() && scene.app.ui.overlay != Some(Overlay::Help(0)));
 }
 

@@ -29,7 +29,7 @@ fn rank_log_time(laptop: &Laptop, rank: u32, words: &str) -> f64 {
 fn assert_last_listed_outcome(laptop: &Laptop, word: &str) {
     let runs = laptop.run(&["runs"]);
     let line = runs.assert_exit_code(0).stdout.lines().last().unwrap_or_default().trim_end();
-    assert!(line.ends_with(&format!(" {word}")), "{}", runs.transcript());
+    assert!(line.contains(&format!(" {word}")), "{}", runs.transcript());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn ranks_survive_killed_laptop_and_another_attaches() {
     let mut up = first.start(&["up", path_str(&file)]);
     wait_for_all_ranks(&mut up, &first, 2);
     up.kill();
-    assert_last_listed_outcome(&first, "end not seen from this laptop");
+    assert_last_listed_outcome(&first, "not ended when last seen, ");
     let file = cluster.write_inventory(&second, &job);
     let ps = second.run(&["ps", "--progress", "json", path_str(&file)]);
     ps.assert_exit_code(0);

@@ -11,6 +11,10 @@ async fn exec_groups_equal_output_and_lists_the_rest() {
     let file = path_str(&file);
     let same = laptop.run(&["exec", file, "--", "echo one; echo two"]).await;
     assert_eq!(same.assert_exit_code(0).stdout, "---- gpu[01-03]\none\ntwo\n");
+    let input = laptop.home.join("input");
+    std::fs::write(&input, "a line\n").expect("the input");
+    let unsent = laptop.run_with_input(&["exec", file, "--", "cat"], &input).await;
+    unsent.assert_exit_code(0).assert_contains("standard input was not sent: only one host takes it");
     let vector = laptop.run(&["exec", file, "--limit", "gpu[02-03]", "--", "printf", "%s|", "a b", "$HOME", "it's"]).await;
     assert_eq!(vector.assert_exit_code(0).stdout, "---- gpu[02-03]\na b|$HOME|it's|\n");
     let mixed = laptop.run(&["exec", file, "--", "test $(hostname) != gpu02 || { echo bad >&2; exit 9; }; echo fine"]).await;

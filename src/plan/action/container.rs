@@ -81,6 +81,7 @@ impl StartContainer {
                 Observation::Satisfied(format!("{} runs", c.name))
             }
             Some(c) if self.is_up_to_date(facts) => Observation::Needed(format!("it is {}", c.status)),
+            Some(_) if self.recreate => Observation::Needed("to be created again".to_owned()),
             Some(_) => Observation::Needed("created with other settings or another image".to_owned()),
             None => Observation::Needed("not there".to_owned()),
         }
