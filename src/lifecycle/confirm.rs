@@ -9,13 +9,11 @@ use crate::lifecycle::session::report_issues;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::teardown::{self, TeardownOptions};
 use crate::plan::Plan;
-use crate::plan::action::Action;
 use crate::plan::build::{self, LaunchInputs};
 use crate::plan::existing_run::{ExistingRun, facts_after_stop};
-use crate::plan::overview::first_container_command;
+use crate::plan::overview::first_commands;
 use crate::plan::teardown::TeardownScope;
 use crate::report::style::count_noun;
-use crate::text::shell_quote::join_quoted;
 use crate::text::translation::Lang;
 
 enum DashboardDecision {
@@ -123,10 +121,7 @@ fn describe_plan(target: &LaunchTarget, plan: &Plan, lang: Lang) -> Vec<String> 
         target.job.hosts.iter().filter_map(|host| host.container.as_ref()).map(|container| container.image.as_str()).collect();
     images.sort_unstable();
     images.dedup();
-    let command = plan.steps.iter().find_map(|step| match &step.action {
-        Action::WriteRunFiles(files) => Some(join_quoted(&files.launch_spec.argv)),
-        _ => None,
-    });
+    let [command, container] = first_commands(plan, lang);
     let mut lines = vec![
         format!("hosts     {}", describe_ranks(&target.job, plan.hosts.len(), plan.world_size)),
         format!("image     {}", if images.is_empty() { "none: on the hosts themselves".to_owned() } else { images.join(", ") }),
@@ -135,7 +130,7 @@ fn describe_plan(target: &LaunchTarget, plan: &Plan, lang: Lang) -> Vec<String> 
         lines.extend(differences.iter().map(|difference| format!("differs   {difference}")));
     }
     lines.extend(command.map(|command| format!("command   {command}")));
-    lines.extend(first_container_command(plan, lang).map(|command| format!("container {command}")));
+    lines.extend(container.map(|command| format!("container {command}")));
     lines
 }
 

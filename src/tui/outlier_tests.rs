@@ -77,6 +77,7 @@ fn idle_gpus_of_one_process_are_marked() {
     let marked: Vec<bool> =
         (0..8).map(|gpu| shown.lines().find_map(|row| row.strip_prefix(&format!("│ {gpu}"))).expect("a row").starts_with('▲')).collect();
     assert_eq!(marked, [true, true, true, true, false, false, false, false], "{shown}");
+    assert!(shown.contains("· GPU 0-3 idle ─"), "and the pane says why: {shown}");
 }
 
 /// A GPU with a limit of four digits has its whole power.

@@ -11,6 +11,7 @@ pub(crate) use self::inputs::PlanOverview;
 use self::page::OverviewPage;
 use crate::plan::Plan;
 use crate::plan::action::Action;
+use crate::plan::launcher::ManualLaunch;
 use crate::text::translation::Lang;
 
 /// Columns where there is no terminal.
@@ -20,15 +21,24 @@ const ONE_LINE: usize = 1 << 16;
 /// The narrowest and the widest overview.
 const COLUMNS: std::ops::RangeInclusive<usize> = 60..=120;
 
-/// The `docker run` of the plan's first container on one line, as a person would type it; `None`: on bare hosts.
-pub(crate) fn first_container_command(plan: &Plan, lang: Lang) -> Option<String> {
-    let words = plan.steps.iter().find_map(|step| match &step.action {
+/// The plan's first launcher and its first `docker run`, as a person would type them, each on one line; `None`: there is none.
+pub(crate) fn first_commands(plan: &Plan, lang: Lang) -> [Option<String>; 2] {
+    let one_line = |words: Vec<String>| {
+        let mut page = OverviewPage::new(lang, ONE_LINE);
+        page.command(&words, 1);
+        page.into_text().trim().to_owned()
+    };
+    let launch = plan.steps.iter().find_map(|step| match &step.action {
+        Action::WriteRunFiles(files) => match &files.launch_spec.manual_launch {
+            ManualLaunch::Command(words) | ManualLaunch::PerRank(words, _) => Some(words.clone()),
+        },
+        _ => None,
+    });
+    let container = plan.steps.iter().find_map(|step| match &step.action {
         Action::StartContainer(container) => Some(docker_words::docker_words(container, container.spec.as_ref()?)),
         _ => None,
     });
-    let mut page = OverviewPage::new(lang, ONE_LINE);
-    page.command(&words?, 1);
-    Some(page.into_text().trim().to_owned())
+    [launch, container].map(|words| words.map(one_line))
 }
 
 /// At most 40 lines of at most `columns` columns.

@@ -12,10 +12,11 @@ use ratatui::text::{Line, Span};
 use crate::event::GpuSample;
 use crate::report::style;
 use crate::state::{HostState, RankState};
+use crate::text::hostlist::fold_numbers;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::gpu_status::gpu_status;
+use super::gpu_status::{gpu_status, is_idle_at_work};
 use super::gpu_text::{memory_text, power_text};
 use super::lines::render_lines;
 use super::pane_frame::{PaneFrame, draw_frame};
@@ -99,8 +100,15 @@ impl PaneGrid {
             let Some(host) = model.state.hosts.get(at as usize) else { continue };
             let pane = self.pane_area(area, place);
             let mut title = host_frame(model, at, host, selected == Some(at));
+            if self.density == PaneDensity::Full && title.left.len() == 1 {
+                title.left.extend(idle_text(model, at, host, &ranks));
+            }
             let needed = formatting::spans_width(&title.left) + formatting::spans_width(&title.right) + 7;
-            if self.density == PaneDensity::Medium && (title.left.len() > 1 || needed > usize::from(pane.width)) {
+            let is_too_long = needed > usize::from(pane.width);
+            if is_too_long && self.density == PaneDensity::Full && title.status < DisplayStatus::Warn {
+                title.left.truncate(1);
+            }
+            if self.density == PaneDensity::Medium && (title.left.len() > 1 || is_too_long) {
                 // A narrow title has room for the name alone: a row of the pane says what is wrong.
                 title.left = vec![Span::styled(model.sanitize(&host.name), title.left[0].style)];
             }
@@ -116,6 +124,15 @@ impl PaneGrid {
         }
         drawn
     }
+}
+
+/// ` · GPU 0-1 idle`: those that do nothing while the run trains on them.
+fn idle_text(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>) -> Option<Span<'static>> {
+    let is_idle = |gpu: &&GpuSample| is_idle_at_work(model, host, gpu, ranks.0.get(&(at, gpu.index)).copied());
+    let idle: Vec<u32> = host.gpus.iter().filter(is_idle).map(|gpu| gpu.index).collect();
+    let text = format!(" {} {}", model.theme.separator(), model.lang.tr_fill("GPU {} idle", &[&fold_numbers(&idle)]));
+    let is_known = !idle.is_empty() && !figure_age::has_old_figures(model, at as usize, host);
+    is_known.then(|| Span::styled(text, model.theme.status_text_style(DisplayStatus::Warn)))
 }
 
 /// The title of a host's pane: its name and what is wrong at the left; ranks, state and power at the right.

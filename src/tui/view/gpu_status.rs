@@ -31,7 +31,7 @@ pub(super) fn gpu_status(
 }
 
 /// Whether it does nothing while the run trains on it. Most GPUs work, and there may be a thousand: what costs least is asked first.
-fn is_idle_at_work(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&RankState>) -> bool {
+pub(super) fn is_idle_at_work(model: &Model, host: &HostState, gpu: &GpuSample, rank: Option<&RankState>) -> bool {
     let is_idle = |utilization: Option<f32>| utilization.is_some_and(|percent| percent < 1.0);
     let has_been_idle = || {
         let mut newest = host.gpu_trace(gpu.index).rev();
