@@ -32,7 +32,7 @@ fn missing_file_hint(file: &Path) -> String {
             format!("\n    help: did you mean `{}`?", path.strip_prefix(".").unwrap_or(&path).display())
         }
         None => format!(
-            "\n    help: correct the path (first argument, -i or $ORCHESTRATE_INVENTORY), or write an inventory: `orchestrate init {}`",
+            "\n    help: name an inventory that exists (first argument, -i or $ORCHESTRATE_INVENTORY), or write one: `orchestrate init {}`",
             quote(&file.display().to_string())
         ),
     }
@@ -47,7 +47,8 @@ pub(crate) fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySo
     if files.is_empty() {
         files = std::env::var_os("ORCHESTRATE_INVENTORY").map(|v| std::env::split_paths(&v).collect()).unwrap_or_default();
     }
-    if files.is_empty() {
+    let is_unnamed = files.is_empty();
+    if is_unnamed {
         files.push(PathBuf::from("inventory.yaml"));
     }
     let mut read = Vec::new();
@@ -57,7 +58,10 @@ pub(crate) fn read_inventory_files(args: &CommonArgs) -> Result<(Vec<InventorySo
             Ok(text) => read.push(InventorySource { name, text }),
             Err(error) => {
                 return Err(CliError::Usage(if error.kind() == std::io::ErrorKind::NotFound {
-                    format!("{name}: no such file{}", missing_file_hint(file))
+                    match (is_unnamed, missing_file_hint(file)) {
+                        (true, hint) => format!("{name}: no such file in this directory, and no other inventory is named{hint}"),
+                        (false, hint) => format!("{name}: no such file{hint}"),
+                    }
                 } else {
                     format!("{name}: cannot be read: {error}")
                 }));

@@ -2,7 +2,7 @@
 
 use crate::event::controls::DashboardCapabilities;
 use crate::event::{Outcome, RunControl};
-use crate::inventory::Job;
+use crate::inventory::{InventoryHost, Job};
 use crate::lifecycle::error::{WorkflowError, worse_outcome};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::session::report_issues;
@@ -11,7 +11,7 @@ use crate::lifecycle::teardown::{self, TeardownOptions};
 use crate::plan::Plan;
 use crate::plan::build::{self, LaunchInputs};
 use crate::plan::existing_run::{ExistingRun, facts_after_stop};
-use crate::plan::overview::first_commands;
+use crate::plan::overview::{PlanOverview, describe_rank_places, first_commands};
 use crate::plan::teardown::TeardownScope;
 use crate::report::style::count_noun;
 use crate::text::translation::Lang;
@@ -64,9 +64,8 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
     };
     context.session.emit_run_started("", Some(&plan));
     let effect = describe_launch_effect(&target.existing, context.request.tasks_only);
-    match ask(context, Some(effect), describe_plan(target, &plan, context.session.reporter.lang()), target.existing != ExistingRun::NoRun)
-        .await
-    {
+    let plan_lines = describe_plan(target, &context.session.inventory.hosts, &plan, context.session.reporter.lang());
+    match ask(context, Some(effect), plan_lines, target.existing != ExistingRun::NoRun).await {
         DashboardDecision::Start => {
             if let Some(error) = context.state.launch_error.take() {
                 return Err(error);
@@ -116,14 +115,16 @@ fn describe_ranks(job: &Job, hosts: usize, world_size: u32) -> String {
 }
 
 /// What would run: hosts and ranks, image, command, and what differs from a live run.
-fn describe_plan(target: &LaunchTarget, plan: &Plan, lang: Lang) -> Vec<String> {
+fn describe_plan(target: &LaunchTarget, hosts: &[InventoryHost], plan: &Plan, lang: Lang) -> Vec<String> {
     let mut images: Vec<&str> =
         target.job.hosts.iter().filter_map(|host| host.container.as_ref()).map(|container| container.image.as_str()).collect();
     images.sort_unstable();
     images.dedup();
+    let overview = PlanOverview { plan, job: &target.job, hosts, facts: Some(&target.facts), effect: &[], lang };
     let [command, container] = first_commands(plan, lang);
     let mut lines = vec![
         format!("hosts     {}", describe_ranks(&target.job, plan.hosts.len(), plan.world_size)),
+        format!("ranks     {}", describe_rank_places(&overview)),
         format!("image     {}", if images.is_empty() { "none: on the hosts themselves".to_owned() } else { images.join(", ") }),
     ];
     if let ExistingRun::Live { differences, .. } = &target.existing {

@@ -22,6 +22,7 @@ pub(crate) mod log_copies;
 pub(crate) mod log_fetch;
 pub(crate) mod operator;
 pub(crate) mod plan_preview;
+mod port_users;
 pub(crate) mod preflight;
 pub(crate) mod prepare_launch;
 pub(crate) mod random;

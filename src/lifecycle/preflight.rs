@@ -3,6 +3,7 @@
 use crate::engine::probes::{ConnectivityProbe, HostPair, HostProbes};
 use crate::event::{EventKind, Phase};
 use crate::inventory::{Inventory, Job, PullPolicy};
+use crate::lifecycle::port_users::add_other_runs;
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
 use crate::model::level::Level;
@@ -55,6 +56,9 @@ pub(crate) async fn gather_facts_and_probes(
         });
     }
     let mut answers = session.engine.gather_facts_and_probes(commands, probes).await;
+    if let Some((Ok(master), _)) = answers.first_mut() {
+        add_other_runs(session, job.launch.master_port, master).await;
+    }
     for ((_, output), host) in answers.iter_mut().zip(&job.hosts) {
         if host.container.is_none() {
             output.set_missing_reason(Probe::Docker, "bare host");

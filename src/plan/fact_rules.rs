@@ -60,10 +60,18 @@ pub(crate) fn mount_missing(path: &str, target: &str) -> FactProblem {
 
 /// Something listens on the port of the rendezvous.
 pub(crate) fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Option<FactProblem> {
+    let hint = match facts.orphans.other_live_runs.join(", ") {
+        none if none.is_empty() => format!(
+            "choose another launch.master_port, or stop what listens on it: `orchestrate ps --all` lists the runs, `ss -ltnp 'sport = :{port}'` the programs"
+        ),
+        runs => format!(
+            "choose another launch.master_port, or end what uses it: live on {host}: {runs}; `orchestrate down` ends a run by its own inventory"
+        ),
+    };
     facts.busy_ports.contains(&port).then(|| FactProblem {
         finding: format!("port {port} is already in use"),
         message: format!("port {port} is already in use on the master {host}"),
-        hint: format!("choose another launch.master_port, or stop what listens on it: `orchestrate ps --all` lists the runs, `ss -ltnp 'sport = :{port}'` the programs"),
+        hint,
     })
 }
 

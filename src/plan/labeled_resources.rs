@@ -90,6 +90,8 @@ pub struct OrphanFacts {
     pub run_records: Vec<RunRecord>,
     /// Processes of this user.
     pub processes: Vec<RunProcess>,
+    /// Live runs of other names, as a person reads them; asked only where the master's port is in use.
+    pub other_live_runs: Vec<String>,
     /// Whether a launch left the file that hands over its secrets in memory.
     pub has_secret_file: bool,
     /// The user who owns a directory at our path, and the path: `li /scratch/train`.

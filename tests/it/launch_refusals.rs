@@ -120,6 +120,15 @@ async fn foreign_ports_and_containers_are_untouched() {
         .assert_contains("choose another launch.master_port");
     drop(listener);
     fixture.assert_no_leftovers().await;
+    // Another run of ours uses it: it is named.
+    let other = fixture.write_inventory("other", &JobSpec::default());
+    laptop.run(&["up", "-d", path_str(&other)]).await.assert_exit_code(0);
+    let listener = std::net::TcpListener::bind(("127.0.0.1", fixture.master_port));
+    let ended = laptop.run(&["check", path_str(&file), "--only", "master-port"]).await;
+    ended.assert_exit_code(3).assert_contains("live on gpu01: other (2");
+    drop(listener);
+    laptop.run(&["down", path_str(&other), "--yes"]).await.assert_exit_code(0);
+    fixture.assert_no_leftovers().await;
     // A foreign container with our container's name.
     let make = "docker run -d --name orch-taken-gpu02 --entrypoint /bin/sh demo/train:1 -c 'while :; do sleep 1; done'";
     laptop.run(&["exec", path_str(&file), "--limit", "gpu02", "--", make]).await.assert_exit_code(0);

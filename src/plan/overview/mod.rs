@@ -21,6 +21,11 @@ const ONE_LINE: usize = 1 << 16;
 /// The narrowest and the widest overview.
 const COLUMNS: std::ops::RangeInclusive<usize> = 60..=120;
 
+/// `0-7 on gpu01, 8-15 on gpu02`, or why the places of the ranks are not known yet.
+pub(crate) fn describe_rank_places(overview: &PlanOverview<'_>) -> String {
+    sections::rank_ranges(overview)
+}
+
 /// The plan's first launcher and its first `docker run`, as a person would type them, each on one line; `None`: there is none.
 pub(crate) fn first_commands(plan: &Plan, lang: Lang) -> [Option<String>; 2] {
     let one_line = |words: Vec<String>| {

@@ -117,7 +117,7 @@ fn host_resources(overview: &PlanOverview<'_>, at: usize, host: &InventoryHost) 
     [gpus, ranks]
 }
 
-fn rank_ranges(overview: &PlanOverview<'_>) -> String {
+pub(super) fn rank_ranges(overview: &PlanOverview<'_>) -> String {
     let PlanOverview { plan, job, hosts, lang, .. } = overview;
     if job.launch.launcher.has_dynamic_ranks() {
         return lang.tr("the rendezvous assigns them at the start (c10d)").to_owned();

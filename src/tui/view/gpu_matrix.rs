@@ -249,7 +249,10 @@ impl<'a> GpuMatrix<'a> {
         let most: f32 = if width == 3 { 99.0 } else { 999.0 };
         let text = match (width, status, value) {
             (1, ..) | (_, DisplayStatus::Error | DisplayStatus::Lost | DisplayStatus::Pending, _) | (_, _, None) => glyph.to_string(),
-            (_, DisplayStatus::Warn, Some(value)) => format!("{:.0}{}", value.min(most), self.model.theme.symbol(DisplayStatus::Warn)),
+            (_, DisplayStatus::Warn, Some(value)) => {
+                let sign = if glyph == '!' { "!" } else { self.model.theme.symbol(DisplayStatus::Warn) };
+                format!("{:.0}{sign}", value.min(most))
+            }
             (_, _, Some(value)) => format!("{:.0}", value.min(most)),
         };
         Span::styled(format!("{text:>width$}"), style)

@@ -8,7 +8,7 @@ use crate::tui::theme::DisplayStatus;
 /// So many samples in a row without work make a GPU idle.
 const IDLE_SAMPLES: usize = 5;
 
-/// What a GPU's colour says: calm while it works, a warning where it is slowed down or idle in a run, an error where its memory is broken.
+/// What a GPU's colour says: calm while it works, a warning where its memory is faulty, or where it is slowed down or idle in a run.
 pub(super) fn gpu_status(
     model: &Model,
     (at, host): (u32, &HostState),
@@ -19,12 +19,9 @@ pub(super) fn gpu_status(
     if stale {
         return DisplayStatus::Pending;
     }
-    if gpu.memory_errors().is_some() {
-        return DisplayStatus::Error;
-    }
     let low = model.host_statuses.get(at as usize).and_then(|standing| standing.low_gpus.as_ref());
     let is_low = low.is_some_and(|low| low.is_warning && low.gpus.contains(&gpu.index));
-    if gpu.slowdown_reason().is_some() || is_low || is_idle_at_work(model, host, gpu, rank) {
+    if gpu.memory_errors().is_some() || gpu.slowdown_reason().is_some() || is_low || is_idle_at_work(model, host, gpu, rank) {
         return DisplayStatus::Warn;
     }
     DisplayStatus::Ok

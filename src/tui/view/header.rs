@@ -136,7 +136,7 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     Line::from(left)
 }
 
-/// How many ranks there are, and how many of them run or have ended well where not all do.
+/// How many ranks there are, and once they run how many of them do or have ended well.
 fn rank_total(model: &Model) -> Span<'static> {
     let counts = model.state.rank_counts();
     let lost: usize = model
@@ -148,7 +148,8 @@ fn rank_total(model: &Model) -> Span<'static> {
         .sum();
     let total = model.count(model.state.ranks.len(), "rank");
     match (counts.failed, lost + counts.stopped) {
-        (0, 0) => Span::raw(total),
+        (0, 0) if counts.running + counts.ok == 0 => Span::raw(total),
+        (0, 0) => Span::raw(format!("{}/{total}", counts.running + counts.ok)),
         (failed, _) => {
             let status = if failed > 0 { DisplayStatus::Error } else { DisplayStatus::Warn };
             Span::styled(format!("{}/{total}", (counts.running + counts.ok).saturating_sub(lost)), model.theme.status_style(status))

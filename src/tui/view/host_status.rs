@@ -196,7 +196,7 @@ pub(crate) fn gpu_glyph(gpu: &GpuSample, stale: bool) -> (char, DisplayStatus) {
         return ('?', DisplayStatus::Lost);
     }
     match gpu.utilization {
-        _ if gpu.memory_errors().is_some() => ('!', DisplayStatus::Error),
+        _ if gpu.memory_errors().is_some() => ('!', DisplayStatus::Warn),
         None => ('-', DisplayStatus::Pending),
         Some(percent) if percent < 1.0 => ('.', DisplayStatus::Pending),
         Some(percent) => {

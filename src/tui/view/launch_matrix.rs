@@ -255,8 +255,9 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
             _ => model.sanitize(&model.lang.message(if step.note.is_empty() { &step.info.title } else { &step.note })),
         };
         let layers = step.layers.filter(|counts| step.status == StepStatus::Running && counts.downloaded > counts.complete);
-        let layers = layers.map(|counts| [counts.downloaded, counts.layers].map(|count| count.to_string()));
-        let layers = layers.map_or_else(String::new, |[have, all]| lang.tr_fill(", {} of {} layers downloaded", &[&have, &all]));
+        // Beside the bar, which counts those that are done.
+        let layers = layers
+            .map_or_else(String::new, |counts| lang.tr_fill(", {} more downloaded", &[&(counts.downloaded - counts.complete).to_string()]));
         format!("{what}{retries}{layers}")
     });
     let sent = step.filter(|step| step.status == StepStatus::Running).and_then(|step| step.transfer);

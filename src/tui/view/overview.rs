@@ -231,9 +231,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     if view.focus == Zone::Log { log_rows } else { page_rows }
 }
 
-/// The rows that the log keeps of an area.
+/// The rows that the log keeps of an area: a third of the screen, which has three rows more.
 fn log_share(height: u16) -> u16 {
-    (height / 3).max(MIN_LOG_ROWS).min(height / 2)
+    ((height + 3) / 3).max(MIN_LOG_ROWS).min(height / 2)
 }
 
 /// Whether the charts take room from neither the panes of the hosts nor the log.

@@ -29,8 +29,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
     let phases = phases(model);
     // The phases come first where there is no room for both.
     let summary_rows = usize::from(area.height).saturating_sub(phases.len() + 2).min(MAX_SUMMARY_ROWS);
-    let summary = model.capabilities.plan_lines.iter().flat_map(|line| summary_rows_of(model, line, width));
-    let mut lines: Vec<Line<'static>> = summary.take(summary_rows).map(Line::raw).collect();
+    let mut summary: Vec<String> = model.capabilities.plan_lines.iter().flat_map(|line| summary_rows_of(model, line, width)).collect();
+    if summary.len() > summary_rows {
+        summary.truncate(summary_rows);
+        // Not to be taken for the whole.
+        summary.iter_mut().last().into_iter().for_each(|last| *last = style::truncate_text(&format!("{last} …"), width));
+    }
+    let mut lines: Vec<Line<'static>> = summary.into_iter().map(Line::raw).collect();
     let count_width = phases.iter().map(|phase| count_text(model, *phase).width()).max().unwrap_or(0);
     lines.extend(phases.iter().map(|phase| phase_line(model, *phase, (width, count_width))));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
@@ -58,6 +63,7 @@ fn summary_rows_of(model: &Model, line: &str, width: usize) -> Vec<String> {
     };
     let label = match label {
         "hosts" => lang.tr("hosts").to_owned(),
+        "ranks" => lang.tr("ranks").to_owned(),
         "image" => lang.tr("image").to_owned(),
         "command" => lang.tr("command").to_owned(),
         "container" => lang.tr("container").to_owned(),

@@ -18,7 +18,7 @@ use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::run_problems::{RunProblem, collect_problems};
 use super::selectable_list::SelectableList;
-use super::{events, host_status};
+use super::{events, host_status, ranks};
 
 /// From this width on the details are beside the list.
 const WIDE: u16 = 110;
@@ -106,11 +106,18 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     room
 }
 
-/// No problems: what happened last takes the space.
+/// No problems: what happened last takes the space, and below it what the first rank writes.
 fn draw_healthy(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     render_lines(frame, rows_area(area, 0, 1), vec![Line::styled(model.lang.tr(" no problems; what happened last:"), model.theme.dim())]);
     let rest = rows_area(area, 1, area.height.saturating_sub(1));
-    render_lines(frame, rest, events::newest_rows(model, usize::from(rest.width), usize::from(rest.height)));
+    let first = model.state.ranks.values().find(|rank| rank.started_at.is_some());
+    let room = first.map_or(rest.height, |_| rest.height / 2);
+    let rows = events::newest_rows(model, usize::from(rest.width), usize::from(room));
+    let used = u16::try_from(rows.len()).unwrap_or(u16::MAX).min(room);
+    render_lines(frame, rest, rows);
+    if let Some(rank) = first.filter(|_| rest.height - used >= MIN_EVENT_ROWS) {
+        ranks::draw_log(frame, rows_area(rest, used, rest.height - used), model, rank);
+    }
 }
 
 /// What is known of a problem: all of its text, the hosts, the advice, and the lines of its log.
