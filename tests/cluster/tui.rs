@@ -33,7 +33,7 @@ fn dashboard_lists_killed_rank_first() {
     terminal.wait_for_text("START screen");
     terminal.press("\r");
     terminal.wait_for_text("RUNNING");
-    terminal.wait_for_text("2 hosts  4 ranks");
+    terminal.wait_for_text("2 hosts  4/4 ranks");
     // Every rank trains and is listed with its host.
     terminal.press("3");
     let ranks = |screen: &str| {

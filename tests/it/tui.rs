@@ -25,7 +25,7 @@ pub(crate) async fn start_attached_dashboard(name: &str) -> (SandboxFixture, Lap
     let pids = fixture.wait_for_ranks(2).await;
     let terminal = open_terminal(&laptop, &["tui", path_str(&file)]);
     terminal.wait_for_text("RUNNING");
-    terminal.wait_for_text("2 hosts  2 ranks");
+    terminal.wait_for_text("2 hosts  2/2 ranks");
     (fixture, laptop, file, terminal, pids)
 }
 
