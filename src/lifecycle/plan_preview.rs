@@ -43,12 +43,14 @@ impl PlanPreview {
         let effect = match facts {
             None if self.runs_tasks_only() => {
                 vec![
-                    "the hosts were not asked: --facts asks them and shows what differs, `check` tests them, `prepare` runs the tasks"
+                    "the hosts were not asked: --facts asks them and shows what would change, `check` tests them, `prepare` runs the tasks"
                         .to_owned(),
                 ]
             }
             None => {
-                vec!["the hosts were not asked: --facts asks them and shows what differs, `check` tests them, `up` launches".to_owned()]
+                vec![
+                    "the hosts were not asked: --facts asks them and shows what would change, `check` tests them, `up` launches".to_owned(),
+                ]
             }
             Some(facts) => {
                 let names: Vec<String> = inventory.hosts.iter().map(|host| host.name.clone()).collect();

@@ -93,7 +93,9 @@ async fn clear_previous_run(
     ended: Option<&str>,
 ) -> Result<Outcome, WorkflowError> {
     if let Some(run_id) = ended {
-        context.session.notice(format!("the previous run {run_id} has ended: fetching its logs and removing its files first"), false);
+        context
+            .session
+            .notice(format!("the previous run {run_id} has ended: fetching its logs and removing its run directory first"), false);
     }
     let scope = if context.request.recreate { TeardownScope::Everything } else { TeardownScope::Run };
     let options = TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: None };

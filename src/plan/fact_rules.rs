@@ -64,9 +64,9 @@ pub(crate) fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Op
         none if none.is_empty() => format!(
             "choose another launch.master_port, or stop what listens on it: `orchestrate ps --all` lists the runs, `ss -ltnp 'sport = :{port}'` the programs"
         ),
-        runs => format!(
-            "choose another launch.master_port, or end what uses it: live on {host}: {runs}; `orchestrate down` ends a run by its own inventory"
-        ),
+        runs => {
+            format!("choose another launch.master_port, or end what uses it: live on {host}: {runs}; a run is ended with its own inventory")
+        }
     };
     facts.busy_ports.contains(&port).then(|| FactProblem {
         finding: format!("port {port} is already in use"),

@@ -159,7 +159,7 @@ impl<O: LineOutput> PlainSink<O> {
         };
         if !lines.is_empty() && self.log_filter.take_cut_history() {
             let all = self.advice.format_run_command("logs", "");
-            let text = self.lang.tr_fill("earlier log lines are not shown: `{}` prints all, `--tail N` more of them", &[&all]);
+            let text = self.lang.tr_fill("earlier log lines are not shown: `{}` prints all, `--tail N` here shows more", &[&all]);
             self.write_line(Tone::Dim, &text)?;
         }
         lines.iter().try_for_each(|line| self.out.write_log_line(line))
@@ -200,7 +200,7 @@ impl<O: LineOutput> PlainSink<O> {
         if state.info.command != "up" || earlier.is_some() {
             return Ok(());
         }
-        self.write_line(Tone::Dim, self.lang.tr("             Ctrl-C stops the run; with `up -d` it runs on by itself"))
+        self.write_line(Tone::Dim, self.lang.tr("             Ctrl-C stops the run; one started with `up -d` keeps running"))
     }
 
     fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {

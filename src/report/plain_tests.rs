@@ -23,7 +23,7 @@ container    changed gpu[01-02]; ok gpu[03-16] (0.8 s)
 workers      changed gpu[01-16] (0.8 s)
 ready        32 ranks on 16 hosts (after 2.5 s)
              shown: rank 0, and errors of the others; all: `orchestrate logs -f`
-             Ctrl-C stops the run; with `up -d` it runs on by itself
+             Ctrl-C stops the run; one started with `up -d` keeps running
 [rank 0 gpu01] step 1
 [rank 0 gpu01] step 2
 [rank 3 gpu02] Traceback (most recent call last):
@@ -304,7 +304,7 @@ fn attached_output_begins_with_the_last_lines() {
     harness.emit(1, rank_log(0, 0, backlog.len() as u64 + 12, "step 200002\nstep 200003\nstep 200004\nstep 200005\n"));
     harness.emit(300, EventKind::Ready);
     let lines: Vec<String> = harness.sink.output()[1..].to_vec();
-    assert_eq!(lines[0], "earlier log lines are not shown: `orchestrate logs` prints all, `--tail N` more of them");
+    assert_eq!(lines[0], "earlier log lines are not shown: `orchestrate logs` prints all, `--tail N` here shows more");
     let expected: Vec<String> = (199_999..=200_005).map(|step| format!("[rank 0 gpu01] step {step}")).collect();
     assert_eq!(lines[1..8], expected, "three of the history, then all");
 }

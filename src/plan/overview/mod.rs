@@ -67,7 +67,7 @@ pub(crate) fn format_overview(overview: &PlanOverview<'_>, columns: usize) -> St
     let rank = match () {
         () if !launches || overview.job.launch.launcher.has_dynamic_ranks() => "",
         () if overview.plan.ranks.is_empty() => lang.tr("; --facts: the ranks of each host"),
-        () => lang.tr("; `plan --rank 0`: the environment of rank 0"),
+        () => lang.tr("; --rank 0: the environment of rank 0"),
     };
     page.row(lang.tr("more"), &format!("{scripts}{rank}"), 2);
     page.into_text()
