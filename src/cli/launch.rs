@@ -86,7 +86,9 @@ pub(super) async fn launch_with_signals(
     if matches!(end, LaunchEnd::LeftNow(_)) && !crate::tui::terminal::has_panicked() {
         print_stderr(&match signals.dashboard_role() {
             DashboardRole::Observer => {
-                format!("left at the second Ctrl-C; nothing was stopped. To follow the run, and to end it:\n    {attach}\n    {down}")
+                format!(
+                    "left at the second Ctrl-C. A live run keeps running; what was under way may leave something on the hosts. To follow it, and to end it:\n    {attach}\n    {down}"
+                )
             }
             _ => format!("left without cleaning up; the hosts may hold leftovers. To clean up:\n    {down}"),
         });

@@ -53,10 +53,10 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
             (Some(damage), ..) => lang.tr_fill("damaged: {}", &[damage]),
             (None, Some(end), _) => lang.term(style::run_end_label(end).0).to_owned(),
             (None, None, Some(outcome)) => lang.term(style::outcome_label(outcome).0).to_owned(),
-            (None, None, None) => {
-                let ago = run.seen.map_or_else(|| "-".to_owned(), |seen| style::format_duration((now - seen).max(0)));
-                lang.tr_fill("not ended when last seen, {} ago", &[&ago])
-            }
+            (None, None, None) => match run.seen {
+                Some(seen) => lang.tr_fill("not ended when last seen, {} ago", &[&style::format_duration((now - seen).max(0))]),
+                None => "-".to_owned(),
+            },
         };
         rows.push([run.run, run.name, run.command, run.hosts.to_string(), run.ranks.to_string(), age, took, ended]);
     }

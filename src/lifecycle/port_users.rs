@@ -1,5 +1,7 @@
 //! Which other runs may hold a port of the master that is in use.
 
+use std::time::Duration;
+
 use crate::lifecycle::session::Session;
 use crate::model::remote_command::CommandOutput;
 use crate::plan::existing_run::{HostRunState, host_run_state};
@@ -7,9 +9,14 @@ use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::all_runs::{NamedRun, all_runs_command, parse_all_runs};
 use crate::remote::RemoteError;
+use crate::text::width::truncate_text;
 
 /// So many are named.
 const MAX_RUNS: usize = 3;
+/// The longest name of an owner, columns: the host says it.
+const MAX_OWNER_WIDTH: usize = 40;
+/// The answer only explains: nothing waits for it longer.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Adds the live runs of other names to the facts of a master whose port is in use, unless this job's own run uses it. Without an answer nothing
 /// is added: it only explains.
@@ -27,13 +34,17 @@ pub(super) async fn add_other_runs(session: &Session, master_port: Option<u16>, 
         }
         Err(error) => tracing::debug!(%error, "the other runs of the master are not known"),
     };
-    session.engine.fan_out(vec![(0, all_runs_command(&context))], collect).await;
+    let asked = session.engine.fan_out(vec![(0, all_runs_command(&context))], collect);
+    if tokio::time::timeout(DEADLINE, asked).await.is_err() {
+        tracing::debug!("the other runs of the master are not known: no answer");
+    }
 }
 
 /// `frl (20261128-230714-5b81, dev@laptop)`.
 fn describe(run: &NamedRun) -> String {
+    let owner = truncate_text(&run.owner, MAX_OWNER_WIDTH);
     match &run.run_id {
-        Some(run_id) => format!("{} ({run_id}, {})", run.name, run.owner),
-        None => format!("{} ({})", run.name, run.owner),
+        Some(run_id) => format!("{} ({run_id}, {owner})", run.name),
+        None => format!("{} ({owner})", run.name),
     }
 }

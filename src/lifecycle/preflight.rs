@@ -56,7 +56,9 @@ pub(crate) async fn gather_facts_and_probes(
         });
     }
     let mut answers = session.engine.gather_facts_and_probes(commands, probes).await;
-    if let Some((Ok(master), _)) = answers.first_mut() {
+    if let Some((Ok(master), _)) = answers.first_mut()
+        && (checks.is_empty() || checks.iter().any(|check| check.name == "master-port"))
+    {
         add_other_runs(session, job.launch.master_port, master).await;
     }
     for ((_, output), host) in answers.iter_mut().zip(&job.hosts) {

@@ -65,7 +65,9 @@ pub(crate) fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Op
             "choose another launch.master_port, or stop what listens on it: `orchestrate ps --all` lists the runs, `ss -ltnp 'sport = :{port}'` the programs"
         ),
         runs => {
-            format!("choose another launch.master_port, or end what uses it: live on {host}: {runs}; a run is ended with its own inventory")
+            format!(
+                "choose another launch.master_port, or stop what listens on it, perhaps a live run on {host}: {runs}; `ss -ltnp 'sport = :{port}'` lists the programs"
+            )
         }
     };
     facts.busy_ports.contains(&port).then(|| FactProblem {

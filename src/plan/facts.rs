@@ -122,7 +122,7 @@ impl HostFacts {
 
     /// Whether a rank that ended so was stopped, by the order that the host got or by its launcher.
     pub(crate) fn was_stopped(&self, (exit, ended_at): TimedExit) -> bool {
-        let own_failures = self.ranks.iter().filter_map(|(_, _, end)| *end).filter(|(exit, _)| exit.is_own_failure());
+        let own_failures = self.ranks.iter().filter_map(|(_, _, end)| *end).filter(|(exit, at)| exit.is_own_failure() && *at > 0.0);
         let first_failure = own_failures.map(|(_, at)| at).min_by(f64::total_cmp);
         self.stop_requested && matches!(exit, Exit::KILL | Exit::TERM) || exit.is_by_launcher(ended_at, first_failure)
     }

@@ -115,7 +115,10 @@ impl Model {
             self.log_ring.restart_log((host, file));
             return true;
         }
-        if let EventKind::RunStarted(info) = &event.kind {
+        // What has no run of its own, like a step of a teardown, has no other logs.
+        if let EventKind::RunStarted(info) = &event.kind
+            && !info.run_id.is_empty()
+        {
             let before = self.logged_run.replace((info.run_id.clone(), info.attempt));
             let is_other = before.is_some_and(|(run_id, attempt)| info.is_other_run((&run_id, attempt)));
             if is_other {

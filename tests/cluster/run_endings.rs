@@ -29,7 +29,8 @@ fn rank_log_time(laptop: &Laptop, rank: u32, words: &str) -> f64 {
 fn assert_last_listed_outcome(laptop: &Laptop, word: &str) {
     let runs = laptop.run(&["runs"]);
     let line = runs.assert_exit_code(0).stdout.lines().last().unwrap_or_default().trim_end();
-    assert!(line.contains(&format!(" {word}")), "{}", runs.transcript());
+    let outcome = format!(" {word}");
+    assert!(if word.ends_with(' ') { line.contains(&outcome) } else { line.ends_with(&outcome) }, "{}", runs.transcript());
 }
 
 #[test]

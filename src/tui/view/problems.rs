@@ -8,6 +8,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::LogFile;
 use crate::report::style;
+use crate::state::RankState;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
@@ -40,9 +41,17 @@ fn selected_problem(view: &ProblemsPane, model: &Model) -> Option<RunProblem> {
     collect_problems(model).into_iter().find(|problem| problem_key(problem) == key)
 }
 
-/// The host of the problem under the cursor, and its rank if the related log is a rank's.
+/// The rank whose lines are shown while there are no problems: the first that has started.
+fn shown_rank(model: &Model) -> Option<&RankState> {
+    let first = model.state.ranks.values().find(|rank| rank.started_at.is_some());
+    first.filter(|_| collect_problems(model).is_empty())
+}
+
+/// The host of the problem under the cursor, and its rank if the related log is a rank's; without problems the rank whose lines are shown.
 pub(crate) fn target_at_cursor(view: &ProblemsPane, model: &Model) -> Option<(u32, Option<u32>)> {
-    let problem = selected_problem(view, model)?;
+    let Some(problem) = selected_problem(view, model) else {
+        return shown_rank(model).map(|rank| (rank.host, Some(rank.rank)));
+    };
     match problem.log {
         Some((host, LogFile::Rank { rank, .. })) => Some((host, Some(rank))),
         Some((host, LogFile::Launcher | LogFile::Task { .. })) => Some((host, None)),
@@ -54,7 +63,10 @@ pub(crate) fn update(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) -> 
     if view.list.move_cursor(cmd, model.page_rows) || !matches!(cmd, UiCommand::Open | UiCommand::Output) {
         return None;
     }
-    let problem = selected_problem(view, model)?;
+    let Some(problem) = selected_problem(view, model) else {
+        let log = |rank: &RankState| (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart });
+        return shown_rank(model).map(|rank| PaneAction::ShowLog(log(rank)));
+    };
     problem.log.map(PaneAction::ShowLog).or_else(|| problem.hosts.first().copied().map(PaneAction::ShowHost))
 }
 
@@ -110,12 +122,12 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 fn draw_healthy(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     render_lines(frame, rows_area(area, 0, 1), vec![Line::styled(model.lang.tr(" no problems; what happened last:"), model.theme.dim())]);
     let rest = rows_area(area, 1, area.height.saturating_sub(1));
-    let first = model.state.ranks.values().find(|rank| rank.started_at.is_some());
+    let first = shown_rank(model).filter(|_| rest.height - rest.height / 2 >= MIN_EVENT_ROWS);
     let room = first.map_or(rest.height, |_| rest.height / 2);
     let rows = events::newest_rows(model, usize::from(rest.width), usize::from(room));
     let used = u16::try_from(rows.len()).unwrap_or(u16::MAX).min(room);
     render_lines(frame, rest, rows);
-    if let Some(rank) = first.filter(|_| rest.height - used >= MIN_EVENT_ROWS) {
+    if let Some(rank) = first {
         ranks::draw_log(frame, rows_area(rest, used, rest.height - used), model, rank);
     }
 }
