@@ -44,7 +44,7 @@ pub(super) fn has_piped_input() -> bool {
         .is_ok_and(|stat| matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::RegularFile | FileType::Socket))
 }
 
-/// Whether standard input holds something that nobody has read.
+/// Whether standard input has bytes that were not read.
 pub(super) fn has_unread_input() -> bool {
     has_piped_input() && rustix::io::ioctl_fionread(std::io::stdin()).is_ok_and(|bytes| bytes > 0)
 }

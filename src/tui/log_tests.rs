@@ -80,13 +80,13 @@ fn restart_shows_the_lines_of_the_new_run() {
     assert!(screen_text(&mut scene.app).contains("step 20/400"));
     let old = scene.app.model.state.info.as_ref().clone();
     let log =
-        || EventKind::Log { host: 0, file: LogFile::Rank { rank: 3, restart: 0 }, offset: 0, len: 9, bytes: b"anew, r3\n"[..].into() };
+        || EventKind::Log { host: 0, file: LogFile::Rank { rank: 3, restart: 0 }, offset: 0, len: 10, bytes: b"first, r3\n"[..].into() };
     scene.emit(1, EventKind::RunStarted(RunInfo { steps: Vec::new(), command: "attach".to_owned(), ..old.clone() }));
     assert!(screen_text(&mut scene.app).contains("step 20/400"), "the same run goes on");
     scene.emit(1, EventKind::RunStarted(RunInfo { run_id: "20261122-100000-new1".to_owned(), ..old }));
     scene.emit(1, log());
     let text = screen_text(&mut scene.app);
-    assert!(text.contains("anew, r3") && !text.contains("step 20/400"), "{text}");
+    assert!(text.contains("first, r3") && !text.contains("step 20/400"), "{text}");
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Model {
         }
     }
 
-    /// Takes the log bytes of an event. `true`: a log that was known begins anew, what panes remember of it is void.
+    /// Takes the log bytes of an event. `true`: a known log starts again at its beginning; panes discard what they cached of it.
     pub fn record_log(&mut self, event: &Event) -> bool {
         if let EventKind::Log { host, file, offset, bytes, len } = &event.kind {
             self.log_times.record_growth((*host, *file), *offset, event.at);

@@ -33,7 +33,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
     if summary.len() > summary_rows {
         summary.truncate(summary_rows);
         // Not to be taken for the whole.
-        summary.iter_mut().last().into_iter().for_each(|last| *last = style::truncate_text(&format!("{last} …"), width));
+        if let Some(last) = summary.last_mut() {
+            *last = style::truncate_text(&format!("{last} …"), width);
+        }
     }
     let mut lines: Vec<Line<'static>> = summary.into_iter().map(Line::raw).collect();
     let count_width = phases.iter().map(|phase| count_text(model, *phase).width()).max().unwrap_or(0);
