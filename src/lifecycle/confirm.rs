@@ -120,7 +120,7 @@ fn describe_plan(target: &LaunchTarget, hosts: &[InventoryHost], plan: &Plan, la
         target.job.hosts.iter().filter_map(|host| host.container.as_ref()).map(|container| container.image.as_str()).collect();
     images.sort_unstable();
     images.dedup();
-    let overview = PlanOverview { plan, job: &target.job, hosts, facts: Some(&target.facts), effect: &[], lang };
+    let overview = PlanOverview { plan, job: &target.job, hosts, facts: Some(&target.facts), effect: &[], offers_rank_option: false, lang };
     let [command, container] = first_commands(plan, lang);
     let mut lines = vec![
         format!("hosts     {}", describe_ranks(&target.job, plan.hosts.len(), plan.world_size)),

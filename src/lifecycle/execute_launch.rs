@@ -185,7 +185,7 @@ async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets
     run.hosts.iter_mut().for_each(|host| host.follower.clone_from(&follower));
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
-            let text = "all ranks are running; while no laptop follows them, a failure stops the ranks of its own host only: those of other hosts run until their communication fails or times out";
+            let text = "all ranks are running; no laptop follows them now: if a rank fails, only the ranks of its own host are stopped; those of other hosts run until their communication fails or times out";
             context.session.notice(text, false);
             Ok(LaunchStep::done(Outcome::Detached, "all ranks are running"))
         }

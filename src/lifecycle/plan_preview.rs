@@ -60,7 +60,15 @@ impl PlanPreview {
                 }
             }
         };
-        let overview = PlanOverview { plan: &self.plan, job: &self.job, hosts: &inventory.hosts, facts, effect: &effect, lang };
+        let overview = PlanOverview {
+            plan: &self.plan,
+            job: &self.job,
+            hosts: &inventory.hosts,
+            facts,
+            effect: &effect,
+            offers_rank_option: true,
+            lang,
+        };
         format_overview(&overview, columns)
     }
 }

@@ -265,7 +265,7 @@ fn print_dry_run(context: &LaunchContext<'_>, target: &LaunchTarget, (plan, fact
         return;
     }
     let (hosts, lang) = (&session.inventory.hosts, session.reporter.lang());
-    let overview = PlanOverview { plan, job: &target.job, hosts, facts: Some(facts), effect: &effect, lang };
+    let overview = PlanOverview { plan, job: &target.job, hosts, facts: Some(facts), effect: &effect, offers_rank_option: false, lang };
     console.print_stdout(&format_overview(&overview, console.columns().map_or(DEFAULT_COLUMNS, usize::from)));
 }
 

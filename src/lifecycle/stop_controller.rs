@@ -2,9 +2,11 @@
 //! Listens for signals and dashboard actions, and passes the responses of the stop ladder to the workflow.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::controls::{DashboardRole, UserAction};
@@ -25,6 +27,30 @@ pub(crate) struct StopController {
     // Unbounded: one action per key press; no host can fill it.
     user_actions: mpsc::UnboundedSender<UserAction>,
     shared: Arc<Mutex<Shared>>,
+}
+
+/// A signal that follows the first one of its kind within this time is the same request: `timeout` of GNU coreutils signals its child, then its own
+/// group, in which the child is (timeout.c, `send_sig`). No person presses a key twice so fast.
+const SAME_REQUEST: Duration = Duration::from_millis(100);
+
+/// Finds the second of two signals that are one request.
+#[derive(Default)]
+struct RepeatedSignal {
+    accepted: Option<(StopInput, Instant)>,
+}
+
+impl RepeatedSignal {
+    /// `is_second`: one interrupt came before this input. Later ones are never taken as repeated.
+    fn is_repeated(&mut self, input: StopInput, is_second: bool, now: Instant) -> bool {
+        if !matches!(input, StopInput::Interrupt | StopInput::Terminate) {
+            return false;
+        }
+        let is_repeated = is_second && self.accepted.is_some_and(|(before, at)| before == input && now - at < SAME_REQUEST);
+        if !is_repeated {
+            self.accepted = Some((input, now));
+        }
+        is_repeated
+    }
 }
 
 /// Used by the listener and the workflow.
@@ -139,6 +165,7 @@ struct Listener {
 
 impl Listener {
     async fn run(mut self) {
+        let mut repeated = RepeatedSignal::default();
         loop {
             let input = tokio::select! {
                 _ = self.interrupt.recv() => StopInput::Interrupt,
@@ -148,6 +175,9 @@ impl Listener {
             };
             let (response, stop_token) = {
                 let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if repeated.is_repeated(input, shared.ladder.has_one_interrupt(), Instant::now()) {
+                    continue;
+                }
                 (shared.ladder.handle(input), shared.stop_token.clone())
             };
             if let Some(message) = &response.message {
@@ -170,6 +200,38 @@ impl Listener {
             {
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_signals_at_once_are_one_request() {
+        let (int, term) = (StopInput::Interrupt, StopInput::Terminate);
+        // Milliseconds since the signal before, the signal, whether it is the second interrupt, whether it is taken as repeated.
+        let cases = [
+            (vec![(0, int, false), (1, int, true)], vec![false, true]),
+            (vec![(0, term, false), (1, term, true)], vec![false, true]),
+            (vec![(0, int, false), (1, term, true)], vec![false, false]),
+            (vec![(0, int, false), (100, int, true)], vec![false, false]),
+            // The second and the third key press arrive together.
+            (vec![(0, int, false), (5_000, int, true), (1, int, false)], vec![false, false, false]),
+            // The window does not slide: a third one is the second press.
+            (vec![(0, int, false), (60, int, true), (60, int, true)], vec![false, true, false]),
+            // An action of the dashboard came first.
+            (vec![(0, StopInput::Action(UserAction::Stop), false), (1, int, true)], vec![false, false]),
+        ];
+        for (inputs, wanted) in cases {
+            let (mut repeated, mut now) = (RepeatedSignal::default(), Instant::now());
+            let mut judge = |(after, input, is_second)| {
+                now += Duration::from_millis(after);
+                repeated.is_repeated(input, is_second, now)
+            };
+            let found: Vec<bool> = inputs.iter().copied().map(&mut judge).collect();
+            assert_eq!(found, wanted, "{inputs:?}");
         }
     }
 }

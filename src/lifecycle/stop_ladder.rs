@@ -159,6 +159,11 @@ impl StopLadder {
     }
 
     /// It decides the exit code.
+    /// Whether the next Ctrl-C is the second one.
+    pub(crate) fn has_one_interrupt(&self) -> bool {
+        self.interrupts == InterruptCount::One
+    }
+
     pub(crate) fn first_signal(&self) -> Option<i32> {
         self.first_signal
     }

@@ -167,7 +167,7 @@ fn missing_rank_result(context: &SmokeContext<'_>, rank: &SmokeRankLog, names: &
             (format!("torch cannot be imported: {why}"), "try `import torch` in the image on that host".to_owned())
         }
         Some((_, why)) if rank.host == 0 => {
-            (format!("no store at {store}: {why}"), "`ss -ltnp` on that host shows what listens".to_owned())
+            (format!("no store at {store}: {why}"), "`sudo ss -ltnp` on that host shows what listens".to_owned())
         }
         Some((_, why)) => (why.clone(), network.to_owned()),
         None if rank.stage == SmokeStage::NotStarted => {

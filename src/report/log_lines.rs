@@ -27,6 +27,11 @@ const PROGRESS_INTERVAL_MS: i64 = 10_000;
 /// Matches error lines.
 const ERROR_PATTERN: &str = r"(?i-u)traceback \(most recent|\werror:|\wexception:|\berror\b|\bfatal\b|\bpanic|segfault|segmentation fault|out of memory|\bkilled\b|\baborted\b|nccl warn|core dumped";
 
+/// What an error line matches; `None` never, since the pattern is fixed and tested.
+pub(super) fn error_pattern() -> Option<Regex> {
+    Regex::new(ERROR_PATTERN).ok()
+}
+
 /// Whose lines are shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum LogSelection {
@@ -85,7 +90,7 @@ impl LogLineMerger {
     pub(crate) fn new(logs: LogSelection) -> Self {
         LogLineMerger {
             selection: logs,
-            error_pattern: Regex::new(ERROR_PATTERN).ok(),
+            error_pattern: error_pattern(),
             files: HashMap::new(),
             pending: Vec::new(),
             pending_since: 0,

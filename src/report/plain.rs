@@ -184,7 +184,7 @@ impl<O: LineOutput> PlainSink<O> {
         // Of a run that was launched before this command began, its age.
         let earlier = state.run_started_at().filter(|started| state.first_event_at.is_some_and(|first| *started < first));
         let duration = match earlier {
-            Some(started) => self.lang.tr_fill("running for {}", &[&style::format_duration(state.last_event_at - started)]),
+            Some(started) => self.lang.tr_fill("ranks running for {}", &[&style::format_duration(state.last_event_at - started)]),
             None => self.lang.tr_fill("after {}", &[&style::format_duration(state.elapsed())]),
         };
         let text =
@@ -195,12 +195,15 @@ impl<O: LineOutput> PlainSink<O> {
             return Ok(());
         }
         let follow = self.advice.format_run_command("logs", "-f");
-        self.write_line(Tone::Dim, &self.lang.tr_fill("             shown: rank 0, and errors of the others; all: `{}`", &[&follow]))?;
+        self.write_line(Tone::Dim, &self.lang.tr_fill("             shown: rank 0 and the errors of the others; all: `{}`", &[&follow]))?;
         // Who only follows a run leaves it by Ctrl-C.
         if state.info.command != "up" || earlier.is_some() {
             return Ok(());
         }
-        self.write_line(Tone::Dim, self.lang.tr("             Ctrl-C stops the run; one started with `up -d` keeps running"))
+        self.write_line(
+            Tone::Dim,
+            self.lang.tr("             Ctrl-C stops this run; `up -d` starts one that keeps running after the command ends"),
+        )
     }
 
     fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {

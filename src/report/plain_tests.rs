@@ -22,8 +22,8 @@ facts        ok gpu[01-16] (0.8 s)
 container    changed gpu[01-02]; ok gpu[03-16] (0.8 s)
 workers      changed gpu[01-16] (0.8 s)
 ready        32 ranks on 16 hosts (after 2.5 s)
-             shown: rank 0, and errors of the others; all: `orchestrate logs -f`
-             Ctrl-C stops the run; one started with `up -d` keeps running
+             shown: rank 0 and the errors of the others; all: `orchestrate logs -f`
+             Ctrl-C stops this run; `up -d` starts one that keeps running after the command ends
 [rank 0 gpu01] step 1
 [rank 0 gpu01] step 2
 [rank 3 gpu02] Traceback (most recent call last):
@@ -31,7 +31,7 @@ ready        32 ranks on 16 hosts (after 2.5 s)
 rank 3 on gpu02: exit 1
 first to fail: rank 3 on gpu02
 stopping all ranks: rank 3 failed
-TERM sent to the ranks on gpu[01-16]
+TERM sent to every process of the run on gpu[01-16]
 ranks 0-2,4-6,8-31 on gpu[01-16]: stopped, signal 15 (TERM)
 rank 7 on gpu04: stopped, signal 9 (KILL)
 FAILED gpu16 remove: remove the container: docker: device or resource busy

@@ -4,6 +4,7 @@
 
 mod failure_rows;
 mod next_command;
+mod notes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,6 +70,7 @@ pub(crate) fn render_recap(state: &RunState, context: &RecapContext) -> Vec<Stri
     lines.extend(renderer.failure_rows());
     lines.extend(renderer.first_failure_rows());
     lines.extend(renderer.finding_rows());
+    lines.extend(renderer.launcher_error_note());
     lines.extend(renderer.leftover_rows());
     lines.extend(renderer.footer_rows());
     lines
@@ -152,6 +154,7 @@ impl RecapRenderer<'_> {
             let reason = lang.message(&reason);
             lines.extend(self.reason_rows(&self.context.advice.complete_commands(&reason)));
         }
+        lines.extend(self.refused_row());
         // The command's outcome and the run's can differ: `down` is OK, the run was STOPPED.
         if let Some((end, tone)) = self.state.run_end().map(style::run_end_label).filter(|(end, _)| *end != label) {
             lines.push(self.whole_row(lang.tr("run"), &self.style.paint(tone, &lang.message(end))));

@@ -94,6 +94,32 @@ RECAP  up wan22  OK  after 10 s
 }
 
 #[test]
+fn errors_of_a_launcher_in_a_good_run_are_explained() {
+    let recap = |line: &'static [u8], exit: Exit| {
+        let mut harness = SinkHarness::new(NullSink);
+        harness.emit(0, run_started(2, 1, &[(Phase::Workers, "launch")]));
+        let bytes = bytes::Bytes::from_static(line);
+        harness.emit(0, EventKind::Log { host: 1, file: LogFile::Launcher, offset: 0, len: bytes.len() as u64, bytes });
+        harness.emit(10, rank_exited(0, 0, Exit::Code(0), 1_010_000));
+        harness.emit(0, rank_exited(1, 1, exit, 1_010_000));
+        harness.emit(0, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
+        render(&harness)
+    };
+    let note = "  note      the launcher on gpu02 logged errors; every rank ended with exit 0";
+    assert!(recap(b"[E1129] rendezvous Error: peer gone\n", Exit::Code(0)).contains(note));
+    assert!(!recap(b"all workers joined\n", Exit::Code(0)).contains("note"), "no error line");
+    assert!(!recap(b"[E1129] rendezvous Error: peer gone\n", Exit::Code(1)).contains("note"), "a rank failed");
+}
+
+#[test]
+fn refused_run_says_that_no_rank_was_started() {
+    let mut harness = SinkHarness::new(NullSink);
+    harness.emit(0, run_started(2, 0, &[(Phase::Preflight, "look")]));
+    harness.emit(0, EventKind::RunFinished { outcome: Outcome::Refused, reason: "gpu01: no disk".to_owned() });
+    assert!(render(&harness).contains("  reason    gpu01: no disk\n  ranks     none was started"), "{}", render(&harness));
+}
+
+#[test]
 fn simultaneous_failures_are_both_named() {
     let mut harness = SinkHarness::new(NullSink);
     harness.emit(0, run_started(3, 1, &[(Phase::Preflight, "look")]));

@@ -46,7 +46,7 @@ async fn second_run_changes_nothing() {
             .assert_exit_code(0)
             .assert_recap("OK")
             .assert_contains("task         install: changed gpu[01-03]")
-            .assert_contains("task         needless: skipped gpu[01-03]")
+            .assert_contains("task         needless: skipped gpu[01-03]: `unless` succeeded")
             .assert_contains("task         by words: ok gpu[01-03]")
             .assert_contains("task         value: ok gpu02")
             .assert_contains("tasks     changed 3  ok 10  skipped 3");

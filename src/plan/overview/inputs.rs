@@ -13,5 +13,7 @@ pub(crate) struct PlanOverview<'a> {
     pub facts: Option<&'a [HostFacts]>,
     /// What `up` would do with what is on the hosts, then the differences from a live run.
     pub effect: &'a [String],
+    /// Of `plan`: its other options can be advised.
+    pub offers_rank_option: bool,
     pub lang: Lang,
 }

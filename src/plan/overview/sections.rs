@@ -136,7 +136,7 @@ pub(super) fn rank_ranges(overview: &PlanOverview<'_>) -> String {
     }
 }
 
-/// Whether there is a container: its command leaves out what a person would not type.
+/// Whether a command was shortened: that of a container leaves out what a person would not type.
 pub(super) fn push_container(page: &mut OverviewPage, overview: &PlanOverview<'_>) -> bool {
     let mut all = Vec::new();
     for step in &overview.plan.steps {

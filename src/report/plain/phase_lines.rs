@@ -1,11 +1,13 @@
 //! One line per phase: what its steps did, by host.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use super::super::line_writer::LineOutput;
 use super::super::style::{self, Tone};
 use super::{PHASE_COLUMNS, PlainSink};
 use crate::event::{Phase, RunInfo, UnixMillis};
+use crate::model::step_status::StepStatus;
 use crate::state::{PhaseResult, RunState};
 use crate::text::width::pad_end;
 
@@ -76,6 +78,16 @@ impl<O: LineOutput> PlainSink<O> {
         if tally.open_steps == 0 { self.write_phase_line(phase, at, state) } else { Ok(()) }
     }
 
+    /// `: ./venv exists`, where every host that skipped the task did so for the same reason.
+    fn skip_reason(&self, phase: Phase, state: &RunState) -> String {
+        let skipped = state.step_tracker.steps_in_phase(phase).filter(|step| step.status == StepStatus::Skipped);
+        let reasons: BTreeSet<&str> = skipped.map(|step| step.note.as_str()).collect();
+        match Vec::from_iter(reasons)[..] {
+            [""] | [] | [_, _, ..] => String::new(),
+            [reason] => format!("{}{}", self.lang.colon(), self.lang.message(&self.sanitizer.sanitize_line(reason))),
+        }
+    }
+
     pub(super) fn write_phase_line(&mut self, phase: Phase, at: UnixMillis, state: &RunState) -> io::Result<()> {
         let Some(tally) = self.phases.remove(&phase) else { return Ok(()) };
         let results = state.phase_results(phase);
@@ -94,7 +106,8 @@ impl<O: LineOutput> PlainSink<O> {
                     PhaseResult::Ok => (Tone::Ok, self.lang.tr("ok")),
                     PhaseResult::Skipped => (Tone::Dim, self.lang.tr("skipped")),
                 };
-                format!("{} {}", self.style.paint(tone, label), style::format_hosts(state, &self.sanitizer, hosts))
+                let why = if *result == PhaseResult::Skipped { self.skip_reason(phase, state) } else { String::new() };
+                format!("{} {}{why}", self.style.paint(tone, label), style::format_hosts(state, &self.sanitizer, hosts))
             })
             .collect();
         let (layers, duration) = (style::pulled_layers_prefix(phase, state, self.lang), style::format_duration(at - tally.started_at));
