@@ -9,6 +9,7 @@ use crate::event::{Exit, GpuProcess, GpuSample, HostMetrics, UnixMillis};
 
 use super::bounded_text::truncate_text;
 use super::hang_baseline::PowerBaseline;
+use super::host_trace::{HostTracePoint, MAX_TRACE_POINTS};
 use super::log_lines::RecentLines;
 use super::metric_scanner::{MetricScanner, MetricValues};
 use super::training_metrics::{self, LineSampler, TrainingMetrics, TrainingProgress};
@@ -63,8 +64,6 @@ pub struct DiskSpace {
 
 /// How many GPUs of a host are kept.
 const MAX_GPUS: usize = 256;
-/// How many rounds of values are kept.
-pub(crate) const MAX_TRACE_POINTS: usize = 120;
 
 /// One look at a GPU, in percent; for graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -135,6 +134,8 @@ pub struct HostState {
     pub host_metrics: HostMetrics,
     /// When that was seen; 0: never.
     pub host_metrics_at: UnixMillis,
+    /// The last of these and of the disk, the oldest first.
+    pub machine_history: VecDeque<HostTracePoint>,
     /// When its launcher started.
     pub launcher_started: Option<UnixMillis>,
     /// How its launcher ended, and when on our clock (0: unknown).

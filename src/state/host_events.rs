@@ -3,7 +3,7 @@
 use crate::event::{EventKind, UnixMillis};
 
 use super::bounded_text::{truncate_text, truncate_text_to};
-use super::{ConnectionStatus, DiskSpace, RunState};
+use super::{ConnectionStatus, DiskSpace, RunState, host_trace};
 
 /// How many processes on the GPUs of a host are kept.
 const MAX_GPU_PROCESSES: usize = 512;
@@ -59,7 +59,10 @@ impl RunState {
                 (host.nvidia_smi_output, host.nvidia_smi_error, host.nvidia_smi_at) =
                     (truncate_text_to(text, MAX_NVIDIA_SMI_BYTES), truncate_text(error), at);
             }
-            EventKind::HostMetrics { metrics, .. } => (host.host_metrics, host.host_metrics_at) = (metrics.clone(), at),
+            EventKind::HostMetrics { metrics, .. } => {
+                (host.host_metrics, host.host_metrics_at) = (metrics.clone(), at);
+                host_trace::record(&mut host.machine_history, metrics, host.disk.map(|disk| [disk.free, disk.total]), at);
+            }
             EventKind::DiskSpace { free, total, .. } => host.disk = Some(DiskSpace { free: *free, total: *total, at }),
             _ => {}
         }

@@ -7,6 +7,7 @@ mod bounded_text;
 pub(crate) mod hang_baseline;
 pub(crate) mod host;
 mod host_events;
+pub(crate) mod host_trace;
 pub(crate) mod log_lines;
 pub(crate) mod metric_scanner;
 mod plan_change;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::bounded_text::MAX_TEXT_BYTES;
-use super::host::MAX_TRACE_POINTS;
+use super::host_trace::MAX_TRACE_POINTS;
 use super::*;
 use crate::event::stop_orders::StopOrders;
 use crate::event::{Exit, GpuSample, LogFile, RankInfo, StepInfo};

@@ -83,17 +83,21 @@ fn equal_hosts_fold_and_unfold() {
 fn launch_rows_fold_and_unfold() {
     let mut scene = fixtures::launching_hosts(40);
     let row = |app: &mut App, at: usize| snapshot_text(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
-    assert!(row(&mut scene.app, 4).starts_with(" + gpu[02,04] "), "{}", row(&mut scene.app, 4));
-    assert!(row(&mut scene.app, 5).starts_with(" + gpu[00-01,03"), "{}", row(&mut scene.app, 5));
-    assert!(row(&mut scene.app, 6).starts_with('╭'), "what folds leaves its rows to others");
-    press_keys(&mut scene.app, "l");
-    assert!(row(&mut scene.app, 4).starts_with(" - gpu[02,04] ") && row(&mut scene.app, 5).contains("    gpu02 "));
-    assert!(row(&mut scene.app, 6).contains("    gpu04 "));
-    assert!(row(&mut scene.app, 7).starts_with(" + gpu[00-01,03"));
+    // A host that tries again shares no row with one that does not.
+    assert!(row(&mut scene.app, 4).starts_with(" gpu02 ") && row(&mut scene.app, 4).contains("▲ "), "{}", row(&mut scene.app, 4));
+    assert!(row(&mut scene.app, 5).starts_with(" gpu04 ") && !row(&mut scene.app, 5).contains('▲'), "{}", row(&mut scene.app, 5));
+    let folded = row(&mut scene.app, 6);
+    assert!(folded.starts_with(" + gpu[00-01,03") && folded.contains(" 2m32s"), "the time of the slowest: {folded}");
+    assert!(row(&mut scene.app, 7).starts_with('╭'), "what folds leaves its rows to others");
+    press_keys(&mut scene.app, "G l");
+    assert!(row(&mut scene.app, 6).starts_with(" - gpu[00-01,03"), "{}", row(&mut scene.app, 6));
+    let first = row(&mut scene.app, 7);
+    assert!(first.contains("    gpu00 ") && !first.contains(" 2m32s"), "each host has its own time: {first}");
     press_keys(&mut scene.app, "j h");
-    assert!(row(&mut scene.app, 4).starts_with(" + gpu[02,04] "), "folded from within");
+    assert!(row(&mut scene.app, 6).starts_with(" + gpu[00-01,03"), "folded from within");
     press_keys(&mut scene.app, "G l G");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("     gpu39 "));
+    let bottom = snapshot_text(&draw(&mut scene.app, 80, 24));
+    assert!(bottom.contains("     gpu39 ") && bottom.contains(" 2m32s"), "{bottom}");
 }
 
 /// Matching GPUs keep their place, the rest is dimmed; n goes to the next match.

@@ -83,6 +83,7 @@ pub(super) fn healthy(hosts: u32) -> DashboardFixture {
             );
         }
         (0..hosts).for_each(|host| scene.emit(1, busy_gpus(host, round, None)));
+        (0..hosts).for_each(|host| scene.emit_machine(host, f32::from(20 + round * 3 % 17)));
         scene.advance(2_000);
     }
     (0..hosts).for_each(|host| scene.emit_host_metrics(host));

@@ -32,10 +32,8 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 pub struct NetSample {
     /// The interface, or `device/port` of InfiniBand.
     pub name: String,
-    /// Bytes in a second.
     #[serde(alias = "received")]
     pub received_bytes_per_sec: f64,
-    /// Bytes in a second.
     #[serde(alias = "sent")]
     pub sent_bytes_per_sec: f64,
     /// InfiniBand: the port's state and rate as the kernel reports them, `ACTIVE 400 Gb/sec (4X NDR)`. Empty for others.
@@ -49,7 +47,7 @@ pub struct HostMetrics {
     /// Processes that want to run, the mean of a minute.
     #[serde(alias = "load")]
     pub load_average: Option<f32>,
-    /// How busy its processors are, percent of all.
+    /// Percent of all processors.
     #[serde(alias = "cpu")]
     pub cpu_percent: Option<f32>,
     pub memory_total: u64,
@@ -57,6 +55,15 @@ pub struct HostMetrics {
     pub memory_available: u64,
     /// Its networks that have moved something, the busiest first.
     pub networks: Vec<NetSample>,
+}
+
+impl HostMetrics {
+    /// Bytes per second in and out, of InfiniBand, or of other networks if there is none; `None`: nothing was moved.
+    pub(crate) fn main_traffic(&self) -> Option<[f64; 2]> {
+        let has_fabric = self.networks.iter().any(|net| !net.infiniband_port_state.is_empty());
+        let shown = self.networks.iter().filter(|net| net.infiniband_port_state.is_empty() != has_fabric);
+        shown.map(|net| [net.received_bytes_per_sec, net.sent_bytes_per_sec]).reduce(|a, b| [a[0] + b[0], a[1] + b[1]])
+    }
 }
 
 /// The stream of the values of one of the hosts.

@@ -2,16 +2,21 @@
 //!
 //! Values that the driver does not report are `-`, never zero. Axes are fixed: utilization, percent of the power limit, degrees.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::GpuSample;
 use crate::report::style;
+use crate::state::host_trace::MAX_TRACE_POINTS;
 use crate::state::{GpuTracePoint, HostState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::lines::{age_text, section_title};
+use super::lines::age_text;
+use super::section::Section;
 use super::{formatting, gpu_text, graph, host_status};
 
 /// Maximum width of the bars.
@@ -20,10 +25,15 @@ const MAX_BARS: usize = 60;
 const MIN_BARS_WIDTH: usize = 100;
 const BAR_WIDTH: usize = 10;
 
-pub(super) fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
+pub(super) fn gpu_section(model: &Model, host: &HostState, width: usize) -> Section {
     let name = host.gpus.first().map_or_else(String::new, |gpu| model.sanitize(&gpu.name));
     let age = if host.gpus.is_empty() { String::new() } else { age_text(model, host.gpus_at) };
-    let mut lines = vec![section_title(model, &format!("{}  {name}  {age}", model.lang.tr("GPUs")), width)];
+    let title = format!("{}  {name}", model.lang.tr("GPUs"));
+    Section { title: title.trim_end().to_owned(), state: age, lines: gpu_rows(model, host, width) }
+}
+
+fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
     if let Some((error, at)) = &host.gpus_error {
         let (age, error) = (formatting::format_age(*at, model.now), model.sanitize(error));
         let text = model.lang.tr_fill(" no data from nvidia-smi for {}: {}", &[&age, &error]);
@@ -94,35 +104,46 @@ fn gpu_values(host: &HostState, gpu: u32, get: fn(&GpuTracePoint) -> Option<f32>
     host.gpu_trace(gpu).map(get).collect()
 }
 
-/// Mean utilization and power of the host's GPUs, side by side.
-pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    if host.gpu_history.is_empty() {
-        return Vec::new();
+/// Mean utilization and power of the host's GPUs, side by side, each `rows` high; no lines where there are no two samples, since one value has no course.
+pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize, rows: usize) -> Section {
+    let mut section = Section { title: model.lang.tr("GPU history").to_owned(), state: history_span(model, host), lines: Vec::new() };
+    if host.gpu_history.len() > 1 {
+        let half = width.saturating_sub(3) / 2;
+        let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, MAX_TRACE_POINTS);
+        let names = [model.lang.tr("utilization, mean"), model.lang.tr("power, % of limit, mean")];
+        section.lines = graph_pair(model, (names[0], of(|view| view.utilization)), (names[1], of(|view| view.power)), half, rows);
     }
-    let half = width.saturating_sub(3) / 2;
-    let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, half * 2);
-    let names = [model.lang.tr("utilization, mean"), model.lang.tr("power, % of limit, mean")];
-    graph_pair(model, (names[0], of(|view| view.utilization)), (names[1], of(|view| view.power)), half, 3)
+    section
 }
 
 /// Graphs of utilization and power per GPU, as large as space allows.
-pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![section_title(model, model.lang.tr("Last minutes  v: nvidia-smi output"), width)];
-    let gpus = host.traced_gpus();
+pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Section {
+    let state = format!("{}{}", history_span(model, host), model.lang.tr("  v: nvidia-smi output"));
+    let mut section = Section { title: model.lang.tr("GPU history").to_owned(), state: state.trim_start().to_owned(), lines: Vec::new() };
+    let gpus = if host.gpu_history.len() > 1 { host.traced_gpus() } else { BTreeSet::new() };
     if gpus.is_empty() {
-        lines.push(Line::styled(model.lang.tr(" no GPU data yet"), model.theme.dim()));
+        section.lines.push(Line::styled(model.lang.tr(" no history yet"), model.theme.dim()));
     }
     let half = width.saturating_sub(3) / 2;
     let height = if gpus.len() <= 8 { 3 } else { 1 };
     for gpu in gpus {
         let names = [model.lang.tr("utilization"), model.lang.tr("power, % of limit")].map(|name| format!("g{gpu} {name}"));
         let utilization = (names[0].as_str(), gpu_values(host, gpu, |view| view.utilization));
-        lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, gpu, |view| view.power)), half, height));
+        section.lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, gpu, |view| view.power)), half, height));
     }
-    lines
+    section
 }
 
-/// Two graphs with their names and last values above them.
+/// `over 46 s`: the time that the graphs show from the left to the right.
+fn history_span(model: &Model, host: &HostState) -> String {
+    let at = |round: Option<&Arc<[GpuTracePoint]>>| round.and_then(|round| round.first()).map(|point| point.at);
+    match (at(host.gpu_history.front()), at(host.gpu_history.back())) {
+        (Some(first), Some(last)) if last > first => model.lang.tr_fill("over {}", &[&style::format_duration(last - first)]),
+        _ => String::new(),
+    }
+}
+
+/// Two graphs with their names and last values above them; each fills its half.
 fn graph_pair(
     model: &Model,
     (left, left_values): (&str, Vec<Option<f32>>),
@@ -134,7 +155,8 @@ fn graph_pair(
     let head = |name: &str, values: &[Option<f32>]| formatting::pad(&format!(" {name} {}", last(values)), half + 1);
     let names = head(left, &left_values) + &head(right, &right_values);
     let mut lines = vec![Line::styled(names.trim_end().to_owned(), model.theme.dim())];
-    let drawn = |values: &[Option<f32>]| graph::render_graph(values, half, height, model.theme.effective_graph_style());
+    let look = model.theme.effective_graph_style();
+    let drawn = |values: &[Option<f32>]| graph::render_graph(&graph::stretch(values, half, look), half, height, look);
     for (left, right) in drawn(&left_values).into_iter().zip(drawn(&right_values)) {
         let view = model.theme.status_style(DisplayStatus::Ok);
         lines.push(Line::from(vec![Span::raw(" "), Span::styled(left, view), Span::raw(" "), Span::styled(right, view)]));

@@ -6,28 +6,30 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
-use crate::state::{ConnectionStatus, HostState};
+use crate::state::{ConnectionStatus, HostState, RankState};
 use crate::tui::feed::{DashboardRole, UserAction};
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::lines::{age_text, render_lines, section_title};
-use super::{formatting, gpu_table, host_processes, host_status, overview};
+use super::lines::render_lines;
+use super::section::{Section, SectionStyle};
+use super::{formatting, gpu_table, host_machine, host_processes, host_status, overview};
 
 /// Minimum width for a second column.
 const WIDE_COLUMNS: u16 = 180;
-/// Width of nvidia-smi's table since driver 525, plus one.
-const SIDE_COLUMNS: u16 = 92;
+/// Width of nvidia-smi's table since driver 525, plus a frame.
+const SIDE_COLUMNS: u16 = 93;
 /// Minimum width for ranks and processes side by side.
 const MIN_PAIR_WIDTH: usize = 100;
-/// Minimum height for graphs and empty lines.
+/// Minimum height for graphs, histories and frames or empty lines.
 const TALL_ROWS: usize = 30;
+/// Minimum width for frames.
+const MIN_FRAMED_WIDTH: usize = 70;
 /// The fewest rows for the last lines of a log.
 const MIN_LOG_ROWS: usize = 4;
 /// A request without a response after this time is repeated, in milliseconds.
@@ -100,44 +102,22 @@ pub(crate) fn update(view: &mut HostPane, model: &Model, cmd: UiCommand) -> Opti
 
 /// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut HostPane) -> usize {
-    let page = usize::from(area.height);
+    let page_rows = usize::from(area.height);
     let at = view.host as usize;
     let Some(host) = model.state.hosts.get(at) else {
         render_lines(frame, area, vec![Line::styled(model.lang.tr(" no hosts yet"), model.theme.dim())]);
-        return page;
+        return page_rows;
     };
     let wide = area.width >= WIDE_COLUMNS;
     let left = if wide { Rect { width: area.width - SIDE_COLUMNS - 1, ..area } } else { area };
-    let (width, room) = (usize::from(left.width), usize::from(left.height));
-    let tall = room >= TALL_ROWS;
-    let mut lines = header_lines(model, at, host, width);
-    lines.extend(machine_lines(model, host, width, if tall { 4 } else { 1 }));
-    if view.show_smi && !wide {
-        lines.extend(smi_lines(model, view, host, width));
-    }
-    let mut sections = vec![gpu_table::gpu_rows(model, host, width)];
-    if tall && !wide {
-        sections.push(gpu_table::mean_graphs(model, host, width));
-    }
-    let rows: usize = sections.iter().map(|section| section.len() + usize::from(tall)).sum();
-    sections.extend(process_lines(model, at, host, (width, room.saturating_sub(lines.len() + rows))));
-    for section in sections.into_iter().filter(|section| !section.is_empty()) {
-        if tall {
-            lines.push(Line::raw(""));
-        }
-        lines.extend(section);
-    }
-    let free = room.saturating_sub(lines.len());
-    if free >= MIN_LOG_ROWS {
-        lines.extend(log_lines(model, view.host, width, free));
-    }
-    let side = wide.then(|| {
-        if view.show_smi {
-            smi_lines(model, view, host, usize::from(SIDE_COLUMNS))
-        } else {
-            gpu_table::gpu_graphs(model, host, usize::from(SIDE_COLUMNS))
-        }
-    });
+    let room = usize::from(left.height);
+    let page_of = |layout| HostPage { model, view, at, host, width: usize::from(left.width), room, is_wide: wide, layout };
+    // The richest layout that fits as a whole; the last one scrolls.
+    let layouts = HostLayout::choices(room, usize::from(left.width));
+    let fitting = layouts.iter().map(|layout| page_of(*layout)).find(|page| page.lines().len() <= room);
+    let shown_page = fitting.unwrap_or_else(|| page_of(HostLayout::scrolling(room)));
+    let mut lines = shown_page.lines();
+    let side = wide.then(|| shown_page.side_lines());
     let top = view.first_line.min(lines.len().saturating_sub(room));
     view.first_line = top;
     let mut shown = lines.split_off(top);
@@ -150,29 +130,119 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     if let Some(side) = side {
         render_lines(frame, Rect { x: area.x + left.width + 1, width: SIDE_COLUMNS, ..area }, side);
     }
-    page
+    page_rows
 }
 
-/// The ranks and the processes on the GPUs: below each other, or side by side where rows are short and columns are not.
-fn process_lines(model: &Model, at: usize, host: &HostState, (width, room): (usize, usize)) -> Vec<Vec<Line<'static>>> {
-    let stacked = [rank_lines(model, at, width), host_processes::lines(model, host, width)];
-    let rows: usize = stacked.iter().map(Vec::len).sum();
-    if rows + 2 <= room || width < MIN_PAIR_WIDTH || stacked.iter().any(Vec::is_empty) {
-        return stacked.into();
+/// How the sections stand, and how high the graphs are.
+#[derive(Debug, Clone, Copy)]
+struct HostLayout {
+    style: SectionStyle,
+    graph_rows: usize,
+}
+
+impl HostLayout {
+    /// Frames, then lower graphs.
+    fn choices(room: usize, width: usize) -> Vec<HostLayout> {
+        if room < TALL_ROWS || width < MIN_FRAMED_WIDTH {
+            return Vec::new();
+        }
+        [3, 1].map(|graph_rows| HostLayout { style: SectionStyle::Framed, graph_rows }).to_vec()
     }
-    let left = width / 2;
-    let ranks = rank_lines(model, at, left - 1);
-    vec![host_processes::beside(ranks, host_processes::lines(model, host, width - left), left)]
+
+    /// Without frames: one that is cut has no lower edge.
+    fn scrolling(room: usize) -> HostLayout {
+        HostLayout { style: if room >= TALL_ROWS { SectionStyle::Loose } else { SectionStyle::Dense }, graph_rows: 3 }
+    }
+}
+
+/// What is drawn of a host, and in which way.
+struct HostPage<'a> {
+    model: &'a Model,
+    view: &'a HostPane,
+    at: usize,
+    host: &'a HostState,
+    width: usize,
+    room: usize,
+    /// The graphs, or the output of nvidia-smi, are in a second column.
+    is_wide: bool,
+    layout: HostLayout,
+}
+
+impl HostPage<'_> {
+    /// Everything but the second column.
+    fn lines(&self) -> Vec<Line<'static>> {
+        let HostPage { model, host, width, room, layout: HostLayout { style, graph_rows }, .. } = *self;
+        let inner = style.inner(width);
+        let mut lines = header_lines(model, self.at, host, width);
+        let mut sections = Vec::new();
+        if style == SectionStyle::Dense {
+            lines.extend(host_machine::short_lines(model, host, width));
+        } else {
+            sections.push(host_machine::section(model, host, inner));
+        }
+        if self.view.show_smi && !self.is_wide {
+            sections.push(smi_section(model, self.view, host, inner));
+        }
+        sections.push(gpu_table::gpu_section(model, host, inner));
+        if style != SectionStyle::Dense && !self.is_wide {
+            sections.push(gpu_table::mean_graphs(model, host, inner, graph_rows));
+        }
+        lines.extend(sections.into_iter().flat_map(|section| style.render(section, model.theme, width)));
+        lines.extend(self.process_lines(room.saturating_sub(lines.len())));
+        let free = room.saturating_sub(lines.len());
+        if free >= MIN_LOG_ROWS {
+            let section = log_section(model, self.view.host, inner, free - 2);
+            lines.extend(style.render(section, model.theme, width));
+        }
+        lines
+    }
+
+    /// The second column: graphs, or the output of nvidia-smi.
+    fn side_lines(&self) -> Vec<Line<'static>> {
+        let (model, width) = (self.model, usize::from(SIDE_COLUMNS));
+        let render = |style: SectionStyle| {
+            let inner = style.inner(width);
+            let section = match self.view.show_smi {
+                true => smi_section(model, self.view, self.host, inner),
+                false => gpu_table::gpu_graphs(model, self.host, inner),
+            };
+            style.render(section, model.theme, width)
+        };
+        let lines = render(self.layout.style);
+        if lines.len() <= self.room { lines } else { render(HostLayout::scrolling(self.room).style) }
+    }
+
+    /// The ranks and the processes on the GPUs: below each other, or side by side where rows are short and columns are not.
+    fn process_lines(&self, room: usize) -> Vec<Line<'static>> {
+        let HostPage { model, width, layout: HostLayout { style, .. }, .. } = *self;
+        let of_width = |width: usize| {
+            let inner = style.inner(width);
+            [rank_section(model, self.at, inner), host_processes::section(model, self.host, inner)]
+        };
+        let stacked = of_width(width);
+        let rows: usize = stacked.iter().map(|section| style.rows(section)).sum();
+        if rows <= room || width < MIN_PAIR_WIDTH || stacked.iter().any(|section| section.lines.is_empty()) {
+            return stacked.into_iter().flat_map(|section| style.render(section, model.theme, width)).collect();
+        }
+        let left = width / 2;
+        let [mut ranks, _] = of_width(left);
+        let [_, mut processes] = of_width(width - left);
+        // Both frames end on the same row.
+        let rows = ranks.lines.len().max(processes.lines.len());
+        [&mut ranks, &mut processes].into_iter().for_each(|section| section.lines.resize(rows, Line::raw("")));
+        host_processes::beside(style.render(ranks, model.theme, left), style.render(processes, model.theme, width - left), left)
+    }
 }
 
 /// The output of nvidia-smi with its age, or the reason why there is none.
-fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> Vec<Line<'static>> {
+fn smi_section(model: &Model, view: &HostPane, host: &HostState, width: usize) -> Section {
     let asked = view.smi_asked.filter(|(of, at)| *of == view.host && *at >= host.nvidia_smi_at).map(|(_, at)| at);
     let lang = model.lang;
     let since = |at: UnixMillis| formatting::format_age(at, model.now);
-    let age = if host.nvidia_smi_at > 0 { lang.tr_fill("  {} ago", &[&since(host.nvidia_smi_at)]) } else { String::new() };
-    let under_way = asked.map_or_else(String::new, |at| lang.tr_fill("  requested {} ago", &[&since(at)]));
-    let mut lines = vec![section_title(model, &lang.tr_fill("nvidia-smi{}{}  r refreshes, v hides", &[&age, &under_way]), width)];
+    let age = if host.nvidia_smi_at > 0 { lang.tr_fill("{} ago  ", &[&since(host.nvidia_smi_at)]) } else { String::new() };
+    let under_way = asked.map_or_else(String::new, |at| lang.tr_fill("requested {} ago  ", &[&since(at)]));
+    let state = age + &under_way + lang.tr("r refreshes, v hides");
+    let mut lines = Vec::new();
     if !host.nvidia_smi_error.is_empty() {
         lines.push(Line::styled(
             style::truncate_text(&format!(" {}", model.sanitize(&host.nvidia_smi_error)), width),
@@ -188,7 +258,7 @@ fn smi_lines(model: &Model, view: &HostPane, host: &HostState, width: usize) -> 
         lines.push(Line::styled(text, model.theme.dim()));
     }
     lines.extend(host.nvidia_smi_output.lines().map(|line| Line::raw(style::truncate_text(&model.sanitize(line), width))));
-    lines
+    Section { title: "nvidia-smi".to_owned(), state, lines }
 }
 
 fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
@@ -217,95 +287,36 @@ fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec
     vec![first, Line::raw(style::truncate_text(&format!(" {link}{since}{clock}"), width))]
 }
 
-fn machine_lines(model: &Model, host: &HostState, width: usize, most: usize) -> Vec<Line<'static>> {
-    let (metrics, lang) = (&host.host_metrics, model.lang);
-    let mut parts = Vec::new();
-    if host.host_metrics_at > 0 {
-        parts.extend(metrics.cpu_percent.map(|cpu| format!("{}{cpu:.0}%", lang.tr("cpu "))));
-        parts.extend(metrics.load_average.map(|load| format!("{}{load:.1}", lang.tr("load "))));
-        if metrics.memory_total > 0 {
-            let used = metrics.memory_total.saturating_sub(metrics.memory_available);
-            parts.push(lang.tr_fill("mem {}", &[&formatting::format_part_of(used, metrics.memory_total, lang)]));
-        }
-    }
-    if let Some(disk) = host.disk {
-        let age = if host.host_metrics_at > 0 && disk.at + 15_000 > model.now {
-            String::new()
-        } else {
-            format!(" ({})", age_text(model, disk.at))
-        };
-        parts.push(lang.tr_fill("disk {} free{}", &[&formatting::format_part_of(disk.free, disk.total, lang), &age]));
-    }
-    let mut lines = Vec::new();
-    let age = if host.host_metrics_at > 0 { format!("  {}", age_text(model, host.host_metrics_at)) } else { String::new() };
-    let dim = if model.is_stale(host.host_metrics_at) { model.theme.dim() } else { ratatui::style::Style::new() };
-    if !parts.is_empty() {
-        lines.push(Line::styled(style::truncate_text(&format!(" {}{age}", parts.join("  ")), width), dim));
-    }
-    let mut nets: Vec<_> = metrics.networks.iter().collect();
-    // InfiniBand first, then by traffic.
-    nets.sort_by(|a, b| {
-        b.infiniband_port_state
-            .is_empty()
-            .cmp(&a.infiniband_port_state.is_empty())
-            .reverse()
-            .then((b.received_bytes_per_sec + b.sent_bytes_per_sec).total_cmp(&(a.received_bytes_per_sec + a.sent_bytes_per_sec)))
-    });
-    let mut row = String::new();
-    for net in nets {
-        let name = model.sanitize(&[net.name.as_str(), net.infiniband_port_state.as_str()].join(" "));
-        let rates = [net.received_bytes_per_sec, net.sent_bytes_per_sec].map(formatting::format_rate);
-        let one = lang.tr_fill(" {}  in {}/s out {}/s ", &[name.trim_end(), &rates[0], &rates[1]]);
-        if !row.is_empty() && row.width() + one.width() > width {
-            lines.push(Line::styled(style::truncate_text(&std::mem::take(&mut row), width), dim));
-        }
-        row += &one;
-        if lines.len() > most {
-            return lines;
-        }
-    }
-    if !row.is_empty() {
-        lines.push(Line::styled(style::truncate_text(&row, width), dim));
-    }
-    lines
-}
-
 /// What the host's ranks wrote last fills the rest of the screen.
-fn log_lines(model: &Model, host: u32, width: usize, room: usize) -> Vec<Line<'static>> {
+fn log_section(model: &Model, host: u32, width: usize, rows: usize) -> Section {
     let (_, file) = overview::most_relevant_log(model, host);
     let name = match file {
         LogFile::Rank { rank, .. } => format!("r{rank}"),
         LogFile::Launcher => model.lang.tr("the launcher").to_owned(),
         LogFile::Task { number } => model.lang.tr_fill("task {}", &[&number.to_string()]),
     };
-    let lines = model.state.recent_lines(host, file).map(|recent| recent.last_lines(room.saturating_sub(2))).unwrap_or_default();
-    if lines.is_empty() {
-        return Vec::new();
-    }
-    let title = section_title(model, &model.lang.tr_fill("Last lines of {}  enter opens the log", &[&name]), width);
+    let lines = model.state.recent_lines(host, file).map(|recent| recent.last_lines(rows)).unwrap_or_default();
     let row = |line: &String| Line::raw(format!("   {}", style::truncate_text(&model.sanitize(line), width.saturating_sub(3))));
-    [Line::raw(""), title].into_iter().chain(lines.iter().map(row)).collect()
+    Section {
+        title: model.lang.tr_fill("last lines of {}", &[&name]),
+        state: model.lang.tr("enter opens the log").to_owned(),
+        lines: lines.iter().map(row).collect(),
+    }
 }
 
-fn rank_lines(model: &Model, at: usize, width: usize) -> Vec<Line<'static>> {
-    let own: Vec<_> = model.state.ranks.values().filter(|rank| rank.host as usize == at).collect();
-    if own.is_empty() {
-        return Vec::new();
-    }
-    let mut lines = vec![section_title(model, model.lang.tr("Ranks"), width)];
-    for rank in own {
+fn rank_section(model: &Model, at: usize, width: usize) -> Section {
+    let own = model.state.ranks.values().filter(|rank| rank.host as usize == at);
+    let row = |rank: &RankState| {
         let (status, word) = host_status::rank_status(&model.state, rank);
         let word = model.lang.message(&word).into_owned();
         let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
         let local = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));
-        lines.push(Line::from(vec![
+        let text = format!(" rank {:<5} {}  {last}", rank.rank, formatting::pad(&word, 12));
+        Line::from(vec![
             Span::raw(format!("   {local:<4} ")),
             Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
-            Span::raw(style::truncate_text(
-                &format!(" rank {:<5} {}  {last}", rank.rank, formatting::pad(&word, 12)),
-                width.saturating_sub(9),
-            )),
-        ]));
-    }
-    lines
+            Span::raw(style::truncate_text(&text, width.saturating_sub(9))),
+        ])
+    };
+    Section { title: model.lang.tr("ranks").to_owned(), state: String::new(), lines: own.map(row).collect() }
 }

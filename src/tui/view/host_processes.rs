@@ -9,21 +9,24 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
-use super::lines::{age_text, section_title};
+use super::lines::age_text;
+use super::section::Section;
 
-pub(super) fn lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
+pub(super) fn section(model: &Model, host: &HostState, width: usize) -> Section {
     if host.gpu_processes_at == 0 {
-        return Vec::new();
+        return Section::default();
     }
     let foreign = host.gpu_processes.iter().filter(|process| !process.belongs_to_run).count();
-    let (count, foreign) = (model.count(host.gpu_processes.len(), "process"), foreign.to_string());
-    let head = model.lang.tr_fill("On the GPUs  {}, {} foreign  {}", &[&count, &foreign, &age_text(model, host.gpu_processes_at)]);
-    let mut lines = vec![section_title(model, &head, width)];
+    let count = model.count(host.gpu_processes.len(), "process");
+    let title = model.lang.tr_fill("on the GPUs: {}, {} foreign", &[&count, &foreign.to_string()]);
     let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();
     let index = |process: &GpuProcess| host.gpus.iter().find(|gpu| gpu.uuid == process.gpu).map(|gpu| gpu.index);
     all.sort_by_key(|process| (index(process), process.belongs_to_run, process.pid));
-    lines.extend(all.into_iter().map(|process| row(model, index(process), process, width)));
-    lines
+    let mut lines: Vec<Line<'static>> = all.into_iter().map(|process| row(model, index(process), process, width)).collect();
+    if lines.is_empty() {
+        lines.push(Line::styled(model.lang.tr(" no process uses a GPU"), model.theme.dim()));
+    }
+    Section { title, state: age_text(model, host.gpu_processes_at), lines }
 }
 
 fn row(model: &Model, gpu: Option<u32>, process: &GpuProcess, width: usize) -> Line<'static> {

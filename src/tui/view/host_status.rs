@@ -232,28 +232,25 @@ pub(crate) struct MachineTotals {
     pub cpu: Option<f32>,
     /// Memory in use, percent of all.
     pub memory: Option<f32>,
-    /// Bytes per second in and out, of InfiniBand, or of other networks if there is none.
+    /// Bytes per second in and out.
     pub network: Option<f64>,
 }
 
 /// Sums over machines; values that no machine reports are `None`.
 pub(crate) fn sum_machines<'a>(hosts: impl Iterator<Item = &'a HostState>) -> MachineTotals {
     let (mut cpu, mut count, mut total, mut available) = (0.0, 0.0, 0_u64, 0_u64);
-    let (mut networks, mut fabric) = (None, None);
+    let mut network = None;
     for host in hosts {
         if let Some(busy) = host.host_metrics.cpu_percent {
             (cpu, count) = (cpu + busy, count + 1.0);
         }
         total = total.saturating_add(host.host_metrics.memory_total);
         available = available.saturating_add(host.host_metrics.memory_available);
-        for net in &host.host_metrics.networks {
-            let sum = if net.infiniband_port_state.is_empty() { &mut networks } else { &mut fabric };
-            *sum = Some(sum.unwrap_or(0.0) + net.received_bytes_per_sec + net.sent_bytes_per_sec);
-        }
+        network = network.into_iter().chain(host.host_metrics.main_traffic().map(|[received, sent]| received + sent)).reduce(|a, b| a + b);
     }
     // A share of a hundred.
     let memory = (total > 0).then(|| (total.saturating_sub(available) as f64 / total as f64 * 100.0) as f32);
-    MachineTotals { cpu: (count > 0.0).then(|| cpu / count), memory, network: fabric.or(networks) }
+    MachineTotals { cpu: (count > 0.0).then(|| cpu / count), memory, network }
 }
 
 /// Totals over GPUs.

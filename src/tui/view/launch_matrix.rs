@@ -24,17 +24,34 @@ use super::lines::{render_lines, selected_row};
 
 /// Minimum width of a phase column.
 const PHASE_COLUMN_WIDTH: usize = 10;
-/// Cells of the bar of a pull, and the width of its column with it.
+/// Cells of the bar of a pull, the width of its column with it, and what the time beside it takes.
 const PULL_BAR_WIDTH: usize = 5;
 const PULL_COLUMN_WIDTH: usize = PULL_BAR_WIDTH + 11;
+const PULL_TIME_WIDTH: usize = 7;
+/// Minimum width for the time beside the bar of a pull.
+const MIN_PULL_TIME_COLUMNS: usize = 100;
 /// Width of a host range.
 const HOST_RANGE_WIDTH: usize = 26;
 
 /// Progress of a host in a phase.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PhaseCell {
     status: DisplayStatus,
-    text: String,
+    /// The text that stands for the time.
+    label: Option<&'static str>,
+    /// Milliseconds.
+    took: Option<UnixMillis>,
+}
+
+impl PhaseCell {
+    fn text(self) -> String {
+        self.label.map_or_else(|| self.took.map_or_else(String::new, style::format_duration), str::to_owned)
+    }
+
+    /// Of two hosts: the one that took longer.
+    fn slower(self, other: PhaseCell) -> PhaseCell {
+        if other.took > self.took { other } else { self }
+    }
 }
 
 /// A row: hosts whose cells are equal except for their times.
@@ -45,10 +62,10 @@ struct PhaseRow {
     note: String,
     /// The files that its hosts are being sent.
     sent: Option<StepTransfer>,
-    /// Those of its first host.
-    own_sent: Option<StepTransfer>,
     urgency: (bool, bool),
-    /// The rows of all its hosts but the first.
+    /// A step of its host is tried again.
+    is_retrying: bool,
+    /// Of several hosts, the row of each.
     members: Vec<PhaseRow>,
     /// A host of the expanded row above.
     is_member: bool,
@@ -58,12 +75,15 @@ struct PhaseRow {
 #[derive(Clone, Copy)]
 struct ColumnWidths {
     pull: usize,
+    has_pull_time: bool,
 }
 
 impl ColumnWidths {
-    fn new(model: &Model) -> ColumnWidths {
+    fn new(model: &Model, width: usize) -> ColumnWidths {
         let has_layers = running_pulls(model).next().is_some();
-        ColumnWidths { pull: if has_layers { PULL_COLUMN_WIDTH } else { 0 } }
+        let has_pull_time = has_layers && width >= MIN_PULL_TIME_COLUMNS;
+        let bar = if has_layers { PULL_COLUMN_WIDTH } else { 0 };
+        ColumnWidths { pull: bar + if has_pull_time { PULL_TIME_WIDTH } else { 0 }, has_pull_time }
     }
 
     fn of(self, phase: Phase) -> usize {
@@ -105,7 +125,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     // Folded host names use the available width.
     let name = if model.state.hosts.len() > room { HOST_RANGE_WIDTH.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
     // The current phase is always visible.
-    let widths = ColumnWidths::new(model);
+    let widths = ColumnWidths::new(model, width);
     let shown = visible_phases(&phases, current_phase(model), width.saturating_sub(name + 2), widths);
     let rows = phase_rows(model, list, &shown, room);
     list.groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
@@ -126,7 +146,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
             match cell {
                 Some(cell) => {
                     let layers = if *phase == Phase::Pull { pull_text(model, &row.hosts) } else { None };
-                    let text = layers.as_ref().filter(|_| cell.status == DisplayStatus::Busy).unwrap_or(&cell.text);
+                    let text = match layers.filter(|_| cell.status == DisplayStatus::Busy) {
+                        Some(bar) if widths.has_pull_time => format!("{bar} {}", cell.text()),
+                        Some(bar) => bar,
+                        None => cell.text(),
+                    };
                     spans.push(Span::styled(model.theme.symbol(cell.status), model.theme.status_style(cell.status)));
                     spans.push(Span::raw(formatting::pad(&format!(" {text}"), column - 1)));
                 }
@@ -191,13 +215,15 @@ fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> 
     }
     let mut folded: Vec<PhaseRow> = Vec::new();
     for mut row in rows {
-        let view = |row: &PhaseRow| row.cells.iter().map(|cell| cell.as_ref().map(|cell| cell.status)).collect::<Vec<_>>();
+        let view = |row: &PhaseRow| {
+            let statuses = row.cells.iter().map(|cell| cell.map(|cell| cell.status)).collect::<Vec<_>>();
+            // Hosts that try again for another reason are not equal.
+            (statuses, row.is_retrying.then(|| row.note.clone()))
+        };
         match folded.iter_mut().find(|known| !row.urgency.0 && view(known) == view(&row)) {
             Some(known) => {
-                known.hosts.extend(&row.hosts);
-                known.sent = known.sent.into_iter().chain(row.sent).reduce(StepTransfer::plus);
                 row.is_member = true;
-                known.members.push(row);
+                fold_into(known, row);
             }
             None => folded.push(row),
         }
@@ -205,14 +231,24 @@ fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> 
     folded.into_iter().flat_map(|row| expand_row(list, row)).collect()
 }
 
+/// Adds a host to the row of equal hosts: the row has the time of the slowest in each phase.
+fn fold_into(known: &mut PhaseRow, row: PhaseRow) {
+    if known.members.is_empty() {
+        known.members.push(PhaseRow { is_member: true, ..known.clone() });
+    }
+    known.hosts.extend(&row.hosts);
+    known.sent = known.sent.into_iter().chain(row.sent).reduce(StepTransfer::plus);
+    for (cell, other) in known.cells.iter_mut().zip(&row.cells) {
+        *cell = (*cell).into_iter().chain(*other).reduce(PhaseCell::slower);
+    }
+    known.members.push(row);
+}
+
 /// A row, followed by those of its hosts if it is expanded.
 fn expand_row(list: &HostList, mut row: PhaseRow) -> Vec<PhaseRow> {
-    let others = std::mem::take(&mut row.members);
-    if others.is_empty() || !list.expanded.contains(&group_key(&row)) {
-        return vec![row];
-    }
-    let first = PhaseRow { hosts: vec![row.hosts[0]], sent: row.own_sent, is_member: true, ..row.clone() };
-    [row, first].into_iter().chain(others).collect()
+    let members = std::mem::take(&mut row.members);
+    let is_expanded = list.expanded.contains(&group_key(&row));
+    std::iter::once(row).chain(members.into_iter().filter(|_| is_expanded)).collect()
 }
 
 /// Key that identifies a row while its steps change: its first host.
@@ -268,28 +304,34 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
         cells: phases.iter().map(cell).collect(),
         note,
         sent,
-        own_sent: sent,
         urgency: (failed, running),
+        is_retrying: own.iter().any(|step| is_retrying(step)),
         members: Vec::new(),
         is_member: false,
     }
+}
+
+fn is_retrying(step: &StepState) -> bool {
+    step.status == StepStatus::Running && step.retries > 0
 }
 
 /// The steps of one host in one phase as one cell: worst status and duration.
 fn phase_cell(steps: &[&StepState], now: UnixMillis, lang: Lang) -> PhaseCell {
     let began = steps.iter().filter_map(|step| step.started_at).min();
     let ended = steps.iter().filter_map(|step| step.ended_at).max();
-    let took = |to: Option<UnixMillis>| began.zip(to).map_or_else(String::new, |(from, to)| style::format_duration(to - from));
+    let took = |to: Option<UnixMillis>| began.zip(to).map(|(from, to)| to - from);
     let is = |status: StepStatus| steps.iter().any(|step| step.status == status);
-    if is(StepStatus::Failed) {
-        PhaseCell { status: DisplayStatus::Error, text: lang.tr("failed").to_owned() }
+    let (status, label, took) = if is(StepStatus::Failed) {
+        (DisplayStatus::Error, Some(lang.tr("failed")), None)
     } else if is(StepStatus::Running) {
-        PhaseCell { status: DisplayStatus::Busy, text: took(Some(now)) }
+        // A step that is tried again is something to look at.
+        (if steps.iter().any(|step| is_retrying(step)) { DisplayStatus::Warn } else { DisplayStatus::Busy }, None, took(Some(now)))
     } else if is(StepStatus::Waiting) {
-        PhaseCell { status: DisplayStatus::Pending, text: String::new() }
+        (DisplayStatus::Pending, Some(""), None)
     } else if is(StepStatus::Done) {
-        PhaseCell { status: DisplayStatus::Done, text: took(ended) }
+        (DisplayStatus::Done, None, took(ended))
     } else {
-        PhaseCell { status: DisplayStatus::Done, text: lang.tr("ok").to_owned() }
-    }
+        (DisplayStatus::Done, Some(lang.tr("ok")), None)
+    };
+    PhaseCell { status, label, took }
 }

@@ -58,7 +58,3 @@ pub(super) fn age_text(model: &Model, at: UnixMillis) -> String {
         _ => lang.tr_fill("{} ago", &[&age]),
     }
 }
-
-pub(super) fn section_title(model: &Model, text: &str, width: usize) -> Line<'static> {
-    Line::styled(formatting::pad(&format!(" {text}"), width), model.theme.header())
-}

@@ -221,7 +221,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     };
     let (used, page_rows) = draw_hosts(frame, area, area.height - reserved, model, view);
     let mut rest = rows_area(area, used, area.height.saturating_sub(used));
-    if !view.hosts.groups.is_empty() && !view.hosts.selection.is_narrowed() && !model.has_open_steps() && rest.height > reserved {
+    let has_glyph_room = rest.height > reserved && !(is_short && has_failure);
+    if !view.hosts.groups.is_empty() && !view.hosts.selection.is_narrowed() && !model.has_open_steps() && has_glyph_room {
         // Folded hosts hide their GPUs; the title of this pane explains its signs.
         let used = gpu_matrix_rows::draw_glyphs(frame, rows_area(rest, 0, rest.height - reserved), model);
         rest = rows_area(rest, used, rest.height - used);
@@ -285,8 +286,7 @@ fn log_line_count(view: &mut OverviewPane, model: &Model, room: usize) -> usize 
     }
 }
 
-/// Draws the hosts in at most `room` rows, below a line with the chosen filter and order, if any. Returns the rows that
-/// they took and the rows of a page.
+/// Draws the hosts in at most `room` rows, below the chosen filter and order, if any. Gives the rows that they took and those of a page.
 fn draw_hosts(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model, view: &mut OverviewPane) -> (u16, usize) {
     view.host_panes.clear();
     view.columns = 1;

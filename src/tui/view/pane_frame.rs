@@ -38,7 +38,7 @@ pub(super) const ASCII_BORDER: border::Set<'_> = border::Set {
 const ASCII_ERROR_BORDER: border::Set<'_> = border::Set { horizontal_top: "=", horizontal_bottom: "=", ..ASCII_BORDER };
 
 /// The border and its style. A failure has another shape as well, so that no color is needed to see it.
-fn edge(theme: Theme, selected: bool, status: DisplayStatus) -> (border::Set<'static>, Style) {
+pub(super) fn edge(theme: Theme, selected: bool, status: DisplayStatus) -> (border::Set<'static>, Style) {
     let failed = status == DisplayStatus::Error;
     let set = match (theme.ascii, failed) {
         (true, true) => ASCII_ERROR_BORDER,
