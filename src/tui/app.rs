@@ -185,17 +185,14 @@ impl App {
             UiCommand::Overview | UiCommand::Back => self.ui.screen = Screen::Overview,
             UiCommand::Host => self.ui.screen = Screen::Host,
             UiCommand::Ranks => self.ui.screen = Screen::Ranks,
-            UiCommand::Logs => {
-                self.ui.logs.prefer_failed_rank(&self.model.state);
-                self.ui.screen = Screen::Logs;
-            }
+            UiCommand::Logs => self.open_screen(Screen::Logs),
             UiCommand::Gpus => self.ui.screen = Screen::Gpus,
             UiCommand::Events => self.ui.screen = Screen::Events,
             UiCommand::Problems => self.ui.screen = Screen::Problems,
             UiCommand::Find => self.ui.overlay = Some(Overlay::Find(TextInput::default())),
             UiCommand::Filter => self.ui.overlay = Some(Overlay::Filter(TextInput { text: self.ui.logs.filter_text() })),
             UiCommand::NextError | UiCommand::PrevError if self.ui.screen != Screen::Logs => self.select_problem(cmd),
-            UiCommand::NextScreen | UiCommand::PrevScreen => self.ui.cycle_screen(cmd == UiCommand::NextScreen),
+            UiCommand::NextScreen | UiCommand::PrevScreen => self.open_screen(self.ui.next_screen(cmd == UiCommand::NextScreen)),
             UiCommand::Quit if self.ui.screen != Screen::Overview => self.ui.screen = Screen::Overview,
             UiCommand::Quit => self.request_quit(),
             UiCommand::Palette => self.ui.overlay = Some(Overlay::Palette(CommandPalette::default())),
@@ -251,10 +248,20 @@ impl App {
         problems::select_problem(&mut self.ui.problems, &self.model, step);
     }
 
+    fn open_screen(&mut self, screen: Screen) {
+        if screen == Screen::Logs {
+            self.ui.logs.prefer_failed_rank(&self.model.state);
+        }
+        self.ui.screen = screen;
+    }
+
     /// Handles a click; `false` if nothing was hit.
     pub(crate) fn handle_click(&mut self, x: u16, y: u16, twice: bool) -> bool {
         if self.ui.overlay.is_some() || !view::handle_click(&self.model, &mut self.ui, x, y) {
             return false;
+        }
+        if y == 1 {
+            self.open_screen(self.ui.screen);
         }
         if twice && y > 1 {
             self.dispatch_command(UiCommand::Open);

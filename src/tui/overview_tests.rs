@@ -265,7 +265,7 @@ fn heat_map_moves_by_key_and_click() {
     press_keys(&mut scene.app, "5 j j");
     draw(&mut scene.app, 120, 36);
     assert_eq!((scene.app.ui.gpus.selection.host, scene.app.ui.gpus.selection.gpu), (0, 2));
-    assert!(scene.app.handle_click(10, 4 + 9, false));
+    assert!(scene.app.handle_click(10, 3 + 9, false));
     assert_eq!((scene.app.ui.gpus.selection.host, scene.app.ui.gpus.selection.gpu), (1, 1));
 }
 

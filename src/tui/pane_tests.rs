@@ -111,8 +111,10 @@ fn gpu_matrix_dims_nonmatching_cells() {
     assert!(text.contains("only faults (!): 21 of 128 GPUs"), "{text}");
     let dimmed = |x: u16, y: u16| buffer[(x, y)].fg == Color::Indexed(244);
     assert!(dimmed(9 + 4, 5) && !dimmed(9 + 20, 8), "gpu01 is well, the dead rank's GPU is not");
+    assert!(text.contains("rank 37 exit 1 | RuntimeError"), "the cursor is on the GPU of the rank that failed first: {text}");
     press_keys(&mut scene.app, "n");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("rank 37 exit 1 | RuntimeError"), "from one to the next");
+    let next = snapshot_text(&draw(&mut scene.app, 80, 24));
+    assert!(next.contains("\n gpu07 g1 ") && !next.contains("rank 37 exit"), "from one to the next: {next}");
     press_keys(&mut scene.app, "! / t e m p > 8 0 space g p u 0 7 enter");
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("/temp>80 gpu07: 7 of 128 GPUs"));
     press_keys(&mut scene.app, "/ h o t > 1 enter");
@@ -179,4 +181,39 @@ fn problem_opens_its_log() {
     assert!(text.contains("LOG r37 gpu04:g5") && text.contains("RuntimeError: CUDA error"), "{text}");
     press_keys(&mut scene.app, "1 enter");
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu04  ✗ rank 37: exit 1"));
+}
+
+/// However the screen is opened, the log is that of the rank that failed first; tabs without names are where they are drawn.
+#[test]
+fn tabs_make_room_for_the_reason_and_open_the_failed_log() {
+    let open = |keys: &str, click: Option<(u16, u16)>| {
+        let mut scene = fixtures::bad_day();
+        press_keys(&mut scene.app, keys);
+        draw(&mut scene.app, 80, 24);
+        if let Some((x, y)) = click {
+            assert!(scene.app.handle_click(x, y, false), "a tab at {x}");
+        }
+        snapshot_text(&draw(&mut scene.app, 80, 24))
+    };
+    for (keys, click) in [("4", None), ("3 tab", None), ("5", Some((7, 1)))] {
+        let text = open(keys, click);
+        assert!(text.contains("1 2 3 4-[Logs] 5 6 7 ?") && text.contains("rank 37 failed first"), "{keys}: {text}");
+        assert!(text.contains("LOG r37 gpu04"), "{keys}: {text}");
+    }
+    assert!(open("1", None).contains("1-[Overview] 2-Host 3-Ranks"), "its pane has the failure");
+}
+
+/// A frame of a table comes and goes with the size alone, and a click hits the row that is under it.
+#[test]
+fn framed_tables_keep_their_clicks() {
+    let mut scene = fixtures::healthy();
+    press_keys(&mut scene.app, "3");
+    draw(&mut scene.app, 120, 36);
+    // The header of the screen, the frame, the header of the table.
+    assert!(scene.app.handle_click(10, 2 + 1 + 1 + 5, false));
+    let text = snapshot_text(&draw(&mut scene.app, 120, 36));
+    assert!(text.contains("╭ 16 ranks ─") && text.contains("╭ ● r5 on gpu00 running "), "{text}");
+    draw(&mut scene.app, 80, 24);
+    assert!(scene.app.handle_click(10, 2 + 1 + 7, false));
+    assert!(snapshot_text(&draw(&mut scene.app, 120, 36)).contains("╭ ● r7 on gpu00 running "));
 }

@@ -64,6 +64,8 @@ pub enum Overlay {
 #[derive(Debug, Default)]
 pub struct Ui {
     pub screen: Screen,
+    /// The tabs were drawn without the names of the other screens.
+    pub(crate) has_short_tabs: bool,
     /// The open overlay, if any.
     pub overlay: Option<Overlay>,
     /// Toast with the time when it disappears.
@@ -181,11 +183,11 @@ impl Ui {
         }
     }
 
-    /// Switches to the next or previous screen.
-    pub fn cycle_screen(&mut self, next: bool) {
+    /// The next or previous screen.
+    pub fn next_screen(&self, next: bool) -> Screen {
         let at = Screen::ALL.iter().position(|screen| *screen == self.screen).unwrap_or(0);
         let by = if next { 1 } else { Screen::ALL.len() - 1 };
-        self.screen = Screen::ALL[(at + by) % Screen::ALL.len()];
+        Screen::ALL[(at + by) % Screen::ALL.len()]
     }
 
     /// Scrolls or closes the help.

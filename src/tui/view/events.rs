@@ -17,11 +17,14 @@ use crate::tui::theme::DisplayStatus;
 use crate::tui::timeline::TimelineItem;
 
 use super::lines::{render_lines, rows_area, selected_row};
-use super::pane_frame::{PaneFrame, draw_frame};
-use super::{formatting, phase_bars};
+use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
+use super::{formatting, phase_bars, ranks};
 
 /// Minimum time window in milliseconds.
 const MIN_WINDOW_MS: i64 = 1_000;
+/// The fewest rows of the events with a log below them, and of that log.
+const MIN_EVENT_ROWS: u16 = 12;
+const MIN_LOG_ROWS: u16 = 7;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventsPane {
@@ -91,17 +94,55 @@ fn cursor_index(view: &EventsPane, model: &Model) -> usize {
 
 /// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &EventsPane) -> usize {
-    let width = usize::from(area.width);
     if model.timeline.items().is_empty() {
         render_lines(frame, area, vec![Line::styled(model.lang.tr(" no events yet"), model.theme.dim())]);
         return model.page_rows;
     }
-    let at = cursor_index(view, model);
     // The phases above take a third at most.
-    let mut lines = phase_bars::rows(model, width, usize::from(area.height) / 3);
-    let room = usize::from(area.height).saturating_sub(4 + lines.len()).max(1);
+    let most = usize::from(area.height) / 3;
+    if !has_frame_room(area) {
+        let width = usize::from(area.width);
+        let mut lines = phase_bars::rows(model, width, most);
+        lines.push(header_line(model, view, width));
+        let used = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+        render_lines(frame, area, lines);
+        return draw_events(frame, rows_area(area, used, area.height.saturating_sub(used)), model, view);
+    }
+    let phases = phase_bars::rows(model, usize::from(area.width) - 2, most.saturating_sub(2));
+    let mut area = area;
+    if !phases.is_empty() {
+        let rows = u16::try_from(phases.len() + 2).unwrap_or(u16::MAX);
+        let title = PaneFrame { left: vec![Span::styled(model.lang.tr("phases"), model.theme.header())], ..PaneFrame::default() };
+        let inner = draw_frame(frame, rows_area(area, 0, rows), model.theme, &title);
+        render_lines(frame, inner, phases);
+        area = rows_area(area, rows, area.height.saturating_sub(rows));
+    }
+    // Scale, axis and frame.
+    let needed = u16::try_from(model.timeline.items().len() + 4).unwrap_or(u16::MAX);
+    let rank = target_at_cursor(view, model).and_then(|(_, rank)| model.state.ranks.get(&rank?));
+    let log = rank.filter(|_| area.height >= MIN_EVENT_ROWS + MIN_LOG_ROWS);
+    // The events keep what the log can spare.
+    let rows = if log.is_some() { needed.min(area.height - MIN_LOG_ROWS).max(MIN_EVENT_ROWS) } else { area.height };
+    let [left, right] = header_texts(model, view);
+    let legend = model.lang.tr("  bars: how many, color: the worst");
+    let fits = left.width() + legend.width() + right.width() + 9 <= usize::from(area.width);
+    let mut explained = vec![Span::styled(left, model.theme.header())];
+    explained.extend(fits.then(|| Span::styled(legend, model.theme.dim())));
+    let title = PaneFrame { left: explained, right: vec![Span::styled(right, model.theme.dim())], ..PaneFrame::default() };
+    let inner = draw_frame(frame, rows_area(area, 0, rows), model.theme, &title);
+    let page = draw_events(frame, inner, model, view);
+    if let Some(rank) = log {
+        ranks::draw_log(frame, rows_area(area, rows, area.height - rows), model, rank);
+    }
+    page
+}
+
+/// The histogram, its axis and the list.
+fn draw_events(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &EventsPane) -> usize {
+    let (width, at) = (usize::from(area.width), cursor_index(view, model));
     let window = time_window(model, view, at);
-    lines.extend([header_line(model, view, at, width), histogram_line(model, window, width), axis_line(model, at, window, width)]);
+    let mut lines = vec![histogram_line(model, window, width), axis_line(model, at, window, width)];
+    let room = usize::from(area.height).saturating_sub(lines.len()).max(1);
     let items = model.timeline.items();
     // The cursor stays in the middle while there are items on both sides.
     let top = at.saturating_sub(room / 2).min(items.len().saturating_sub(room));
@@ -109,28 +150,34 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
         let line = event_row(model, item, width);
         lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
     }
-    render_lines(frame, rows_area(area, 0, area.height), lines);
+    render_lines(frame, area, lines);
     room
 }
 
-fn header_line(model: &Model, view: &EventsPane, at: usize, width: usize) -> Line<'static> {
+fn header_line(model: &Model, view: &EventsPane, width: usize) -> Line<'static> {
+    let [left, right] = header_texts(model, view);
+    let left = format!(" {left}");
+    Line::from(vec![
+        Span::styled(left.clone(), model.theme.header()),
+        Span::styled(formatting::pad_left(&format!("{right} "), width.saturating_sub(left.width())), model.theme.dim()),
+    ])
+}
+
+/// Whether the newest event is shown; which of how many is under the cursor.
+fn header_texts(model: &Model, view: &EventsPane) -> [String; 2] {
     let lang = model.lang;
     let live = if view.selected_item.is_none() { lang.tr("LIVE") } else { lang.tr("scrolled back") };
-    let all = model.timeline.items().len();
-    let left = format!(" {}  {live}", lang.tr("EVENTS"));
+    let (at, all) = (cursor_index(view, model), model.timeline.items().len());
     let mut gone = if model.timeline.dropped_items > 0 {
-        model.lang.tr_fill(", {} older dropped", &[&model.timeline.dropped_items.to_string()])
+        lang.tr_fill(", {} older dropped", &[&model.timeline.dropped_items.to_string()])
     } else {
         String::new()
     };
     if model.skipped_events > 0 {
-        gone.push_str(&model.lang.tr_fill(", {} not shown", &[&model.skipped_events.to_string()]));
+        gone.push_str(&lang.tr_fill(", {} not shown", &[&model.skipped_events.to_string()]));
     }
-    let right = format!("{}{gone} ", lang.tr_fill("{} of {}", &[&(at + 1).to_string(), &all.to_string()]));
-    Line::from(vec![
-        Span::styled(left.clone(), model.theme.header()),
-        Span::styled(formatting::pad_left(&right, width.saturating_sub(left.width())), model.theme.dim()),
-    ])
+    let right = format!("{}{gone}", lang.tr_fill("{} of {}", &[&(at + 1).to_string(), &all.to_string()]));
+    [format!("{}  {live}", lang.tr("EVENTS")), right]
 }
 
 /// Time window of the histogram: everything, or halved per zoom level around the cursor.

@@ -97,7 +97,8 @@ impl HeatMapShape {
         let values: Vec<Option<f32>> = host.gpu_trace(gpu.index).map(|point| trace_value(metric, point)).collect();
         let shown = &values[values.len().saturating_sub(self.cells)..];
         spans.push(Span::raw(" ".repeat(self.cells - shown.len())));
-        spans.extend(heat_cells(matrix, shown, is_match));
+        let is_old = figure_age::has_lost_figures(model, host);
+        spans.extend(heat_cells(matrix, shown, is_match && !is_old));
         // The current value as in the matrix, with its mark of a fault or of old values.
         let cell = matrix.render_cell(at, location, VALUE_WIDTH - 1);
         let is_number = cell.content.ends_with(|c: char| c.is_ascii_digit());
@@ -123,13 +124,13 @@ fn figures_text(gpu: &GpuSample, theme: Theme) -> String {
 }
 
 /// Neighbouring cells of one color are one span.
-fn heat_cells(matrix: &GpuMatrix<'_>, values: &[Option<f32>], is_match: bool) -> Vec<Span<'static>> {
+fn heat_cells(matrix: &GpuMatrix<'_>, values: &[Option<f32>], is_bright: bool) -> Vec<Span<'static>> {
     let theme = matrix.model.theme;
     let mut spans: Vec<Span<'static>> = Vec::new();
     for value in values {
         let text = graph::sparkline(&[*value], 1, theme.uses_ascii_graphs());
         let style = match value {
-            Some(percent) if is_match => theme.heat(*percent),
+            Some(percent) if is_bright => theme.heat(*percent),
             _ => theme.dim(),
         };
         match spans.last_mut().filter(|last| last.style == style) {
@@ -165,7 +166,7 @@ pub(super) fn legend(model: &Model) -> Vec<Span<'static>> {
         spans.push(Span::styled(graph::sparkline(&[Some(value)], 1, theme.uses_ascii_graphs()), theme.heat(value)));
     }
     spans.push(Span::styled(model.lang.tr(" 100, the newest sample at the right  "), theme.dim()));
-    spans.push(Span::styled(theme.symbol(DisplayStatus::Lost), theme.status_style(DisplayStatus::Lost)));
+    spans.push(Span::styled(theme.symbol(DisplayStatus::Lost), theme.dim()));
     spans.push(Span::styled(model.lang.tr(" old  "), theme.dim()));
     spans
 }

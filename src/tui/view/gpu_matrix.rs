@@ -238,7 +238,7 @@ impl<'a> GpuMatrix<'a> {
         };
         let mut style = match (status, value) {
             (DisplayStatus::Ok, Some(value)) => self.model.theme.heat(value),
-            _ => self.model.theme.status_style(status),
+            _ => host_status::gpu_glyph_style(self.model.theme, status),
         };
         if is_past && status != DisplayStatus::Error || !self.is_match(at, location) {
             style = self.model.theme.dim();

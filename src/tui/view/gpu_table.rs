@@ -79,7 +79,7 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
     let bar = |share: Option<f32>| formatting::horizontal_bar(share, bar_width(width), model.theme.ascii);
     let bar_style = if stale { DisplayStatus::Pending } else { DisplayStatus::Ok };
     let mut spans = vec![
-        Span::styled(format!(" {mark}"), model.theme.status_style(status)),
+        Span::styled(format!(" {mark}"), host_status::gpu_glyph_style(model.theme, status)),
         Span::styled(format!(" {:>2}  {util:>4} ", gpu.index), view),
         Span::styled(bar(gpu.utilization), model.theme.status_style(bar_style)),
         Span::styled(format!("{memory:>12} "), view),

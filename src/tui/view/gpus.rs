@@ -19,6 +19,7 @@ use super::gpu_heat_map::{self, HeatMapShape, HeatRows};
 use super::gpu_matrix::{GpuFilter, GpuMatrix, MatrixSelection};
 use super::gpu_matrix_rows::{GpuLayout, MatrixShape, choose_layout, header_line, host_row, matrix_row, max_gpus, widest_name};
 use super::lines::{render_lines, rows_area};
+use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
 use super::{figure_age, formatting, host_status, ranks};
 
 /// The fewest rows of a rank's log.
@@ -27,6 +28,8 @@ const MIN_LOG_ROWS: u16 = 5;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GpusPane {
     pub(crate) selection: MatrixSelection,
+    /// The person chose the GPU under the cursor; until then it is that of the rank that failed first.
+    was_moved: bool,
     /// Hosts per row.
     hosts_per_row: usize,
     /// First visible row of hosts.
@@ -40,7 +43,7 @@ pub struct GpusPane {
 /// Handles a click; `false` if nothing was hit.
 pub(super) fn handle_click(view: &mut GpusPane, model: &Model, x: u16, y: u16) -> bool {
     if let Some((host, gpu, _)) = view.heat_rows.iter().find(|(_, _, area)| area.contains((x, y).into())) {
-        (view.selection.host, view.selection.gpu) = (*host, *gpu);
+        (view.selection.host, view.selection.gpu, view.was_moved) = (*host, *gpu, true);
         return true;
     }
     let (left, upper, block, cell) = view.cell_layout;
@@ -49,7 +52,7 @@ pub(super) fn handle_click(view: &mut GpusPane, model: &Model, x: u16, y: u16) -
     let host = (view.first_row + usize::from(y)) * view.hosts_per_row + across;
     let inside = across < view.hosts_per_row && gpu < max_gpus(model) && usize::from(y) < model.page_rows && host < model.state.hosts.len();
     if inside {
-        (view.selection.host, view.selection.gpu) = (host, gpu);
+        (view.selection.host, view.selection.gpu, view.was_moved) = (host, gpu, true);
     }
     inside
 }
@@ -81,6 +84,7 @@ pub(crate) fn update(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Opti
     let wide = max_gpus(model);
     let across = view.hosts_per_row.max(1);
     let under = host_at_cursor(view);
+    view.was_moved |= !matches!(cmd, UiCommand::Metric | UiCommand::Faults | UiCommand::Open | UiCommand::Output);
     let cursor = &mut view.selection;
     let last = hosts - 1;
     // A row of the heat map is a GPU.
@@ -137,16 +141,19 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let name_width = widest_name(model);
     view.selection.host = view.selection.host.min(hosts.saturating_sub(1));
     view.heat_rows.clear();
+    if !view.was_moved {
+        select_failed_rank(&mut view.selection, model);
+    }
     let body = rows_area(area, 2, area.height.saturating_sub(5));
-    if let Some(shape) = HeatMapShape::fit(model, body, name_width) {
+    let has_frame = has_frame_room(area);
+    let inside = if has_frame { Rect { x: area.x + 1, y: area.y + 1, width: area.width - 2, ..body } } else { body };
+    if let Some(shape) = HeatMapShape::fit(model, inside, name_width) {
         let matrix = GpuMatrix::new(model, &view.selection);
-        let mut legend = gpu_heat_map::legend(model);
-        legend.push(Span::styled(model.lang.tr(" m metric"), model.theme.dim()));
-        render_lines(frame, area, vec![title_line(&matrix, width), Line::from(legend)]);
-        let rows = shape.draw(frame, body, &matrix);
+        let rows = shape.draw(frame, inside, &matrix);
+        let used = rows.iter().map(|(_, _, area)| area.bottom()).max().unwrap_or(inside.y).saturating_sub(area.y) + 1;
+        draw_heat_map_title(frame, rows_area(area, 0, used), &matrix, has_frame);
         render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, GpuLayout::Rows, width));
-        let used = rows.iter().map(|(_, _, area)| area.bottom()).max().unwrap_or(body.y).saturating_sub(body.y);
-        draw_rank_log(frame, rows_area(body, used + 1, body.height.saturating_sub(used + 1)), &matrix);
+        draw_rank_log(frame, rows_area(area, used, area.height.saturating_sub(used + 3)), &matrix);
         view.heat_rows = rows;
         return usize::from(body.height);
     }
@@ -176,6 +183,44 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     draw_rank_log(frame, rows_area(body, used, body.height.saturating_sub(used)), &matrix);
     render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, width));
     room
+}
+
+/// The metric and what the cells mean: in the frame around the heat map, or in two rows above it.
+fn draw_heat_map_title(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>, has_frame: bool) {
+    let (model, width) = (matrix.model, usize::from(area.width));
+    let mut legend = gpu_heat_map::legend(model);
+    legend.push(Span::styled(model.lang.tr(" m metric"), model.theme.dim()));
+    if !has_frame {
+        render_lines(frame, area, vec![title_line(matrix, width), Line::from(legend)]);
+        return;
+    }
+    let left = trim_start(title_line(matrix, width).spans);
+    let legend = trim_start(legend);
+    // What is shown matters more than how it is drawn.
+    let fits = formatting::spans_width(&left) + formatting::spans_width(&legend) + 9 <= width;
+    let title = PaneFrame { left, right: if fits { legend } else { Vec::new() }, ..PaneFrame::default() };
+    draw_frame(frame, area, model.theme, &title);
+}
+
+/// Without the space that a row begins with.
+fn trim_start(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
+    if let Some(first) = spans.first_mut() {
+        *first = Span::styled(first.content.trim_start().to_owned(), first.style);
+    }
+    spans
+}
+
+/// Puts the cursor on the GPU of the rank that failed first.
+fn select_failed_rank(cursor: &mut MatrixSelection, model: &Model) {
+    let first = model.state.culprit.as_ref().and_then(|culprit| culprit.ranks.first());
+    let Some(rank) = first.and_then(|rank| model.state.ranks.get(rank)) else { return };
+    let host = rank.host as usize;
+    let matrix = GpuMatrix::new(model, cursor);
+    let gpus = model.state.hosts.get(host).map_or(&[][..], |host| &host.gpus);
+    let of_rank = |index: u32| matrix.rank_of_gpu(host, index).is_some_and(|other| other.rank == rank.rank);
+    if let Some(gpu) = gpus.iter().position(|gpu| of_rank(gpu.index)) {
+        (cursor.host, cursor.gpu) = (host, gpu);
+    }
 }
 
 /// The newest lines of the rank on the GPU under the cursor, where there is room below the GPUs.

@@ -18,17 +18,31 @@ use super::formatting;
 const MIN_NAME_WIDTH: usize = 12;
 /// From this width on the header counts hosts and ranks in words.
 const WIDE_HEADER: usize = 90;
+/// A reason that needs more columns is cut rather than the names of the tabs.
+const MAX_SHORTENING_REASON: usize = 30;
+
+/// The texts of the tabs: names where there is room, else only their keys. The current one is in brackets and keeps its name.
+fn tab_texts(lang: Lang, shown: Screen, is_short: bool) -> impl Iterator<Item = (Screen, String)> {
+    Screen::ALL.into_iter().map(move |screen| {
+        let (key, name) = screen.title();
+        let name = lang.term(name);
+        let text = match screen == shown {
+            true => format!("{key}-[{name}] "),
+            false if is_short => format!("{key} "),
+            false => format!("{key}-{name} "),
+        };
+        (screen, text)
+    })
+}
 
 /// The screen whose tab covers this column of the second row.
-pub(super) fn tab_at(lang: Lang, shown: Screen, x: usize) -> Option<Screen> {
+pub(super) fn tab_at(lang: Lang, shown: Screen, is_short: bool, x: usize) -> Option<Screen> {
     let mut left = 1;
-    Screen::ALL.into_iter().find(|screen| {
-        let (key, name) = screen.title();
-        // The current tab is in brackets.
-        let width = key.len() + lang.term(name).width() + if *screen == shown { 4 } else { 2 };
-        left += width;
-        (left - width..left).contains(&x)
-    })
+    let mut covers = |text: &str| {
+        left += text.width();
+        (left - text.width()..left).contains(&x)
+    };
+    tab_texts(lang, shown, is_short).find(|(_, text)| covers(text)).map(|(screen, _)| screen)
 }
 
 /// Status of the run as a label.
@@ -176,22 +190,35 @@ fn mode_text(model: &Model, shows_clock: bool) -> String {
     }
 }
 
-pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'static> {
-    let mut spans = vec![Span::raw(" ")];
-    for screen in Screen::ALL {
-        let (key, name) = screen.title();
-        let name = model.lang.term(name);
-        let (text, style) = if screen == shown {
-            (format!("{key}-[{name}] "), model.theme.accent())
-        } else {
-            (format!("{key}-{name} "), model.theme.dim())
-        };
-        spans.push(Span::styled(text, style));
-    }
-    spans.push(Span::styled(model.lang.tr("?-help"), model.theme.dim()));
+/// The tabs, and why the run ends. Also whether the tabs are short, to leave that room.
+pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> (Line<'static>, bool) {
+    let why = end_reason(model);
+    let spans_of = |is_short: bool| {
+        let mut spans = vec![Span::raw(" ")];
+        spans.extend(tab_texts(model.lang, shown, is_short).map(|(screen, text)| {
+            let style = if screen == shown { model.theme.accent() } else { model.theme.dim() };
+            Span::styled(text, style)
+        }));
+        let help = if is_short { "?" } else { model.lang.tr("?-help") };
+        spans.push(Span::styled(help, model.theme.dim()));
+        spans
+    };
+    let whole = spans_of(false);
+    // These two have the failure in a pane.
+    let has_pane = matches!(shown, Screen::Overview | Screen::Problems);
+    let is_short = !has_pane && !why.is_empty() && formatting::spans_width(&whole) + why.width().min(MAX_SHORTENING_REASON) + 4 > width;
+    let mut spans = if is_short { spans_of(true) } else { whole };
     let used = formatting::spans_width(&spans);
+    if !why.is_empty() && width > used + 12 {
+        spans.push(Span::raw(formatting::pad_left(&style::truncate_text(&why, width - used - 3), width - used - 1)));
+    }
+    (Line::from(spans), is_short)
+}
+
+/// Why the run ends or has ended; empty while it does not.
+fn end_reason(model: &Model) -> String {
     let goal = &model.state.goal.1;
-    let why = match &model.state.outcome {
+    match &model.state.outcome {
         Some((_, why)) => model.lang.message(&model.sanitize(why)).into_owned(),
         // The first failure becomes known after the reason of the stop was set.
         None if model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty()) => {
@@ -200,9 +227,5 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> Line<'stat
         }
         None if !goal.is_empty() => model.lang.message(&model.sanitize(goal)).into_owned(),
         None => String::new(),
-    };
-    if !why.is_empty() && width > used + 12 {
-        spans.push(Span::raw(formatting::pad_left(&style::truncate_text(&why, width - used - 3), width - used - 1)));
     }
-    Line::from(spans)
 }

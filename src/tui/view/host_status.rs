@@ -2,6 +2,8 @@
 //!
 //! Computed once at the start of each frame.
 
+use ratatui::style::Style;
+
 use crate::event::{GpuSample, UnixMillis};
 use crate::model::DEFAULT_MAX_CLOCK_SKEW_MS;
 use crate::model::step_status::StepStatus;
@@ -188,6 +190,11 @@ pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
 /// The GPU of a failed rank as one character.
 pub(crate) fn failed_rank_glyph(theme: Theme) -> char {
     if theme.uses_ascii_graphs() { 'x' } else { '✗' }
+}
+
+/// The look of a GPU's character: an old value is dim, as everywhere.
+pub(crate) fn gpu_glyph_style(theme: Theme, status: DisplayStatus) -> Style {
+    if status == DisplayStatus::Lost { theme.dim() } else { theme.status_style(status) }
 }
 
 /// A GPU as one character: tenths of its utilization, `.` idle, `?` stale, `-` unknown; with its status.

@@ -277,7 +277,7 @@ impl HostColumns {
                 let style = match (status, gpu.utilization) {
                     (DisplayStatus::Ok, _) if dead => model.theme.dim(),
                     (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
-                    _ => model.theme.status_style(status),
+                    _ => host_status::gpu_glyph_style(model.theme, status),
                 };
                 Span::styled(glyph.to_string(), style)
             })

@@ -146,7 +146,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
             match cell {
                 Some(cell) => {
                     let layers = if *phase == Phase::Pull { pull_text(model, &row.hosts) } else { None };
-                    let text = match layers.filter(|_| cell.status == DisplayStatus::Busy) {
+                    let text = match layers.filter(|_| [DisplayStatus::Busy, DisplayStatus::Warn].contains(&cell.status)) {
                         Some(bar) if widths.has_pull_time => format!("{bar} {}", cell.text()),
                         Some(bar) => bar,
                         None => cell.text(),

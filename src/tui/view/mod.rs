@@ -127,8 +127,9 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
         return logs::draw(frame, area, model, &mut ui.logs);
     }
     let width = usize::from(area.width);
-    let head = vec![title_line(model, width), tab_line(model, ui.screen, width)];
-    render_lines(frame, rows_area(area, 0, 2), head);
+    let (tabs, has_short_tabs) = tab_line(model, ui.screen, width);
+    ui.has_short_tabs = has_short_tabs;
+    render_lines(frame, rows_area(area, 0, 2), vec![title_line(model, width), tabs]);
     let body = rows_area(area, 2, area.height - 3);
     let page_rows = match ui.screen {
         Screen::Overview => overview::draw(frame, body, model, &mut ui.overview),
@@ -146,7 +147,7 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
 /// Moves the cursor of a pane to a click; `false` if nothing was hit.
 pub(super) fn handle_click(model: &Model, ui: &mut Ui, x: u16, y: u16) -> bool {
     if y == 1 {
-        let Some(screen) = tab_at(model.lang, ui.screen, usize::from(x)) else { return false };
+        let Some(screen) = tab_at(model.lang, ui.screen, ui.has_short_tabs, usize::from(x)) else { return false };
         ui.screen = screen;
         return true;
     }

@@ -54,6 +54,11 @@ pub(super) fn edge(theme: Theme, selected: bool, status: DisplayStatus) -> (bord
     (set, style)
 }
 
+/// Whether a table has room for a frame: it depends on the size alone, so that no new row makes a frame come and go.
+pub(super) fn has_frame_room(area: Rect) -> bool {
+    area.width >= 70 && area.height >= 30
+}
+
 /// Draws the frame. Gives the area inside.
 pub(super) fn draw_frame(frame: &mut Frame<'_>, area: Rect, theme: Theme, pane: &PaneFrame) -> Rect {
     if area.width < 2 || area.height < 2 {

@@ -17,8 +17,8 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::lines::{render_lines, selected_row};
-use super::pane_frame::{PaneFrame, draw_frame};
+use super::lines::{render_lines, rows_area, selected_row};
+use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
 use super::selectable_list::SelectableList;
 use super::training::{self, TrainingColumns};
 use super::{formatting, host_status};
@@ -44,6 +44,8 @@ impl RankOrder {
 
 /// From this width on the log of the rank under the cursor is beside the table.
 const WIDE: u16 = 140;
+/// The fewest rows of the log below the table.
+const MIN_LOG_ROWS: u16 = 6;
 /// Below this width the last line says too little about a failure: it replaces the training columns.
 const MIN_LAST_LINE_WIDTH: usize = 24;
 
@@ -101,17 +103,40 @@ fn sorted_ranks(model: &Model, order: RankOrder) -> Vec<u32> {
     all.into_iter().map(|rank| rank.rank).collect()
 }
 
-/// Draws the screen, with the log of the rank under the cursor beside the table where there is room; returns the page size in rows.
+/// Draws the screen, with the log of the rank under the cursor beside the table, or below it where the table leaves room; returns
+/// the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
-    if area.width < WIDE || model.state.ranks.is_empty() {
-        return draw_table(frame, area, model, view);
-    }
-    let left = area.width * 11 / 20;
-    let page = draw_table(frame, Rect { width: left, ..area }, model, view);
+    let is_wide = area.width >= WIDE && !model.state.ranks.is_empty();
+    let table_width = if is_wide { area.width * 11 / 20 } else { area.width };
+    let needed = u16::try_from(model.state.ranks.len().max(1) + 3).unwrap_or(u16::MAX);
+    let has_frame = has_frame_room(area);
+    let is_low = has_frame && !is_wide && needed + MIN_LOG_ROWS <= area.height;
+    let table = Rect { width: table_width, height: if is_low { needed } else { area.height }, ..area };
+    let page = if has_frame { draw_framed_table(frame, table, model, view) } else { draw_table(frame, table, model, view) };
+    let log = match () {
+        () if is_wide => Rect { x: area.x + table_width, width: area.width - table_width, ..area },
+        () if is_low => rows_area(area, needed, area.height - needed),
+        () => return page,
+    };
     if let Some(rank) = view.list.selected().and_then(|rank| model.state.ranks.get(&rank)) {
-        draw_log(frame, Rect { x: area.x + left, width: area.width - left, ..area }, model, rank);
+        draw_log(frame, log, model, rank);
     }
     page
+}
+
+fn draw_framed_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
+    let counts = model.state.rank_counts();
+    let failed = (counts.failed > 0).then(|| {
+        let text = model.lang.tr_fill("{} failed", &[&counts.failed.to_string()]);
+        Span::styled(text, model.theme.status_style(DisplayStatus::Error))
+    });
+    let title = PaneFrame {
+        left: vec![Span::styled(model.count(model.state.ranks.len(), "rank"), model.theme.header())],
+        right: failed.into_iter().collect(),
+        ..PaneFrame::default()
+    };
+    let inner = draw_frame(frame, area, model.theme, &title);
+    draw_table(frame, inner, model, view)
 }
 
 /// The newest lines of a rank.
