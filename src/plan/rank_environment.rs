@@ -34,7 +34,7 @@ pub(crate) fn format_rank_environment(plan: &Plan, job: &Job, rank: u32) -> Resu
     let name = plan.hosts.get(host).map_or("", |context| context.host.as_str());
     let mut text = format!("# rank {rank} on {name}, local rank {}\n", info.local_rank);
     for (variable, value) in spec.map(|spec| rank_variables(job, spec, (host, rank))).unwrap_or_default() {
-        text.push_str(&format!("{variable}={}\n", quote(&value)));
+        text.push_str(&format!("{variable}={}\n", value_word(&variable, &value)));
     }
     for secret in &job.secret_names {
         text.push_str(&format!("{secret}=***\n"));
@@ -51,6 +51,14 @@ pub(crate) fn format_rank_environment(plan: &Plan, job: &Job, rank: u32) -> Resu
         text.push_str("# and what a login to the host and the launcher set\n");
     }
     Ok(text)
+}
+
+/// The value as a shell reads it. In a variable of the run, `~/` is the home directory of the host; in one of the inventory it is what it says.
+fn value_word(variable: &str, value: &str) -> String {
+    match value.strip_prefix("~/") {
+        Some(rest) if variable.starts_with("ORCH_") => format!("~/{}", quote(rest)),
+        _ => quote(value),
+    }
 }
 
 /// The host's environment wins over the job's, both over the container's; the rank's own variables are the launcher's.
