@@ -200,7 +200,7 @@ pub enum EventKind {
         #[serde(alias = "when")]
         ended_at: UnixMillis,
     },
-    /// A signal was sent to every process of the run on a host.
+    /// A signal is being sent to the processes of the run on a host.
     #[serde(alias = "signalled")]
     RanksSignaled {
         /// Index of the host.

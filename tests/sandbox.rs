@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "it/support/free_port.rs"]
+mod free_port;
+
+use free_port::free_port;
 use orchestrate::sandbox::{Faults, OomKill, Sandbox, Scenario};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
@@ -305,10 +309,6 @@ fn torchrun_script(nodes: u32, node: u32, port: u16, extra: &str) -> String {
     )
 }
 
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
 async fn torchrun_runs_gang_across_two_hosts() {
@@ -428,7 +428,7 @@ async fn torchrun_c10d_restarts_and_stops() {
     assert_eq!(run_ok(&sandbox, "gpu01", &text).await, "try 0\ntry 1\n");
 
     let text = format!(
-        "torchrun --master_port {port} --no_python sh -c 'trap \"echo saved; exit 0\" TERM; echo up >up; while :; do sleep 0.05; done' & p=$!; while ! [ -e up ]; do sleep 0.02; done; kill -TERM $p; wait $p"
+        "torchrun --master_port {port} --no_python sh -c 'trap \"echo saved; exit 0\" TERM; echo up >up; while :; do sleep 0.05; done' & p=$!; while ! [ -e up ] && kill -0 $p; do sleep 0.02; done; kill -TERM $p; wait $p"
     );
     let out = run_script(&sandbox, "gpu01", &text).await;
     let output = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -211,27 +211,35 @@ mod tests {
     #[test]
     fn two_signals_at_once_are_one_request() {
         let (int, term) = (StopInput::Interrupt, StopInput::Terminate);
-        // Milliseconds since the signal before, the signal, whether it is the second interrupt, whether it is taken as repeated.
+        // Milliseconds since the signal before, and the signal; what the workflow is told.
         let cases = [
-            (vec![(0, int, false), (1, int, true)], vec![false, true]),
-            (vec![(0, term, false), (1, term, true)], vec![false, true]),
-            (vec![(0, int, false), (1, term, true)], vec![false, false]),
-            (vec![(0, int, false), (100, int, true)], vec![false, false]),
+            (vec![(0, int), (1, int)], vec!["stop"]),
+            (vec![(0, term), (1, term)], vec!["stop"]),
+            (vec![(0, int), (1, term)], vec!["stop", "kill"]),
+            (vec![(0, int), (100, int)], vec!["stop", "kill"]),
             // The second and the third key press arrive together.
-            (vec![(0, int, false), (5_000, int, true), (1, int, false)], vec![false, false, false]),
+            (vec![(0, int), (5_000, int), (1, int)], vec!["stop", "kill", "leave"]),
             // The window does not slide: a third one is the second press.
-            (vec![(0, int, false), (60, int, true), (60, int, true)], vec![false, true, false]),
+            (vec![(0, int), (60, int), (60, int)], vec!["stop", "kill"]),
             // An action of the dashboard came first.
-            (vec![(0, StopInput::Action(UserAction::Stop), false), (1, int, true)], vec![false, false]),
+            (vec![(0, StopInput::Action(UserAction::Stop)), (1, int)], vec!["stop", "kill"]),
         ];
         for (inputs, wanted) in cases {
-            let (mut repeated, mut now) = (RepeatedSignal::default(), Instant::now());
-            let mut judge = |(after, input, is_second)| {
-                now += Duration::from_millis(after);
-                repeated.is_repeated(input, is_second, now)
-            };
-            let found: Vec<bool> = inputs.iter().copied().map(&mut judge).collect();
-            assert_eq!(found, wanted, "{inputs:?}");
+            let (mut repeated, mut ladder) = (RepeatedSignal::default(), StopLadder::new(InterruptPolicy::Stop));
+            let mut now = Instant::now();
+            let mut told = Vec::new();
+            for (after, input) in &inputs {
+                now += Duration::from_millis(*after);
+                if repeated.is_repeated(*input, ladder.has_one_interrupt(), now) {
+                    continue;
+                }
+                told.push(match ladder.handle(*input) {
+                    response if response.leave_now => "leave",
+                    response if matches!(response.control, Some(RunControl::Kill { .. })) => "kill",
+                    _ => "stop",
+                });
+            }
+            assert_eq!(told, wanted, "{inputs:?}");
         }
     }
 }

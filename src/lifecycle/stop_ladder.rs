@@ -158,12 +158,12 @@ impl StopLadder {
         self.first_signal.get_or_insert(number);
     }
 
-    /// It decides the exit code.
     /// Whether the next Ctrl-C is the second one.
     pub(crate) fn has_one_interrupt(&self) -> bool {
         self.interrupts == InterruptCount::One
     }
 
+    /// It decides the exit code.
     pub(crate) fn first_signal(&self) -> Option<i32> {
         self.first_signal
     }

@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::plan::action::Action;
 use crate::plan::launcher::HostLaunchSpec;
 use crate::text::hostlist::fold_numbers;
-use crate::text::shell_quote::quote;
+use crate::text::shell_quote::{quote, quote_path};
 
 /// One `NAME=value` per line, sorted, below a line that names the rank. Secrets have no value, and what a task registers is known when it has run.
 ///
@@ -55,10 +55,7 @@ pub(crate) fn format_rank_environment(plan: &Plan, job: &Job, rank: u32) -> Resu
 
 /// The value as a shell reads it. In a variable of the run, `~/` is the home directory of the host; in one of the inventory it is what it says.
 fn value_word(variable: &str, value: &str) -> String {
-    match value.strip_prefix("~/") {
-        Some(rest) if variable.starts_with("ORCH_") => format!("~/{}", quote(rest)),
-        _ => quote(value),
-    }
+    if variable.starts_with("ORCH_") { quote_path(value) } else { quote(value) }
 }
 
 /// The host's environment wins over the job's, both over the container's; the rank's own variables are the launcher's.

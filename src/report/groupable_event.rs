@@ -84,7 +84,7 @@ impl EventTexts<'_> {
             GroupableEvent::RankExited(exit) => (Tone::Bad, format!("{}{}{}", place(), lang.colon(), lang.message(&exit))),
             GroupableEvent::NodeExited(exit) => (Tone::Bad, lang.tr_fill("{}: the launcher ended: {}", &[hosts, &lang.message(&exit)])),
             GroupableEvent::Signalled { signal, ranks: true } => {
-                (Tone::Warn, lang.tr_fill("{} sent to every process of the run on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))
+                (Tone::Warn, lang.tr_fill("{} sent to the processes of the run on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))
             }
             GroupableEvent::Signalled { signal, ranks: false } => {
                 (Tone::Warn, lang.tr_fill("{} sent to the launcher on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))

@@ -31,7 +31,7 @@ ready        32 ranks on 16 hosts (after 2.5 s)
 rank 3 on gpu02: exit 1
 first to fail: rank 3 on gpu02
 stopping all ranks: rank 3 failed
-TERM sent to every process of the run on gpu[01-16]
+TERM sent to the processes of the run on gpu[01-16]
 ranks 0-2,4-6,8-31 on gpu[01-16]: stopped, signal 15 (TERM)
 rank 7 on gpu04: stopped, signal 9 (KILL)
 FAILED gpu16 remove: remove the container: docker: device or resource busy

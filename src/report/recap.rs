@@ -12,7 +12,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::diagnose::DiagnosisFinding;
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::event::{Exit, Level, Outcome, Phase};
+use crate::event::{Exit, Level, Phase};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, PhaseCounts, RankState, RunState};
@@ -21,7 +21,7 @@ use crate::text::translation::Lang;
 use self::next_command::{further_commands, suggest_next_command};
 use super::style::{self, TextStyle, Tone, truncate_text};
 use crate::text::sanitize::Sanitizer;
-use crate::text::width::{pad_end, pad_start, wrap_message};
+use crate::text::width::{pad_end, pad_start};
 
 /// Everything that the recap needs besides the run's state.
 #[derive(Debug, Clone, Default)]
@@ -128,19 +128,6 @@ impl RecapRenderer<'_> {
     /// `  label    text`, whole.
     fn whole_row(&self, label: &str, text: &str) -> String {
         format!("  {} {text}", pad_end(label, LABEL_COLUMNS - 3))
-    }
-
-    /// A command stays whole, so that it can be pasted.
-    fn reason_rows(&self, reason: &str) -> Vec<String> {
-        let width = self.context.width();
-        let went_well = matches!(self.state.outcome, Some((Outcome::Ok, _)));
-        let label = if went_well { self.lang.tr("result") } else { self.lang.tr("reason") };
-        if !reason.contains("orchestrate ") {
-            let mut lines = style::wrap_bounded(reason, self.text_width(), 4).into_iter();
-            let first = self.labeled_row(Tone::Plain, label, &lines.next().unwrap_or_default());
-            return std::iter::once(first).chain(lines.map(|line| format!("{:LABEL_COLUMNS$}{line}", ""))).collect();
-        }
-        wrap_message(reason, &self.whole_row(label, ""), &" ".repeat(LABEL_COLUMNS), width)
     }
 
     fn header_rows(&self) -> Vec<String> {

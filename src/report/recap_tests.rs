@@ -105,7 +105,7 @@ fn errors_of_a_launcher_in_a_good_run_are_explained() {
         harness.emit(0, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
         render(&harness)
     };
-    let note = "  note      the launcher on gpu02 logged errors; every rank ended with exit 0";
+    let note = "  note      every rank ended with exit 0; the launcher's log on gpu02 has lines\n            that look like errors";
     assert!(recap(b"[E1129] rendezvous Error: peer gone\n", Exit::Code(0)).contains(note));
     assert!(!recap(b"all workers joined\n", Exit::Code(0)).contains("note"), "no error line");
     assert!(!recap(b"[E1129] rendezvous Error: peer gone\n", Exit::Code(1)).contains("note"), "a rank failed");

@@ -189,9 +189,14 @@ impl HostState {
 
     /// The last values of one GPU, the oldest first.
     pub(crate) fn gpu_trace(&self, gpu: u32) -> impl DoubleEndedIterator<Item = &GpuTracePoint> {
-        // Its place in most rounds; a host may lose a GPU.
+        self.gpu_rounds(gpu).flatten()
+    }
+
+    /// The values of one GPU in each of the last rounds, the oldest first; none where the host had lost it.
+    pub(crate) fn gpu_rounds(&self, gpu: u32) -> impl DoubleEndedIterator<Item = Option<&GpuTracePoint>> {
+        // Its place in most rounds.
         let place = gpu as usize;
-        self.gpu_history.iter().filter_map(move |round| match round.get(place).filter(|point| point.index == gpu) {
+        self.gpu_history.iter().map(move |round| match round.get(place).filter(|point| point.index == gpu) {
             Some(point) => Some(point),
             None => round.iter().find(|point| point.index == gpu),
         })

@@ -146,6 +146,8 @@ fn values_of_a_gpu_are_found_in_rounds_without_others() {
     let state = state_after_events(rounds.to_vec());
     let values = |gpu| state.hosts[0].gpu_trace(gpu).map(|point| point.utilization).collect::<Vec<_>>();
     assert_eq!((values(0).len(), values(1).len(), values(2), values(5)), (2, 1, vec![Some(12.0); 3], vec![Some(15.0)]));
+    let known: Vec<bool> = state.hosts[0].gpu_rounds(0).map(|point| point.is_some()).collect();
+    assert_eq!(known, [true, true, false], "a graph has a gap where the GPU was missing");
     assert_eq!(state.hosts[0].traced_gpus(), [0, 1, 2, 5].into());
     let many = state_after_events([vec![run_started(&["a"], 1)], vec![round(&[0, 1]); MAX_TRACE_POINTS + 7]].concat());
     assert_eq!(many.hosts[0].gpu_trace(1).count(), MAX_TRACE_POINTS);

@@ -20,6 +20,14 @@ pub(crate) fn quote(word: &str) -> String {
     quoted
 }
 
+/// Quotes a path; `~/` at its beginning stays the home directory, which a shell would not expand within quotes.
+pub(crate) fn quote_path(path: &str) -> String {
+    match path.strip_prefix("~/") {
+        Some(rest) => format!("~/{}", quote(rest)),
+        None => quote(path),
+    }
+}
+
 /// Quotes and joins an argument vector.
 pub(crate) fn join_quoted<S: AsRef<str>>(argv: &[S]) -> String {
     argv.iter().map(|word| quote(word.as_ref())).collect::<Vec<_>>().join(" ")
@@ -54,6 +62,15 @@ mod tests {
     fn run_sh(script: &str) -> Vec<u8> {
         let out = std::process::Command::new("/bin/sh").arg("-c").arg(script).output().expect("a shell");
         out.stdout
+    }
+
+    #[test]
+    fn home_directory_of_a_path_stays_unquoted() {
+        let cases = [("~/a b", "~/'a b'"), ("~/run", "~/run"), ("/a b", "'/a b'"), ("~user/x", "'~user/x'"), ("a~/b", "'a~/b'")];
+        for (path, wanted) in cases {
+            assert_eq!(quote_path(path), wanted);
+        }
+        assert_eq!(quote("~/run"), "'~/run'", "what is no path is literal");
     }
 
     proptest! {

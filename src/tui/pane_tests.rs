@@ -217,3 +217,22 @@ fn framed_tables_keep_their_clicks() {
     assert!(scene.app.handle_click(10, 2 + 1 + 7, false));
     assert!(snapshot_text(&draw(&mut scene.app, 120, 36)).contains("╭ ● r7 on gpu00 running "));
 }
+
+/// A host without GPU data has its row inside the frame of the others; the log below is the one that `o` opens.
+#[test]
+fn gpu_rows_name_every_host() {
+    let mut scene = fixtures::launching_hosts(6);
+    press_keys(&mut scene.app, "5");
+    let text = snapshot_text(&draw(&mut scene.app, 120, 40));
+    let rows: Vec<&str> = text.lines().collect();
+    let bottom = rows.iter().position(|row| row.starts_with('╰')).expect("a frame");
+    for host in 0..6 {
+        let row = rows.iter().position(|row| row.contains(&format!("gpu0{host} ")) && row.contains("no GPU data yet"));
+        assert!(row.is_some_and(|row| row < bottom), "gpu0{host}: {text}");
+    }
+    let mut scene = fixtures::healthy();
+    press_keys(&mut scene.app, "5 j j j");
+    assert!(snapshot_text(&draw(&mut scene.app, 120, 40)).contains("╭ ● r3 on gpu00 "));
+    press_keys(&mut scene.app, "o");
+    assert!(snapshot_text(&draw(&mut scene.app, 120, 40)).contains(" LOG r3 gpu00:g3"));
+}

@@ -1,6 +1,7 @@
 //! Helpers of the integration tests. Nothing here sleeps for a fixed time and hopes: every wait is for a condition.
 
 mod fixture;
+mod free_port;
 mod laptop;
 
 use std::fmt::Write as _;

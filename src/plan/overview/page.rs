@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::text::shell_quote::quote;
+use crate::text::shell_quote::{quote, quote_path};
 use crate::text::translation::Lang;
 use crate::text::width::{JOINED, pad_end, truncate_text, wrap_text};
 
@@ -90,12 +90,7 @@ fn show_word(lang: Lang, word: &str, limit: usize) -> String {
         let more = lang.tr_fill(" … ({} lines)", &[&lines.to_string()]);
         return format!("'{}{}'", truncate_text(first, limit.saturating_sub(18)).trim_end_matches('…'), more.trim_start());
     }
-    let quoted = match word.strip_prefix("~/") {
-        _ if has_only_placeholders(word) => word.to_owned(),
-        // Quoted, the shell would not expand it.
-        Some(rest) => format!("~/{}", quote(rest)),
-        None => quote(word),
-    };
+    let quoted = if has_only_placeholders(word) { word.to_owned() } else { quote_path(word) };
     if quoted.width() <= limit {
         return quoted;
     }

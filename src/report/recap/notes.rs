@@ -1,11 +1,30 @@
-//! Rows that answer a question which a good or an early end leaves open.
+//! The reason of the end, and rows that answer a question which a good or an early end leaves open.
 
 use super::super::log_lines::error_pattern;
-use super::super::style::Tone;
-use super::RecapRenderer;
+use super::super::style::{self, Tone};
+use super::{LABEL_COLUMNS, RecapRenderer};
 use crate::event::{Exit, Outcome};
+use crate::text::width::wrap_message;
 
 impl RecapRenderer<'_> {
+    /// Up to four lines below each other.
+    fn wrapped_rows(&self, label: &str, text: &str) -> Vec<String> {
+        let mut lines = style::wrap_bounded(text, self.text_width(), 4).into_iter();
+        let first = self.labeled_row(Tone::Plain, label, &lines.next().unwrap_or_default());
+        std::iter::once(first).chain(lines.map(|line| format!("{:LABEL_COLUMNS$}{line}", ""))).collect()
+    }
+
+    /// A command stays whole, so that it can be pasted.
+    pub(super) fn reason_rows(&self, reason: &str) -> Vec<String> {
+        let width = self.context.width();
+        let went_well = matches!(self.state.outcome, Some((Outcome::Ok, _)));
+        let label = if went_well { self.lang.tr("result") } else { self.lang.tr("reason") };
+        if !reason.contains("orchestrate ") {
+            return self.wrapped_rows(label, reason);
+        }
+        wrap_message(reason, &self.whole_row(label, ""), &" ".repeat(LABEL_COLUMNS), width)
+    }
+
     /// A run that was refused before its ranks were known has no other row about them.
     pub(super) fn refused_row(&self) -> Option<String> {
         let is_refused = matches!(self.state.outcome, Some((Outcome::Refused, _))) && self.state.info.command == "up";
@@ -14,20 +33,22 @@ impl RecapRenderer<'_> {
 
     /// Launchers whose last lines look like errors although every rank ended with exit 0: the lines were shown, so the recap must
     /// say that they ended nothing.
-    pub(super) fn launcher_error_note(&self) -> Option<String> {
+    pub(super) fn launcher_error_note(&self) -> Vec<String> {
         let all_ok = !self.state.ranks.is_empty() && self.state.ranks.values().all(|rank| rank.exit == Some(Exit::Code(0)));
         if !all_ok || !matches!(self.state.outcome, Some((Outcome::Ok, _))) {
-            return None;
+            return Vec::new();
         }
-        let pattern = error_pattern()?;
+        let Some(pattern) = error_pattern() else { return Vec::new() };
         let hosts = (0_u32..)
             .zip(&self.state.hosts)
             .filter(|(_, host)| host.launcher_recent_lines.last_lines(usize::MAX).iter().any(|line| pattern.is_match(line.as_bytes())));
         let hosts: Vec<u32> = hosts.map(|(at, _)| at).collect();
         if hosts.is_empty() {
-            return None;
+            return Vec::new();
         }
-        let text = self.lang.tr_fill("the launcher on {} logged errors; every rank ended with exit 0", &[&self.host_names(&hosts)]);
-        Some(self.labeled_row(Tone::Dim, self.lang.tr("note"), &text))
+        let text = self
+            .lang
+            .tr_fill("every rank ended with exit 0; the launcher's log on {} has lines that look like errors", &[&self.host_names(&hosts)]);
+        self.wrapped_rows(self.lang.tr("note"), &text)
     }
 }

@@ -10,7 +10,7 @@ use crate::state::{GpuTracePoint, HostState};
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
-use super::gpu_matrix::{GpuMatrix, GpuMetric};
+use super::gpu_matrix::{GpuMatrix, GpuMetric, has_stale_gpus};
 use super::lines::render_lines;
 use super::{figure_age, formatting, gpu_text, graph, host_status};
 
@@ -59,8 +59,8 @@ impl HeatMapShape {
         (1..=hosts).filter_map(shape).max_by_key(|shape| (shape.cells, shape.shows_figures, shape.columns))
     }
 
-    /// Draws the rows. Gives where each GPU was drawn.
-    pub(super) fn draw(&self, frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>) -> HeatRows {
+    /// Draws the rows. Gives where each GPU was drawn, and the row below the last one.
+    pub(super) fn draw(&self, frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>) -> (HeatRows, u16) {
         let model = matrix.model;
         let width = area.width / u16::try_from(self.columns).unwrap_or(1);
         let mut places = HeatRows::new();
@@ -78,7 +78,7 @@ impl HeatMapShape {
             }
             y = y.saturating_add(u16::try_from(height).unwrap_or(u16::MAX));
         }
-        places
+        (places, y.min(area.bottom()))
     }
 
     fn gpu_line(&self, matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState), location: usize) -> Line<'static> {
@@ -94,10 +94,10 @@ impl HeatMapShape {
         let index = format!("{:>3} ", gpu.index);
         spans.push(if under { Span::styled(index, theme.selected()) } else { Span::styled(index, theme.dim()) });
         let metric = matrix.selection.metric;
-        let values: Vec<Option<f32>> = host.gpu_trace(gpu.index).map(|point| trace_value(metric, point)).collect();
+        let values: Vec<Option<f32>> = host.gpu_rounds(gpu.index).map(|point| trace_value(metric, point?)).collect();
         let shown = &values[values.len().saturating_sub(self.cells)..];
         spans.push(Span::raw(" ".repeat(self.cells - shown.len())));
-        let is_old = figure_age::has_lost_figures(model, host);
+        let is_old = has_stale_gpus(model, host) || figure_age::is_past(model, host);
         spans.extend(heat_cells(matrix, shown, is_match && !is_old));
         // The current value as in the matrix, with its mark of a fault or of old values.
         let cell = matrix.render_cell(at, location, VALUE_WIDTH - 1);

@@ -259,7 +259,7 @@ impl<'a> GpuMatrix<'a> {
     }
 }
 
-fn has_stale_gpus(model: &Model, host: &HostState) -> bool {
+pub(super) fn has_stale_gpus(model: &Model, host: &HostState) -> bool {
     figure_age::has_lost_figures(model, host) || host.gpus_error.is_some()
 }
 

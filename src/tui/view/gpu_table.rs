@@ -2,9 +2,6 @@
 //!
 //! Values that the driver does not report are `-`, never zero. Axes are fixed: utilization, percent of the power limit, degrees.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -15,7 +12,7 @@ use crate::state::{GpuTracePoint, HostState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::lines::age_text;
+use super::lines::{age_text, history_span, join_parts};
 use super::section::Section;
 use super::{formatting, gpu_text, graph, host_status};
 
@@ -100,13 +97,14 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
     Line::from(spans)
 }
 
+/// One value per round of samples; none where the GPU was missing.
 fn gpu_values(host: &HostState, gpu: u32, get: fn(&GpuTracePoint) -> Option<f32>) -> Vec<Option<f32>> {
-    host.gpu_trace(gpu).map(get).collect()
+    host.gpu_rounds(gpu).map(|point| get(point?)).collect()
 }
 
 /// Mean utilization and power of the host's GPUs, side by side, each `rows` high; no lines where there are no two samples, since one value has no course.
 pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize, rows: usize) -> Section {
-    let mut section = Section { title: model.lang.tr("GPU history").to_owned(), state: history_span(model, host), lines: Vec::new() };
+    let mut section = Section { title: model.lang.tr("GPU history").to_owned(), state: gpu_history_span(model, host), lines: Vec::new() };
     if host.gpu_history.len() > 1 {
         let half = width.saturating_sub(3) / 2;
         let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, MAX_TRACE_POINTS);
@@ -118,9 +116,11 @@ pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize, rows: u
 
 /// Graphs of utilization and power per GPU, as large as space allows.
 pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Section {
-    let state = format!("{}{}", history_span(model, host), model.lang.tr("  v: nvidia-smi output"));
-    let mut section = Section { title: model.lang.tr("GPU history").to_owned(), state: state.trim_start().to_owned(), lines: Vec::new() };
-    let gpus = if host.gpu_history.len() > 1 { host.traced_gpus() } else { BTreeSet::new() };
+    let state = join_parts([gpu_history_span(model, host), model.lang.tr("v: nvidia-smi output").to_owned()]);
+    let mut section = Section { title: model.lang.tr("GPU history").to_owned(), state, lines: Vec::new() };
+    let mut gpus = host.traced_gpus();
+    // One value has no course.
+    gpus.retain(|gpu| host.gpu_trace(*gpu).nth(1).is_some());
     if gpus.is_empty() {
         section.lines.push(Line::styled(model.lang.tr(" no history yet"), model.theme.dim()));
     }
@@ -134,13 +134,8 @@ pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Secti
     section
 }
 
-/// `over 46 s`: the time that the graphs show from the left to the right.
-fn history_span(model: &Model, host: &HostState) -> String {
-    let at = |round: Option<&Arc<[GpuTracePoint]>>| round.and_then(|round| round.first()).map(|point| point.at);
-    match (at(host.gpu_history.front()), at(host.gpu_history.back())) {
-        (Some(first), Some(last)) if last > first => model.lang.tr_fill("over {}", &[&style::format_duration(last - first)]),
-        _ => String::new(),
-    }
+fn gpu_history_span(model: &Model, host: &HostState) -> String {
+    history_span(model, host.gpu_history.iter().filter_map(|round| round.first()).map(|point| point.at))
 }
 
 /// Two graphs with their names and last values above them; each fills its half.

@@ -9,7 +9,9 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
+use crate::event::LogFile;
 use crate::report::style;
+use crate::state::RankState;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
@@ -80,11 +82,17 @@ pub(crate) fn host_at_cursor(view: &GpusPane) -> u32 {
 }
 
 pub(crate) fn update(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
+    let before = (view.selection.host, view.selection.gpu);
+    let action = handle_command(view, model, cmd);
+    view.was_moved |= before != (view.selection.host, view.selection.gpu);
+    action
+}
+
+fn handle_command(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     let hosts = model.state.hosts.len().max(1);
     let wide = max_gpus(model);
     let across = view.hosts_per_row.max(1);
     let under = host_at_cursor(view);
-    view.was_moved |= !matches!(cmd, UiCommand::Metric | UiCommand::Faults | UiCommand::Open | UiCommand::Output);
     let cursor = &mut view.selection;
     let last = hosts - 1;
     // A row of the heat map is a GPU.
@@ -112,10 +120,27 @@ pub(crate) fn update(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Opti
         UiCommand::Top => (cursor.host, cursor.gpu) = (0, 0),
         UiCommand::Bottom => cursor.host = last,
         UiCommand::Open => return Some(PaneAction::ShowHost(under)),
-        UiCommand::Output => return Some(PaneAction::ShowLog(super::overview::most_relevant_log(model, under))),
+        UiCommand::Output => return Some(PaneAction::ShowLog(log_at_cursor(cursor, model))),
         _ => {}
     }
     None
+}
+
+/// The log of the rank on the GPU under the cursor, as it is shown below; else the one that says most about the host.
+fn log_at_cursor(cursor: &MatrixSelection, model: &Model) -> (u32, LogFile) {
+    let host = u32::try_from(cursor.host).unwrap_or(0);
+    let rank = rank_at_cursor(&GpuMatrix::new(model, cursor));
+    rank.map_or_else(
+        || super::overview::most_relevant_log(model, host),
+        |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }),
+    )
+}
+
+/// The rank on the GPU under the cursor.
+fn rank_at_cursor<'a>(matrix: &GpuMatrix<'a>) -> Option<&'a RankState> {
+    let GpuMatrix { model, selection, .. } = matrix;
+    let gpu = model.state.hosts.get(selection.host)?.gpus.get(selection.gpu)?;
+    matrix.rank_of_gpu(selection.host, gpu.index)
 }
 
 /// Moves to the next matching GPU, with wrap-around.
@@ -149,8 +174,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let inside = if has_frame { Rect { x: area.x + 1, y: area.y + 1, width: area.width - 2, ..body } } else { body };
     if let Some(shape) = HeatMapShape::fit(model, inside, name_width) {
         let matrix = GpuMatrix::new(model, &view.selection);
-        let rows = shape.draw(frame, inside, &matrix);
-        let used = rows.iter().map(|(_, _, area)| area.bottom()).max().unwrap_or(inside.y).saturating_sub(area.y) + 1;
+        let (rows, bottom) = shape.draw(frame, inside, &matrix);
+        let used = bottom.saturating_sub(area.y) + 1;
         draw_heat_map_title(frame, rows_area(area, 0, used), &matrix, has_frame);
         render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, GpuLayout::Rows, width));
         draw_rank_log(frame, rows_area(area, used, area.height.saturating_sub(used + 3)), &matrix);
@@ -225,12 +250,9 @@ fn select_failed_rank(cursor: &mut MatrixSelection, model: &Model) {
 
 /// The newest lines of the rank on the GPU under the cursor, where there is room below the GPUs.
 fn draw_rank_log(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>) {
-    let GpuMatrix { model, selection, .. } = matrix;
-    let gpu = model.state.hosts.get(selection.host).and_then(|host| host.gpus.get(selection.gpu));
-    let Some(rank) = gpu.and_then(|gpu| matrix.rank_of_gpu(selection.host, gpu.index)).filter(|_| area.height >= MIN_LOG_ROWS) else {
-        return;
-    };
-    ranks::draw_log(frame, area, model, rank);
+    if let Some(rank) = rank_at_cursor(matrix).filter(|_| area.height >= MIN_LOG_ROWS) {
+        ranks::draw_log(frame, area, matrix.model, rank);
+    }
 }
 
 fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {

@@ -16,7 +16,8 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::lines::render_lines;
+use super::lines::{join_parts, render_lines};
+use super::pane_frame::has_frame_room;
 use super::section::{Section, SectionStyle};
 use super::{formatting, gpu_table, host_machine, host_processes, host_status, overview};
 
@@ -28,8 +29,6 @@ const SIDE_COLUMNS: u16 = 93;
 const MIN_PAIR_WIDTH: usize = 100;
 /// Minimum height for graphs, histories and frames or empty lines.
 const TALL_ROWS: usize = 30;
-/// Minimum width for frames.
-const MIN_FRAMED_WIDTH: usize = 70;
 /// The fewest rows for the last lines of a log.
 const MIN_LOG_ROWS: usize = 4;
 /// A request without a response after this time is repeated, in milliseconds.
@@ -113,7 +112,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let room = usize::from(left.height);
     let page_of = |layout| HostPage { model, view, at, host, width: usize::from(left.width), room, is_wide: wide, layout };
     // The richest layout that fits as a whole; the last one scrolls.
-    let layouts = HostLayout::choices(room, usize::from(left.width));
+    let layouts = HostLayout::choices(left);
     let fitting = layouts.iter().map(|layout| page_of(*layout)).find(|page| page.lines().len() <= room);
     let shown_page = fitting.unwrap_or_else(|| page_of(HostLayout::scrolling(room)));
     let mut lines = shown_page.lines();
@@ -142,8 +141,8 @@ struct HostLayout {
 
 impl HostLayout {
     /// Frames, then lower graphs.
-    fn choices(room: usize, width: usize) -> Vec<HostLayout> {
-        if room < TALL_ROWS || width < MIN_FRAMED_WIDTH {
+    fn choices(area: Rect) -> Vec<HostLayout> {
+        if !has_frame_room(area) {
             return Vec::new();
         }
         [3, 1].map(|graph_rows| HostLayout { style: SectionStyle::Framed, graph_rows }).to_vec()
@@ -239,9 +238,9 @@ fn smi_section(model: &Model, view: &HostPane, host: &HostState, width: usize) -
     let asked = view.smi_asked.filter(|(of, at)| *of == view.host && *at >= host.nvidia_smi_at).map(|(_, at)| at);
     let lang = model.lang;
     let since = |at: UnixMillis| formatting::format_age(at, model.now);
-    let age = if host.nvidia_smi_at > 0 { lang.tr_fill("{} ago  ", &[&since(host.nvidia_smi_at)]) } else { String::new() };
-    let under_way = asked.map_or_else(String::new, |at| lang.tr_fill("requested {} ago  ", &[&since(at)]));
-    let state = age + &under_way + lang.tr("r refreshes, v hides");
+    let age = if host.nvidia_smi_at > 0 { lang.tr_fill("{} ago", &[&since(host.nvidia_smi_at)]) } else { String::new() };
+    let under_way = asked.map_or_else(String::new, |at| lang.tr_fill("requested {} ago", &[&since(at)]));
+    let state = join_parts([age, under_way, lang.tr("r refreshes, v hides").to_owned()]);
     let mut lines = Vec::new();
     if !host.nvidia_smi_error.is_empty() {
         lines.push(Line::styled(

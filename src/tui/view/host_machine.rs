@@ -14,13 +14,13 @@ use crate::tui::theme::{DisplayStatus, GraphStyle};
 
 use super::formatting::{self, format_part_of, format_rate};
 use super::graph;
-use super::lines::age_text;
+use super::lines::{age_text, history_span, join_parts};
 use super::section::Section;
 
 /// From this width on two values stand side by side.
-const PAIR_WIDTH: usize = 112;
+const PAIR_WIDTH: usize = 116;
 /// The width of a value beside its history, and the most of the history.
-const TEXT_WIDTH: usize = 38;
+const TEXT_WIDTH: usize = 44;
 const MAX_HISTORY_WIDTH: usize = 60;
 /// The disk is reported less often than the rest; an older report says its age, milliseconds.
 const DISK_AGE_MS: i64 = 15_000;
@@ -62,11 +62,8 @@ pub(super) fn section(model: &Model, host: &HostState, width: usize) -> Section 
     let mut lines: Vec<Line<'static>> = parts.chunks(columns).map(|row| Line::from_iter(row.iter().flat_map(cell))).collect();
     lines.extend(network_lines(model, host, width, MAX_NETWORK_ROWS));
     let age = if host.host_metrics_at > 0 { age_text(model, host.host_metrics_at) } else { String::new() };
-    let over = match (host.machine_history.front(), host.machine_history.back()) {
-        (Some(first), Some(last)) if last.at > first.at => model.lang.tr_fill("over {}  ", &[&style::format_duration(last.at - first.at)]),
-        _ => String::new(),
-    };
-    Section { title: model.lang.tr("machine").to_owned(), state: over + &age, lines }
+    let over = history_span(model, host.machine_history.iter().map(|point| point.at));
+    Section { title: model.lang.tr("machine").to_owned(), state: join_parts([over, age]), lines }
 }
 
 /// A value of the machine and where its history is.

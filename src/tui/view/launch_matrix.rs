@@ -63,8 +63,8 @@ struct PhaseRow {
     /// The files that its hosts are being sent.
     sent: Option<StepTransfer>,
     urgency: (bool, bool),
-    /// A step of its host is tried again.
-    is_retrying: bool,
+    /// Why a step of its host is tried again.
+    retry_reason: Option<String>,
     /// Of several hosts, the row of each.
     members: Vec<PhaseRow>,
     /// A host of the expanded row above.
@@ -218,7 +218,7 @@ fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> 
         let view = |row: &PhaseRow| {
             let statuses = row.cells.iter().map(|cell| cell.map(|cell| cell.status)).collect::<Vec<_>>();
             // Hosts that try again for another reason are not equal.
-            (statuses, row.is_retrying.then(|| row.note.clone()))
+            (statuses, row.retry_reason.clone())
         };
         match folded.iter_mut().find(|known| !row.urgency.0 && view(known) == view(&row)) {
             Some(known) => {
@@ -305,7 +305,7 @@ fn host_row(model: &Model, host: u32, phases: &[Phase]) -> PhaseRow {
         note,
         sent,
         urgency: (failed, running),
-        is_retrying: own.iter().any(|step| is_retrying(step)),
+        retry_reason: own.iter().find(|step| is_retrying(step)).map(|step| step.note.clone()),
         members: Vec::new(),
         is_member: false,
     }

@@ -7,6 +7,7 @@ use ratatui::widgets::{Clear, Paragraph};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::UnixMillis;
+use crate::report::style;
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
@@ -57,4 +58,18 @@ pub(super) fn age_text(model: &Model, at: UnixMillis) -> String {
         at if model.is_stale(at) => lang.tr_fill("? {} old", &[&age]),
         _ => lang.tr_fill("{} ago", &[&age]),
     }
+}
+
+/// `over 46 s`: from the first to the last of these times; empty where there are no two.
+pub(super) fn history_span(model: &Model, times: impl DoubleEndedIterator<Item = UnixMillis>) -> String {
+    let mut times = times;
+    match (times.next(), times.next_back()) {
+        (Some(first), Some(last)) if last > first => model.lang.tr_fill("over {}", &[&style::format_duration(last - first)]),
+        _ => String::new(),
+    }
+}
+
+/// The parts that are not empty, side by side.
+pub(super) fn join_parts<const N: usize>(parts: [String; N]) -> String {
+    Vec::from_iter(parts.into_iter().filter(|part| !part.is_empty())).join("  ")
 }

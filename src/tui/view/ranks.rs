@@ -110,7 +110,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let table_width = if is_wide { area.width * 11 / 20 } else { area.width };
     let needed = u16::try_from(model.state.ranks.len().max(1) + 3).unwrap_or(u16::MAX);
     let has_frame = has_frame_room(area);
-    let is_low = has_frame && !is_wide && needed + MIN_LOG_ROWS <= area.height;
+    let is_low = has_frame && !is_wide && needed.saturating_add(MIN_LOG_ROWS) <= area.height;
     let table = Rect { width: table_width, height: if is_low { needed } else { area.height }, ..area };
     let page = if has_frame { draw_framed_table(frame, table, model, view) } else { draw_table(frame, table, model, view) };
     let log = match () {

@@ -62,9 +62,9 @@ impl Section {
     fn framed(self, theme: Theme, width: usize) -> Vec<Line<'static>> {
         let inner = width.saturating_sub(2);
         let (set, border) = edge(theme, false, DisplayStatus::Ok);
-        let title = truncate_text(&self.title, inner.saturating_sub(2));
-        let state_room = inner.saturating_sub(title.width() + 3);
-        let state = if self.state.is_empty() || self.state.width() + 2 > state_room { String::new() } else { format!(" {} ", self.state) };
+        // A title that does not fit is cut; the state, which is often an age, stays.
+        let state = if self.state.is_empty() || self.state.width() + 8 > inner { String::new() } else { format!(" {} ", self.state) };
+        let title = truncate_text(&self.title, inner.saturating_sub(state.width() + 3));
         let rule = inner.saturating_sub(title.width() + 2 + state.width());
         let top = Line::from(vec![
             Span::styled(set.top_left, border),
@@ -109,6 +109,7 @@ mod tests {
         let framed = texts(&section("3s ago").framed(theme, 18));
         assert_eq!(framed, ["+ GPUs -- 3s ago +", "|one             |", "|a line that is …|", "|中中中中中中中中|", "+----------------+"]);
         assert_eq!(texts(&section("a state that is too long").framed(theme, 14))[0], "+ GPUs ------+");
+        assert_eq!(texts(&section("? 12m old").framed(theme, 19))[0], "+ GP… - ? 12m old +", "the age stays");
         assert_eq!(texts(&section("3s ago").plain(theme, 18))[..2], [" GPUs  3s ago     ", "one"]);
     }
 }

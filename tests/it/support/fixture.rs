@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use orchestrate::sandbox::{Faults, Sandbox, Scenario};
 
+use super::free_port::free_port;
 use super::laptop::Laptop;
 use super::{TEST_TIMEOUT, wait_until};
 
@@ -83,18 +83,6 @@ fn print_sandbox_warnings() {
     ONCE.call_once(|| {
         tracing_subscriber::fmt().with_env_filter("orchestrate::sandbox=warn").with_ansi(false).with_writer(std::io::stderr).init();
     });
-}
-
-/// A free port below the range of outgoing connections, so that the kernel does not hand it out meanwhile.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 12_000 + u16::try_from((std::process::id().wrapping_mul(61) + step) % 18_000).expect("small");
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 impl SandboxFixture {
