@@ -208,6 +208,9 @@ pub(crate) struct InitArgs {
 pub(crate) struct ExecArgs {
     #[command(flatten)]
     pub common: CommonArgs,
+    /// The same as --limit, as `logs` has it
+    #[arg(long = "host", value_name = "HOST", hide = true, conflicts_with = "limit")]
+    pub host: Option<String>,
     /// Time limit on each host
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub timeout: std::time::Duration,
@@ -249,6 +252,11 @@ impl ShellArgs {
     /// The host or rank: the last word before `--`.
     pub(crate) fn target(&self) -> &str {
         self.words.last().map_or("", String::as_str)
+    }
+
+    /// Whether an inventory is named.
+    pub(crate) fn names_inventory(&self) -> bool {
+        self.words.len() > 1 || !self.files.is_empty()
     }
 
     /// As the options of every command that reaches hosts.

@@ -1,7 +1,7 @@
 //! `exec`: runs one command on every host and groups equal outputs, as `clush -b` does. The output of a single host is streamed instead
 //! (`exec_single_host`).
 
-use crate::cli::args::{ExecArgs, ProgressMode};
+use crate::cli::args::{CommonArgs, ExecArgs, ProgressMode};
 use crate::cli::exec_single_host::{has_piped_input, has_unread_input, pipe_to_single_host, stream_single_host};
 use crate::cli::exit::{CliError, as_ssh_exit};
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, print_untranslated, user_lang};
@@ -23,8 +23,9 @@ use crate::text::translation::Lang;
 const MAX_OUTPUT_BYTES: usize = 256 << 20;
 
 pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
-    let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let session = open_session("exec", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
+    let common = CommonArgs { limit: args.host.clone().or_else(|| args.common.limit.clone()), ..args.common.clone() };
+    let (inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;
+    let session = open_session("exec", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     let command = match args.command.as_slice() {
         [line] => RemoteCommand::from_script("exec", line.as_str(), args.timeout),
         argv => RemoteCommand::from_argv("exec", argv, args.timeout),

@@ -73,7 +73,8 @@ fn age_millis(run: &NamedRun, now: jiff::Timestamp) -> Option<i64> {
 }
 
 fn format_rows(rows: &[(String, NamedRun)], now: jiff::Timestamp, sanitizer: &Sanitizer, lang: Lang) -> String {
-    let header = [lang.tr("HOST"), lang.tr("NAME"), lang.tr("RUN"), lang.tr("AGE"), lang.tr("STATE"), lang.tr("RANKS"), lang.tr("OWNER")];
+    let header =
+        [lang.tr("HOST"), lang.tr("NAME"), lang.tr("RUN"), lang.tr("AGE"), lang.tr("STATE"), lang.tr("RANKS OF RUN"), lang.tr("OWNER")];
     let cells = rows.iter().map(|(machine, run)| {
         let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         // An inventory may call the host something else.

@@ -19,12 +19,18 @@ use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
 use crate::remote::RemoteError;
 use crate::report::style::{TextStyle, Tone};
+use crate::text::shell_quote::quote;
 
 pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
+    let target = args.target();
+    if !args.names_inventory() && [".yaml", ".yml"].iter().any(|ending| target.ends_with(ending)) {
+        let text = format!("`{target}` is an inventory: name a host or a rank after it, as in `orchestrate shell {} 0`", quote(target));
+        return Err(CliError::Usage(text));
+    }
     let common = args.common_args();
     let (mut inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;
     let names: Vec<String> = inventory.hosts.iter().map(|host| host.name.clone()).collect();
-    let target = parse_target(args.target(), &names).map_err(CliError::Usage)?;
+    let target = parse_target(target, &names).map_err(CliError::Usage)?;
     if let ShellTarget::Host(name) = &target {
         inventory.limit_hosts(name).map_err(|problem| CliError::Inventory(vec![problem]))?;
     }
@@ -79,7 +85,7 @@ fn report_no_target(session: &Session, target: &ShellTarget, answers: &[Result<H
             style,
             &match record {
                 Some(record) if rank < &record.world_size => format!("the host of rank {rank} did not answer"),
-                Some(record) => format!("run {} has no rank {rank}: it has {}", record.run_id, record.world_size),
+                Some(record) => format!("run {} has no rank {rank}: it has ranks 0-{}", record.run_id, record.world_size.saturating_sub(1)),
                 None if is_unreachable => format!("no run of {} is known to the hosts that answered", session.inventory.name),
                 None => format!("no run of {} is on any host", session.inventory.name),
             },

@@ -61,7 +61,7 @@ impl Inventory {
             let uses_no_gpus = tree.get_path(&["container", "gpus"]).is_some_and(|gpus| gpus.describe() == "`none`");
             let gpus = if uses_no_gpus { ", gpus_per_node: 0" } else { gpus };
             let rest = format!("{gpus}{container}");
-            let hint = format!("for example slurm: {{ login: LOGIN_NODE, partition: gpu{rest} }}");
+            let hint = format!("add it to the inventory, for example `slurm: {{ login: LOGIN_NODE, partition: gpu{rest} }}`");
             return Err(vec![location.problem("`slurm` is missing", hint)]);
         };
         let view = self.slurm_view();

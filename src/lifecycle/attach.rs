@@ -90,7 +90,10 @@ async fn find_target(session: &mut Session, signals: &mut StopController) -> Res
             }
             ExistingRun::NoRun if outcome == Outcome::Ok => {
                 let up = session.suggest_command("up", "");
-                return nothing(WorkflowEnd::new(Outcome::Refused, format!("no run exists: `{up}` launches one")));
+                return nothing(WorkflowEnd::new(
+                    Outcome::Refused,
+                    format!("no run exists on the hosts: `{up}` launches one; `orchestrate runs` lists those that have ended"),
+                ));
             }
             ExistingRun::NoRun => return nothing(WorkflowEnd::new(outcome, "no run exists on the hosts that answered")),
             ExistingRun::Ended { .. } | ExistingRun::Partial { .. } if is_preparation(&known) => {

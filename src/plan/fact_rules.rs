@@ -62,11 +62,11 @@ pub(crate) fn mount_missing(path: &str, target: &str) -> FactProblem {
 pub(crate) fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Option<FactProblem> {
     let hint = match facts.orphans.other_live_runs.join(", ") {
         none if none.is_empty() => format!(
-            "choose another launch.master_port, or stop what listens on it: `orchestrate ps --all` lists the runs; on {host}, `sudo ss -ltnp 'sport = :{port}'` lists the programs"
+            "choose another launch.master_port (`auto` takes a free one), or stop what listens on it: `orchestrate ps --all` lists the runs; on {host}, `sudo ss -ltnp 'sport = :{port}'` lists the programs"
         ),
         runs => {
             format!(
-                "choose another launch.master_port, or stop what listens on it, perhaps a live run: {runs}; on {host}, `sudo ss -ltnp 'sport = :{port}'` lists the programs"
+                "choose another launch.master_port (`auto` takes a free one), or stop what listens on it, perhaps a live run: {runs}; on {host}, `sudo ss -ltnp 'sport = :{port}'` lists the programs"
             )
         }
     };

@@ -195,7 +195,10 @@ impl<O: LineOutput> PlainSink<O> {
             return Ok(());
         }
         let follow = self.advice.format_run_command("logs", "-f");
-        self.write_line(Tone::Dim, &self.lang.tr_fill("             shown: rank 0 and the errors of the others; all: `{}`", &[&follow]))?;
+        self.write_line(
+            Tone::Dim,
+            &self.lang.tr_fill("             shown: rank 0 and the errors of the others; every rank: `{}`", &[&follow]),
+        )?;
         // Who only follows a run leaves it by Ctrl-C.
         if state.info.command != "up" || earlier.is_some() {
             return Ok(());

@@ -22,7 +22,7 @@ facts        ok gpu[01-16] (0.8 s)
 container    changed gpu[01-02]; ok gpu[03-16] (0.8 s)
 workers      changed gpu[01-16] (0.8 s)
 ready        32 ranks on 16 hosts (after 2.5 s)
-             shown: rank 0 and the errors of the others; all: `orchestrate logs -f`
+             shown: rank 0 and the errors of the others; every rank: `orchestrate logs -f`
              Ctrl-C stops this run; `up -d` starts one that keeps running after the command ends
 [rank 0 gpu01] step 1
 [rank 0 gpu01] step 2

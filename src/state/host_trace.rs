@@ -15,20 +15,20 @@ pub struct HostTracePoint {
     pub cpu: Option<f32>,
     /// Memory in use, percent.
     pub memory: Option<f32>,
-    /// Space in use under the run directory, percent.
-    pub disk: Option<f32>,
+    /// Free space under the run directory, percent.
+    pub disk_free: Option<f32>,
     /// Bytes per second in and out, of InfiniBand, or of other networks if there is none.
     pub network: Option<f32>,
 }
 
 impl HostTracePoint {
     fn new(metrics: &HostMetrics, disk: Option<[u64; 2]>, at: UnixMillis) -> HostTracePoint {
-        let share = |free: u64, total: u64| (total > 0).then(|| total.saturating_sub(free) as f32 / total as f32 * 100.0);
+        let share = |part: u64, total: u64| (total > 0).then(|| part as f32 / total as f32 * 100.0);
         HostTracePoint {
             at,
             cpu: metrics.cpu_percent,
-            memory: share(metrics.memory_available, metrics.memory_total),
-            disk: disk.and_then(|[free, total]| share(free, total)),
+            memory: share(metrics.memory_total.saturating_sub(metrics.memory_available), metrics.memory_total),
+            disk_free: disk.and_then(|[free, total]| share(free, total)),
             network: metrics.main_traffic().map(|[received, sent]| (received + sent) as f32),
         }
     }
@@ -67,13 +67,13 @@ mod tests {
         };
         let mut trace = VecDeque::new();
         for at in 0..=MAX_TRACE_POINTS {
-            record(&mut trace, &metrics, Some([50, 100]), at as UnixMillis);
+            record(&mut trace, &metrics, Some([40, 100]), at as UnixMillis);
         }
         let newest = HostTracePoint {
             at: MAX_TRACE_POINTS as UnixMillis,
             cpu: Some(12.0),
             memory: Some(75.0),
-            disk: Some(50.0),
+            disk_free: Some(40.0),
             network: Some(8.0),
         };
         assert_eq!((trace.len(), trace[0].at, trace.back()), (MAX_TRACE_POINTS, 1, Some(&newest)));

@@ -63,7 +63,7 @@ pub(crate) fn format_overview(overview: &PlanOverview<'_>, columns: usize) -> St
     sections::push_phases(&mut page, overview);
     sections::push_effect(&mut page, overview);
     let lang = overview.lang;
-    let scripts = if is_shortened { lang.tr("-v: commands and scripts as sent") } else { lang.tr("-v: scripts") };
+    let scripts = if is_shortened { lang.tr("-v: commands and scripts in full") } else { lang.tr("-v: scripts") };
     let rank = match () {
         () if !launches || !overview.offers_rank_option || overview.job.launch.launcher.has_dynamic_ranks() => "",
         () if overview.plan.ranks.is_empty() => lang.tr("; --facts: the ranks of each host"),

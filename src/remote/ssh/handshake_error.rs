@@ -27,8 +27,8 @@ pub(super) fn handshake_timeout_error(hop: &Hop, place: &str, greeting: &Greetin
         (_, Some(line)) => format!("it sent “{line}” but no SSH greeting within {within:?}"),
     };
     RemoteError::Lost {
-        what: hop.prefix_message(&format!("could not connect to {place}: {why}")),
-        hint: "check that an sshd listens there and that the host is not overloaded".to_owned(),
+        what: hop.prefix_message(&format!("no SSH connection to {place}: {why}")),
+        hint: "check that what listens there is an sshd, and that the host is not overloaded".to_owned(),
         retry: true,
     }
 }

@@ -110,7 +110,7 @@ fn parts(model: &Model, host: &HostState) -> Vec<MachinePart> {
         let is_recent = host.host_metrics_at > 0 && disk.at + DISK_AGE_MS > model.now;
         let age = if is_recent { String::new() } else { format!(" ({})", age_text(model, disk.at)) };
         let text = lang.tr_fill("disk {} free{}", &[&format_part_of(disk.free, disk.total, lang), &age]);
-        parts.push(MachinePart::share(text, |point| point.disk));
+        parts.push(MachinePart::share(text, |point| point.disk_free));
     }
     if let Some(rates) = metrics.main_traffic().filter(|_| host.host_metrics_at > 0) {
         let [received, sent] = rates.map(format_rate);
