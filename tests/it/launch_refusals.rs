@@ -125,7 +125,7 @@ async fn foreign_ports_and_containers_are_untouched() {
     laptop.run(&["up", "-d", path_str(&other)]).await.assert_exit_code(0);
     let listener = std::net::TcpListener::bind(("127.0.0.1", fixture.master_port));
     let ended = laptop.run(&["check", path_str(&file), "--only", "master-port"]).await;
-    ended.assert_exit_code(3).assert_contains("perhaps a live run: other");
+    ended.assert_exit_code(3).assert_contains("perhaps a live run:").assert_contains("other (");
     drop(listener);
     laptop.run(&["down", path_str(&other), "--yes"]).await.assert_exit_code(0);
     fixture.assert_no_leftovers().await;

@@ -11,6 +11,8 @@ async fn exec_groups_equal_output_and_lists_the_rest() {
     let file = path_str(&file);
     let same = laptop.run(&["exec", file, "--", "echo one; echo two"]).await;
     assert_eq!(same.assert_exit_code(0).stdout, "---- gpu[01-03]\none\ntwo\n");
+    let one = laptop.run(&["exec", file, "--host", "gpu02", "--", "echo $((1 + 1))"]).await;
+    assert_eq!(one.assert_exit_code(0).stdout, "2\n", "`--host` is `--limit`, as for `logs`");
     let input = laptop.home.join("input");
     std::fs::write(&input, "a line\n").expect("the input");
     let unsent = laptop.run_with_input(&["exec", file, "--", "cat"], &input).await;

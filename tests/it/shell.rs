@@ -185,6 +185,8 @@ async fn missing_container_names_the_next_command() {
         .assert_exit_code(2)
         .assert_contains("`gpu9` is neither a host of this inventory nor a rank")
         .assert_contains("the hosts are gpu01, gpu02");
+    let forgotten = laptop.run(&["shell", "job.yaml"]).await;
+    forgotten.assert_exit_code(2).assert_contains("`job.yaml` is an inventory: name a host or a rank after it");
     // A bare host can be entered at any time.
     let bare = fixture.write_inventory("bare", &JobSpec { in_container: false, ..JobSpec::default() });
     let home = fixture.host_home(0).canonicalize().expect("there").display().to_string();
@@ -193,7 +195,7 @@ async fn missing_container_names_the_next_command() {
     fixture.wait_for_ranks(2).await;
     let line = "echo \"<$RANK $WORLD_SIZE $ORCH_HOST $ORCH_RUN_ID>\"";
     laptop.run(&["shell", path_str(&bare), "r1", "--", line]).await.assert_exit_code(0).assert_contains("<1 2 gpu02 >");
-    laptop.run(&["shell", "-i", path_str(&bare), "9"]).await.assert_exit_code(255).assert_contains("has no rank 9: it has 2");
+    laptop.run(&["shell", "-i", path_str(&bare), "9"]).await.assert_exit_code(255).assert_contains("has no rank 9: it has ranks 0-1");
     laptop.run(&["down", path_str(&bare)]).await.assert_exit_code(0).assert_contains("nothing is left");
     fixture.assert_clean_and_stop().await;
 }
