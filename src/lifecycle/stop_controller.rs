@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn two_signals_at_once_are_one_request() {
         let (int, term) = (StopInput::Interrupt, StopInput::Terminate);
-        // Milliseconds since the signal before, and the signal; what the workflow is told.
+        // Milliseconds since the signal before, and the signal; the responses of the stop ladder.
         let cases = [
             (vec![(0, int), (1, int)], vec!["stop"]),
             (vec![(0, term), (1, term)], vec!["stop"]),
@@ -227,19 +227,19 @@ mod tests {
         for (inputs, wanted) in cases {
             let (mut repeated, mut ladder) = (RepeatedSignal::default(), StopLadder::new(InterruptPolicy::Stop));
             let mut now = Instant::now();
-            let mut told = Vec::new();
+            let mut responses = Vec::new();
             for (after, input) in &inputs {
                 now += Duration::from_millis(*after);
                 if repeated.is_repeated(*input, ladder.has_one_interrupt(), now) {
                     continue;
                 }
-                told.push(match ladder.handle(*input) {
+                responses.push(match ladder.handle(*input) {
                     response if response.leave_now => "leave",
                     response if matches!(response.control, Some(RunControl::Kill { .. })) => "kill",
                     _ => "stop",
                 });
             }
-            assert_eq!(told, wanted, "{inputs:?}");
+            assert_eq!(responses, wanted, "{inputs:?}");
         }
     }
 }

@@ -112,10 +112,12 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let room = usize::from(left.height);
     let page_of = |layout| HostPage { model, view, at, host, width: usize::from(left.width), room, is_wide: wide, layout };
     // The richest layout that fits as a whole; the last one scrolls.
-    let layouts = HostLayout::choices(left);
-    let fitting = layouts.iter().map(|layout| page_of(*layout)).find(|page| page.lines().len() <= room);
-    let shown_page = fitting.unwrap_or_else(|| page_of(HostLayout::scrolling(room)));
-    let mut lines = shown_page.lines();
+    let drawn = |layout| {
+        let page = page_of(layout);
+        (page.lines(), page)
+    };
+    let fitting = HostLayout::choices(left).into_iter().map(drawn).find(|(lines, _)| lines.len() <= room);
+    let (mut lines, shown_page) = fitting.unwrap_or_else(|| drawn(HostLayout::scrolling(room)));
     let side = wide.then(|| shown_page.side_lines());
     let top = view.first_line.min(lines.len().saturating_sub(room));
     view.first_line = top;
