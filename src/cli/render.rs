@@ -14,6 +14,7 @@ use crate::event::Outcome;
 use crate::lifecycle::launch_request::new_run_id;
 use crate::lifecycle::plan_preview::{PlanPreview, build_plan};
 use crate::plan::render;
+use crate::text::shell_quote::quote;
 
 pub(crate) async fn run(args: &RenderArgs) -> Result<Outcome, CliError> {
     let inputs = match load_with_facts("render", &args.common, LoadMode::Full, args.facts).await? {
@@ -38,7 +39,8 @@ async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcom
         let needed = settings.iter().filter(|(part, _)| placeholders.iter().any(|unknown| unknown.contains(part)));
         let needed: Vec<&str> = needed.map(|(_, setting)| *setting).collect();
         let set = if needed.is_empty() { String::new() } else { format!(", or set {}", needed.join(", ")) };
-        let hint = format!("`{}` asks the hosts{set}", advice.format_command("render", "--facts"));
+        let output = args.output.as_ref().map_or_else(String::new, |dir| [" --output ", &quote(&dir.display().to_string())].concat());
+        let hint = format!("`{}` asks the hosts{set}", advice.format_command("render", &format!("--facts{output}")));
         let what = placeholders.join(", ");
         return Err(CliError::Usage(format!("the scripts need what only the hosts know: {what}\n    help: {hint}")));
     }
@@ -59,12 +61,7 @@ fn write_scripts(dir: &Path, scripts: &[(String, String)], advice: &AdviceFormat
     for (host, text) in scripts {
         let path = dir.join(format!("{}.sh", host.replace(':', "-")));
         std::fs::write(&path, text).map_err(|error| write_error(&path, error))?;
-        print_stderr(&format!(
-            "{}: ssh {} sh <{}",
-            path.display(),
-            advice.ssh_args(host),
-            crate::text::shell_quote::quote(&path.display().to_string())
-        ));
+        print_stderr(&format!("{}: ssh {} sh <{}", path.display(), advice.ssh_args(host), quote(&path.display().to_string())));
     }
     Ok(())
 }

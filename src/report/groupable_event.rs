@@ -70,7 +70,7 @@ impl EventTexts<'_> {
                 return (Tone::Bad, text, self.message(&hint));
             }
             GroupableEvent::StepRetrying { phase, error } => {
-                (Tone::Warn, lang.tr_fill("{} {}: retrying: {}", &[hosts, phase.name(), &self.message(&error)]))
+                (Tone::Warn, lang.tr_fill("{} {}: retrying: {}", &[hosts, &phase.label(), &self.message(&error)]))
             }
             GroupableEvent::HostLost { error, retrying: true, .. } => {
                 (Tone::Warn, lang.tr_fill("{}: no connection: {}; retrying", &[hosts, &self.message(&error)]))

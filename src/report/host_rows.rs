@@ -150,7 +150,7 @@ impl HostRows<'_> {
             ConnectionStatus::Unknown | ConnectionStatus::Connecting | ConnectionStatus::Connected => {}
         }
         if let Some(step) = progress.failed_step {
-            return (Tone::Bad, format!("✗ {}: {}", step.info.phase.name(), message(&step.note)));
+            return (Tone::Bad, format!("✗ {}: {}", step.info.phase.label(), message(&step.note)));
         }
         if let Some(step) = progress.running_step {
             let attempt = if step.retries > 0 { lang.tr_fill(" (attempt {})", &[&(step.retries + 1).to_string()]) } else { String::new() };

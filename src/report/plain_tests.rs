@@ -192,6 +192,17 @@ fn read_only_phases_report_ok() {
 }
 
 #[test]
+fn failed_phase_names_the_hosts_where_it_did_not_end() {
+    let mut harness = harness(LogSelection::None);
+    harness.emit(0, run_started(3, 1, &[(Phase::Task(2), "code")]));
+    harness.emit(0, EventKind::StepStarted { step: 2 });
+    harness.emit(0, EventKind::StepFailed { step: 0, error: "exit 3".to_owned(), hint: String::new(), unreachable: false });
+    harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
+    let expected = ["FAILED gpu01 task 2: code: exit 3", "task 2       code: FAILED gpu01; not finished gpu[02-03] (0.0 s)"];
+    assert_eq!(&harness.sink.output()[1..], expected);
+}
+
+#[test]
 fn next_run_logs_start_at_first_line() {
     let mut harness = harness(LogSelection::MainRank);
     let of = |run: &str| {

@@ -72,6 +72,7 @@ pub(crate) fn render_recap(state: &RunState, context: &RecapContext) -> Vec<Stri
     lines.extend(renderer.finding_rows());
     lines.extend(renderer.launcher_error_note());
     lines.extend(renderer.leftover_rows());
+    lines.extend(renderer.kept_containers_note());
     lines.extend(renderer.footer_rows());
     lines
 }
@@ -246,12 +247,14 @@ impl RecapRenderer<'_> {
         }
         let total = tasks.iter().fold([0; 5], |sum, task| std::array::from_fn(|at| sum[at] + task.2[at]));
         let more = tasks.len().saturating_sub(MAX_ROWS);
-        let rows: Vec<(String, [usize; 5])> = tasks.into_iter().skip(more).map(|task| (self.sanitize(task.1), task.2)).collect();
-        let width = rows.iter().map(|(name, _)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0).min(40);
+        let rows: Vec<(Phase, String, [usize; 5])> =
+            tasks.into_iter().skip(more).map(|task| (task.0, self.sanitize(task.1), task.2)).collect();
+        let width = rows.iter().map(|(_, name, _)| UnicodeWidthStr::width(name.as_str())).max().unwrap_or(0).min(40);
         let mut lines = Vec::new();
-        for (name, counts) in rows {
+        for (phase, name, counts) in rows {
             let name = pad_end(&truncate_text(&name, width), width);
-            lines.push(self.whole_row(self.lang.tr("task"), &format!("{name}  {}", self.task_counts(counts))));
+            let label = self.lang.message(&phase.label()).into_owned();
+            lines.push(self.whole_row(&label, &format!("{name}  {}", self.task_counts(counts))));
         }
         if !lines.is_empty() {
             let hosts = self.state.task_steps().map(|step| step.info.host).collect::<BTreeSet<u32>>().len();

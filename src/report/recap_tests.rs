@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::diagnose::DiagnosisFinding;
-use crate::event::{EventKind, Exit, LogFile, Outcome, Phase, RunGoal};
+use crate::event::{EventKind, Exit, LogFile, Outcome, Phase, RunGoal, RunInfo};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::inventory::localized_template::{LocalizedTemplate, TemplateValues};
 use crate::model::ADDRESS_NOT_FOUND_HINT;
@@ -192,6 +192,20 @@ fn cleanup_is_claimed_only_where_every_host_was_looked_at() {
     assert!(verified.contains("\n  cleanup   nothing is left on gpu[01-02]\n"), "{verified}");
     let skipped = recap_of(&|step| EventKind::StepSkipped { step, note: String::new() });
     assert!(!skipped.contains("cleanup"), "{skipped}");
+}
+
+#[test]
+fn failed_prepare_says_that_its_containers_stay() {
+    for (started, is_kept) in [(2, true), (0, false)] {
+        let mut harness = SinkHarness::new(NullSink);
+        let phases = [(Phase::Container, "start"), (Phase::Task(1), "code")];
+        let EventKind::RunStarted(info) = run_started(2, 1, &phases) else { unreachable!("a plan") };
+        harness.emit(0, EventKind::RunStarted(RunInfo { command: "prepare".to_owned(), ..info }));
+        (0..started).for_each(|step| harness.emit(0, EventKind::StepSatisfied { step, note: String::new() }));
+        harness.emit(0, EventKind::StepFailed { step: 3, error: "exit 4".to_owned(), hint: String::new(), unreachable: false });
+        harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
+        assert_eq!(render(&harness).contains("containers stay on gpu[01-02]: `orchestrate down wan22.yaml` removes\n"), is_kept);
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl TextStyle {
 
 /// `image: pull image: no space left`. A title that the error repeats is left out; `message` translates and sanitizes.
 pub(crate) fn step_failure(phase: Phase, title: &str, error: &str, message: impl Fn(&str) -> String) -> String {
-    let parts = [phase.name().to_owned(), message(title), message(error)];
+    let parts = [phase.label(), message(title), message(error)];
     let shown = parts.iter().enumerate().filter(|(at, _)| *at != 1 || !error.contains(title)).map(|(_, part)| part.as_str());
     shown.collect::<Vec<_>>().join(": ")
 }
@@ -166,9 +166,9 @@ pub(crate) fn outcome_label(outcome: &Outcome) -> (&'static str, Tone) {
 }
 
 /// The name of a phase of this plan: on bare hosts a keeper takes the container's place.
-pub(crate) fn phase_name(phase: Phase, state: &RunState) -> &'static str {
+pub(crate) fn phase_name(phase: Phase, state: &RunState) -> String {
     let has_keeper = state.step_tracker.steps_in_phase(phase).any(|step| step.info.title == START_KEEPER);
-    if phase == Phase::Container && has_keeper { "keeper" } else { phase.name() }
+    if phase == Phase::Container && has_keeper { "keeper".to_owned() } else { phase.label() }
 }
 
 /// `5/12 layers, 9 downloaded`
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn title_of_a_failed_step_is_not_repeated() {
         let failure = |title, error| step_failure(Phase::Task(1), title, error, str::to_uppercase);
-        assert_eq!(failure("get the data", "exit 1"), "task: GET THE DATA: EXIT 1");
-        assert_eq!(failure("pull image x", "cannot pull image x: denied"), "task: CANNOT PULL IMAGE X: DENIED");
+        assert_eq!(failure("get the data", "exit 1"), "task 1: GET THE DATA: EXIT 1");
+        assert_eq!(failure("pull image x", "cannot pull image x: denied"), "task 1: CANNOT PULL IMAGE X: DENIED");
     }
 
     #[test]

@@ -207,7 +207,7 @@ fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
             let again = if info.attempt > 1 { format!(", attempt {}", info.attempt) } else { String::new() };
             (DisplayStatus::Pending, format!("plan: {}{again}", style::count_noun(info.steps.len(), "step")), EventSubject::Run)
         }
-        EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} started", phase.name()), EventSubject::Run),
+        EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} started", phase.label()), EventSubject::Run),
         EventKind::StepRetrying { step: id, error } => {
             let step = step(*id)?;
             (DisplayStatus::Warn, format!("retrying {}: {error}", step.title), EventSubject::Host(step.host))

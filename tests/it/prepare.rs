@@ -45,10 +45,10 @@ async fn second_run_changes_nothing() {
         first
             .assert_exit_code(0)
             .assert_recap("OK")
-            .assert_contains("task         install: changed gpu[01-03]")
-            .assert_contains("task         needless: skipped gpu[01-03]: `unless` succeeded")
-            .assert_contains("task         by words: ok gpu[01-03]")
-            .assert_contains("task         value: ok gpu02")
+            .assert_contains("task 1       install: changed gpu[01-03]")
+            .assert_contains("task 2       needless: skipped gpu[01-03]: `unless` succeeded")
+            .assert_contains("task 3       by words: ok gpu[01-03]")
+            .assert_contains("task 4       value: ok gpu02")
             .assert_contains("tasks     changed 3  ok 10  skipped 3");
         assert_eq!(laptop.read_log(&task_log("gpu03", 1)), b"installing on gpu03\n");
         assert_eq!(laptop.read_log(&task_log("gpu03", 6)), b"<a 'b' $> <gpu03> <gpu03>\n");
@@ -83,7 +83,7 @@ async fn failed_host_ends_the_preparation_after_the_others() {
         let up = laptop.run(&["up", path_str(&file), "--progress", "plain"]).await;
         up.assert_exit_code(1)
             .assert_recap("FAILED")
-            .assert_contains("FAILED gpu02 task: flaky: exit 7 (3 tries); last line: no route to the mirror")
+            .assert_contains("FAILED gpu02 task 1: flaky: exit 7 (3 tries); last line: no route to the mirror")
             .assert_contains("task `flaky` failed on gpu02")
             .assert_contains("changed 2  failed 1")
             .assert_not_contains("later");
@@ -319,7 +319,7 @@ async fn sync_task_sends_only_what_differs() {
     let first = prepare(&[]).await;
     first
         .assert_exit_code(0)
-        .assert_contains("task         code: changed gpu[01-03]")
+        .assert_contains("task 1       code: changed gpu[01-03]")
         .assert_contains("task         one host: changed gpu02")
         .assert_contains("tasks     changed 4  ok 3");
     for host in 0..3 {

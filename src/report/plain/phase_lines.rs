@@ -11,6 +11,16 @@ use crate::model::step_status::StepStatus;
 use crate::state::{PhaseResult, RunState};
 use crate::text::width::pad_end;
 
+/// The hosts that a phase did not reach, or on which it was left, because it failed on others.
+fn unfinished_hosts(phase: Phase, state: &RunState) -> BTreeSet<u32> {
+    let results = state.phase_results(phase);
+    if !results.contains_key(&PhaseResult::Failed) {
+        return BTreeSet::new();
+    }
+    let hosts = state.step_tracker.steps_in_phase(phase).map(|step| step.info.host);
+    hosts.filter(|host| !results.values().any(|decided| decided.contains(host))).collect()
+}
+
 impl<O: LineOutput> PlainSink<O> {
     pub(super) fn on_run_started(&mut self, info: &RunInfo, state: &RunState) -> io::Result<()> {
         self.steps = info.steps.iter().map(|step| (step.id, (step.phase, step.host, step.title.clone()))).collect();
@@ -95,8 +105,9 @@ impl<O: LineOutput> PlainSink<O> {
             return Ok(());
         }
         self.flush_pending(state)?;
+        let unfinished = unfinished_hosts(phase, state);
         // The worst first.
-        let texts: Vec<String> = results
+        let mut texts: Vec<String> = results
             .iter()
             .rev()
             .map(|(result, hosts)| {
@@ -110,12 +121,15 @@ impl<O: LineOutput> PlainSink<O> {
                 format!("{} {}{why}", self.style.paint(tone, label), style::format_hosts(state, &self.sanitizer, hosts))
             })
             .collect();
+        if !unfinished.is_empty() {
+            texts.push(format!("{} {}", self.lang.tr("not finished"), style::format_hosts(state, &self.sanitizer, &unfinished)));
+        }
         let (layers, duration) = (style::pulled_layers_prefix(phase, state, self.lang), style::format_duration(at - tally.started_at));
         let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
         // With `--preflight off` only what a launch cannot do without is looked at.
         let is_unchecked = phase == Phase::Preflight && state.check_levels.is_empty() && !results.contains_key(&PhaseResult::Failed);
         let note = if is_unchecked { self.lang.tr(", without further checks") } else { "" };
-        let name = pad_end(style::phase_name(phase, state), PHASE_COLUMNS);
+        let name = pad_end(&style::phase_name(phase, state), PHASE_COLUMNS);
         self.out.write_line(&format!("{name} {}{}{note} {time}", tally.task, texts.join("; ")))
     }
 }

@@ -130,7 +130,7 @@ fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, faile
         ConnectionStatus::Unknown | ConnectionStatus::Connecting | ConnectionStatus::Connected => {}
     }
     if let Some(step) = failed {
-        return (DisplayStatus::Error, format!("{}: {}", step.info.phase.name(), step.note));
+        return (DisplayStatus::Error, format!("{}: {}", step.info.phase.label(), step.note));
     }
     if let Some(exit) = host.launcher_failure() {
         return (DisplayStatus::Error, format!("launcher: {}", style::format_exit(exit)));

@@ -194,7 +194,7 @@ pub(super) fn progress_text(model: &Model) -> String {
     let time = since.map_or_else(String::new, |since| lang.tr_fill(" for {}", &[&style::format_duration(model.now - since)]));
     let counts = [ended, steps.len()].map(|count| count.to_string());
     if running.is_empty() {
-        return lang.tr_fill("{}: waiting to start ({} of {} ended)", &[phase.name(), &counts[0], &counts[1]]);
+        return lang.tr_fill("{}: waiting to start ({} of {} ended)", &[&phase.label(), &counts[0], &counts[1]]);
     }
     let rest = if model.state.step_tracker.steps().iter().any(|s| s.info.phase > phase) { lang.tr("; later phases wait") } else { "" };
     let hosts = style::format_hosts(&model.state, &model.sanitizer, &running);
@@ -203,7 +203,8 @@ pub(super) fn progress_text(model: &Model) -> String {
         _ => String::new(),
     };
     let (title, hosts) = (lang.message(&title), style::truncate_text(&hosts, 40));
-    let values = [phase.name(), &title, &hosts, &time, &counts[0], &counts[1], &ranks, rest];
+    let label = phase.label();
+    let values = [&label, &*title, &hosts, &time, &counts[0], &counts[1], &ranks, rest];
     lang.tr_fill("{}: {} on {}{} ({} of {} ended{}){}", &values)
 }
 

@@ -17,7 +17,7 @@ const NAME_WIDTH: usize = 12;
 const TIME_WIDTH: usize = 8;
 
 struct PhaseSpan {
-    name: &'static str,
+    name: String,
     status: DisplayStatus,
     duration: i64,
     /// How far it is on the hosts.
@@ -35,7 +35,7 @@ pub(super) fn rows(model: &Model, width: usize, most: usize) -> Vec<Line<'static
         let share = span.duration as f32 / longest as f32 * 100.0;
         Line::from(vec![
             Span::styled(format!(" {}", model.theme.symbol(span.status)), model.theme.status_style(span.status)),
-            Span::raw(format!(" {}", formatting::pad(span.name, NAME_WIDTH))),
+            Span::raw(format!(" {}", formatting::pad(&span.name, NAME_WIDTH))),
             Span::styled(formatting::horizontal_bar(Some(share), bar_width, model.theme.ascii), model.theme.status_style(span.status)),
             Span::raw(format!(" {} ", formatting::pad_left(&style::format_duration(span.duration), TIME_WIDTH))),
             Span::styled(style::truncate_text(&span.detail, room.saturating_sub(bar_width)), model.theme.dim()),
@@ -59,7 +59,7 @@ fn phase_spans(model: &Model) -> Vec<PhaseSpan> {
         spans.push(match is_current(*phase) && is_last {
             true => span_of_steps(model, *phase, *began, &steps),
             false => PhaseSpan {
-                name: phase.name(),
+                name: phase.label(),
                 status: if failed_before(*phase) { DisplayStatus::Error } else { DisplayStatus::Done },
                 duration: earliest([next, state.ready_at.filter(|at| at >= began), state.stopping_since.filter(|at| at >= began)])
                     .unwrap_or(state.last_event_at)
@@ -98,5 +98,5 @@ fn span_of_steps(model: &Model, phase: Phase, began: UnixMillis, steps: &[&StepS
     if let Some(last) = last.filter(|_| steps.len() > 1 && ended == steps.len()) {
         parts.push(lang.tr_fill("last {}", &[&model.sanitize(model.state.host_name(last.info.host))]));
     }
-    PhaseSpan { name: phase.name(), status, duration: (until - began).max(0), detail: parts.join(lang.comma()) }
+    PhaseSpan { name: phase.label(), status, duration: (until - began).max(0), detail: parts.join(lang.comma()) }
 }

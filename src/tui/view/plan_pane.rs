@@ -116,7 +116,7 @@ fn phase_line(model: &Model, phase: Phase, (width, count_width): (usize, usize))
     let [done, open] = bar_spans((ended, steps.len()), rest.saturating_sub(title_width).min(40), theme, status);
     Line::from(vec![
         Span::styled(format!(" {} ", theme.symbol(status)), theme.status_style(status)),
-        Span::raw(formatting::pad(phase.name(), 12)),
+        Span::raw(formatting::pad(&phase.label(), 12)),
         Span::styled(formatting::pad(&title, title_width), theme.dim()),
         done,
         open,

@@ -168,7 +168,7 @@ fn step_log(phase: Phase) -> LogFile {
 
 fn add_step_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mut ProblemList) {
     for step in model.state.failed_steps().filter(|step| !is_explained(findings, step.info.host, &step.note)) {
-        let text = format!("{}: {}", step.info.phase.name(), model.sanitize(&step.note));
+        let text = format!("{}: {}", step.info.phase.label(), model.sanitize(&step.note));
         let log = Some((step.info.host, step_log(step.info.phase)));
         let problem = RunProblem { log, next_step: model.sanitize(&step.hint), ..RunProblem::new(DisplayStatus::Error, text) };
         problems.push_or_merge(step.info.host, problem);
