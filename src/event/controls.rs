@@ -17,7 +17,7 @@ pub struct DashboardCapabilities {
     pub role: DashboardRole,
     /// Set while the plan awaits confirmation: what starting it would do.
     pub start_summary: Option<String>,
-    /// With it: what would run, a fact a line.
+    /// What would run, or is being launched, a fact a line.
     pub plan_lines: Vec<String>,
     /// A run is followed: it can be stopped, killed and torn down.
     pub can_control: bool,

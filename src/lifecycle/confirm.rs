@@ -2,19 +2,15 @@
 
 use crate::event::controls::DashboardCapabilities;
 use crate::event::{Outcome, RunControl};
-use crate::inventory::{InventoryHost, Job};
 use crate::lifecycle::error::{WorkflowError, worse_outcome};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
+use crate::lifecycle::launch_summary::describe_plan;
 use crate::lifecycle::session::report_issues;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::teardown::{self, TeardownOptions};
-use crate::plan::Plan;
 use crate::plan::build::{self, LaunchInputs};
 use crate::plan::existing_run::{ExistingRun, facts_after_stop};
-use crate::plan::overview::{PlanOverview, describe_rank_places, first_commands};
 use crate::plan::teardown::TeardownScope;
-use crate::report::style::count_noun;
-use crate::text::translation::Lang;
 
 enum DashboardDecision {
     Start,
@@ -99,40 +95,6 @@ pub(crate) async fn decide_after_run(context: &mut LaunchContext<'_>, mut outcom
             }
         }
     }
-}
-
-/// `2, 16 ranks`; where the rendezvous numbers the ranks, how many each host starts.
-fn describe_ranks(job: &Job, hosts: usize, world_size: u32) -> String {
-    if !job.launch.launcher.has_dynamic_ranks() {
-        return format!("{hosts}, {}", count_noun(world_size as usize, "rank"));
-    }
-    let counts: Vec<Option<u32>> = (0..hosts).map(|host| job.nproc(host)).collect();
-    let each = match counts.first() {
-        Some(Some(first)) if counts.iter().all(|count| *count == Some(*first)) => count_noun(*first as usize, "rank"),
-        _ => "the ranks of its GPUs".to_owned(),
-    };
-    format!("{hosts} × {each}, numbered by torchrun")
-}
-
-/// What would run: hosts and ranks, image, command, and what differs from a live run.
-fn describe_plan(target: &LaunchTarget, hosts: &[InventoryHost], plan: &Plan, lang: Lang) -> Vec<String> {
-    let mut images: Vec<&str> =
-        target.job.hosts.iter().filter_map(|host| host.container.as_ref()).map(|container| container.image.as_str()).collect();
-    images.sort_unstable();
-    images.dedup();
-    let overview = PlanOverview { plan, job: &target.job, hosts, facts: Some(&target.facts), effect: &[], offers_rank_option: false, lang };
-    let [command, container] = first_commands(plan, lang);
-    let mut lines = vec![
-        format!("hosts     {}", describe_ranks(&target.job, plan.hosts.len(), plan.world_size)),
-        format!("ranks     {}", describe_rank_places(&overview)),
-        format!("image     {}", if images.is_empty() { "none: on the hosts themselves".to_owned() } else { images.join(", ") }),
-    ];
-    if let ExistingRun::Live { differences, .. } = &target.existing {
-        lines.extend(differences.iter().map(|difference| format!("differs   {difference}")));
-    }
-    lines.extend(command.map(|command| format!("command   {command}")));
-    lines.extend(container.map(|command| format!("container {command}")));
-    lines
 }
 
 /// The user has confirmed by typing the run's name, so the lock is taken over.

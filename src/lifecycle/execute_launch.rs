@@ -9,12 +9,14 @@ use crate::engine::lock::HeldLock;
 use crate::engine::log_stream::LogOffsets;
 use crate::engine::scheduler::FailurePolicy;
 use crate::engine::send_files::FileInputs;
+use crate::event::controls::DashboardCapabilities;
 use crate::event::{EventKind, Outcome, RunControl, RunGoal};
 use crate::inventory::{Job, Teardown};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
 use crate::lifecycle::file_sources::read_file_inputs;
 use crate::lifecycle::follow::{follow_launched_run, follow_spec};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
+use crate::lifecycle::launch_summary::describe_plan;
 use crate::lifecycle::preflight::emit_check_report;
 use crate::lifecycle::prepare_launch::{Preparation, PreparedLaunch, prepare_launch};
 use crate::lifecycle::random::random_hex;
@@ -106,7 +108,15 @@ async fn prepare_and_execute(
         failure_policy: FailurePolicy::FailFast,
         cancel_token: &context.signals.stop_token,
     };
+    // The dashboard shows what is launched until the ranks are followed, or everything is undone.
+    let view_only = DashboardCapabilities::view_only(context.signals.dashboard_role());
+    let plan_lines = match context.request.tasks_only {
+        true => Vec::new(),
+        false => describe_plan(target, &session.inventory.hosts, &plan, session.reporter.lang()),
+    };
+    session.reporter.set_capabilities(DashboardCapabilities { plan_lines, ..view_only.clone() });
     let report = session.engine.execute(&plan, &facts, options).await;
+    session.reporter.set_capabilities(view_only);
     Ok(LockedLaunch::Executed { plan, offsets, report })
 }
 

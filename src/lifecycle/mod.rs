@@ -17,6 +17,7 @@ pub(crate) mod hang_watchdog;
 pub(crate) mod hangup_signal;
 pub(crate) mod launch;
 pub(crate) mod launch_request;
+mod launch_summary;
 pub(crate) mod local_context;
 pub(crate) mod log_copies;
 pub(crate) mod log_fetch;

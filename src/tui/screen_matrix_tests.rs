@@ -133,9 +133,8 @@ pub(super) fn bad_day(hosts: u32) -> DashboardFixture {
     scene
 }
 
-/// The plan waits for its start.
-pub(super) fn planned(hosts: u32) -> DashboardFixture {
-    let mut scene = fixtures::planned_hosts(hosts);
+/// What a plan runs.
+fn plan_lines(hosts: u32) -> Vec<String> {
     let ranks = format!("hosts     {hosts}, {} ranks", hosts * 8);
     let lines = [
         ranks.as_str(),
@@ -143,9 +142,23 @@ pub(super) fn planned(hosts: u32) -> DashboardFixture {
         "command   torchrun --nnodes=4 --node_rank=0 --nproc_per_node=8 --master_addr=10.0.0.1 --master_port=29500 train.py --steps 4000",
         "container docker run -d --name wan22-gpu00 --network=host --ipc=host --gpus=all -v /data:/data:ro -v '~/out:/out' registry/train:7",
     ];
+    lines.map(str::to_owned).into()
+}
+
+/// A launch: a slow pull, and a step that is tried again.
+fn launching(hosts: u32) -> DashboardFixture {
+    let mut scene = fixtures::launching_hosts(hosts);
+    let capabilities = DashboardCapabilities { plan_lines: plan_lines(hosts), ..DashboardCapabilities::view_only(DashboardRole::Owner) };
+    scene.app.handle_message(FeedMessage::Capabilities(capabilities));
+    scene
+}
+
+/// The plan waits for its start.
+pub(super) fn planned(hosts: u32) -> DashboardFixture {
+    let mut scene = fixtures::planned_hosts(hosts);
     scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
         start_summary: Some("no run exists: it would be launched".to_owned()),
-        plan_lines: lines.map(str::to_owned).into(),
+        plan_lines: plan_lines(hosts),
         ..DashboardCapabilities::view_only(DashboardRole::Owner)
     }));
     scene
@@ -194,7 +207,7 @@ fn every_screen_at_common_sizes() {
             scope.spawn(move || {
                 check_screens("healthy", hosts, &mut healthy(hosts));
                 check_screens("bad", hosts, &mut bad_day(hosts));
-                check_screens("launch", hosts, &mut fixtures::launching_hosts(hosts));
+                check_screens("launch", hosts, &mut launching(hosts));
                 check_screens("plan", hosts, &mut planned(hosts));
             });
         }

@@ -320,7 +320,7 @@ async fn sync_task_sends_only_what_differs() {
     first
         .assert_exit_code(0)
         .assert_contains("task 1       code: changed gpu[01-03]")
-        .assert_contains("task         one host: changed gpu02")
+        .assert_contains("task 2       one host: changed gpu02")
         .assert_contains("tasks     changed 4  ok 3");
     for host in 0..3 {
         let there = fixture.host_home(host).join("code/synced");

@@ -162,7 +162,6 @@ fn select_next_match(cursor: &mut MatrixSelection, model: &Model, back: bool) ->
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut GpusPane) -> usize {
     let width = usize::from(area.width);
     let hosts = model.state.hosts.len();
-    let gpus = max_gpus(model);
     let name_width = widest_name(model);
     view.selection.host = view.selection.host.min(hosts.saturating_sub(1));
     view.heat_rows.clear();
@@ -176,13 +175,21 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         let matrix = GpuMatrix::new(model, &view.selection);
         let (rows, bottom) = shape.draw(frame, inside, &matrix);
         let used = bottom.saturating_sub(area.y) + 1;
-        draw_heat_map_title(frame, rows_area(area, 0, used), &matrix, has_frame);
+        draw_title(frame, rows_area(area, 0, used), &matrix, has_frame, gpu_heat_map::legend(model));
         render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, GpuLayout::Rows, width));
         draw_rank_log(frame, rows_area(area, used, area.height.saturating_sub(used + 3)), &matrix);
         view.heat_rows = rows;
         return usize::from(body.height);
     }
-    let room = usize::from(area.height).saturating_sub(5);
+    draw_matrix(frame, area, model, view)
+}
+
+/// The GPUs as rows of figures or signs, and below them the log of the rank under the cursor. Gives the rows of a page.
+fn draw_matrix(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut GpusPane) -> usize {
+    let (hosts, gpus, name_width) = (model.state.hosts.len(), max_gpus(model), widest_name(model));
+    let edge = u16::from(has_frame_room(area));
+    let inside = Rect { x: area.x + edge, y: area.y + 1, width: area.width - 2 * edge, height: area.height.saturating_sub(1) };
+    let (width, room) = (usize::from(inside.width), usize::from(area.height.saturating_sub(5 + edge)));
     let (form, across) = choose_layout(width, room, name_width, gpus, hosts);
     let shape = MatrixShape { form, across, name_width, gpus };
     view.hosts_per_row = across;
@@ -190,9 +197,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let at = view.selection.host / across;
     let top = view.first_row.min(at).max((at + 1).saturating_sub(room));
     view.first_row = top;
-    view.cell_layout = (area.x + u16::try_from(name_width).unwrap_or(0) + 2, area.y + 2, shape.host_width(), form.cell_width());
+    view.cell_layout = (inside.x + u16::try_from(name_width).unwrap_or(0) + 2, inside.y + 1, shape.host_width(), form.cell_width());
     let matrix = GpuMatrix::new(model, &view.selection);
-    let mut lines = vec![title_line(&matrix, width), header_line(model, &shape, width)];
+    let mut lines = vec![header_line(model, &shape, width)];
     for row in (top..count).take(room) {
         let hosts = row * across..((row + 1) * across).min(hosts);
         lines.push(match form {
@@ -203,21 +210,24 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     if hosts == 0 {
         lines.push(Line::styled(model.lang.tr(" no hosts yet"), model.theme.dim()));
     }
-    render_lines(frame, area, lines);
-    let used = u16::try_from(count.min(room) + 1).unwrap_or(u16::MAX);
-    draw_rank_log(frame, rows_area(body, used, body.height.saturating_sub(used)), &matrix);
-    render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, width));
+    // The title, the lines, and an edge or an empty row.
+    let used = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height.saturating_sub(3));
+    draw_title(frame, rows_area(area, 0, used), &matrix, edge > 0, Vec::new());
+    render_lines(frame, inside, lines);
+    draw_rank_log(frame, rows_area(area, used, area.height.saturating_sub(used + 3)), &matrix);
+    render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, usize::from(area.width)));
     room
 }
 
-/// The metric and what the cells mean: in the frame around the heat map, or in two rows above it.
-fn draw_heat_map_title(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>, has_frame: bool) {
+/// The metric, and what the cells mean: in the frame around them, or in rows above them.
+fn draw_title(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>, has_frame: bool, mut legend: Vec<Span<'static>>) {
     let (model, width) = (matrix.model, usize::from(area.width));
-    let mut legend = gpu_heat_map::legend(model);
+    if !has_frame && legend.is_empty() {
+        return render_lines(frame, area, vec![title_line(matrix, width)]);
+    }
     legend.push(Span::styled(model.lang.tr(" m metric"), model.theme.dim()));
     if !has_frame {
-        render_lines(frame, area, vec![title_line(matrix, width), Line::from(legend)]);
-        return;
+        return render_lines(frame, area, vec![title_line(matrix, width), Line::from(legend)]);
     }
     let left = trim_start(title_line(matrix, width).spans);
     let legend = trim_start(legend);

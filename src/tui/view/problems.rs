@@ -16,7 +16,7 @@ use crate::tui::theme::DisplayStatus;
 
 use super::failure::{next_label, problem_line, proving_lines};
 use super::lines::{render_lines, rows_area, selected_row};
-use super::pane_frame::{PaneFrame, draw_frame};
+use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
 use super::run_problems::{RunProblem, collect_problems};
 use super::selectable_list::SelectableList;
 use super::{events, host_status, ranks};
@@ -99,16 +99,19 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
             (rows_area(area, 0, rows), rows_area(area, rows, area.height - rows))
         }
     };
-    let room = usize::from(list.height);
+    let has_frame = area.width >= WIDE && has_frame_room(area);
+    let framed = rows_area(list, 0, u16::try_from(all.len() + 2).unwrap_or(u16::MAX).min(list.height));
+    let inside = if has_frame { draw_list_frame(frame, framed, model, all.len()) } else { list };
+    let room = usize::from(inside.height);
     let (at, top) = view.list.set_rows(all.iter().map(problem_key).collect(), room);
-    view.list.set_screen_rows(area.y, room);
-    let width = usize::from(list.width);
+    view.list.set_screen_rows(inside.y, room);
+    let width = usize::from(inside.width);
     let rows = all.iter().enumerate().skip(top).take(room).map(|(n, problem)| {
         let line = problem_line(model, problem, width);
         if n == at { selected_row(&line, model.theme, width) } else { line }
     });
-    render_lines(frame, list, rows.collect());
-    let used = u16::try_from(all.len()).unwrap_or(u16::MAX).saturating_add(1);
+    render_lines(frame, inside, rows.collect());
+    let used = if has_frame { framed.height } else { u16::try_from(all.len()).unwrap_or(u16::MAX).saturating_add(1) };
     if area.width >= WIDE && used + MIN_EVENT_ROWS <= list.height {
         events::draw_newest(frame, rows_area(list, used, list.height - used), model);
     }
@@ -118,15 +121,33 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     room
 }
 
+/// Gives the area inside.
+fn draw_list_frame(frame: &mut Frame<'_>, area: Rect, model: &Model, count: usize) -> Rect {
+    let title = PaneFrame {
+        left: vec![Span::styled(model.lang.tr("problems"), model.theme.header())],
+        right: vec![Span::styled(count.to_string(), model.theme.dim())],
+        ..PaneFrame::default()
+    };
+    draw_frame(frame, area, model.theme, &title)
+}
+
 /// No problems: what happened last takes the space, and below it what the first rank writes.
 fn draw_healthy(frame: &mut Frame<'_>, area: Rect, model: &Model) {
-    render_lines(frame, rows_area(area, 0, 1), vec![Line::styled(model.lang.tr(" no problems; what happened last:"), model.theme.dim())]);
+    let has_frame = has_frame_room(area);
+    let title = if has_frame { model.lang.tr(" no problems") } else { model.lang.tr(" no problems; what happened last:") };
+    render_lines(frame, rows_area(area, 0, 1), vec![Line::styled(title, model.theme.dim())]);
     let rest = rows_area(area, 1, area.height.saturating_sub(1));
     let first = shown_rank(model).filter(|_| rest.height - rest.height / 2 >= MIN_EVENT_ROWS);
     let room = first.map_or(rest.height, |_| rest.height / 2);
     let rows = events::newest_rows(model, usize::from(rest.width), usize::from(room));
-    let used = u16::try_from(rows.len()).unwrap_or(u16::MAX).min(room);
-    render_lines(frame, rest, rows);
+    let is_framed = has_frame && !rows.is_empty();
+    let edges = if is_framed { 2 } else { 0 };
+    let used = u16::try_from(rows.len() + edges).unwrap_or(u16::MAX).min(room);
+    if is_framed {
+        events::draw_newest(frame, rows_area(rest, 0, used), model);
+    } else {
+        render_lines(frame, rest, rows);
+    }
     if let Some(rank) = first {
         ranks::draw_log(frame, rows_area(rest, used, rest.height - used), model, rank);
     }
