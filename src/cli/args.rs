@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Open the dashboard: follow the live run, or show the plan and start it on request
     Tui(TuiArgs),
-    /// Stop the run, fetch missing logs, remove what it created, verify that nothing is left
+    /// Stop the run, remove its containers, fetch missing logs, remove its files, verify that nothing is left
     Down(DownArgs),
     /// List what runs on each host
     #[command(visible_alias = "status")]

@@ -239,7 +239,7 @@ impl LogPrinter {
             });
         }
         if is_cut && self.args.tail.is_none() {
-            print_stderr("earlier log lines are not shown: `--tail all` prints all, `--tail N` more of them");
+            print_stderr("earlier log lines are not shown: `--tail all` prints all");
         }
         let lacks_all_ranks = ends.is_empty() && !selection.numbers().is_empty() && !has_started;
         Ok(PrintedLogs { ends, lacks_all_ranks })

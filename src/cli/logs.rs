@@ -143,7 +143,10 @@ async fn follow_logs(
         () = until_closed => return Ok(Outcome::Ok),
     };
     let outcome = match (finish, signals.first_signal()) {
-        (FollowOutcome::Detached, Some(number)) => Outcome::Signal(number),
+        (FollowOutcome::Detached, Some(number)) => {
+            print_stderr("the run keeps running");
+            Outcome::Signal(number)
+        }
         _ => Outcome::Ok,
     };
     Ok(session.finish(outcome, "", false).await.0)

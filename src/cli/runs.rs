@@ -14,7 +14,8 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
     if let Some(RunsVerb::Prune { keep }) = &args.verb {
         let pruned = prune_runs(&state, i64::MAX, *keep).map_err(state_error)?;
         let count = style::count_noun(pruned.len(), "run");
-        print_stdout(&format!("{}\n", lang.tr_fill("{} removed", &[&lang.message(&count)])));
+        pruned.iter().for_each(|run| print_stdout(&format!("{run}\n")));
+        print_stderr(&lang.tr_fill("{} removed from this laptop, with their logs", &[&lang.message(&count)]));
         return Ok(Outcome::Ok);
     }
     let runs = list_runs(&state).map_err(state_error)?;

@@ -102,6 +102,11 @@ fn status_word(result: &Result<TransferSummary, TransferError>) -> &'static str 
     }
 }
 
+/// `pull` changes nothing on the hosts.
+fn shown_word(is_pull: bool, word: &str) -> &str {
+    if is_pull && word == "changed" { "copied" } else { word }
+}
+
 /// Prints the result of each host, equal ones together, and the recap; returns the outcome.
 pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &TransferArgs) -> Outcome {
     let (json, lang) = (args.progress == ProgressMode::Json, user_lang());
@@ -134,16 +139,22 @@ pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &
     if json {
         return outcome;
     }
+    // `pull` changes nothing on the hosts.
+    let is_pull = session.command() == "pull";
     for (hosts, text) in fold_equal_answers(&fine) {
         let (word, text) = text.split_once('\0').unwrap_or_default();
         let tone = if word == "ok" { Tone::Ok } else { Tone::Warn };
-        print_stdout(&format!("{}  {hosts}{}{text}\n", style.paint(tone, &pad_end(&lang.message(word), 7)), lang.colon()));
+        print_stdout(&format!(
+            "{}  {hosts}{}{text}\n",
+            style.paint(tone, &pad_end(&lang.message(shown_word(is_pull, word)), 7)),
+            lang.colon()
+        ));
     }
     for (hosts, text) in fold_equal_answers(&bad) {
         let text = lang.lines(&sanitizer.sanitize_multiline(&text)).into_owned();
         print_stderr(&format!("{}{}{text}", style.paint(Tone::Bad, &hosts), lang.colon()));
     }
-    let shown: Vec<String> = counts.iter().map(|(word, n)| format!("{} {n}", lang.term(word))).collect();
+    let shown: Vec<String> = counts.iter().map(|(word, n)| format!("{} {n}", lang.term(shown_word(is_pull, word)))).collect();
     let dry = if args.dry_run { lang.tr("  (dry run: nothing was changed)") } else { "" };
     let hosts = count_noun(names.len(), "host");
     let (label, tone) = outcome_label(&outcome);

@@ -150,6 +150,8 @@ async fn roll_back(
     let scope = if job.teardown == Teardown::Always { TeardownScope::Everything } else { TeardownScope::Ranks };
     let options = TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: Some(job.launch.stop_grace) };
     let engine = context.session.engine.clone();
+    // `prepare` keeps its containers also where a task failed.
+    let keeps_containers = context.request.tasks_only && context.session.inventory.engine.is_some();
     let rollback = teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, false);
     tokio::pin!(rollback);
     let torn_down = loop {
@@ -159,6 +161,10 @@ async fn roll_back(
                 engine.kill_all_ranks(&plan.hosts).await;
             },
         }
+    };
+    let reason = match keeps_containers {
+        true => format!("{reason}; containers that were started stay on the hosts: `orchestrate down` removes them"),
+        false => reason,
     };
     Ok(WorkflowEnd { outcome: worse_outcome(outcome, torn_down.outcome), reason })
 }
@@ -195,7 +201,7 @@ async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets
     run.hosts.iter_mut().for_each(|host| host.follower.clone_from(&follower));
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
-            let text = "all ranks are running; no laptop follows them now: if a rank fails, only the ranks of its own host are stopped; those of other hosts run until their communication fails or times out";
+            let text = "all ranks are running; no laptop follows them now: if a rank fails, only the ranks of its own host are stopped; those of other hosts run until their communication fails or times out; when it has ended, `orchestrate down` fetches its logs and removes its containers";
             context.session.notice(text, false);
             Ok(LaunchStep::done(Outcome::Detached, "all ranks are running"))
         }

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -42,7 +43,7 @@ struct RepeatedSignal {
 impl RepeatedSignal {
     /// `is_second`: one interrupt came before this input. Later ones are never taken as repeated.
     fn is_repeated(&mut self, input: StopInput, is_second: bool, now: Instant) -> bool {
-        if !matches!(input, StopInput::Interrupt | StopInput::Terminate) {
+        if !matches!(input, StopInput::Interrupt | StopInput::SentInterrupt | StopInput::Terminate) {
             return false;
         }
         let is_repeated = is_second && self.accepted.is_some_and(|(before, at)| before == input && now - at < SAME_REQUEST);
@@ -151,6 +152,13 @@ impl StopController {
     }
 }
 
+/// Whether a key of a terminal sends its signals to this process.
+fn is_in_foreground() -> bool {
+    let is_ours =
+        |terminal: Result<rustix::process::Pid, rustix::io::Errno>| terminal.is_ok_and(|group| group == rustix::process::getpgrp());
+    is_ours(tcgetpgrp(std::io::stdin())) || is_ours(tcgetpgrp(std::io::stdout()))
+}
+
 struct Listener {
     interrupt: Signal,
     terminate: Signal,
@@ -168,7 +176,7 @@ impl Listener {
         let mut repeated = RepeatedSignal::default();
         loop {
             let input = tokio::select! {
-                _ = self.interrupt.recv() => StopInput::Interrupt,
+                _ = self.interrupt.recv() => if is_in_foreground() { StopInput::Interrupt } else { StopInput::SentInterrupt },
                 _ = self.terminate.recv() => StopInput::Terminate,
                 () = self.hangup.recv() => StopInput::Hangup,
                 Some(action) = self.actions.recv() => StopInput::Action(action),

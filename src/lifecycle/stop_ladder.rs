@@ -1,6 +1,6 @@
 //! How a command reacts to signals and to actions on the dashboard: a state machine without tasks and clocks.
 //!
-//! | policy | commands | earlier interrupts | Ctrl-C, SIGTERM | SIGHUP |
+//! | policy | commands | earlier interrupts | Ctrl-C, SIGINT, SIGTERM | SIGHUP |
 //! |---|---|---|---|---|
 //! | stop | `up` | none | stop the ranks | detach |
 //! | stop | | one | kill the ranks | detach, leave now |
@@ -36,7 +36,10 @@ pub(crate) enum InterruptPolicy {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StopInput {
+    /// Ctrl-C.
     Interrupt,
+    /// SIGINT that no key of this terminal sent, as from `timeout -s INT`.
+    SentInterrupt,
     Terminate,
     Hangup,
     Action(UserAction),
@@ -85,6 +88,7 @@ impl StopLadder {
     pub(crate) fn handle(&mut self, input: StopInput) -> StopResponse {
         match input {
             StopInput::Interrupt | StopInput::Action(UserAction::Interrupt) => self.handle_signal(2, "Ctrl-C"),
+            StopInput::SentInterrupt => self.handle_signal(2, "SIGINT"),
             StopInput::Terminate => self.handle_signal(15, "SIGTERM"),
             StopInput::Hangup | StopInput::Action(UserAction::Hangup) => self.handle_hangup(),
             StopInput::Action(action) => self.handle_action(action),
@@ -203,7 +207,7 @@ mod tests {
     use super::*;
 
     use InterruptPolicy::{Cancel, Detach, Leave, Stop};
-    use StopInput::{Action, Hangup, Interrupt, Terminate};
+    use StopInput::{Action, Hangup, Interrupt, SentInterrupt, Terminate};
 
     /// Policy, inputs, the effects of each input, the first signal.
     type Row = (InterruptPolicy, &'static [StopInput], &'static [&'static str], Option<i32>);
@@ -225,6 +229,7 @@ mod tests {
         const STOP: &str = "cancel stop(requested on the dashboard)";
         let table: &[Row] = &[
             (Stop, &[Interrupt, Interrupt, Interrupt], &["cancel stop(Ctrl-C)", "kill(second Ctrl-C)", "leave"], Some(2)),
+            (Stop, &[SentInterrupt, SentInterrupt], &["cancel stop(SIGINT)", "kill(second SIGINT)"], Some(2)),
             (Stop, &[Terminate, Interrupt, Terminate], &["cancel stop(SIGTERM)", "kill(second Ctrl-C)", "leave"], Some(15)),
             (Stop, &[Action(UserAction::Interrupt), Terminate], &["cancel stop(Ctrl-C)", "kill(second SIGTERM)"], Some(2)),
             // A hang-up detaches, and does not count.

@@ -14,7 +14,7 @@ pub mod tcp_reachability;
 
 /// What to do about a host whose name has no address.
 pub(crate) const ADDRESS_NOT_FOUND_HINT: &str =
-    "correct the name in `hosts`, or give its address there (`{ name: gpu01, address: 10.0.0.1 }`) or as `HostName` in ssh_config";
+    "correct the name in `hosts`, or give its address there (`{ name: NAME, address: 10.0.0.1 }`) or as `HostName` in ssh_config";
 
 /// By how much the clocks of two hosts may differ, unless the inventory says otherwise: `check` and the dashboard warn beyond it.
 pub(crate) const DEFAULT_MAX_CLOCK_SKEW_MS: u32 = 500;

@@ -17,7 +17,8 @@ pub(crate) fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: boo
     engines.dedup();
     if let (false, Some(context)) = (scripts, plan.hosts.first()) {
         let (engines, base, name) = (engines.join(" or "), &context.run_dir_root, &context.name);
-        push_line(&mut text, format_args!("in the commands H is {base}/{name}/<host> and D runs {engines}"));
+        let home = if base.starts_with('~') { ", ~ the home directory, also in quotes," } else { "" };
+        push_line(&mut text, format_args!("in the commands H is {base}/{name}/<host>{home} and D runs {engines}"));
     }
     for phase in plan.phases() {
         push_line(&mut text, format_args!("{}", phase.label()));

@@ -23,7 +23,7 @@ container    changed gpu[01-02]; ok gpu[03-16] (0.8 s)
 workers      changed gpu[01-16] (0.8 s)
 ready        32 ranks on 16 hosts (after 2.5 s)
              shown: rank 0 and the errors of the others; every rank: `orchestrate logs -f`
-             Ctrl-C stops this run; `up -d` starts one that keeps running after the command ends
+             Ctrl-C stops this run; if the terminal closes, it keeps running, and `orchestrate attach` follows it again
 [rank 0 gpu01] step 1
 [rank 0 gpu01] step 2
 [rank 3 gpu02] Traceback (most recent call last):

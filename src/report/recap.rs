@@ -72,7 +72,6 @@ pub(crate) fn render_recap(state: &RunState, context: &RecapContext) -> Vec<Stri
     lines.extend(renderer.finding_rows());
     lines.extend(renderer.launcher_error_note());
     lines.extend(renderer.leftover_rows());
-    lines.extend(renderer.kept_containers_note());
     lines.extend(renderer.footer_rows());
     lines
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::diagnose::DiagnosisFinding;
-use crate::event::{EventKind, Exit, LogFile, Outcome, Phase, RunGoal, RunInfo};
+use crate::event::{EventKind, Exit, LogFile, Outcome, Phase, RunGoal};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::inventory::localized_template::{LocalizedTemplate, TemplateValues};
 use crate::model::ADDRESS_NOT_FOUND_HINT;
@@ -158,7 +158,7 @@ fn launch_that_lost_a_host_can_go_on_without_it() {
     harness.emit(0, EventKind::HostLost { host: 1, error: "no answer".to_owned(), hint: String::new(), will_retry: false });
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu02 was lost".to_owned() });
     let recap = render(&harness);
-    assert!(recap.ends_with("\n  next      ssh gpu02\n  skip it   orchestrate up wan22.yaml --limit '!gpu02'"), "{recap}");
+    assert!(recap.ends_with("\n  next      ssh gpu02\n  then      orchestrate up wan22.yaml\n  skip it   orchestrate up wan22.yaml --limit '!gpu02'  # with fewer ranks"), "{recap}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn unverified_host_comes_with_its_remedy() {
         let flat = recap.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(&format!("no way there help: {hint} ")), "{recap}");
         assert!(flat.contains("UNCHECKED gpu02: what is left there is unknown "), "{recap}");
-        assert!(recap.ends_with(&format!("{next}\n  retry     orchestrate down wan22.yaml")), "{recap}");
+        assert!(recap.ends_with(&format!("{next}\n  then      orchestrate down wan22.yaml")), "{recap}");
     }
 }
 
@@ -195,25 +195,11 @@ fn cleanup_is_claimed_only_where_every_host_was_looked_at() {
 }
 
 #[test]
-fn failed_prepare_says_that_its_containers_stay() {
-    for (started, is_kept) in [(2, true), (0, false)] {
-        let mut harness = SinkHarness::new(NullSink);
-        let phases = [(Phase::Container, "start"), (Phase::Task(1), "code")];
-        let EventKind::RunStarted(info) = run_started(2, 1, &phases) else { unreachable!("a plan") };
-        harness.emit(0, EventKind::RunStarted(RunInfo { command: "prepare".to_owned(), ..info }));
-        (0..started).for_each(|step| harness.emit(0, EventKind::StepSatisfied { step, note: String::new() }));
-        harness.emit(0, EventKind::StepFailed { step: 3, error: "exit 4".to_owned(), hint: String::new(), unreachable: false });
-        harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
-        assert_eq!(render(&harness).contains("containers stay on gpu[01-02]: `orchestrate down wan22.yaml` removes\n"), is_kept);
-    }
-}
-
-#[test]
 fn failed_step_names_the_log_to_read() {
     let logs = |host: &str| format!("  next      orchestrate logs wan22.yaml --host {host}");
     for (phase, is_logged, expected) in [
         (Phase::Task(2), true, logs("gpu02")),
-        (Phase::Task(2), false, "  retry     orchestrate up wan22.yaml".to_owned()),
+        (Phase::Task(2), false, "  then      orchestrate up wan22.yaml".to_owned()),
         (Phase::Workers, false, logs("gpu01")),
         (Phase::Pull, false, "ranks".to_owned()),
     ] {

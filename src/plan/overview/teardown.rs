@@ -11,8 +11,6 @@ use crate::text::translation::Lang;
 /// The plan of `down` with what was found; a host without facts did not answer.
 pub(crate) fn format_teardown(plan: &Plan, facts: &[Option<HostFacts>], lang: Lang, columns: usize) -> String {
     let mut page = OverviewPage::new(lang, columns);
-    let name = plan.hosts.first().map_or("", |context| context.name.as_str());
-    page.line(&format!("down {name}"));
     let known: Vec<&HostFacts> = facts.iter().flatten().collect();
     let mut runs: Vec<&str> = known.iter().filter_map(|facts| facts.current_run.as_deref()).collect();
     runs.dedup();

@@ -52,7 +52,8 @@ fn has_only_failed_tasks(state: &RunState) -> bool {
 /// Labels and commands for what can be done after the next command, or instead of it.
 pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang: Lang) -> Vec<(&'static str, String)> {
     let mut commands = Vec::new();
-    let retry = |verb: &str| (lang.tr("retry"), advice.format_repetition(verb));
+    // After the remedy.
+    let retry = |verb: &str| (lang.tr("then"), advice.format_repetition(verb));
     match &state.outcome {
         Some((Outcome::Leftovers, _)) if state.has_only_unverified_leftovers() => commands.push(retry("down")),
         // The steps that failed are named with their remedies.
@@ -60,13 +61,11 @@ pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang:
         Some((Outcome::Failed, _)) if matches!(state.info.command.as_str(), "up" | "prepare") && has_only_failed_tasks(state) => {
             commands.push(retry(&state.info.command));
         }
-        // Otherwise the next command reaches the host by hand.
-        Some((Outcome::Unreachable, _)) if state.info.command == "up" && state.hosts.iter().any(lacks_address) => {
-            commands.push(retry("up"))
-        }
+        Some((Outcome::Unreachable, _)) if state.info.command == "up" && state.run_end().is_none() => commands.push(retry("up")),
         _ => {}
     }
-    commands.extend(command_without_lost_hosts(state, advice).map(|command| (lang.tr("skip it"), command)));
+    let without = command_without_lost_hosts(state, advice);
+    commands.extend(without.map(|command| (lang.tr("skip it"), [&command, "  # ", lang.tr("with fewer ranks")].concat())));
     if is_still_running(state) {
         // A limited `attach` may follow a part of a run; a limited `up` has launched the whole.
         let is_part = state.info.command == "attach";
@@ -74,10 +73,6 @@ pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang:
         commands.push((lang.tr("end it"), down));
     }
     commands
-}
-
-fn lacks_address(host: &HostState) -> bool {
-    host.connection_status == ConnectionStatus::Unreachable && host.connection_hint == ADDRESS_NOT_FOUND_HINT
 }
 
 /// More lost hosts are a matter of the network.

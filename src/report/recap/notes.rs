@@ -1,12 +1,9 @@
 //! The reason of the end, and rows that answer a question which a good or an early end leaves open.
 
-use std::collections::BTreeSet;
-
 use super::super::log_lines::error_pattern;
 use super::super::style::{self, Tone};
 use super::{LABEL_COLUMNS, RecapRenderer};
-use crate::event::{Exit, Outcome, Phase};
-use crate::model::step_status::StepStatus;
+use crate::event::{Exit, Outcome};
 use crate::text::width::wrap_message;
 
 impl RecapRenderer<'_> {
@@ -32,24 +29,6 @@ impl RecapRenderer<'_> {
     pub(super) fn refused_row(&self) -> Option<String> {
         let is_refused = matches!(self.state.outcome, Some((Outcome::Refused, _))) && self.state.info.command == "up";
         (is_refused && self.state.ranks.is_empty()).then(|| self.whole_row(self.lang.tr("ranks"), self.lang.tr("none was started")))
-    }
-
-    /// A `prepare` that did not succeed leaves its containers too.
-    pub(super) fn kept_containers_note(&self) -> Vec<String> {
-        let has_ended_early = self.state.outcome.as_ref().is_some_and(|(outcome, _)| *outcome != Outcome::Ok);
-        if self.state.info.command != "prepare" || !has_ended_early || self.context.hide_suggestions {
-            return Vec::new();
-        }
-        let started = self.state.step_tracker.steps_in_phase(Phase::Container);
-        let started = started.filter(|step| matches!(step.status, StepStatus::Done | StepStatus::Satisfied));
-        let hosts: BTreeSet<u32> = started.map(|step| step.info.host).collect();
-        if hosts.is_empty() {
-            return Vec::new();
-        }
-        let down = self.context.advice.format_run_command("down", "");
-        let text = self.lang.tr_fill("containers stay on {}: `{}` removes them", &[&self.host_names(&hosts), &down]);
-        let (label, width) = (self.whole_row(self.lang.tr("cleanup"), ""), self.context.width());
-        wrap_message(&text, &label, &" ".repeat(LABEL_COLUMNS), width)
     }
 
     /// Launchers whose last lines look like errors although every rank ended with exit 0: the lines were shown, so the recap must
