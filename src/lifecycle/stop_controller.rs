@@ -152,11 +152,9 @@ impl StopController {
     }
 }
 
-/// Whether a key of a terminal sends its signals to this process.
+/// Whether a key of the terminal that it reads sends signals to this process.
 fn is_in_foreground() -> bool {
-    let is_ours =
-        |terminal: Result<rustix::process::Pid, rustix::io::Errno>| terminal.is_ok_and(|group| group == rustix::process::getpgrp());
-    is_ours(tcgetpgrp(std::io::stdin())) || is_ours(tcgetpgrp(std::io::stdout()))
+    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
 struct Listener {
