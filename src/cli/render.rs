@@ -40,7 +40,8 @@ async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcom
         let needed: Vec<&str> = needed.map(|(_, setting)| *setting).collect();
         let set = if needed.is_empty() { String::new() } else { format!(", or set {}", needed.join(", ")) };
         let output = args.output.as_ref().map_or_else(String::new, |dir| [" --output ", &quote(&dir.display().to_string())].concat());
-        let hint = format!("`{}` asks the hosts{set}", advice.format_command("render", &format!("--facts{output}")));
+        let facts = ["--facts", &output].concat();
+        let hint = format!("`{}` asks the hosts{set}", advice.format_command("render", &facts));
         let what = placeholders.join(", ");
         return Err(CliError::Usage(format!("the scripts need what only the hosts know: {what}\n    help: {hint}")));
     }

@@ -24,8 +24,8 @@ use crate::text::shell_quote::quote;
 pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     let target = args.target();
     if !args.names_inventory() && [".yaml", ".yml"].iter().any(|ending| target.ends_with(ending)) {
-        let text =
-            format!("`{target}` is an inventory: name a host or a rank after it, for example `orchestrate shell {} 0`", quote(target));
+        let command = ["orchestrate ", "shell ", &quote(target), " 0"].concat();
+        let text = format!("`{target}` is an inventory: name a host or a rank after it, for example `{command}`");
         return Err(CliError::Usage(text));
     }
     let common = args.common_args();

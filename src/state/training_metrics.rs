@@ -238,11 +238,11 @@ pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &
 
 /// The same for every metric, in one pass over the ranks.
 pub(super) fn combine_all_metrics<'a>(ranks: impl Iterator<Item = &'a TrainingMetrics>) -> BTreeMap<u8, (f64, UnixMillis)> {
-    let mut reported: BTreeMap<u8, Vec<(UnixMillis, f64)>> = BTreeMap::new();
+    let mut reported: Vec<Vec<(UnixMillis, f64)>> = vec![Vec::new(); usize::from(u8::MAX) + 1];
     for (metric, series) in ranks.flatten() {
-        reported.entry(*metric).or_default().push((series.last_at, series.last));
+        reported[usize::from(*metric)].push((series.last_at, series.last));
     }
-    reported.iter().filter_map(|(metric, reported)| Some((*metric, combine_values(*metric, reported)?))).collect()
+    (0..=u8::MAX).zip(&reported).filter_map(|(metric, reported)| Some((metric, combine_values(metric, reported)?))).collect()
 }
 
 fn combine_values(metric: u8, reported: &[(UnixMillis, f64)]) -> Option<(f64, UnixMillis)> {

@@ -96,7 +96,9 @@ pub(super) fn format_ranges(numbers: impl IntoIterator<Item = impl AsRef<str>>) 
 /// Whether `next` continues the range from `from` to `to`, with the same digits.
 fn continues_range(from: &str, to: &str, next: &str) -> bool {
     let width = if from.starts_with('0') { from.len() } else { 0 };
-    to.parse::<u64>().is_ok_and(|to| format!("{:0width$}", to.saturating_add(1)) == next)
+    let following = to.parse::<u64>().ok().and_then(|to| to.checked_add(1));
+    let has_digits = |number: u64| next.len() == width.max(number.ilog10() as usize + 1);
+    following.is_some_and(|number| next.parse::<u64>() == Ok(number) && has_digits(number))
 }
 
 /// A name around its last number; a number that is too long counts as none.

@@ -33,6 +33,7 @@ pub(crate) mod terminal;
 pub(crate) mod text_input;
 pub mod theme;
 pub(crate) mod timeline;
+mod timeline_item;
 pub mod ui;
 pub(crate) mod view;
 

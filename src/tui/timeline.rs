@@ -10,6 +10,7 @@ use crate::state::RunState;
 use crate::text::sanitize::Sanitizer;
 
 use super::theme::DisplayStatus;
+use super::timeline_item::TimelineItem;
 use super::view::host_status;
 
 /// Maximum number of items.
@@ -20,25 +21,6 @@ const MAX_TEXT_BYTES: usize = 500;
 const MERGE_WINDOW_MS: i64 = 2_000;
 /// Number of recent items considered for merging.
 const MERGE_LOOKBACK: usize = 8;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TimelineItem {
-    pub at: UnixMillis,
-    pub status: DisplayStatus,
-    /// Text as the host wrote it: sanitize before display.
-    pub text: String,
-    pub hosts: Vec<u32>,
-    pub ranks: Vec<u32>,
-    /// The related log.
-    pub log: Option<(u32, LogFile)>,
-}
-
-impl TimelineItem {
-    /// Number of hosts or ranks it represents.
-    pub fn affected_count(&self) -> usize {
-        self.hosts.len().max(self.ranks.len()).max(1)
-    }
-}
 
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
@@ -106,20 +88,15 @@ impl Timeline {
                 item.hosts.push(host);
             }
             item.ranks.extend(rank);
+            item.forget_owner();
             return;
         }
         if self.items.len() >= MAX_ITEMS {
             self.items.pop_front();
             self.dropped_items += 1;
         }
-        self.items.push_back(TimelineItem {
-            at,
-            status,
-            text: text.to_owned(),
-            hosts: host.into_iter().collect(),
-            ranks: rank.into_iter().collect(),
-            log,
-        });
+        let (hosts, ranks) = (host.into_iter().collect(), rank.into_iter().collect());
+        self.items.push_back(TimelineItem { at, status, text: text.to_owned(), hosts, ranks, log, ..TimelineItem::default() });
     }
 }
 
@@ -328,6 +305,9 @@ mod tests {
         let mut timeline = Timeline::default();
         for host in 0..16 {
             record_event(&mut timeline, 1000 + i64::from(host), EventKind::HostConnected { host, clock_offset: 0, uncertainty: 0 });
+            // Each draw asks whose event it is.
+            let owner = timeline.items()[0].owner(|item| item.hosts.len().to_string());
+            assert_eq!(owner, (host + 1).to_string(), "the text of before is forgotten");
         }
         record_event(&mut timeline, 9000, EventKind::HostConnected { host: 3, clock_offset: 0, uncertainty: 0 });
         record_event(&mut timeline, 9001, EventKind::Notice { host: None, text: "x".to_owned(), warn: true });

@@ -14,7 +14,7 @@ use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
-use crate::tui::timeline::TimelineItem;
+use crate::tui::timeline_item::TimelineItem;
 
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
@@ -271,19 +271,19 @@ pub(super) fn newest_rows(model: &Model, width: usize, room: usize) -> Vec<Line<
 }
 
 fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> {
-    let owner = match (&item.ranks[..], &item.hosts[..]) {
+    let owner = item.owner(|item| match (&item.ranks[..], &item.hosts[..]) {
         ([], []) => String::new(),
         ([], hosts) => style::format_hosts(&model.state, &model.sanitizer, hosts),
         ([rank], [host]) => format!("r{rank} {}", model.sanitize(model.state.host_name(*host))),
         ([rank], _) => format!("r{rank}"),
         (ranks, _) => format!("r[{}]", hostlist::fold_numbers(ranks)),
-    };
+    });
     let count = if item.affected_count() > 1 { format!(" ({})", item.affected_count()) } else { String::new() };
     let room = (width / 4).clamp(8, 30);
     let mut spans = vec![
         Span::styled(format!(" {} ", model.format_time(item.at)), model.theme.dim()),
         Span::styled(model.theme.symbol(item.status), model.theme.status_style(item.status)),
-        Span::raw(format!(" {} ", formatting::pad(&owner, room))),
+        Span::raw(format!(" {} ", formatting::pad(owner, room))),
     ];
     let rest = width.saturating_sub(formatting::spans_width(&spans));
     spans.push(Span::raw(style::truncate_text(&format!("{}{count}", model.lang.message(&model.sanitize(&item.text))), rest)));

@@ -182,7 +182,7 @@ pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: u
     let advice_width = (width + 1).saturating_sub(next_label(model, true).width());
     let advice = wrap_rows(&model.lang.message(next_step(problem)), advice_width, MAX_TEXT_ROWS);
     let room = most.saturating_sub(lines.len() + advice.len());
-    for line in without_progress(proving_lines(model, problem, room), &problem.evidence) {
+    for line in without_progress(proving_lines(model, problem, room), &problem.evidence, 0) {
         let text = style::truncate_text(&model.sanitize(&line), width.saturating_sub(3));
         lines.push(Line::from(vec![Span::styled("   | ", model.theme.dim()), Span::raw(text)]));
     }
@@ -206,12 +206,13 @@ fn wrap_rows(text: &str, width: usize, most: usize) -> Vec<String> {
 }
 
 /// Without what the rank wrote while it was well: the lines from the traceback of the first proving line on, or from two lines before it.
-fn without_progress(mut lines: Vec<String>, evidence: &[String]) -> Vec<String> {
+/// `context`: how many more are kept before these.
+pub(super) fn without_progress(mut lines: Vec<String>, evidence: &[String], context: usize) -> Vec<String> {
     const LINES_BEFORE: usize = 2;
     if let Some(proof) = lines.iter().position(|line| evidence.contains(line)) {
         let traceback =
             lines[..=proof].iter().rposition(|line| memchr::memmem::find(line.as_bytes(), b"Traceback (most recent call last)").is_some());
-        lines.drain(..traceback.unwrap_or(proof.saturating_sub(LINES_BEFORE)));
+        lines.drain(..traceback.unwrap_or(proof.saturating_sub(LINES_BEFORE)).saturating_sub(context));
     }
     lines
 }

@@ -5,6 +5,7 @@
 
 use ratatui::style::Style;
 use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::GpuSample;
 use crate::state::{HostState, RankState};
@@ -108,7 +109,7 @@ impl GpuFilter {
     }
 
     fn matches(&self, host: &str, gpu: &GpuSample) -> bool {
-        self.matches_name(host) && self.matches_values(gpu)
+        self.is_empty() || self.matches_name(host) && self.matches_values(gpu)
     }
 
     /// Whether the name of a host matches and, where the filter has values, one of its GPUs.
@@ -255,7 +256,9 @@ impl<'a> GpuMatrix<'a> {
             }
             (_, _, Some(value)) => format!("{:.0}", value.min(most)),
         };
-        Span::styled(format!("{text:>width$}"), style)
+        // Most cells are one character: a thousand of them a frame.
+        let text = if text.width() < width { format!("{text:>width$}") } else { text };
+        Span::styled(text, style)
     }
 }
 

@@ -45,7 +45,7 @@ fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>>
     let heads =
         [(lang.tr("POWER"), 10), (lang.tr("TEMP"), 7), (lang.tr("CLOCK"), 9)].map(|(head, width)| formatting::pad_left(head, width));
     let used = formatting::pad_left(lang.tr("UTIL"), 4) + " " + &bar + &formatting::pad_left(lang.tr("MEM GiB"), 12) + " " + &bar;
-    let head = format!("   #  {used}{}  {}", heads.concat(), lang.tr("LAST MINUTES"));
+    let head = format!("   #  {used}{}  {}", heads.concat(), lang.tr("HISTORY"));
     lines.push(Line::styled(style::truncate_text(&head, width), model.theme.dim()));
     let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
     lines.extend(host.gpus.iter().map(|gpu| gpu_row(model, host, gpu, stale, width)));

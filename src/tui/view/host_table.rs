@@ -209,7 +209,7 @@ impl HostColumns {
             add([("CPU", 4), (lang.tr("RAM"), 4), (lang.tr("NET/s"), 9), (lang.tr("SLOW"), 4), (lang.tr("AGE"), 5)]);
         }
         if self.history_width > 0 {
-            head += &formatting::pad(lang.tr("LAST MINUTES"), self.history_width + 1);
+            head += &formatting::pad(lang.tr("HISTORY"), self.history_width + 1);
         }
         if self.reason_width > 0 {
             head += lang.tr("STATE");

@@ -135,7 +135,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     let left = width.saturating_sub(name + 2 + shown.iter().map(|phase| widths.of(*phase)).sum::<usize>());
     let heads: String = shown.iter().map(|phase| formatting::pad(&phase.label(), widths.of(*phase))).collect();
     let mut lines = vec![
-        Line::styled(formatting::pad(&format!(" {}", progress_text(model)), width), model.theme.dim()),
+        Line::raw(formatting::pad(&format!(" {}", progress_text(model)), width)),
         Line::styled(format!(" {} {heads}", formatting::pad(model.lang.tr("HOST"), name)), model.theme.header()),
     ];
     for (n, row) in rows.iter().enumerate().skip(top).take(room) {
