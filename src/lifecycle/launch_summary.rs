@@ -37,6 +37,9 @@ pub(crate) fn describe_plan(target: &LaunchTarget, hosts: &[InventoryHost], plan
     if let ExistingRun::Live { differences, .. } = &target.existing {
         lines.extend(differences.iter().map(|difference| format!("differs   {difference}")));
     }
+    // Those of the other hosts have other numbers and names.
+    let first = plan.hosts.first().filter(|_| plan.hosts.len() > 1).map_or_else(String::new, |context| format!("{}: ", context.host));
+    let [command, container] = [command, container].map(|command| command.map(|command| [first.as_str(), &command].concat()));
     lines.extend(command.map(|command| format!("command   {command}")));
     lines.extend(container.map(|command| format!("container {command}")));
     lines

@@ -158,7 +158,7 @@ fn launch_that_lost_a_host_can_go_on_without_it() {
     harness.emit(0, EventKind::HostLost { host: 1, error: "no answer".to_owned(), hint: String::new(), will_retry: false });
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu02 was lost".to_owned() });
     let recap = render(&harness);
-    assert!(recap.ends_with("\n  next      ssh gpu02\n  then      orchestrate up wan22.yaml\n  skip it   orchestrate up wan22.yaml --limit '!gpu02'  # with fewer ranks"), "{recap}");
+    assert!(recap.ends_with("\n  next      ssh gpu02\n  retry     orchestrate up wan22.yaml\n  skip it   orchestrate up wan22.yaml --limit '!gpu02'  # with fewer ranks"), "{recap}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn unverified_host_comes_with_its_remedy() {
         let flat = recap.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(&format!("no way there help: {hint} ")), "{recap}");
         assert!(flat.contains("UNCHECKED gpu02: what is left there is unknown "), "{recap}");
-        assert!(recap.ends_with(&format!("{next}\n  then      orchestrate down wan22.yaml")), "{recap}");
+        assert!(recap.ends_with(&format!("{next}\n  retry     orchestrate down wan22.yaml")), "{recap}");
     }
 }
 
@@ -199,7 +199,7 @@ fn failed_step_names_the_log_to_read() {
     let logs = |host: &str| format!("  next      orchestrate logs wan22.yaml --host {host}");
     for (phase, is_logged, expected) in [
         (Phase::Task(2), true, logs("gpu02")),
-        (Phase::Task(2), false, "  then      orchestrate up wan22.yaml".to_owned()),
+        (Phase::Task(2), false, "  retry     orchestrate up wan22.yaml".to_owned()),
         (Phase::Workers, false, logs("gpu01")),
         (Phase::Pull, false, "ranks".to_owned()),
     ] {

@@ -139,8 +139,8 @@ fn plan_lines(hosts: u32) -> Vec<String> {
     let lines = [
         ranks.as_str(),
         "image     registry/train:7",
-        "command   torchrun --nnodes=4 --node_rank=0 --nproc_per_node=8 --master_addr=10.0.0.1 --master_port=29500 train.py --steps 4000",
-        "container docker run -d --name wan22-gpu00 --network=host --ipc=host --gpus=all -v /data:/data:ro -v '~/out:/out' registry/train:7",
+        "command   gpu00: torchrun --nnodes=4 --node_rank=0 --nproc_per_node=8 --master_addr=10.0.0.1 --master_port=29500 train.py --steps 4000",
+        "container gpu00: docker run -d --name wan22-gpu00 --network=host --ipc=host --gpus=all -v /data:/data:ro -v '~/out:/out' registry/train:7",
     ];
     lines.map(str::to_owned).into()
 }

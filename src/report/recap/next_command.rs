@@ -52,8 +52,7 @@ fn has_only_failed_tasks(state: &RunState) -> bool {
 /// Labels and commands for what can be done after the next command, or instead of it.
 pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang: Lang) -> Vec<(&'static str, String)> {
     let mut commands = Vec::new();
-    // After the remedy.
-    let retry = |verb: &str| (lang.tr("then"), advice.format_repetition(verb));
+    let retry = |verb: &str| (lang.tr("retry"), advice.format_repetition(verb));
     match &state.outcome {
         Some((Outcome::Leftovers, _)) if state.has_only_unverified_leftovers() => commands.push(retry("down")),
         // The steps that failed are named with their remedies.
