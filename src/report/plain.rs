@@ -171,7 +171,7 @@ impl<O: LineOutput> PlainSink<O> {
             RunGoal::Up if state.info.command == "prepare" => (Tone::Plain, lang.tr("running the tasks")),
             RunGoal::Up => (Tone::Plain, lang.tr("launching")),
             RunGoal::Stop => (Tone::Warn, lang.tr("stopping all ranks")),
-            RunGoal::Kill => (Tone::Bad, lang.tr("killing all ranks")),
+            RunGoal::Kill => (Tone::Bad, lang.tr("killing what still runs")),
             RunGoal::Down => (Tone::Plain, lang.tr("tearing down")),
         };
         let reason = self.sanitizer.sanitize_line(reason);

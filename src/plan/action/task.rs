@@ -166,7 +166,7 @@ impl RunTask {
             }
             _ if asked_for_input(&log) => terminal_reads::HINT,
             _ => {
-                "see the task's log; when the task is corrected, run the command again: finished tasks with `creates` or `unless` are skipped"
+                "see the task's log; when the task is corrected, run the command again: tasks whose `creates` or `unless` still holds are skipped"
             }
         };
         ActionResult::failed(message, hint)
