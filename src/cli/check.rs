@@ -83,7 +83,7 @@ fn print_results(args: &CheckArgs, session: &Session, checked: &CheckedHosts, st
     let is_for_people = !args.json && args.common.progress != ProgressMode::Json;
     if is_for_people && *outcome == Outcome::Ok && checked.problems.is_empty() {
         // A part of the checks proves little.
-        let next = if args.only.is_empty() && args.skip.is_empty() { "up" } else { "check" };
+        let next = if args.only.is_empty() { "up" } else { "check" };
         print_stderr(&format!("next: {}", session.suggest_command(next, "")));
     }
 }

@@ -73,7 +73,7 @@ pub(crate) struct CommonArgs {
     pub color: ColorChoice,
     #[command(flatten)]
     pub dashboard: DashboardArgs,
-    /// Answer yes to every question, also whether to take over another operator's lock
+    /// Answer yes to every question; `down` also takes over another operator's lock
     #[arg(long, short = 'y')]
     pub yes: bool,
     /// More detail; -vv adds library logs

@@ -15,7 +15,7 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
         let pruned = prune_runs(&state, i64::MAX, *keep).map_err(state_error)?;
         let count = style::count_noun(pruned.len(), "run");
         pruned.iter().for_each(|run| print_stdout(&format!("{run}\n")));
-        print_stderr(&lang.tr_fill("{} removed from this laptop, with their logs", &[&lang.message(&count)]));
+        print_stderr(&lang.tr_fill("{} removed from this laptop, with the logs", &[&lang.message(&count)]));
         return Ok(Outcome::Ok);
     }
     let runs = list_runs(&state).map_err(state_error)?;

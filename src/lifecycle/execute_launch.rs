@@ -108,12 +108,13 @@ async fn prepare_and_execute(
         failure_policy: FailurePolicy::FailFast,
         cancel_token: &context.signals.stop_token,
     };
-    // The dashboard shows what is launched until the ranks are followed, or everything is undone.
+    // The dashboard shows what is launched until the plan has been executed. A live run that differed is gone.
     let view_only = DashboardCapabilities::view_only(context.signals.dashboard_role());
-    let plan_lines = match context.request.tasks_only {
+    let mut plan_lines = match context.request.tasks_only {
         true => Vec::new(),
         false => describe_plan(target, &session.inventory.hosts, &plan, session.reporter.lang()),
     };
+    plan_lines.retain(|line| !line.starts_with("differs "));
     session.reporter.set_capabilities(DashboardCapabilities { plan_lines, ..view_only.clone() });
     let report = session.engine.execute(&plan, &facts, options).await;
     session.reporter.set_capabilities(view_only);
@@ -201,7 +202,7 @@ async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets
     run.hosts.iter_mut().for_each(|host| host.follower.clone_from(&follower));
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
-            let text = "all ranks are running; no laptop follows them now: if a rank fails, only the ranks of its own host are stopped; those of other hosts run until their communication fails or times out; when it has ended, `orchestrate down` fetches its logs and removes its containers";
+            let text = "all ranks are running; no laptop follows them now: if a rank fails, only the ranks of its own host are stopped; those of other hosts run until their communication fails or times out; when it has ended, `orchestrate down` fetches its logs and removes what it created";
             context.session.notice(text, false);
             Ok(LaunchStep::done(Outcome::Detached, "all ranks are running"))
         }

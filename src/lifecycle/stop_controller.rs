@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
@@ -152,9 +153,10 @@ impl StopController {
     }
 }
 
-/// Whether a key of the terminal that it reads sends signals to this process.
+/// Whether keys of the controlling terminal send signals to this process.
 fn is_in_foreground() -> bool {
-    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
+    let terminal = rustix::fs::open("/dev/tty", OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
+    terminal.and_then(tcgetpgrp).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
 struct Listener {
@@ -228,6 +230,8 @@ mod tests {
             // The window does not slide: a third one is the second press.
             (vec![(0, int), (60, int), (60, int)], vec!["stop", "kill"]),
             // An action of the dashboard came first.
+            // As `timeout -s INT` sends it.
+            (vec![(0, StopInput::SentInterrupt), (1, StopInput::SentInterrupt)], vec!["stop"]),
             (vec![(0, StopInput::Action(UserAction::Stop)), (1, int)], vec!["stop", "kill"]),
         ];
         for (inputs, wanted) in cases {

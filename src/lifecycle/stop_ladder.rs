@@ -36,9 +36,9 @@ pub(crate) enum InterruptPolicy {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StopInput {
-    /// Ctrl-C.
+    /// SIGINT while the terminal's keys send signals to this process: most likely Ctrl-C.
     Interrupt,
-    /// SIGINT that no key of this terminal sent, as from `timeout -s INT`.
+    /// SIGINT that no key sent, as from `timeout -s INT`: another process group has the terminal, or there is none.
     SentInterrupt,
     Terminate,
     Hangup,

@@ -199,16 +199,14 @@ impl<O: LineOutput> PlainSink<O> {
             Tone::Dim,
             &self.lang.tr_fill("             shown: rank 0 and the errors of the others; every rank: `{}`", &[&follow]),
         )?;
-        let attach = self.advice.format_run_command("attach", "");
         let text = match (state.info.command.as_str(), earlier) {
-            ("up", None) => self.lang.tr_fill(
-                "             Ctrl-C stops this run; if the terminal closes, it keeps running, and `{}` follows it again",
-                &[&attach],
-            ),
-            ("up" | "attach", _) => self.lang.tr("             Ctrl-C detaches: the run keeps running").to_owned(),
+            ("up", None) => {
+                self.lang.tr("             Ctrl-C stops this run; `up -d` starts one that keeps running after the command ends")
+            }
+            ("up" | "attach", _) => self.lang.tr("             Ctrl-C detaches: the run keeps running"),
             _ => return Ok(()),
         };
-        self.write_line(Tone::Dim, &text)
+        self.write_line(Tone::Dim, text)
     }
 
     fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {

@@ -23,7 +23,7 @@ container    changed gpu[01-02]; ok gpu[03-16] (0.8 s)
 workers      changed gpu[01-16] (0.8 s)
 ready        32 ranks on 16 hosts (after 2.5 s)
              shown: rank 0 and the errors of the others; every rank: `orchestrate logs -f`
-             Ctrl-C stops this run; if the terminal closes, it keeps running, and `orchestrate attach` follows it again
+             Ctrl-C stops this run; `up -d` starts one that keeps running after the command ends
 [rank 0 gpu01] step 1
 [rank 0 gpu01] step 2
 [rank 3 gpu02] Traceback (most recent call last):
@@ -194,8 +194,9 @@ fn read_only_phases_report_ok() {
 #[test]
 fn failed_phase_names_the_hosts_where_it_did_not_end() {
     let mut harness = harness(LogSelection::None);
-    harness.emit(0, run_started(3, 1, &[(Phase::Task(2), "code")]));
+    harness.emit(0, run_started(3, 1, &[(Phase::Task(2), "code"), (Phase::Task(2), "code")]));
     harness.emit(0, EventKind::StepStarted { step: 2 });
+    harness.emit(0, EventKind::StepDone { step: 2, note: "one of two".to_owned() });
     harness.emit(0, EventKind::StepFailed { step: 0, error: "exit 3".to_owned(), hint: String::new(), unreachable: false });
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
     let expected = ["FAILED gpu01 task 2: code: exit 3", "task 2       code: FAILED gpu01; not finished gpu[02-03] (0.0 s)"];

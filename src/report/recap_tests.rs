@@ -158,7 +158,7 @@ fn launch_that_lost_a_host_can_go_on_without_it() {
     harness.emit(0, EventKind::HostLost { host: 1, error: "no answer".to_owned(), hint: String::new(), will_retry: false });
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Unreachable, reason: "gpu02 was lost".to_owned() });
     let recap = render(&harness);
-    assert!(recap.ends_with("\n  next      ssh gpu02\n  retry     orchestrate up wan22.yaml\n  skip it   orchestrate up wan22.yaml --limit '!gpu02'  # with fewer ranks"), "{recap}");
+    assert!(recap.ends_with("\n  next      ssh gpu02\n  retry     orchestrate up wan22.yaml\n  skip it   orchestrate up wan22.yaml --limit '!gpu02'\n            (with fewer ranks)"), "{recap}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::text::translation::Lang;
 
 use super::command_palette::{CommandPalette, shown_name};
 use super::dialog::Dialog;
-use super::feed::{Clipboard, DashboardRole, FeedMessage, UserAction};
+use super::feed::{Clipboard, DashboardCapabilities, DashboardRole, FeedMessage, UserAction};
 use super::key_bindings::KeyBindings;
 use super::keymap::{KeyContext, UiCommand};
 use super::model::Model;
@@ -123,8 +123,9 @@ impl App {
             FeedMessage::StoredLogs(stored) => self.model.stored_logs = Some(stored),
             FeedMessage::Clipboard(clipboard) => self.clipboard = Some(clipboard),
             FeedMessage::Capabilities(capabilities) => {
-                if self.ui.has_dialog() && self.model.capabilities != capabilities {
-                    // The open dialog asks about capabilities that no longer apply.
+                let actions = |of: &DashboardCapabilities| DashboardCapabilities { plan_lines: Vec::new(), ..of.clone() };
+                if self.ui.has_dialog() && actions(&self.model.capabilities) != actions(&capabilities) {
+                    // The open dialog asks about an action that no longer applies.
                     self.ui.overlay = None;
                 }
                 self.model.capabilities = capabilities;

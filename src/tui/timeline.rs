@@ -306,7 +306,7 @@ mod tests {
         for host in 0..16 {
             record_event(&mut timeline, 1000 + i64::from(host), EventKind::HostConnected { host, clock_offset: 0, uncertainty: 0 });
             // Each draw asks whose event it is.
-            let owner = timeline.items()[0].owner(|item| item.hosts.len().to_string());
+            let owner = timeline.items()[0].owner(true, |item| item.hosts.len().to_string());
             assert_eq!(owner, (host + 1).to_string(), "the text of before is forgotten");
         }
         record_event(&mut timeline, 9000, EventKind::HostConnected { host: 3, clock_offset: 0, uncertainty: 0 });

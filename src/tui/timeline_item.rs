@@ -1,12 +1,13 @@
 //! One row of the timeline.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use crate::event::{LogFile, UnixMillis};
 
 use super::theme::DisplayStatus;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct TimelineItem {
     pub at: UnixMillis,
     pub status: DisplayStatus,
@@ -21,9 +22,13 @@ pub struct TimelineItem {
 }
 
 impl TimelineItem {
-    /// Whose event it is, as `fold` made it at the first call since a host or a rank was added.
-    pub fn owner(&self, fold: impl FnOnce(&TimelineItem) -> String) -> &str {
-        self.owner.get_or_init(|| fold(self))
+    /// Whose event it is, as `fold` made it at the first call since a host or a rank was added. `is_final`: the names of its hosts are known;
+    /// else it is made anew each time.
+    pub fn owner(&self, is_final: bool, fold: impl FnOnce(&TimelineItem) -> String) -> Cow<'_, str> {
+        match is_final {
+            true => Cow::Borrowed(self.owner.get_or_init(|| fold(self))),
+            false => Cow::Owned(fold(self)),
+        }
     }
 
     /// Number of hosts or ranks it represents.

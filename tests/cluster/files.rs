@@ -55,7 +55,7 @@ fn tree_travels_there_and_back(cluster: &Cluster, name: &'static str, user: &'st
     run(&["push", "tree", "~/pushed"]).assert_contains(&format!("ok {all}  changed 0  failed 0"));
     std::fs::write(tree.join("many/7"), "seven\n").expect("written");
     run(&["push", "--diff", "tree", "~/pushed"]).assert_contains("1 changed, 6 B").assert_contains("\n  ~ many/7\n");
-    run(&["pull", "~/pushed", "pulled"]).assert_contains(&format!("changed {all}"));
+    run(&["pull", "~/pushed", "pulled"]).assert_contains(&format!("copied {all}"));
     run(&["pull", "~/pushed", "pulled"]).assert_contains(&format!("ok {all}"));
     let wanted = run_here(MANIFEST, &tree);
     for host in hosts {

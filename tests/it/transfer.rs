@@ -144,14 +144,14 @@ async fn pulled_trees_are_equal_and_kept_apart_by_host() {
     let dest = fixture.local("got");
     fixture.run(&["pull", "--dry-run", "~/out", path_str(&dest)]).await.assert_exit_code(0).assert_contains("would change: ");
     assert!(!dest.exists());
-    fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(0).assert_contains("changed 2  failed 0");
+    fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(0).assert_contains("copied 2  failed 0");
     for host in 0..2 {
         assert_eq!(tree_state(&fixture.remote(host, "out")), tree_state(&dest.join(format!("gpu0{}", host + 1))), "host {host}");
     }
-    fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(0).assert_contains("ok 2  changed 0");
+    fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(0).assert_contains("ok 2  copied 0");
     write(&fixture.remote(1, "out/d/plain"), b"other content");
     let third = fixture.run(&["pull", "--diff", "~/out", path_str(&dest)]).await;
-    third.assert_exit_code(0).assert_contains("changed  gpu02: 1 changed, 13 B (").assert_contains("  ~ d/plain");
+    third.assert_exit_code(0).assert_contains("copied   gpu02: 1 changed, 13 B (").assert_contains("  ~ d/plain");
     // More files in one batch than a process may hold open.
     for n in 0..1_500 {
         write(&fixture.remote(0, &format!("many/{n}")), b"x");

@@ -11,14 +11,12 @@ use crate::model::step_status::StepStatus;
 use crate::state::{PhaseResult, RunState};
 use crate::text::width::pad_end;
 
-/// The hosts that a phase did not reach, or on which it was left, because it failed on others.
+/// The hosts on which steps of a phase have not ended because it failed on others.
 fn unfinished_hosts(phase: Phase, state: &RunState) -> BTreeSet<u32> {
     let results = state.phase_results(phase);
-    if !results.contains_key(&PhaseResult::Failed) {
-        return BTreeSet::new();
-    }
-    let hosts = state.step_tracker.steps_in_phase(phase).map(|step| step.info.host);
-    hosts.filter(|host| !results.values().any(|decided| decided.contains(host))).collect()
+    let Some(failed) = results.get(&PhaseResult::Failed) else { return BTreeSet::new() };
+    let open = state.step_tracker.steps_in_phase(phase).filter(|step| !step.status.has_ended());
+    open.map(|step| step.info.host).filter(|host| !failed.contains(host)).collect()
 }
 
 impl<O: LineOutput> PlainSink<O> {
@@ -100,12 +98,14 @@ impl<O: LineOutput> PlainSink<O> {
 
     pub(super) fn write_phase_line(&mut self, phase: Phase, at: UnixMillis, state: &RunState) -> io::Result<()> {
         let Some(tally) = self.phases.remove(&phase) else { return Ok(()) };
-        let results = state.phase_results(phase);
+        let mut results = state.phase_results(phase);
         if results.is_empty() {
             return Ok(());
         }
         self.flush_pending(state)?;
         let unfinished = unfinished_hosts(phase, state);
+        results.values_mut().for_each(|hosts| hosts.retain(|host| !unfinished.contains(host)));
+        results.retain(|_, hosts| !hosts.is_empty());
         // The worst first.
         let mut texts: Vec<String> = results
             .iter()

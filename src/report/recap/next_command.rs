@@ -60,11 +60,15 @@ pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang:
         Some((Outcome::Failed, _)) if matches!(state.info.command.as_str(), "up" | "prepare") && has_only_failed_tasks(state) => {
             commands.push(retry(&state.info.command));
         }
-        Some((Outcome::Unreachable, _)) if state.info.command == "up" && state.run_end().is_none() => commands.push(retry("up")),
+        Some((Outcome::Unreachable, _)) if matches!(state.info.command.as_str(), "up" | "prepare") && state.run_end().is_none() => {
+            commands.push(retry(&state.info.command));
+        }
         _ => {}
     }
-    let without = command_without_lost_hosts(state, advice);
-    commands.extend(without.map(|command| (lang.tr("skip it"), [&command, "  # ", lang.tr("with fewer ranks")].concat())));
+    if let Some(command) = command_without_lost_hosts(state, advice) {
+        // Not as a comment behind the command: zsh would take it for arguments.
+        commands.extend([(lang.tr("skip it"), command), ("", lang.tr("(with fewer ranks)").to_owned())]);
+    }
     if is_still_running(state) {
         // A limited `attach` may follow a part of a run; a limited `up` has launched the whole.
         let is_part = state.info.command == "attach";

@@ -271,7 +271,8 @@ pub(super) fn newest_rows(model: &Model, width: usize, room: usize) -> Vec<Line<
 }
 
 fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> {
-    let owner = item.owner(|item| match (&item.ranks[..], &item.hosts[..]) {
+    let is_final = item.hosts.iter().all(|host| !model.state.host_name(*host).is_empty());
+    let owner = item.owner(is_final, |item| match (&item.ranks[..], &item.hosts[..]) {
         ([], []) => String::new(),
         ([], hosts) => style::format_hosts(&model.state, &model.sanitizer, hosts),
         ([rank], [host]) => format!("r{rank} {}", model.sanitize(model.state.host_name(*host))),
@@ -283,7 +284,7 @@ fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> 
     let mut spans = vec![
         Span::styled(format!(" {} ", model.format_time(item.at)), model.theme.dim()),
         Span::styled(model.theme.symbol(item.status), model.theme.status_style(item.status)),
-        Span::raw(format!(" {} ", formatting::pad(owner, room))),
+        Span::raw(format!(" {} ", formatting::pad(&owner, room))),
     ];
     let rest = width.saturating_sub(formatting::spans_width(&spans));
     spans.push(Span::raw(style::truncate_text(&format!("{}{count}", model.lang.message(&model.sanitize(&item.text))), rest)));

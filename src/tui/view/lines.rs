@@ -17,7 +17,7 @@ pub(super) fn rows_area(area: Rect, from: u16, count: u16) -> Rect {
     Rect { y: area.y.saturating_add(from), height: count.min(area.height.saturating_sub(from)), ..area }
 }
 
-/// Draws the lines from the top; what is wider or lower than the area is cut. A quarter of what ratatui's `Paragraph` costs, which can wrap.
+/// Draws the lines from the top; what is wider or lower than the area is cut. `Paragraph`, which can also wrap, takes four times as long.
 pub(super) fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
     let buffer = frame.buffer_mut();
     let area = area.intersection(buffer.area);
@@ -32,8 +32,8 @@ pub(super) fn render_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_
             }
             if !text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
                 let (end, _) = buffer.set_stringn(x, y, text, room, style);
-                // A wide character that is cut ends the line.
-                if usize::from(end - x) < room.min(text.width()) {
+                // A wide character that is cut ends the line: what follows could fit into the column that is left.
+                if end + 1 >= area.right() && usize::from(end - x) < text.width() {
                     break;
                 }
                 x = end;
@@ -99,4 +99,43 @@ pub(super) fn history_span(model: &Model, times: impl DoubleEndedIterator<Item =
 /// The parts that are not empty, side by side.
 pub(super) fn join_parts<const N: usize>(parts: [String; N]) -> String {
     Vec::from_iter(parts.into_iter().filter(|part| !part.is_empty())).join("  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::buffer::Buffer;
+    use ratatui::style::Color;
+    use ratatui::widgets::Paragraph;
+
+    use super::*;
+
+    fn draw(area: Rect, paint: impl FnOnce(&mut Frame<'_>, Rect)) -> Buffer {
+        let mut terminal = Terminal::new(TestBackend::new(12, 4)).expect("a terminal");
+        terminal.draw(|frame| paint(frame, area)).expect("drawn").buffer.clone()
+    }
+
+    #[test]
+    fn lines_are_drawn_as_by_a_paragraph() {
+        let red = |text: &str| Span::styled(text.to_owned(), Color::Red);
+        let texts = ["", "short", "exactly ten", "a wide 中中中", "中中中中中中中", "e\u{301}e\u{301} combining", "🦀 crab 🦀 crab"];
+        let lines = || -> Vec<Line<'static>> {
+            let pairs = texts.iter().flat_map(|first| texts.iter().map(move |second| (*first, *second)));
+            pairs.map(|(first, second)| Line::from(vec![red(first), Span::raw(second), red("end")]).style(Color::Blue)).collect()
+        };
+        let count = lines().len();
+        for area in [(0, 0, 12, 4), (1, 1, 7, 2), (5, 0, 6, 4), (8, 2, 20, 9), (3, 3, 0, 1), (0, 0, 2, 4)] {
+            let area = Rect::new(area.0, area.1, area.2, area.3);
+            for from in (0..count).step_by(3) {
+                let part = || lines().into_iter().skip(from).collect::<Vec<_>>();
+                let ours = draw(area, |frame, area| render_lines(frame, area, part()));
+                let theirs = draw(area, |frame, area| {
+                    let area = area.intersection(frame.area());
+                    frame.render_widget(Paragraph::new(part()), area);
+                });
+                assert_eq!(ours, theirs, "{area:?}, from line {from}");
+            }
+        }
+    }
 }

@@ -23,8 +23,8 @@ use super::{events, host_status, ranks};
 
 /// From this width on the details are beside the list.
 const WIDE: u16 = 110;
-/// How many lines of a log are kept before the traceback that shows a problem.
-const LINES_BEFORE_TRACEBACK: usize = 5;
+/// How many more lines of a log are kept before those that show a problem.
+const CONTEXT_LINES: usize = 5;
 /// The fewest rows of the events below a short list.
 const MIN_EVENT_ROWS: u16 = 6;
 
@@ -192,7 +192,7 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
     }
     // What is left has the evidence, then the newest lines.
     let tail = proving_lines(model, problem, room.saturating_sub(lines.len() + 1));
-    let tail = without_progress(tail, &problem.evidence, LINES_BEFORE_TRACEBACK);
+    let tail = without_progress(tail, &problem.evidence, CONTEXT_LINES);
     if !tail.is_empty() {
         lines.push(Line::raw(""));
     }
