@@ -6,6 +6,7 @@ use orchestrate::event::{EventKind, LayerCounts, Phase};
 use orchestrate::sandbox::Faults;
 
 use crate::support::{JobSpec, SandboxFixture, path_str, sha256_hex};
+use crate::tui::open_terminal;
 
 const IMAGE: &str = "slow/image:1";
 const SCENARIO: &str = "{hosts: 2, gpus: 2, registry: ['slow/image:1'], image_details: {'slow/image:1': {layers: 5}}}";
@@ -58,6 +59,23 @@ async fn pull_reports_its_layers_to_the_last() {
         assert_eq!(reports.last(), Some(&LayerCounts { layers: 5, downloaded: 5, complete: 5 }));
         assert!(reports.iter().any(|counts| counts.layers == 5 && counts.complete < 5), "while it runs: {reports:?}");
     }
+    fixture.assert_clean_and_stop().await;
+}
+
+/// While it pulls, the dashboard of `up` shows what is launched, and of which host the commands are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn launch_shows_what_it_launches() {
+    let fixture = SandboxFixture::start(SCENARIO).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("shown", &JobSpec::default()));
+    for host in ["gpu01", "gpu02"] {
+        fixture.set_faults(host, &Faults { pull_delay: 4.0, ..Faults::default() });
+    }
+    fixture.end_ranks(None, 0);
+    let words = ["up", "--progress", "tui", path_str(&file), "--set", "container.image=slow/image:1"];
+    let mut terminal = open_terminal(&laptop, &words);
+    terminal.wait_for_text("gpu01: docker run -d --name orch-shown-gpu01");
+    terminal.wait_for_text("gpu01: torchrun --nnodes=2");
+    assert_eq!(terminal.wait_for_exit(), 0, "{}", terminal.screen_text());
     fixture.assert_clean_and_stop().await;
 }
 
