@@ -143,13 +143,15 @@ async fn follow_logs(
         () = until_closed => return Ok(Outcome::Ok),
     };
     let outcome = match (finish, signals.first_signal()) {
-        (FollowOutcome::Detached, Some(number)) => {
-            print_stderr("the run keeps running");
-            Outcome::Signal(number)
-        }
+        (FollowOutcome::Detached, Some(number)) => Outcome::Signal(number),
         _ => Outcome::Ok,
     };
-    Ok(session.finish(outcome, "", false).await.0)
+    let is_detached = matches!(outcome, Outcome::Signal(_));
+    let (outcome, _) = session.finish(outcome, "", false).await;
+    if is_detached {
+        print_stderr("the run keeps running");
+    }
+    Ok(outcome)
 }
 
 #[cfg(test)]

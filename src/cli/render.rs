@@ -39,9 +39,9 @@ async fn render_scripts(inputs: &PlanInputs, args: &RenderArgs) -> Result<Outcom
         let needed = settings.iter().filter(|(part, _)| placeholders.iter().any(|unknown| unknown.contains(part)));
         let needed: Vec<&str> = needed.map(|(_, setting)| *setting).collect();
         let set = if needed.is_empty() { String::new() } else { format!(", or set {}", needed.join(", ")) };
-        let output = args.output.as_ref().map_or_else(String::new, |dir| [" --output ", &quote(&dir.display().to_string())].concat());
-        let facts = ["--facts", &output].concat();
-        let hint = format!("`{}` asks the hosts{set}", advice.format_command("render", &facts));
+        let mut flags = vec!["--facts".to_owned()];
+        flags.extend(args.output.iter().flat_map(|dir| ["--output".to_owned(), quote(&dir.display().to_string())]));
+        let hint = format!("`{}` asks the hosts{set}", advice.format_command("render", &flags.join(" ")));
         let what = placeholders.join(", ");
         return Err(CliError::Usage(format!("the scripts need what only the hosts know: {what}\n    help: {hint}")));
     }

@@ -1,5 +1,7 @@
 //! `shell`: opens a shell in the run's container or on the bare host, with the run's environment; for a rank also with its variables.
 
+use std::collections::BTreeMap;
+
 use crate::cli::args::{ProgressMode, ShellArgs};
 use crate::cli::exit::{CliError, as_ssh_exit};
 use crate::cli::interactive;
@@ -9,6 +11,7 @@ use crate::cli::open_session::{LoadMode, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::shell_target::{ShellTarget, find_rank_host, parse_target};
 use crate::cli::unreachable::print_unreachable;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
@@ -19,12 +22,11 @@ use crate::plan::host_context::HostContext;
 use crate::plan::shell_command::ExecRequest;
 use crate::remote::RemoteError;
 use crate::report::style::{TextStyle, Tone};
-use crate::text::shell_quote::quote;
 
 pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     let target = args.target();
     if !args.names_inventory() && [".yaml", ".yml"].iter().any(|ending| target.ends_with(ending)) {
-        let command = ["orchestrate ", "shell ", &quote(target), " 0"].concat();
+        let command = AdviceFormatter::new(&[target.to_owned()], &[], BTreeMap::new()).format_command("shell", "0");
         let text = format!("`{target}` is an inventory: name a host or a rank after it, for example `{command}`");
         return Err(CliError::Usage(text));
     }

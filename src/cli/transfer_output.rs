@@ -139,7 +139,6 @@ pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &
     if json {
         return outcome;
     }
-    // `pull` changes nothing on the hosts.
     let is_pull = session.command() == "pull" && !args.dry_run;
     for (hosts, text) in fold_equal_answers(&fine) {
         let (word, text) = text.split_once('\0').unwrap_or_default();

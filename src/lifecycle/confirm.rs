@@ -60,7 +60,11 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
     };
     context.session.emit_run_started("", Some(&plan));
     let effect = describe_launch_effect(&target.existing, context.request.tasks_only);
-    let plan_lines = describe_plan(target, &context.session.inventory.hosts, &plan, context.session.reporter.lang());
+    let differences = match &target.existing {
+        ExistingRun::Live { differences, .. } => &differences[..],
+        _ => &[],
+    };
+    let plan_lines = describe_plan(target, &context.session.inventory.hosts, &plan, differences, context.session.reporter.lang());
     match ask(context, Some(effect), plan_lines, target.existing != ExistingRun::NoRun).await {
         DashboardDecision::Start => {
             if let Some(error) = context.state.launch_error.take() {

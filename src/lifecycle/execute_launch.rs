@@ -108,13 +108,13 @@ async fn prepare_and_execute(
         failure_policy: FailurePolicy::FailFast,
         cancel_token: &context.signals.stop_token,
     };
-    // The dashboard shows what is launched until the plan has been executed. A live run that differed is gone.
+    // The dashboard shows what is launched until the plan has been executed.
     let view_only = DashboardCapabilities::view_only(context.signals.dashboard_role());
-    let mut plan_lines = match context.request.tasks_only {
+    let plan_lines = match context.request.tasks_only {
         true => Vec::new(),
-        false => describe_plan(target, &session.inventory.hosts, &plan, session.reporter.lang()),
+        // A live run that differed is gone.
+        false => describe_plan(target, &session.inventory.hosts, &plan, &[], session.reporter.lang()),
     };
-    plan_lines.retain(|line| !line.starts_with("differs "));
     session.reporter.set_capabilities(DashboardCapabilities { plan_lines, ..view_only.clone() });
     let report = session.engine.execute(&plan, &facts, options).await;
     session.reporter.set_capabilities(view_only);

@@ -3,7 +3,6 @@
 use crate::inventory::{InventoryHost, Job};
 use crate::lifecycle::launch_request::LaunchTarget;
 use crate::plan::Plan;
-use crate::plan::existing_run::ExistingRun;
 use crate::plan::overview::{PlanOverview, describe_rank_places, first_commands};
 use crate::report::style::count_noun;
 use crate::text::translation::Lang;
@@ -22,7 +21,13 @@ fn describe_ranks(job: &Job, hosts: usize, world_size: u32) -> String {
 }
 
 /// A fact a line: hosts and ranks, image, what differs from a live run, and the first host's commands.
-pub(crate) fn describe_plan(target: &LaunchTarget, hosts: &[InventoryHost], plan: &Plan, lang: Lang) -> Vec<String> {
+pub(crate) fn describe_plan(
+    target: &LaunchTarget,
+    hosts: &[InventoryHost],
+    plan: &Plan,
+    differences: &[String],
+    lang: Lang,
+) -> Vec<String> {
     let mut images: Vec<&str> =
         target.job.hosts.iter().filter_map(|host| host.container.as_ref()).map(|container| container.image.as_str()).collect();
     images.sort_unstable();
@@ -34,9 +39,7 @@ pub(crate) fn describe_plan(target: &LaunchTarget, hosts: &[InventoryHost], plan
         format!("ranks     {}", describe_rank_places(&overview)),
         format!("image     {}", if images.is_empty() { "none: on the hosts themselves".to_owned() } else { images.join(", ") }),
     ];
-    if let ExistingRun::Live { differences, .. } = &target.existing {
-        lines.extend(differences.iter().map(|difference| format!("differs   {difference}")));
-    }
+    lines.extend(differences.iter().map(|difference| format!("differs   {difference}")));
     // Those of the other hosts have other numbers and names.
     let first = plan.hosts.first().filter(|_| plan.hosts.len() > 1).map_or_else(String::new, |context| format!("{}: ", context.host));
     let [command, container] = [command, container].map(|command| command.map(|command| [first.as_str(), &command].concat()));

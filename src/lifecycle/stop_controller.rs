@@ -229,9 +229,9 @@ mod tests {
             (vec![(0, int), (5_000, int), (1, int)], vec!["stop", "kill", "leave"]),
             // The window does not slide: a third one is the second press.
             (vec![(0, int), (60, int), (60, int)], vec!["stop", "kill"]),
-            // An action of the dashboard came first.
             // As `timeout -s INT` sends it.
             (vec![(0, StopInput::SentInterrupt), (1, StopInput::SentInterrupt)], vec!["stop"]),
+            // An action of the dashboard came first.
             (vec![(0, StopInput::Action(UserAction::Stop)), (1, int)], vec!["stop", "kill"]),
         ];
         for (inputs, wanted) in cases {

@@ -20,6 +20,8 @@ use crate::event::controls::{DashboardRole, UserAction};
 
 /// Why the engine stops ranks after an action on the dashboard.
 const DASHBOARD_REASON: &str = "requested on the dashboard";
+/// What SIGINT is called if a key sent it.
+const CTRL_C: &str = "Ctrl-C";
 
 /// What the first Ctrl-C does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +89,7 @@ impl StopLadder {
 
     pub(crate) fn handle(&mut self, input: StopInput) -> StopResponse {
         match input {
-            StopInput::Interrupt | StopInput::Action(UserAction::Interrupt) => self.handle_signal(2, "Ctrl-C"),
+            StopInput::Interrupt | StopInput::Action(UserAction::Interrupt) => self.handle_signal(2, CTRL_C),
             StopInput::SentInterrupt => self.handle_signal(2, "SIGINT"),
             StopInput::Terminate => self.handle_signal(15, "SIGTERM"),
             StopInput::Hangup | StopInput::Action(UserAction::Hangup) => self.handle_hangup(),
@@ -125,13 +127,19 @@ impl StopLadder {
         match (self.policy, earlier) {
             (InterruptPolicy::Detach, _) => detach(earlier),
             (InterruptPolicy::Stop, InterruptCount::None) => StopResponse {
-                message: Some(format!("{name}: stopping the ranks; press Ctrl-C again to kill")),
+                message: Some(match name {
+                    CTRL_C => format!("{name}: stopping the ranks; press Ctrl-C again to kill"),
+                    _ => format!("{name}: stopping the ranks; the next signal kills them"),
+                }),
                 cancel_steps: true,
                 control: Some(RunControl::Stop { reason: name.to_owned() }),
                 ..StopResponse::default()
             },
             (InterruptPolicy::Stop, InterruptCount::One) => StopResponse {
-                message: Some(format!("{name}: killing the ranks; press Ctrl-C again to leave now")),
+                message: Some(match name {
+                    CTRL_C => format!("{name}: killing the ranks; press Ctrl-C again to leave now"),
+                    _ => format!("{name}: killing the ranks; the next signal leaves now"),
+                }),
                 control: Some(RunControl::Kill { reason: format!("second {name}") }),
                 ..StopResponse::default()
             },
@@ -285,8 +293,8 @@ mod tests {
     fn message_names_the_effect_of_the_next_signal() {
         let mut ladder = StopLadder::new(Stop);
         let mut next = || ladder.handle(Terminate).message;
-        assert_eq!(next().as_deref(), Some("SIGTERM: stopping the ranks; press Ctrl-C again to kill"));
-        assert_eq!(next().as_deref(), Some("SIGTERM: killing the ranks; press Ctrl-C again to leave now"));
+        assert_eq!(next().as_deref(), Some("SIGTERM: stopping the ranks; the next signal kills them"));
+        assert_eq!(next().as_deref(), Some("SIGTERM: killing the ranks; the next signal leaves now"));
         assert_eq!(next(), None);
         for policy in [Detach, Cancel, Leave] {
             assert_eq!(StopLadder::new(policy).handle(Interrupt).message, None);

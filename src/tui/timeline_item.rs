@@ -22,8 +22,8 @@ pub struct TimelineItem {
 }
 
 impl TimelineItem {
-    /// Whose event it is, as `fold` made it at the first call since a host or a rank was added. `is_final`: the names of its hosts are known;
-    /// else it is made anew each time.
+    /// Whose event it is. `is_final`: the names of its hosts are known, so that the text of the first call is kept until a host or a rank is
+    /// added.
     pub fn owner(&self, is_final: bool, fold: impl FnOnce(&TimelineItem) -> String) -> Cow<'_, str> {
         match is_final {
             true => Cow::Borrowed(self.owner.get_or_init(|| fold(self))),

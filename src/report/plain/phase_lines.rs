@@ -1,6 +1,6 @@
 //! One line per phase: what its steps did, by host.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::super::line_writer::LineOutput;
@@ -12,8 +12,7 @@ use crate::state::{PhaseResult, RunState};
 use crate::text::width::pad_end;
 
 /// The hosts on which steps of a phase have not ended because it failed on others.
-fn unfinished_hosts(phase: Phase, state: &RunState) -> BTreeSet<u32> {
-    let results = state.phase_results(phase);
+fn unfinished_hosts(phase: Phase, results: &BTreeMap<PhaseResult, BTreeSet<u32>>, state: &RunState) -> BTreeSet<u32> {
     let Some(failed) = results.get(&PhaseResult::Failed) else { return BTreeSet::new() };
     let open = state.step_tracker.steps_in_phase(phase).filter(|step| !step.status.has_ended());
     open.map(|step| step.info.host).filter(|host| !failed.contains(host)).collect()
@@ -103,7 +102,7 @@ impl<O: LineOutput> PlainSink<O> {
             return Ok(());
         }
         self.flush_pending(state)?;
-        let unfinished = unfinished_hosts(phase, state);
+        let unfinished = unfinished_hosts(phase, &results, state);
         results.values_mut().for_each(|hosts| hosts.retain(|host| !unfinished.contains(host)));
         results.retain(|_, hosts| !hosts.is_empty());
         // The worst first.
