@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::event::{Exit, GpuProcess, GpuSample, HostMetrics, UnixMillis};
 
 use super::bounded_text::truncate_text;
+use super::gpu_history::{GpuRound, GpuTracePoint};
 use super::hang_baseline::PowerBaseline;
 use super::host_trace::{HostTracePoint, MAX_TRACE_POINTS};
 use super::log_lines::RecentLines;
@@ -65,36 +66,6 @@ pub struct DiskSpace {
 /// How many GPUs of a host are kept.
 const MAX_GPUS: usize = 256;
 
-/// One look at a GPU, in percent; for graphs.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct GpuTracePoint {
-    /// The index of the GPU.
-    pub index: u32,
-    pub at: UnixMillis,
-    pub utilization: Option<f32>,
-    /// Memory in use, of all.
-    pub memory: Option<f32>,
-    /// Power, of the limit.
-    pub power: Option<f32>,
-    pub temperature: Option<f32>,
-}
-
-impl GpuTracePoint {
-    fn from_sample(gpu: &GpuSample, at: UnixMillis) -> Self {
-        let share = |part: Option<f32>, whole: Option<f32>| {
-            part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole * 100.0)
-        };
-        GpuTracePoint {
-            index: gpu.index,
-            at,
-            utilization: gpu.utilization,
-            memory: share(gpu.memory_used, gpu.memory_total),
-            power: share(gpu.power, gpu.power_limit),
-            temperature: gpu.temperature,
-        }
-    }
-}
-
 /// What is known of a host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostState {
@@ -117,7 +88,7 @@ pub struct HostState {
     /// The output of nvidia-smi that is not values, since the last values, and its time.
     pub gpus_error: Option<(String, UnixMillis)>,
     /// The last rounds of its GPUs' values, the oldest first; shared with copies, since a dashboard copies every host that has new values.
-    pub gpu_history: VecDeque<Arc<[GpuTracePoint]>>,
+    pub gpu_history: VecDeque<Arc<GpuRound>>,
     /// How much power each GPU draws, by its index.
     pub power_baselines: BTreeMap<u32, PowerBaseline>,
     /// The processes on its GPUs.
@@ -175,7 +146,7 @@ impl HostState {
         self.gpus = if gpus.len() <= MAX_GPUS { Arc::clone(gpus) } else { gpus[..MAX_GPUS].into() };
         self.gpus_at = at;
         self.gpus_error = None;
-        let round: Arc<[GpuTracePoint]> = self.gpus.iter().map(|gpu| GpuTracePoint::from_sample(gpu, at)).collect();
+        let round = GpuRound::from_samples(&self.gpus, at);
         for point in round.iter() {
             if self.power_baselines.len() < MAX_GPUS || self.power_baselines.contains_key(&point.index) {
                 self.power_baselines.entry(point.index).or_default().record_power(point.power);
@@ -184,7 +155,7 @@ impl HostState {
         if self.gpu_history.len() >= MAX_TRACE_POINTS {
             self.gpu_history.pop_front();
         }
-        self.gpu_history.push_back(round);
+        self.gpu_history.push_back(Arc::new(round));
     }
 
     /// The last values of one GPU, the oldest first.
@@ -232,7 +203,7 @@ pub struct RankState {
     /// When it wrote last; 0: it has not.
     pub last_output_at: UnixMillis,
     /// The training metrics in its lines.
-    pub metrics: TrainingMetrics,
+    pub(crate) metrics: TrainingMetrics,
     /// Its latest progress bar.
     pub progress: Option<TrainingProgress>,
     /// How much of a flood is read for these.

@@ -4,8 +4,9 @@
 //! and memory is bounded for any input.
 
 mod bounded_text;
+pub(crate) mod gpu_history;
 pub(crate) mod hang_baseline;
-pub(crate) mod host;
+mod host;
 mod host_events;
 pub(crate) mod host_trace;
 pub(crate) mod log_lines;
@@ -25,8 +26,9 @@ use crate::event::{Event, EventKind, Hang, Level, Outcome, Phase, RunGoal, RunIn
 use crate::model::step_status::StepStatus;
 
 use bounded_text::truncate_text;
+pub(crate) use gpu_history::{GpuRound, GpuTracePoint, ValueSum};
 use hang_baseline::OutputActivity;
-pub(crate) use host::{ConnectionStatus, DiskSpace, GpuTracePoint, HostState, PhaseCounts, RankCounts, RankState};
+pub(crate) use host::{ConnectionStatus, DiskSpace, HostState, PhaseCounts, RankCounts, RankState};
 use metric_scanner::MetricScanner;
 use shared::{SharedList, SharedMap};
 pub(crate) use step_tracker::{StepState, StepTracker, StepTransfer};
@@ -113,7 +115,7 @@ pub struct RunState {
     /// What is left on hosts.
     pub leftovers: Vec<Leftover>,
     /// The training metrics in the lines of all ranks.
-    pub metrics: TrainingMetrics,
+    pub(crate) metrics: TrainingMetrics,
     scanner: Arc<MetricScanner>,
     /// How it ended, and why.
     pub outcome: Option<(Outcome, String)>,
@@ -148,7 +150,7 @@ impl Default for RunState {
             check_levels: BTreeMap::new(),
             notices: VecDeque::new(),
             leftovers: Vec::new(),
-            metrics: TrainingMetrics::new(),
+            metrics: TrainingMetrics::default(),
             scanner: Arc::new(MetricScanner::new(&BTreeMap::new())),
             outcome: None,
             first_event_at: None,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::log_lines::RecentLines;
 use super::metric_scanner::MetricScanner;
+use super::training_metrics::TrainingMetrics;
 use crate::event::Phase;
 
 use super::{HostState, OutputActivity, RankState, RunInfo, RunState, StepState, StepTracker};
@@ -18,7 +19,7 @@ impl RunState {
         self.archive_plan_counts();
         if info.is_other_run((&self.info.run_id, self.info.attempt)) {
             self.ranks.clear();
-            self.metrics.clear();
+            self.metrics = TrainingMetrics::default();
             self.earlier_failed_steps = Arc::default();
             self.earlier_task_steps = Arc::default();
             self.culprit = None;

@@ -219,7 +219,7 @@ fn log_lines_update_training_metrics() {
         }
     }
     let rank = &state.ranks[&1];
-    let values: Vec<(&str, f64)> = rank.metrics.iter().map(|(metric, series)| (state.metric_name(*metric), series.last)).collect();
+    let values: Vec<(&str, f64)> = rank.metrics.iter().map(|(metric, series)| (state.metric_name(metric), series.last)).collect();
     assert_eq!(values, [("step", 30.0), ("loss", 0.5), ("it/s", 1.0), ("reward", 1.0)]);
     let bar = rank.progress.expect("it draws one");
     assert_eq!((bar.done_of_total, bar.seconds_left), (Some((30, 30)), Some(29)));
@@ -227,8 +227,8 @@ fn log_lines_update_training_metrics() {
         [metric_scanner::STEP_INDEX, metric_scanner::LOSS_INDEX, 6].map(|metric| state.combined_metric(metric).map(|(value, _)| value));
     assert_eq!(run, [Some(30.0), Some(0.5), Some(0.5)], "the furthest step, the mean of the others");
     assert!(state.combined_metrics().iter().all(|(metric, value)| state.combined_metric(*metric) == Some(*value)));
-    assert_eq!(state.combined_metrics().len(), state.metrics.len());
-    let course: Vec<f32> = state.metrics[&metric_scanner::LOSS_INDEX].points().collect();
+    assert_eq!(state.combined_metrics().len(), state.metrics.iter().count());
+    let course: Vec<f32> = state.metrics.get(metric_scanner::LOSS_INDEX).expect("a loss").points().collect();
     assert_eq!(
         course,
         (1..30_u8).rev().map(|n| f32::from(n) + 0.5).collect::<Vec<_>>(),

@@ -27,7 +27,7 @@ const FLOOD_SAMPLE_STRIDE: u32 = 17;
 
 /// A value over time. It covers all reported values: when the points are full, every two become one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct MetricSeries {
+pub(crate) struct MetricSeries {
     pub last: f64,
     pub last_at: UnixMillis,
     points: VecDeque<f32>,
@@ -62,7 +62,7 @@ impl MetricSeries {
     }
 
     /// The points, the oldest first; each represents the same number of values. Not a number if the line printed `nan`.
-    pub fn points(&self) -> impl DoubleEndedIterator<Item = f32> {
+    pub(crate) fn points(&self) -> impl DoubleEndedIterator<Item = f32> {
         self.points.iter().copied()
     }
 }
@@ -112,8 +112,34 @@ impl TrainingProgress {
     }
 }
 
-/// All values of one rank, or of the run; by the metric's place among the names.
-pub(crate) type TrainingMetrics = BTreeMap<u8, MetricSeries>;
+/// All values of one rank, or of the run, in the order of the metrics' places among the names.
+///
+/// A rank has few metrics, and each frame reads those of every rank: a list is faster than a map.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct TrainingMetrics(Vec<(u8, MetricSeries)>);
+
+impl TrainingMetrics {
+    pub(crate) fn get(&self, metric: u8) -> Option<&MetricSeries> {
+        self.0.iter().find(|(known, _)| *known == metric).map(|(_, series)| series)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, &MetricSeries)> {
+        self.0.iter().map(|(metric, series)| (*metric, series))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The series of a metric; a new one keeps that many points.
+    fn series_mut(&mut self, metric: u8, max_points: usize) -> &mut MetricSeries {
+        let at = self.0.partition_point(|(known, _)| *known < metric);
+        if self.0.get(at).is_none_or(|(known, _)| *known != metric) {
+            self.0.insert(at, (metric, MetricSeries::new(max_points)));
+        }
+        &mut self.0[at].1
+    }
+}
 
 /// Which lines of a rank are read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -225,35 +251,59 @@ fn parse_clock(text: &[u8]) -> Option<i64> {
 /// Adds the values of a line to those of a rank.
 pub(super) fn record_values(metrics: &mut TrainingMetrics, values: &MetricValues, at: UnixMillis) {
     for (metric, value) in values {
-        metrics.entry(*metric).or_insert_with(|| MetricSeries::new(MAX_RANK_POINTS)).push(*value, at);
+        metrics.series_mut(*metric, MAX_RANK_POINTS).push(*value, at);
+    }
+}
+
+/// What the ranks that report a metric say together, collected in two passes: when the last one spoke, then the values that are fresh by then.
+#[derive(Debug, Clone, Copy)]
+struct CombinedMetric {
+    last_at: UnixMillis,
+    sum: f64,
+    count: f64,
+    max: f64,
+}
+
+impl CombinedMetric {
+    const NONE: CombinedMetric = CombinedMetric { last_at: UnixMillis::MIN, sum: 0.0, count: 0.0, max: f64::MIN };
+
+    fn note_time(&mut self, series: &MetricSeries) {
+        self.last_at = self.last_at.max(series.last_at);
+    }
+
+    fn add_if_fresh(&mut self, series: &MetricSeries) {
+        if self.last_at - series.last_at < RANK_FRESHNESS_MS {
+            self.sum += series.last;
+            self.count += 1.0;
+            self.max = self.max.max(series.last);
+        }
+    }
+
+    /// The furthest step, the mean of other metrics.
+    fn value(&self, metric: u8) -> Option<(f64, UnixMillis)> {
+        let value = if metric == STEP_INDEX { self.max } else { self.sum / self.count };
+        (self.count > 0.0).then_some((value, self.last_at))
     }
 }
 
 /// The combined values of the ranks that report any: the furthest step, the mean of the others; and the time of the last report.
-pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics>) -> Option<(f64, UnixMillis)> {
-    let mut reported: Vec<(UnixMillis, f64)> = Vec::with_capacity(ranks.size_hint().1.unwrap_or(0));
-    reported.extend(ranks.filter_map(|rank| rank.get(&metric)).map(|series| (series.last_at, series.last)));
-    combine_values(metric, &reported)
+pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> Option<(f64, UnixMillis)> {
+    let mut combined = CombinedMetric::NONE;
+    ranks.clone().filter_map(|rank| rank.get(metric)).for_each(|series| combined.note_time(series));
+    ranks.filter_map(|rank| rank.get(metric)).for_each(|series| combined.add_if_fresh(series));
+    combined.value(metric)
 }
 
-/// The same for every metric, in one pass over the ranks.
-pub(super) fn combine_all_metrics<'a>(ranks: impl Iterator<Item = &'a TrainingMetrics>) -> BTreeMap<u8, (f64, UnixMillis)> {
-    let mut reported: Vec<Vec<(UnixMillis, f64)>> = vec![Vec::new(); usize::from(u8::MAX) + 1];
-    for (metric, series) in ranks.flatten() {
-        reported[usize::from(*metric)].push((series.last_at, series.last));
+/// The same for every metric.
+pub(super) fn combine_all_metrics<'a>(ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> BTreeMap<u8, (f64, UnixMillis)> {
+    let mut all = [CombinedMetric::NONE; u8::MAX as usize + 1];
+    for rank in ranks.clone() {
+        rank.iter().for_each(|(metric, series)| all[usize::from(metric)].note_time(series));
     }
-    (0..=u8::MAX).zip(&reported).filter_map(|(metric, reported)| Some((metric, combine_values(metric, reported)?))).collect()
-}
-
-fn combine_values(metric: u8, reported: &[(UnixMillis, f64)]) -> Option<(f64, UnixMillis)> {
-    let now = reported.iter().map(|(at, _)| *at).max()?;
-    let (mut sum, mut count, mut most) = (0.0, 0.0, f64::MIN);
-    for (_, last) in reported.iter().filter(|(at, _)| now - at < RANK_FRESHNESS_MS) {
-        sum += last;
-        count += 1.0;
-        most = most.max(*last);
+    for rank in ranks {
+        rank.iter().for_each(|(metric, series)| all[usize::from(metric)].add_if_fresh(series));
     }
-    Some((if metric == STEP_INDEX { most } else { sum / count }, now))
+    (0..=u8::MAX).zip(&all).filter_map(|(metric, combined)| Some((metric, combined.value(metric)?))).collect()
 }
 
 /// Notes where the ranks stand before the news of one of them is taken: so all are of one round.
@@ -261,9 +311,9 @@ pub(super) fn sample_run_metric<'a>(
     run: &mut TrainingMetrics,
     metric: u8,
     at: UnixMillis,
-    ranks: impl Iterator<Item = &'a TrainingMetrics>,
+    ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone,
 ) {
-    let series = run.entry(metric).or_insert_with(|| MetricSeries::new(MAX_RUN_POINTS));
+    let series = run.series_mut(metric, MAX_RUN_POINTS);
     if at - series.last_at < RUN_SAMPLE_INTERVAL_MS {
         return;
     }

@@ -129,10 +129,10 @@ pub(crate) fn compress_to_pattern(names: &[String]) -> String {
             rest = tail;
             continue;
         };
-        let mut run = vec![digits.to_owned()];
+        let mut run = vec![digits];
         for name in tail {
             match split_last_number(name, MAX_FOLDED_DIGITS) {
-                Some((p, d, s)) if p == prefix && s == suffix => run.push(d.to_owned()),
+                Some((p, d, s)) if p == prefix && s == suffix => run.push(d),
                 _ => break,
             }
         }

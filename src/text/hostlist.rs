@@ -1,7 +1,5 @@
 //! Host names folded for people: `gpu[01-16]`, with a bound on their length.
 
-use std::collections::BTreeSet;
-
 /// A longer number is not folded.
 const MAX_FOLDED_DIGITS: usize = 18;
 
@@ -10,19 +8,23 @@ type NameShape<'a> = (&'a str, &'a str, usize);
 
 /// Folds names that differ in one run of digits: `gpu01 gpu02 gpu03` is `gpu[01-03]`. Names of other shapes stay as they are.
 pub(crate) fn fold_names(names: &[String]) -> String {
-    let mut groups: Vec<(NameShape<'_>, BTreeSet<&str>)> = Vec::new();
+    let mut groups: Vec<(NameShape<'_>, Vec<&str>)> = Vec::new();
     for name in names {
         let (prefix, digits, suffix) = split_last_number(name, MAX_FOLDED_DIGITS).unwrap_or((name, "", ""));
         let key = (prefix, suffix, digits.len());
         match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, numbers)) => numbers.extend([digits]),
-            None => groups.push((key, BTreeSet::from([digits]))),
+            Some((_, numbers)) => numbers.push(digits),
+            None => groups.push((key, vec![digits])),
         }
     }
-    let texts = groups.iter().map(|((prefix, suffix, _), numbers)| match numbers.len() {
+    let texts = groups.iter_mut().map(|((prefix, suffix, _), numbers)| {
         // Numbers of one length sort as texts do.
-        1 => format!("{prefix}{}{suffix}", numbers.iter().copied().collect::<String>()),
-        _ => format!("{prefix}[{}]{suffix}", format_ranges(numbers)),
+        numbers.sort_unstable();
+        numbers.dedup();
+        match &numbers[..] {
+            [one] => format!("{prefix}{one}{suffix}"),
+            many => format!("{prefix}[{}]{suffix}", format_ranges(many)),
+        }
     });
     texts.collect::<Vec<_>>().join(",")
 }
@@ -81,16 +83,16 @@ pub(crate) fn group_errors(errors: impl IntoIterator<Item = (String, String, Str
 }
 
 /// `01 02 03 07` as `01-03,07`; the numbers are texts of digits, in their order.
-pub(super) fn format_ranges(numbers: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-    let mut ranges: Vec<(String, String)> = Vec::new();
+pub(super) fn format_ranges(numbers: &[&str]) -> String {
+    let mut ranges: Vec<(&str, &str)> = Vec::new();
     for digits in numbers {
-        let digits = digits.as_ref();
         match ranges.last_mut() {
-            Some((from, to)) if continues_range(from, to, digits) => digits.clone_into(to),
-            _ => ranges.push((digits.to_owned(), digits.to_owned())),
+            Some((from, to)) if continues_range(from, to, digits) => *to = digits,
+            _ => ranges.push((digits, digits)),
         }
     }
-    ranges.into_iter().map(|(from, to)| if from == to { from } else { format!("{from}-{to}") }).collect::<Vec<_>>().join(",")
+    let texts = ranges.into_iter().map(|(from, to)| if from == to { from.to_owned() } else { format!("{from}-{to}") });
+    texts.collect::<Vec<_>>().join(",")
 }
 
 /// Whether `next` continues the range from `from` to `to`, with the same digits.

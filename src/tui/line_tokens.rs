@@ -67,7 +67,7 @@ pub(super) fn tokenize_line(line: &str) -> (Option<String>, Vec<Token>) {
                 tokens.push(Token { from, to, is_number: false, value: f64::NAN });
             }
             TokenKind::Text => {
-                letters |= text.chars().any(char::is_alphabetic);
+                letters = letters || text.chars().any(char::is_alphabetic);
                 key.push_str(text);
                 match tokens.last_mut().filter(|last| !last.is_number) {
                     Some(last) => last.to = to,
@@ -92,8 +92,9 @@ fn next_token(text: &str, before: char) -> (usize, TokenKind) {
     let bytes = text.as_bytes();
     let run = |from: usize, of: fn(&u8) -> bool| bytes[from.min(bytes.len())..].iter().take_while(|byte| of(byte)).count();
     let digits = |from: usize| run(from, u8::is_ascii_digit);
-    let word = run(0, u8::is_ascii_alphanumeric);
+    let whole = digits(0);
     if !before.is_alphanumeric() {
+        let word = run(0, u8::is_ascii_alphanumeric);
         let hex = &bytes[..word];
         let marked = hex.starts_with(b"0x") && word > 2 && hex[2..].iter().all(u8::is_ascii_hexdigit);
         let long = word >= 8
@@ -105,18 +106,17 @@ fn next_token(text: &str, before: char) -> (usize, TokenKind) {
         }
         // A time of day or a date: 13:06:05.123, 2026-11-22.
         let pair = |from: usize, sign: u8| bytes.get(from) == Some(&sign) && digits(from + 1) == 2;
-        if digits(0) == 2 && pair(2, b':') {
+        if whole == 2 && pair(2, b':') {
             let mut len = if pair(5, b':') { 8 } else { 5 };
             if matches!(bytes.get(len), Some(b'.' | b',')) && digits(len + 1) > 0 {
                 len += 1 + digits(len + 1);
             }
             return (len, TokenKind::Id);
         }
-        if digits(0) == 4 && pair(4, b'-') && pair(7, b'-') {
+        if whole == 4 && pair(4, b'-') && pair(7, b'-') {
             return (10, TokenKind::Id);
         }
     }
-    let whole = digits(0);
     if whole > 0 {
         let mut len = whole;
         while bytes.get(len) == Some(&b',') && whole <= 3 && digits(len + 1) == 3 {
@@ -134,11 +134,9 @@ fn next_token(text: &str, before: char) -> (usize, TokenKind) {
         }
         return (len, TokenKind::Number);
     }
-    let len = text
-        .char_indices()
-        .skip(1)
-        .find(|(at, c)| c.is_ascii_digit() || (c.is_ascii_alphanumeric() && !bytes[at - 1].is_ascii_alphanumeric()));
-    (len.map_or(text.len(), |(at, _)| at), TokenKind::Text)
+    // The bytes of other characters than ASCII are neither digits nor letters here.
+    let starts_token = |pair: &[u8]| pair[1].is_ascii_digit() || pair[1].is_ascii_alphanumeric() && !pair[0].is_ascii_alphanumeric();
+    (bytes.windows(2).position(starts_token).map_or(bytes.len(), |at| at + 1), TokenKind::Text)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::event::{Event, EventKind, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 use crate::report::RunSnapshot;
 use crate::report::style;
-use crate::state::RunState;
+use crate::state::{RankCounts, RunState};
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 
@@ -139,8 +139,23 @@ impl Model {
     pub fn update_host_statuses(&mut self) {
         self.host_statuses = host_status::compute_host_statuses(&self.state, &self.sanitizer, &self.log_times);
         for host in &mut self.host_statuses {
-            host.reason = self.lang.message(&host.reason).into_owned();
+            if let Cow::Owned(translated) = self.lang.message(&host.reason) {
+                host.reason = Cow::Owned(translated);
+            }
         }
+    }
+
+    /// How many ranks stand how, as of the last [`Model::update_host_statuses`]: there are fewer hosts than ranks.
+    pub(super) fn rank_counts(&self) -> RankCounts {
+        let mut counts = RankCounts::default();
+        for HostStatus { ranks, .. } in &self.host_statuses {
+            counts.running += ranks.running;
+            counts.ok += ranks.ok;
+            counts.stopped += ranks.stopped;
+            counts.failed += ranks.failed.len();
+            counts.waiting += ranks.total - ranks.running - ranks.ok - ranks.stopped - ranks.failed.len();
+        }
+        counts
     }
 
     /// `2 hosts`.

@@ -100,7 +100,7 @@ fn skewed_clock_is_named() {
     scene.emit(1, EventKind::HostConnected { host: 1, clock_offset: -3_188, uncertainty: 4 });
     text(&mut scene, 120, 36);
     let standing = &scene.app.model.host_statuses[1];
-    assert_eq!((standing.status, standing.reason.as_str()), (super::theme::DisplayStatus::Warn, "clock -3.2 s from gpu00"));
+    assert_eq!((standing.status, &*standing.reason), (super::theme::DisplayStatus::Warn, "clock -3.2 s from gpu00"));
 }
 
 /// Ranks of one host have its colour in the merged log, ranks of several hosts none.

@@ -1,12 +1,14 @@
 //! Every screen at the common sizes for 1 to 128 hosts, healthy and on a bad day: frames are whole, the first problem is there.
 //!
-//! With `SCREENS=DIR` in the environment each is also written there, as text and as SVG.
+//! With `SCREENS=DIR` in the environment each is also written there, as text, as SVG, and as the bytes for a terminal.
 
 use std::path::Path;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
 
+use super::compact_backend::CompactBackend;
 use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 use super::fixtures::{self, BuildFixture, DashboardFixture};
 use super::svg::render_svg;
@@ -157,7 +159,7 @@ fn launching(hosts: u32) -> DashboardFixture {
 pub(super) fn planned(hosts: u32) -> DashboardFixture {
     let mut scene = fixtures::planned_hosts(hosts);
     scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
-        start_summary: Some("no run exists: it would be launched".to_owned()),
+        start_summary: Some("no run exists: a new one would be launched".to_owned()),
         plan_lines: plan_lines(hosts),
         ..DashboardCapabilities::view_only(DashboardRole::Owner)
     }));
@@ -169,6 +171,17 @@ fn write_picture(name: &str, buffer: &Buffer) {
     std::fs::create_dir_all(&dir).expect("a directory");
     std::fs::write(Path::new(&dir).join(format!("{name}.txt")), snapshot_text(buffer)).expect("written");
     std::fs::write(Path::new(&dir).join(format!("{name}.svg")), render_svg(buffer, name)).expect("written");
+    std::fs::write(Path::new(&dir).join(format!("{name}.ansi")), terminal_bytes(buffer)).expect("written");
+}
+
+/// What a terminal of this size gets for the screen.
+fn terminal_bytes(buffer: &Buffer) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let options = TerminalOptions { viewport: Viewport::Fixed(buffer.area) };
+    let mut terminal = Terminal::with_options(CompactBackend::new(&mut bytes), options).expect("a terminal");
+    terminal.draw(|frame| frame.buffer_mut().clone_from(buffer)).expect("drawn");
+    drop(terminal);
+    bytes
 }
 
 fn check_screens(kind: &str, hosts: u32, scene: &mut DashboardFixture) {

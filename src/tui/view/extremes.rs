@@ -87,11 +87,11 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     running().nth(1)?;
     let owner =
         |rank: &RankState| model.lang.tr_fill("r{} on {}", &[&rank.rank.to_string(), &model.sanitize(model.state.host_name(rank.host))]);
-    let values = |metric: u8| running().filter_map(move |rank| Some((rank.metrics.get(&metric)?.last, rank)));
+    let values = |metric: u8| running().filter_map(move |rank| Some((rank.metrics.get(metric)?.last, rank)));
     let least = |metric: u8| values(metric).min_by(|a, b| a.0.total_cmp(&b.0));
     // One value says little about a rank: the last ones together do.
     let speed = |rank: &RankState| {
-        let newest = rank.metrics.get(&TOKENS_PER_SECOND_INDEX)?.points().rev().filter(|speed| speed.is_finite()).take(SPEED_POINTS);
+        let newest = rank.metrics.get(TOKENS_PER_SECOND_INDEX)?.points().rev().filter(|speed| speed.is_finite()).take(SPEED_POINTS);
         let (sum, count) = newest.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0_f32));
         (count > 0.0).then(|| sum / count)
     };

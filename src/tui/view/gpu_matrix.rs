@@ -3,6 +3,8 @@
 //!
 //! A rank is matched to a GPU only if the host has equally many of both.
 
+use std::borrow::Cow;
+
 use ratatui::style::Style;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr as _;
@@ -223,14 +225,13 @@ impl<'a> GpuMatrix<'a> {
             return Span::styled(" ".repeat(width), style);
         };
         let value = self.selection.metric.value(gpu);
-        let shown = GpuSample { utilization: value, ecc_errors: gpu.ecc_errors, ..GpuSample::default() };
         let (stale, is_past) = (has_stale_gpus(self.model, host), figure_age::is_past(self.model, host));
         let rank = self.rank_of_gpu(at, gpu.index);
         let warns = || {
             let place = (u32::try_from(at).unwrap_or(u32::MAX), host);
             gpu_status(self.model, place, gpu, rank, stale) == DisplayStatus::Warn
         };
-        let (glyph, status) = match host_status::gpu_glyph(&shown, stale) {
+        let (glyph, status) = match host_status::gpu_glyph(gpu, value, stale) {
             (_, DisplayStatus::Ok | DisplayStatus::Pending) if rank.is_some_and(RankState::failed_by_itself) => {
                 (host_status::failed_rank_glyph(self.model.theme), DisplayStatus::Error)
             }
@@ -248,16 +249,16 @@ impl<'a> GpuMatrix<'a> {
             style = self.model.theme.selected();
         }
         let most: f32 = if width == 3 { 99.0 } else { 999.0 };
-        let text = match (width, status, value) {
-            (1, ..) | (_, DisplayStatus::Error | DisplayStatus::Lost | DisplayStatus::Pending, _) | (_, _, None) => glyph.to_string(),
+        let text: Cow<'static, str> = match (width, status, value) {
+            (1, ..) => Cow::Borrowed(glyph),
+            (_, DisplayStatus::Error | DisplayStatus::Lost | DisplayStatus::Pending, _) | (_, _, None) => format!("{glyph:>width$}").into(),
             (_, DisplayStatus::Warn, Some(value)) => {
-                let sign = if glyph == '!' { "!" } else { self.model.theme.symbol(DisplayStatus::Warn) };
-                format!("{:.0}{sign}", value.min(most))
+                let sign = if glyph == "!" { "!" } else { self.model.theme.symbol(DisplayStatus::Warn) };
+                let number = width.saturating_sub(sign.width());
+                format!("{:>number$.0}{sign}", value.min(most)).into()
             }
-            (_, _, Some(value)) => format!("{:.0}", value.min(most)),
+            (_, _, Some(value)) => format!("{:>width$.0}", value.min(most)).into(),
         };
-        // Most cells are one character: a thousand of them a frame.
-        let text = if text.width() < width { format!("{text:>width$}") } else { text };
         Span::styled(text, style)
     }
 }

@@ -151,11 +151,11 @@ pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u
     }
     let lang = model.lang;
     let age = figure_age::past_age_text(model).map_or_else(String::new, |age| lang.comma().to_owned() + &age);
-    let failed = host_status::failed_rank_glyph(model.theme).to_string();
+    let failed = host_status::failed_rank_glyph(model.theme);
     let meaning = lang.tr_fill(" tenths of utilization{}", &[&age]);
     let title = PaneFrame {
         left: vec![Span::styled(lang.tr("GPUs"), model.theme.header()), Span::styled(meaning, model.theme.dim())],
-        right: vec![Span::styled(lang.tr_fill("{} failed rank  ! fault  ? old  . idle  - no data", &[&failed]), model.theme.dim())],
+        right: vec![Span::styled(lang.tr_fill("{} failed rank  ! fault  ? old  . idle  - no data", &[failed]), model.theme.dim())],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::event::GpuSample;
 use crate::report::style;
 use crate::state::host_trace::MAX_TRACE_POINTS;
-use crate::state::{GpuTracePoint, HostState};
+use crate::state::{GpuRound, GpuTracePoint, HostState, ValueSum};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -59,9 +59,9 @@ fn bar_width(width: usize) -> usize {
 
 fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width: usize) -> Line<'static> {
     let dash = || "-".to_owned();
-    let (glyph, status) = host_status::gpu_glyph(gpu, stale);
+    let (glyph, status) = host_status::gpu_glyph(gpu, gpu.utilization, stale);
     // The percentage says what a digit would.
-    let mark = if glyph.is_ascii_digit() { ' ' } else { glyph };
+    let mark = if status == DisplayStatus::Ok { " " } else { glyph };
     let util = gpu.utilization.map_or_else(dash, |v| format!("{v:.0}%"));
     let memory = match (gpu.memory_used, gpu.memory_total) {
         (Some(used), Some(total)) => format!("{:.1}/{:.1}", used / 1024.0, total / 1024.0),
@@ -107,9 +107,9 @@ pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize, rows: u
     let mut section = Section { title: model.lang.tr("GPU history").to_owned(), state: gpu_history_span(model, host), lines: Vec::new() };
     if host.gpu_history.len() > 1 {
         let half = width.saturating_sub(3) / 2;
-        let of = |get: fn(&GpuTracePoint) -> Option<f32>| host_status::mean_gpu_history(std::iter::once(host), get, MAX_TRACE_POINTS);
+        let of = |get: fn(&GpuRound) -> ValueSum| host_status::mean_gpu_history(std::iter::once(host), get, MAX_TRACE_POINTS);
         let names = [model.lang.tr("utilization, mean"), model.lang.tr("power, % of limit, mean")];
-        section.lines = graph_pair(model, (names[0], of(|view| view.utilization)), (names[1], of(|view| view.power)), half, rows);
+        section.lines = graph_pair(model, (names[0], of(|round| round.utilization)), (names[1], of(|round| round.power)), half, rows);
     }
     section
 }

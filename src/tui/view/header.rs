@@ -66,7 +66,7 @@ pub(super) fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
         RunGoal::Down => return ("TEARING DOWN", DisplayStatus::Warn),
         RunGoal::Up => {}
     }
-    let counts = state.rank_counts();
+    let counts = model.rank_counts();
     if model.has_open_steps() {
         return ("LAUNCHING", DisplayStatus::Busy);
     }
@@ -152,7 +152,7 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
 
 /// How many ranks there are, and once they run how many of them do or have ended well.
 fn rank_total(model: &Model) -> Span<'static> {
-    let counts = model.state.rank_counts();
+    let counts = model.rank_counts();
     let lost: usize = model
         .host_statuses
         .iter()

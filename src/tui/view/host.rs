@@ -263,7 +263,7 @@ fn smi_section(model: &Model, view: &HostPane, host: &HostState, width: usize) -
 }
 
 fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
-    let (status, why) = model.host_statuses.get(at).map(|host| (host.status, host.reason.as_str())).unwrap_or_default();
+    let (status, why) = model.host_statuses.get(at).map(|host| (host.status, &*host.reason)).unwrap_or_default();
     let lang = model.lang;
     let location = lang.tr_fill("{} of {}", &[&(at + 1).to_string(), &model.state.hosts.len().to_string()]);
     let clock = host.clock_offset.map(|(offset, wrong)| [format!("{offset:+}"), wrong.to_string()]);

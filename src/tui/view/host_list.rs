@@ -3,6 +3,7 @@
 //! The cursor follows its host when rows move.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::tui::keymap::UiCommand;
 
@@ -17,7 +18,7 @@ pub(super) struct HostList {
     /// Expanded groups of equal hosts, by group key.
     pub(super) expanded: BTreeSet<String>,
     /// Group and first host of every grouped host, as of the last frame.
-    pub(super) groups: BTreeMap<u32, (String, u32)>,
+    pub(super) groups: BTreeMap<u32, (Arc<str>, u32)>,
 }
 
 impl HostList {
@@ -41,8 +42,8 @@ impl HostList {
     pub(super) fn fold(&mut self, host: u32, cmd: UiCommand) {
         let Some((group, first)) = self.groups.get(&host).cloned() else { return };
         if cmd == UiCommand::Right {
-            self.expanded.insert(group);
-        } else if self.expanded.remove(&group) {
+            self.expanded.insert(group.to_string());
+        } else if self.expanded.remove(&*group) {
             self.rows.select((true, first));
         }
     }
@@ -57,7 +58,7 @@ mod tests {
         let mut list = HostList::default();
         list.set_rows(vec![(false, 0), (false, 33)], 2);
         list.rows.select((false, 33));
-        list.groups.insert(33, ("equal".to_owned(), 5));
+        list.groups.insert(33, ("equal".into(), 5));
         list.set_rows(vec![(false, 0), (true, 5)], 2);
         assert_eq!(list.rows.selected(), Some((true, 5)));
         list.set_rows(vec![(false, 0), (false, 5), (false, 33)], 3);

@@ -2,13 +2,15 @@
 //!
 //! Computed once at the start of each frame.
 
+use std::borrow::Cow;
+
 use ratatui::style::Style;
 
 use crate::event::{GpuSample, UnixMillis};
 use crate::model::DEFAULT_MAX_CLOCK_SKEW_MS;
 use crate::model::step_status::StepStatus;
 use crate::report::style;
-use crate::state::{ConnectionStatus, GpuTracePoint, HostState, RankState, RunState, StepState};
+use crate::state::{ConnectionStatus, GpuRound, HostState, RankState, RunState, StepState, ValueSum};
 use crate::text::sanitize::Sanitizer;
 use crate::tui::log_arrival_times::LogArrivalTimes;
 use crate::tui::theme::{DisplayStatus, Theme};
@@ -20,7 +22,7 @@ pub struct HostStatus {
     pub ranks: HostRankCounts,
     pub status: DisplayStatus,
     /// Short reason, sanitized.
-    pub reason: String,
+    pub reason: Cow<'static, str>,
     /// When one of its logs last grew; 0 for never.
     pub last_output_at: UnixMillis,
     /// GPUs that work much less than most of the run's.
@@ -43,9 +45,13 @@ pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log
         .map(|(((ranks, host), failed), low_gpus)| {
             let (mut status, mut why) = host_status(state, host, &ranks, failed);
             if let Some(low) = low_gpus.as_ref().filter(|low| low.is_warning && status < DisplayStatus::Warn) {
-                (status, why) = (DisplayStatus::Warn, low.text());
+                (status, why) = (DisplayStatus::Warn, low.text().into());
             }
-            HostStatus { status, reason: sanitizer.sanitize_line(&why).replace('\t', "    "), ranks, last_output_at: 0, low_gpus }
+            let reason = match why {
+                Cow::Borrowed(fixed) => Cow::Borrowed(fixed),
+                Cow::Owned(why) => Cow::Owned(sanitizer.sanitize_line(&why).replace('\t', "    ")),
+            };
+            HostStatus { status, reason, ranks, last_output_at: 0, low_gpus }
         })
         .collect();
     for (host, at) in log_times.last_outputs() {
@@ -118,42 +124,47 @@ pub(crate) fn rank_status(state: &RunState, rank: &RankState) -> (DisplayStatus,
     }
 }
 
-/// Status of a host, with a short reason.
-fn host_status(state: &RunState, host: &HostState, ranks: &HostRankCounts, failed: Option<&StepState>) -> (DisplayStatus, String) {
+/// Status of a host, with a short reason: what is borrowed is a text of ours.
+fn host_status(
+    state: &RunState,
+    host: &HostState,
+    ranks: &HostRankCounts,
+    failed: Option<&StepState>,
+) -> (DisplayStatus, Cow<'static, str>) {
     if let Some(rank) = ranks.failed.first() {
         let exit = state.ranks.get(rank).and_then(|rank| rank.exit).map(style::format_exit).unwrap_or_default();
-        return (DisplayStatus::Error, format!("rank {rank}: {exit}"));
+        return (DisplayStatus::Error, format!("rank {rank}: {exit}").into());
     }
     match host.connection_status {
-        ConnectionStatus::Unreachable => return (DisplayStatus::Lost, format!("unreachable: {}", host.connection_error)),
-        ConnectionStatus::Retrying => return (DisplayStatus::Lost, format!("no connection: {}", host.connection_error)),
+        ConnectionStatus::Unreachable => return (DisplayStatus::Lost, format!("unreachable: {}", host.connection_error).into()),
+        ConnectionStatus::Retrying => return (DisplayStatus::Lost, format!("no connection: {}", host.connection_error).into()),
         ConnectionStatus::Unknown | ConnectionStatus::Connecting | ConnectionStatus::Connected => {}
     }
     if let Some(step) = failed {
-        return (DisplayStatus::Error, format!("{}: {}", step.info.phase.label(), step.note));
+        return (DisplayStatus::Error, format!("{}: {}", step.info.phase.label(), step.note).into());
     }
     if let Some(exit) = host.launcher_failure() {
-        return (DisplayStatus::Error, format!("launcher: {}", style::format_exit(exit)));
+        return (DisplayStatus::Error, format!("launcher: {}", style::format_exit(exit)).into());
     }
     if let Some(why) = hardware_warning(host) {
-        return (DisplayStatus::Warn, why);
+        return (DisplayStatus::Warn, why.into());
     }
     if ranks.stopped > 0 {
-        return (DisplayStatus::Warn, "stopped".to_owned());
+        return (DisplayStatus::Warn, "stopped".into());
     }
     if ranks.total > 0 && ranks.ok == ranks.total {
-        return (DisplayStatus::Done, "ended".to_owned());
+        return (DisplayStatus::Done, "ended".into());
     }
     if let Some(why) = clock_warning(state, host) {
-        return (DisplayStatus::Warn, why);
+        return (DisplayStatus::Warn, why.into());
     }
     if ranks.running > 0 {
-        return (DisplayStatus::Ok, "running".to_owned());
+        return (DisplayStatus::Ok, "running".into());
     }
     match host.connection_status {
-        ConnectionStatus::Connecting => (DisplayStatus::Busy, "connecting".to_owned()),
-        ConnectionStatus::Connected => (DisplayStatus::Ok, "connected".to_owned()),
-        _ => (DisplayStatus::Pending, "waiting".to_owned()),
+        ConnectionStatus::Connecting => (DisplayStatus::Busy, "connecting".into()),
+        ConnectionStatus::Connected => (DisplayStatus::Ok, "connected".into()),
+        _ => (DisplayStatus::Pending, "waiting".into()),
     }
 }
 
@@ -188,8 +199,8 @@ pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
 }
 
 /// The GPU of a failed rank as one character.
-pub(crate) fn failed_rank_glyph(theme: Theme) -> char {
-    if theme.uses_ascii_graphs() { 'x' } else { '✗' }
+pub(crate) fn failed_rank_glyph(theme: Theme) -> &'static str {
+    if theme.uses_ascii_graphs() { "x" } else { "✗" }
 }
 
 /// The look of a GPU's character: an old value is dim, as everywhere.
@@ -197,19 +208,21 @@ pub(crate) fn gpu_glyph_style(theme: Theme, status: DisplayStatus) -> Style {
     if status == DisplayStatus::Lost { theme.dim() } else { theme.status_style(status) }
 }
 
-/// A GPU as one character: tenths of its utilization, `.` idle, `?` stale, `-` unknown; with its status.
-pub(crate) fn gpu_glyph(gpu: &GpuSample, stale: bool) -> (char, DisplayStatus) {
+/// A GPU as one character: tenths of a percentage of it, usually its utilization, `.` idle, `!` faulty memory, `?` stale, `-` unknown; with
+/// its status. A frame has a thousand of them: the text is not allocated.
+pub(crate) fn gpu_glyph(gpu: &GpuSample, percent: Option<f32>, stale: bool) -> (&'static str, DisplayStatus) {
+    const TENTHS: &str = "0123456789";
     if stale {
-        return ('?', DisplayStatus::Lost);
+        return ("?", DisplayStatus::Lost);
     }
-    match gpu.utilization {
-        _ if gpu.memory_errors().is_some() => ('!', DisplayStatus::Warn),
-        None => ('-', DisplayStatus::Pending),
-        Some(percent) if percent < 1.0 => ('.', DisplayStatus::Pending),
+    match percent {
+        _ if gpu.memory_errors().is_some() => ("!", DisplayStatus::Warn),
+        None => ("-", DisplayStatus::Pending),
+        Some(percent) if percent < 1.0 => (".", DisplayStatus::Pending),
         Some(percent) => {
             // 0 to 9 by the bounds.
-            let tenth = (percent / 10.0).clamp(0.0, 9.0) as u8;
-            (char::from(b'0' + tenth), DisplayStatus::Ok)
+            let tenth = (percent / 10.0).clamp(0.0, 9.0) as usize;
+            (&TENTHS[tenth..=tenth], DisplayStatus::Ok)
         }
     }
 }
@@ -217,19 +230,19 @@ pub(crate) fn gpu_glyph(gpu: &GpuSample, stale: bool) -> (char, DisplayStatus) {
 /// The latest values of all GPUs of these hosts as means per sample; `None` where no value is known.
 pub(crate) fn mean_gpu_history<'a>(
     hosts: impl Iterator<Item = &'a HostState>,
-    get: impl Fn(&GpuTracePoint) -> Option<f32>,
+    get: impl Fn(&GpuRound) -> ValueSum,
     most: usize,
 ) -> Vec<Option<f32>> {
-    let mut sums: Vec<(f32, f32)> = Vec::new();
+    let mut sums: Vec<ValueSum> = Vec::new();
     for (location, round) in hosts.flat_map(|host| host.gpu_history.iter().rev().take(most).enumerate()) {
         if sums.len() <= location {
-            sums.push((0.0, 0.0));
+            sums.push(ValueSum::default());
         }
         if let Some(sum) = sums.get_mut(location) {
-            *sum = round.iter().filter_map(&get).fold(*sum, |(sum, count), value| (sum + value, count + 1.0));
+            sum.add(get(round));
         }
     }
-    sums.into_iter().rev().map(|(sum, count)| (count > 0.0).then(|| sum / count)).collect()
+    sums.into_iter().rev().map(ValueSum::mean).collect()
 }
 
 /// Totals over machines.
@@ -272,17 +285,20 @@ pub(crate) struct GpuTotals {
 }
 
 /// Sums over GPUs; values that no GPU reports are `None`.
-pub(crate) fn sum_gpus<'a>(list: impl Iterator<Item = &'a GpuSample> + Clone) -> GpuTotals {
-    let values = |get: fn(&GpuSample) -> Option<f32>| list.clone().filter_map(get);
-    let count = |get: fn(&GpuSample) -> Option<f32>| values(get).count();
-    let sum = |get: fn(&GpuSample) -> Option<f32>| (count(get) > 0).then(|| values(get).sum::<f32>());
+pub(crate) fn sum_gpus<'a>(list: impl Iterator<Item = &'a GpuSample>) -> GpuTotals {
+    let plus = |sum: Option<f32>, value: Option<f32>| sum.into_iter().chain(value).reduce(|sum, value| sum + value);
     // Fewer GPUs than a float can count.
-    let mean = sum(|gpu| gpu.utilization).map(|all| all / count(|gpu| gpu.utilization) as f32);
-    let total = sum(|gpu| gpu.memory_total).filter(|total| *total > 0.0);
-    GpuTotals {
-        utilization: mean,
-        memory: sum(|gpu| gpu.memory_used).zip(total).map(|(used, total)| used / total * 100.0),
-        hottest: values(|gpu| gpu.temperature).fold(None, |most, one| Some(most.map_or(one, |most: f32| most.max(one)))),
-        power: sum(|gpu| gpu.power),
+    let (mut utilization, mut count, mut used, mut total) = (None, 0.0, None, None);
+    let mut all = GpuTotals::default();
+    for gpu in list {
+        count += if gpu.utilization.is_some() { 1.0 } else { 0.0 };
+        utilization = plus(utilization, gpu.utilization);
+        used = plus(used, gpu.memory_used);
+        total = plus(total, gpu.memory_total);
+        all.power = plus(all.power, gpu.power);
+        all.hottest = all.hottest.into_iter().chain(gpu.temperature).reduce(f32::max);
     }
+    all.utilization = utilization.map(|sum| sum / count);
+    all.memory = used.zip(total.filter(|total| *total > 0.0)).map(|(used, total)| used / total * 100.0);
+    all
 }

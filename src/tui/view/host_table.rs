@@ -3,7 +3,9 @@
 //!
 //! Hosts with problems never fold. Hosts with stale values are left out of sums.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -20,7 +22,7 @@ use crate::tui::theme::DisplayStatus;
 use super::host_list::HostList;
 use super::host_status::{self, HostRankCounts};
 use super::lines::{render_lines, selected_row};
-use super::{figure_age, formatting, graph, host_selection};
+use super::{figure_age, formatting, graph, host_selection, host_totals};
 
 /// Widths of the GPU summary and of the machine summary.
 const GPU_TOTALS_WIDTH: usize = 29;
@@ -35,8 +37,10 @@ const MAX_REASON_WIDTH: usize = 40;
 
 struct HostTableRow {
     hosts: Vec<u32>,
+    /// The hosts' names, folded, set when it is drawn.
+    label: String,
     status: DisplayStatus,
-    reason: String,
+    reason: Cow<'static, str>,
     ranks: HostRankCounts,
     last_output_at: UnixMillis,
     /// A host of the expanded row above.
@@ -45,7 +49,7 @@ struct HostTableRow {
 
 pub(super) struct HostTable {
     rows: Vec<HostTableRow>,
-    groups: BTreeMap<u32, (String, u32)>,
+    groups: BTreeMap<u32, (Arc<str>, u32)>,
 }
 
 impl HostTable {
@@ -84,14 +88,22 @@ impl HostTable {
                 table.rows.push(row);
                 continue;
             };
-            let (first, group) = (row.hosts[0], format!("{:?} {}", row.status, row.reason));
-            table.groups.extend(row.hosts.iter().map(|host| (*host, (group.clone(), first))));
-            let open = list.expanded.contains(&group);
+            let (first, group) = (row.hosts[0], Arc::from(group_key(&row)));
+            table.groups.extend(row.hosts.iter().map(|host| (*host, (Arc::clone(&group), first))));
+            let open = list.expanded.contains(&*group);
             table.rows.push(row);
             if open {
                 let standing = model.host_statuses.get(first as usize).cloned().unwrap_or_default();
                 let host_status::HostStatus { ranks, status, reason: why, last_output_at, .. } = standing;
-                table.rows.push(HostTableRow { hosts: vec![first], status, reason: why, ranks, last_output_at, is_member: true });
+                table.rows.push(HostTableRow {
+                    hosts: vec![first],
+                    label: String::new(),
+                    status,
+                    reason: why,
+                    ranks,
+                    last_output_at,
+                    is_member: true,
+                });
                 table.rows.extend(others);
             }
         }
@@ -102,17 +114,21 @@ impl HostTable {
         self.rows.len()
     }
 
-    pub(super) fn draw(self, frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
+    pub(super) fn draw(mut self, frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) {
         let room = usize::from(area.height).saturating_sub(1);
         let drawn = self.rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();
         list.groups = self.groups;
         let (at, top) = list.set_rows(drawn, room);
         list.rows.set_screen_rows(area.y + 1, room);
         let width = usize::from(area.width);
-        let columns = HostColumns::fit(width, model, list, &self.rows);
+        let is_folded = !list.groups.is_empty();
+        for row in &mut self.rows {
+            row.label = row_label(model, list, row, is_folded);
+        }
+        let columns = HostColumns::fit(width, model, &self.rows);
         let mut lines = vec![columns.header_line(model)];
         for (n, row) in self.rows.iter().enumerate().skip(top).take(room) {
-            let line = columns.row_line(model, list, row);
+            let line = columns.row_line(model, row);
             lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
         }
         if self.rows.is_empty() {
@@ -129,6 +145,7 @@ fn host_rows(model: &Model, list: &HostList) -> Vec<HostTableRow> {
         let host = model.host_statuses.get(at as usize)?;
         Some(HostTableRow {
             hosts: vec![at],
+            label: String::new(),
             status: host.status,
             reason: host.reason.clone(),
             ranks: host.ranks.clone(),
@@ -151,22 +168,15 @@ struct HostColumns {
     show_machine: bool,
     history_width: usize,
     reason_width: usize,
-    has_folded_rows: bool,
 }
 
 impl HostColumns {
-    fn fit(width: usize, model: &Model, list: &HostList, rows: &[HostTableRow]) -> HostColumns {
+    fn fit(width: usize, model: &Model, rows: &[HostTableRow]) -> HostColumns {
         let most = model.state.hosts.iter().map(|host| host.gpus.len()).max().unwrap_or(0).clamp(3, 16);
         // " name ST RANKS GPU", and the other columns if space allows.
         let fixed = 1 + 1 + 3 + 10 + most + 1;
         let numbers = width >= fixed + 12 + GPU_TOTALS_WIDTH;
-        let folded = !list.groups.is_empty();
-        let longest = rows
-            .iter()
-            .map(|row| row_label(model, list, row, folded).len() + host_count_suffix(model, &row.hosts).width())
-            .max()
-            .unwrap_or(4)
-            .clamp(4, 60);
+        let longest = rows.iter().map(|row| row.label.len() + host_count_suffix(model, &row.hosts).width()).max().unwrap_or(4).clamp(4, 60);
         let totals = fixed + if numbers { GPU_TOTALS_WIDTH } else { 0 };
         // A host's problem is more important than the load of its machine.
         let widest_reason = rows.iter().map(|row| row.reason.width()).max().unwrap_or(0).clamp(REASON_WIDTH, MAX_REASON_WIDTH);
@@ -174,8 +184,7 @@ impl HostColumns {
         let taken = totals + if machine { MACHINE_WIDTH } else { 0 };
         let rest = width.saturating_sub(taken);
         // Names of many hosts are cut before the reason of one is.
-        let own_names =
-            rows.iter().filter(|row| row.hosts.len() == 1).map(|row| row_label(model, list, row, folded).len()).max().unwrap_or(0);
+        let own_names = rows.iter().filter(|row| row.hosts.len() == 1).map(|row| row.label.len()).max().unwrap_or(0);
         let name_room = rest.saturating_sub(widest_reason + 2).max(own_names).max(28);
         let name = if rest > longest + 14 { longest.min(name_room).max(12) } else { rest.min(longest.max(rest.saturating_sub(9))) };
         let after = rest.saturating_sub(name + 1);
@@ -191,7 +200,6 @@ impl HostColumns {
             show_machine: machine,
             history_width: history,
             reason_width: why,
-            has_folded_rows: folded,
         }
     }
 
@@ -217,11 +225,10 @@ impl HostColumns {
         Line::styled(head, model.theme.header())
     }
 
-    fn row_line(&self, model: &Model, list: &HostList, row: &HostTableRow) -> Line<'static> {
+    fn row_line(&self, model: &Model, row: &HostTableRow) -> Line<'static> {
         let style = model.theme.status_style(row.status);
         let tag = host_count_suffix(model, &row.hosts);
-        let name =
-            style::truncate_text(&row_label(model, list, row, self.has_folded_rows), self.name_width.saturating_sub(tag.width())) + &tag;
+        let name = style::truncate_text(&row.label, self.name_width.saturating_sub(tag.width())) + &tag;
         let ranks = host_status::ranks_text(&row.ranks, row.status);
         let mut spans = vec![
             Span::raw(format!(" {} ", formatting::pad(&name, self.name_width))),
@@ -231,13 +238,16 @@ impl HostColumns {
         spans.extend(self.gpu_glyphs(model, row));
         if self.show_gpu_totals {
             let is_old = matches!(row.hosts[..], [at] if has_old_figures(model, at));
-            spans.push(Span::styled(gpu_totals_text(model, row), if is_old { model.theme.dim() } else { Style::new() }));
+            spans.push(Span::styled(
+                host_totals::gpu_totals_text(model, row_hosts(model, row), row.last_output_at),
+                if is_old { model.theme.dim() } else { Style::new() },
+            ));
         }
         if self.show_machine {
-            spans.push(Span::raw(machine_text(model, row)));
+            spans.push(Span::raw(host_totals::machine_text(model, row_hosts(model, row))));
         }
         if self.history_width > 0 {
-            let values = host_status::mean_gpu_history(row_hosts(model, row), |view| view.utilization, self.history_width * 2);
+            let values = host_status::mean_gpu_history(row_hosts(model, row), |round| round.utilization, self.history_width * 2);
             let drawn = graph::render_graph(&values, self.history_width, 1, model.theme.effective_graph_style()).pop().unwrap_or_default();
             spans.push(Span::styled(drawn + " ", model.theme.status_style(DisplayStatus::Ok)));
         }
@@ -252,7 +262,7 @@ impl HostColumns {
             let age = age.map_or_else(String::new, |host| {
                 model.lang.tr_fill("  values {} old", &[&formatting::format_age(host.gpus_at, model.now)])
             });
-            let text = low.map_or_else(|| row.reason.clone(), |low| model.lang.message(&low.text()).into_owned()) + &age;
+            let text = low.map_or_else(|| row.reason.to_string(), |low| model.lang.message(&low.text()).into_owned()) + &age;
             spans.push(Span::raw(style::truncate_text(&text, self.reason_width)));
         }
         Line::from(spans)
@@ -272,14 +282,14 @@ impl HostColumns {
                 let (glyph, status) = if is_failed {
                     (host_status::failed_rank_glyph(model.theme), DisplayStatus::Error)
                 } else {
-                    host_status::gpu_glyph(gpu, old)
+                    host_status::gpu_glyph(gpu, gpu.utilization, old)
                 };
                 let style = match (status, gpu.utilization) {
                     (DisplayStatus::Ok, _) if dead => model.theme.dim(),
                     (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
                     _ => host_status::gpu_glyph_style(model.theme, status),
                 };
-                Span::styled(glyph.to_string(), style)
+                Span::styled(glyph, style)
             })
             .collect();
         spans.push(Span::raw(" ".repeat(self.gpu_width + 1 - spans.len())));
@@ -287,12 +297,17 @@ impl HostColumns {
     }
 }
 
+/// What equal hosts have in common.
+fn group_key(row: &HostTableRow) -> String {
+    format!("{:?} {}", row.status, row.reason)
+}
+
 /// `+ gpu[00-89]` can be expanded, `- gpu[00-89]` collapsed.
 fn row_label(model: &Model, list: &HostList, row: &HostTableRow, folded: bool) -> String {
     let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
     let mark = match (folded, row.hosts.len() > 1, row.is_member) {
         (false, ..) => "",
-        (_, true, _) if list.expanded.contains(&format!("{:?} {}", row.status, row.reason)) => "- ",
+        (_, true, _) if list.expanded.contains(&*group_key(row)) => "- ",
         (_, true, _) => "+ ",
         (_, _, true) => "    ",
         _ => "  ",
@@ -309,41 +324,6 @@ fn row_hosts<'a>(model: &'a Model, row: &'a HostTableRow) -> impl Iterator<Item 
     row.hosts.iter().filter_map(|at| model.state.hosts.get(*at as usize))
 }
 
-fn or_dash(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "-".to_owned())
-}
-
 fn has_old_figures(model: &Model, at: u32) -> bool {
     model.state.hosts.get(at as usize).is_some_and(|host| figure_age::has_old_figures(model, at as usize, host))
-}
-
-fn gpu_totals_text(model: &Model, row: &HostTableRow) -> String {
-    // A single host keeps its last values, which are drawn as old.
-    let fresh = row_hosts(model, row).filter(|host| row.hosts.len() == 1 || !model.is_stale(host.gpus_at));
-    let all = host_status::sum_gpus(fresh.flat_map(|host| host.gpus.iter()));
-    format!(
-        "{:>4} {:>4} {:>4} {:>7} {:>5} ",
-        or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
-        or_dash(all.memory.map(|v| format!("{v:.0}%"))),
-        or_dash(all.hottest.map(|v| format!("{v:.0}{}", model.theme.degree()))),
-        or_dash(all.power.map(formatting::format_watts)),
-        formatting::format_age(row.last_output_at, model.now),
-    )
-}
-
-/// CPU, memory, network (only InfiniBand if there is any), throttled GPUs, and the age of the oldest value.
-fn machine_text(model: &Model, row: &HostTableRow) -> String {
-    let all =
-        host_status::sum_machines(row_hosts(model, row).filter(|host| host.host_metrics_at > 0 && !model.is_stale(host.host_metrics_at)));
-    let fresh = row_hosts(model, row).filter(|host| !model.is_stale(host.gpus_at));
-    let slow = fresh.flat_map(|host| host.gpus.iter()).filter(|gpu| gpu.slowdown_reason().is_some()).count();
-    let oldest = row_hosts(model, row).map(|host| host.gpus_at.max(host.host_metrics_at)).min().unwrap_or(0);
-    format!(
-        "{:>4} {:>4} {:>9} {:>4} {:>5} ",
-        or_dash(all.cpu.map(|v| format!("{v:.0}%"))),
-        or_dash(all.memory.map(|v| format!("{v:.0}%"))),
-        or_dash(all.network.map(formatting::format_rate)),
-        if slow == 0 { "-".to_owned() } else { slow.to_string() },
-        formatting::format_age(oldest, model.now),
-    )
 }

@@ -4,6 +4,7 @@
 //! fit, hosts with equal progress share an expandable row.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -258,9 +259,9 @@ fn group_key(row: &PhaseRow) -> String {
 }
 
 /// Group and first host for every host of a folded row.
-fn group_entries(row: &PhaseRow) -> Vec<(u32, (String, u32))> {
-    let several = row.hosts.len() > 1;
-    row.hosts.iter().filter(|_| several).map(|host| (*host, (group_key(row), row.hosts[0]))).collect()
+fn group_entries(row: &PhaseRow) -> Vec<(u32, (Arc<str>, u32))> {
+    let (several, key) = (row.hosts.len() > 1, Arc::<str>::from(group_key(row)));
+    row.hosts.iter().filter(|_| several).map(|host| (*host, (Arc::clone(&key), row.hosts[0]))).collect()
 }
 
 /// `+ gpu[00-89]` can be expanded, `- gpu[00-89]` collapsed.

@@ -28,6 +28,7 @@ mod host_processes;
 mod host_selection;
 pub(crate) mod host_status;
 mod host_table;
+mod host_totals;
 mod last_lines;
 pub(crate) mod launch_matrix;
 mod lines;

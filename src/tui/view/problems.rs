@@ -175,7 +175,7 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
         let name = model.sanitize(model.state.host_name(host.0));
         let ranks = host_status::ranks_text(&host.1.ranks, host.1.status);
         // What the problem itself says already is not said again.
-        let text = if problem.text.contains(&host.1.reason) {
+        let text = if problem.text.contains(&*host.1.reason) {
             model.lang.tr_fill(" {}: ranks {}", &[&name, &ranks])
         } else {
             model.lang.tr_fill(" {}: {}; ranks {}", &[&name, &model.lang.message(&host.1.reason), &ranks])

@@ -44,12 +44,12 @@ pub(crate) fn draw_header(frame: &mut Frame<'_>, area: Rect, model: &Model) -> R
 /// Whether ranks run and nothing ends them.
 fn is_training(model: &Model) -> bool {
     let state = &model.state;
-    state.outcome.is_none() && state.goal.0 == RunGoal::Up && state.rank_counts().running > 0 && !model.has_open_steps()
+    state.outcome.is_none() && state.goal.0 == RunGoal::Up && model.rank_counts().running > 0 && !model.has_open_steps()
 }
 
 /// The ranks run, but their lines contain no step or loss yet.
 fn silent_line(model: &Model) -> Option<Line<'static>> {
-    let counts = model.state.rank_counts();
+    let counts = model.rank_counts();
     let counts = [counts.running.to_string(), model.count(model.state.ranks.len(), "rank")];
     let text = model.lang.tr_fill(" {} of {} running; no step or loss in their lines", &[&counts[0], &counts[1]]);
     is_training(model).then(|| Line::from(vec![status_mark(model), Span::raw(text)]))
@@ -72,14 +72,14 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
         None => {}
     }
     let combined = model.state.combined_metrics();
-    for (metric, series) in model.state.metrics.iter().filter(|(metric, _)| progress.is_none() || **metric != STEP_INDEX) {
-        let Some((last, at)) = combined.get(metric).copied() else { continue };
-        let name = model.sanitize(model.state.metric_name(*metric));
-        let of = reporters_text(model, *metric);
+    for (metric, series) in model.state.metrics.iter().filter(|(metric, _)| progress.is_none() || *metric != STEP_INDEX) {
+        let Some((last, at)) = combined.get(&metric).copied() else { continue };
+        let name = model.sanitize(model.state.metric_name(metric));
+        let of = reporters_text(model, metric);
         let is_old = model.is_older_than(at, STALE_AFTER_MS);
         let age = if is_old { lang.tr_fill(" {} ago", &[&formatting::format_age(at, model.now)]) } else { String::new() };
         let value = format!(" {name} {}{of}{age} ", format_value(last));
-        let course = if *metric == STEP_INDEX { 0 } else { (width / 12).clamp(6, 24) };
+        let course = if metric == STEP_INDEX { 0 } else { (width / 12).clamp(6, 24) };
         let left = width.saturating_sub(formatting::spans_width(&spans));
         if value.width() > left {
             break;
@@ -88,7 +88,7 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
         let room = left - value.width();
         spans.push(if last.is_finite() { Span::raw(value) } else { Span::styled(value, model.theme.status_style(status)) });
         if course > 0 && course < room {
-            let graph = sparkline(longest_points(model, *metric, series).into_iter(), course, model.theme);
+            let graph = sparkline(longest_points(model, metric, series).into_iter(), course, model.theme);
             let gap = if graph.is_empty() { "" } else { " " };
             spans.extend([Span::styled(graph, model.theme.status_style(status)), Span::raw(gap)]);
         }
@@ -98,7 +98,7 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
 
 /// The source of a speed: the mean of the ranks that reported one, or a single rank.
 pub(super) fn reporters_text(model: &Model, metric: u8) -> String {
-    let mut reported = model.state.ranks.values().filter(|rank| rank.metrics.contains_key(&metric));
+    let mut reported = model.state.ranks.values().filter(|rank| rank.metrics.get(metric).is_some());
     match (reported.next(), reported.next()) {
         (Some(_), Some(_)) if metric == TOKENS_PER_SECOND_INDEX => "/rank".to_owned(),
         (Some(one), None) if metric == TOKENS_PER_SECOND_INDEX && model.state.ranks.len() > 1 => {
@@ -111,7 +111,7 @@ pub(super) fn reporters_text(model: &Model, metric: u8) -> String {
 /// The history of the run. After an attach the lines of before arrive at once: then that of a rank reaches further back.
 pub(super) fn longest_points(model: &Model, metric: u8, run: &MetricSeries) -> Vec<f32> {
     let own: Vec<f32> = run.points().collect();
-    let of_ranks = model.state.ranks.values().take(64).filter_map(|rank| rank.metrics.get(&metric));
+    let of_ranks = model.state.ranks.values().take(64).filter_map(|rank| rank.metrics.get(metric));
     let longest = of_ranks.max_by_key(|series| series.points().count()).map(|series| series.points().collect::<Vec<f32>>());
     longest.filter(|longest| longest.len() > own.len() * 2).unwrap_or(own)
 }
@@ -158,7 +158,7 @@ pub(crate) struct TrainingColumns {
 impl TrainingColumns {
     /// The columns that fit into `room` beside a last line, if any rank has metrics.
     pub(crate) fn fit(model: &Model, room: usize) -> Option<TrainingColumns> {
-        let any = model.state.metrics.contains_key(&STEP_INDEX) || model.state.metrics.contains_key(&LOSS_INDEX);
+        let any = model.state.metrics.get(STEP_INDEX).or(model.state.metrics.get(LOSS_INDEX)).is_some();
         (any && room >= 28).then(|| TrainingColumns { sparkline_width: (room / 5).clamp(4, 20) })
     }
 
@@ -172,8 +172,8 @@ impl TrainingColumns {
     }
 
     pub(crate) fn rank_spans(&self, theme: Theme, metrics: &TrainingMetrics) -> Vec<Span<'static>> {
-        let value = |metric| metrics.get(&metric).map_or_else(|| "-".to_owned(), |series: &MetricSeries| format_value(series.last));
-        let loss = metrics.get(&LOSS_INDEX);
+        let value = |metric| metrics.get(metric).map_or_else(|| "-".to_owned(), |series: &MetricSeries| format_value(series.last));
+        let loss = metrics.get(LOSS_INDEX);
         let status = if loss.is_some_and(|loss| !loss.last.is_finite()) { DisplayStatus::Error } else { DisplayStatus::Ok };
         let course = loss.map(|loss| sparkline(loss.points(), self.sparkline_width, theme)).unwrap_or_default();
         let number = format!("{:>7} ", style::truncate_text(&value(LOSS_INDEX), 7));

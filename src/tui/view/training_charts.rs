@@ -7,9 +7,9 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::state::GpuTracePoint;
 use crate::state::metric_scanner::{ITERATIONS_PER_SECOND_INDEX, STEP_INDEX, TOKENS_PER_SECOND_INDEX};
 use crate::state::training_metrics::MetricSeries;
+use crate::state::{GpuRound, ValueSum};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -37,7 +37,7 @@ struct Chart {
 
 /// Whether there is anything to draw.
 pub(super) fn has_charts(model: &Model) -> bool {
-    let has_metrics = model.state.metrics.iter().any(|(metric, series)| *metric != STEP_INDEX && series.points().nth(1).is_some());
+    let has_metrics = model.state.metrics.iter().any(|(metric, series)| metric != STEP_INDEX && series.points().nth(1).is_some());
     has_metrics || model.state.hosts.iter().any(|host| host.gpu_history.len() > 1)
 }
 
@@ -67,12 +67,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
 
 /// The metrics of the training, then the GPUs, which keep one slot.
 fn charts(model: &Model, most: usize) -> Vec<Chart> {
-    let metrics = model.state.metrics.iter().filter(|(metric, _)| **metric != STEP_INDEX);
+    let metrics = model.state.metrics.iter().filter(|(metric, _)| *metric != STEP_INDEX);
     let mut charts: Vec<Chart> =
-        metrics.filter_map(|(metric, series)| metric_chart(model, *metric, series)).take(most.saturating_sub(1).max(1)).collect();
+        metrics.filter_map(|(metric, series)| metric_chart(model, metric, series)).take(most.saturating_sub(1).max(1)).collect();
     let gpus = [
-        gpu_chart(model, model.lang.tr("GPUs, mean"), |point| point.utilization),
-        gpu_chart(model, model.lang.tr("power, mean of limit"), |point| point.power),
+        gpu_chart(model, model.lang.tr("GPUs, mean"), |round| round.utilization),
+        gpu_chart(model, model.lang.tr("power, mean of limit"), |round| round.power),
     ];
     charts.extend(gpus.into_iter().flatten());
     charts.truncate(most);
@@ -109,7 +109,7 @@ fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Char
     })
 }
 
-fn gpu_chart(model: &Model, name: &str, get: fn(&GpuTracePoint) -> Option<f32>) -> Option<Chart> {
+fn gpu_chart(model: &Model, name: &str, get: fn(&GpuRound) -> ValueSum) -> Option<Chart> {
     let points = host_status::mean_gpu_history(model.state.hosts.iter(), get, MAX_GPU_POINTS);
     let last = points.last().copied().flatten().filter(|_| points.len() > 1)?;
     let (name, range) = (name.to_owned(), ["0", "100%"].join(model.lang.tr(" to ")));
