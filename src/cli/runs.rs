@@ -12,10 +12,7 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
     let (state, lang) = (LocalEnv::read()?.state_dir, user_lang());
     let state_error = |e: std::io::Error| CliError::Usage(format!("{}: {e}", state.display()));
     if let Some(RunsVerb::Prune { keep }) = &args.verb {
-        let pruned = prune_runs(&state, i64::MAX, *keep).map_err(state_error)?;
-        let count = style::count_noun(pruned.len(), "run");
-        pruned.iter().for_each(|run| print_stdout(&format!("{run}\n")));
-        print_stderr(&lang.tr_fill("{} removed from this laptop, with the logs", &[&lang.message(&count)]));
+        print_pruned(&prune_runs(&state, i64::MAX, *keep).map_err(state_error)?);
         return Ok(Outcome::Ok);
     }
     let runs = list_runs(&state).map_err(state_error)?;
@@ -66,4 +63,13 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
         print_stderr("next: `orchestrate replay RUN` plays a run on the dashboard, `orchestrate logs INVENTORY --run RUN` prints its logs");
     }
     Ok(Outcome::Ok)
+}
+
+fn print_pruned(runs: &[String]) {
+    let (lang, count) = (user_lang(), style::count_noun(runs.len(), "run"));
+    print_stderr(&match runs {
+        [] => lang.tr("no run was removed from this laptop").to_owned(),
+        _ => lang.tr_fill("{} removed from this laptop, with the logs:", &[&lang.message(&count)]),
+    });
+    runs.iter().for_each(|run| print_stdout(&format!("{run}\n")));
 }

@@ -109,9 +109,12 @@ fn suggest_py_spy(group: &StackGroup, install: impl Fn(u32) -> String) -> String
 /// What the kernel's view leaves open, and how to see more. `py_spy`: how to install it.
 fn kernel_view_limits(reason: &str, ranks: usize, py_spy: &str) -> Vec<String> {
     let limit = match ranks {
-        1 => "it shows no Python: where this rank stands in its code is unknown".to_owned(),
+        1 => "Python lines are not visible: where this rank stands in its code is unknown".to_owned(),
         _ => {
-            format!("it shows no Python: these {} may be at different lines, and a hung one would look the same", count_noun(ranks, "rank"))
+            format!(
+                "Python lines are not visible: these {} may be at different ones, and a hung rank would look the same",
+                count_noun(ranks, "rank")
+            )
         }
     };
     let next = if reason.contains("neither py-spy nor gdb") {
@@ -204,11 +207,11 @@ mod tests {
         };
         assert_eq!(
             lines("neither py-spy nor gdb here", 16),
-            "it shows no Python: these 16 ranks may be at different lines, and a hung one would look the same\n\
+            "Python lines are not visible: these 16 ranks may be at different ones, and a hung rank would look the same\n\
              next: add py-spy to the image; for this run: `orchestrate shell 0 -- pip install py-spy`"
         );
         assert!(lines("py-spy: Error: Permission Denied: Try running again with elevated permissions", 2).contains("--cap-add=SYS_PTRACE"));
-        assert!(lines("gdb: ptrace: Operation not permitted.", 1).starts_with("it shows no Python: where this rank stands"));
+        assert!(lines("gdb: ptrace: Operation not permitted.", 1).starts_with("Python lines are not visible: where this rank stands"));
         assert!(lines("no timeout(1) here", 2).contains("coreutils"));
         assert_eq!(lines("py-spy: exit 7", 2).lines().count(), 1, "no advice where the reason is not known");
     }

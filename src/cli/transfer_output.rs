@@ -70,19 +70,18 @@ pub(super) fn print_home_hint(path: &str) {
 }
 
 /// `3 new, 1 changed, 2.0 MiB (96 unchanged)`
-fn summary_text(summary: &TransferSummary, dry_run: bool) -> String {
+fn summary_text(summary: &TransferSummary) -> String {
     let lang = user_lang();
     let unchanged = lang.tr_fill("{} unchanged", &[&summary.unchanged.to_string()]);
     if !summary.is_change() {
         return unchanged;
     }
-    let would = if dry_run { lang.tr("would change: ") } else { "" };
     let rest = if summary.unchanged > 0 { format!(" ({unchanged})") } else { String::new() };
-    format!("{would}{}{rest}", describe_counts(summary, lang))
+    format!("{}{rest}", describe_counts(summary, lang))
 }
 
-fn host_text(summary: &TransferSummary, args: &TransferArgs) -> String {
-    let mut text = summary_text(summary, args.dry_run);
+fn host_text(summary: &TransferSummary) -> String {
+    let mut text = summary_text(summary);
     for (mark, name) in summary.names.iter().take(MAX_NAMES) {
         text.push_str(&format!("\n  {mark} {name}"));
     }
@@ -102,9 +101,14 @@ fn status_word(result: &Result<TransferSummary, TransferError>) -> &'static str 
     }
 }
 
-/// `pull` changes nothing on the hosts.
-fn shown_word(is_pull: bool, word: &str) -> &str {
-    if is_pull && word == "changed" { "copied" } else { word }
+/// What people read for a `changed` host: `pull` changes nothing on the hosts, a dry run nothing at all.
+fn shown_word(is_pull: bool, dry_run: bool, word: &'static str) -> &'static str {
+    match (word, is_pull, dry_run) {
+        ("changed", true, true) => "would copy",
+        ("changed", true, false) => "copied",
+        ("changed", false, true) => "would change",
+        _ => word,
+    }
 }
 
 /// Prints the result of each host, equal ones together, and the recap; returns the outcome.
@@ -127,7 +131,7 @@ pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &
         }
         match result {
             Ok(summary) => {
-                fine.push((name.clone(), format!("{word}\0{}", sanitizer.sanitize_multiline(&host_text(summary, args)))));
+                fine.push((word, (name.clone(), sanitizer.sanitize_multiline(&host_text(summary)))));
                 bad.extend(skipped_text(summary).map(|text| (name.clone(), text)));
             }
             Err(error) => {
@@ -139,21 +143,20 @@ pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &
     if json {
         return outcome;
     }
-    let is_pull = session.command() == "pull" && !args.dry_run;
-    for (hosts, text) in fold_equal_answers(&fine) {
-        let (word, text) = text.split_once('\0').unwrap_or_default();
-        let tone = if word == "ok" { Tone::Ok } else { Tone::Warn };
-        print_stdout(&format!(
-            "{}  {hosts}{}{text}\n",
-            style.paint(tone, &pad_end(&lang.message(shown_word(is_pull, word)), 7)),
-            lang.colon()
-        ));
+    let shown_word = |word| shown_word(session.command() == "pull", args.dry_run, word);
+    let columns = if args.dry_run { "would change".len() } else { "changed".len() };
+    for (word, _) in counts {
+        let answers: Vec<_> = fine.iter().filter(|(of, _)| *of == word).map(|(_, answer)| answer.clone()).collect();
+        let label = style.paint(if word == "ok" { Tone::Ok } else { Tone::Warn }, &pad_end(lang.term(shown_word(word)), columns));
+        for (hosts, text) in fold_equal_answers(&answers) {
+            print_stdout(&format!("{label}  {hosts}{}{text}\n", lang.colon()));
+        }
     }
     for (hosts, text) in fold_equal_answers(&bad) {
         let text = lang.lines(&sanitizer.sanitize_multiline(&text)).into_owned();
         print_stderr(&format!("{}{}{text}", style.paint(Tone::Bad, &hosts), lang.colon()));
     }
-    let shown: Vec<String> = counts.iter().map(|(word, n)| format!("{} {n}", lang.term(shown_word(is_pull, word)))).collect();
+    let shown: Vec<String> = counts.iter().map(|(word, n)| format!("{} {n}", lang.term(shown_word(word)))).collect();
     let dry = if args.dry_run { lang.tr("  (dry run: nothing was changed)") } else { "" };
     let hosts = count_noun(names.len(), "host");
     let (label, tone) = outcome_label(&outcome);

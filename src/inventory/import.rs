@@ -179,7 +179,7 @@ pub(crate) fn write_inventory(name: &str, hosts: &[ImportedHost], from: Option<&
          # env: { OMP_NUM_THREADS: 8 }\n\n\
          # prepare:                       # tasks before each launch\n\
          #   - name: code\n\
-         #     sync: { from: ./, to: ~/code/ }   # of this machine, to every host\n\
+         #     sync: { from: ./, to: ~/code/ }   # copies ./ of this laptop to each host\n\
          # workdir: ~/code                # where the command starts\n\n\
          launch:\n  \
          with: torchrun                 # or accelerate, deepspeed, processes, script\n  \

@@ -112,7 +112,7 @@ pub(crate) fn describe_launch_effect(existing_run: &ExistingRun, tasks_only: boo
     let then = if tasks_only { "then the tasks would run" } else { "then a new run launched" };
     match existing_run {
         ExistingRun::NoRun if tasks_only => "no run exists: the tasks would run".to_owned(),
-        ExistingRun::NoRun => "no run exists: it would be launched".to_owned(),
+        ExistingRun::NoRun => "no run exists: a new one would be launched".to_owned(),
         ExistingRun::Preparing { run_id } => format!("tasks of {run_id} run: they would be waited for, {then}"),
         ExistingRun::Ended { run_id } => format!("{run_id} has ended: its logs would be fetched and its files removed, {then}"),
         ExistingRun::Partial { reason } => format!("a partial gang ({reason}): it would be stopped, {then}"),

@@ -196,14 +196,22 @@ fn failure_reason(plan: &Plan, report: &ExecutionReport, host_names: &[String]) 
     if others.is_empty() { format!("{hosts}: {first}") } else { format!("{hosts}: {first}; another failure on {others}") }
 }
 
+/// What a person must know who leaves a run alone.
+const DETACHED_NOTICES: [&str; 3] = [
+    "all ranks are running, and no laptop follows the run now; `orchestrate attach` follows it again",
+    "if a rank fails, only the ranks of its own host are stopped; those of other hosts run until their communication fails or times out",
+    "when the run has ended, `orchestrate down` fetches its logs and removes what it created; before that, it stops the run",
+];
+
 async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets: &LogOffsets) -> Result<LaunchStep, WorkflowError> {
     let mut run = follow_spec(plan, job, context.request.detach);
     let follower = context.session.local.identity.follower_text();
     run.hosts.iter_mut().for_each(|host| host.follower.clone_from(&follower));
     match follow_launched_run(context.session, &run, plan, offsets, context.signals).await {
         FollowOutcome::Running => {
-            let text = "all ranks are running; no laptop follows them now: if a rank fails, only the ranks of its own host are stopped; those of other hosts run until their communication fails or times out; when it has ended, `orchestrate down` fetches its logs and removes what it created";
-            context.session.notice(text, false);
+            for text in DETACHED_NOTICES {
+                context.session.notice(text, false);
+            }
             Ok(LaunchStep::done(Outcome::Detached, "all ranks are running"))
         }
         FollowOutcome::Restart => {

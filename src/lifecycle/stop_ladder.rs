@@ -137,8 +137,8 @@ impl StopLadder {
             },
             (InterruptPolicy::Stop, InterruptCount::One) => StopResponse {
                 message: Some(match name {
-                    CTRL_C => format!("{name}: killing the ranks; press Ctrl-C again to leave now"),
-                    _ => format!("{name}: killing the ranks; the next signal leaves now"),
+                    CTRL_C => format!("{name}: killing the ranks; press Ctrl-C again to leave without cleaning up"),
+                    _ => format!("{name}: killing the ranks; the next signal leaves without cleaning up"),
                 }),
                 control: Some(RunControl::Kill { reason: format!("second {name}") }),
                 ..StopResponse::default()
@@ -294,7 +294,7 @@ mod tests {
         let mut ladder = StopLadder::new(Stop);
         let mut next = || ladder.handle(Terminate).message;
         assert_eq!(next().as_deref(), Some("SIGTERM: stopping the ranks; the next signal kills them"));
-        assert_eq!(next().as_deref(), Some("SIGTERM: killing the ranks; the next signal leaves now"));
+        assert_eq!(next().as_deref(), Some("SIGTERM: killing the ranks; the next signal leaves without cleaning up"));
         assert_eq!(next(), None);
         for policy in [Detach, Cancel, Leave] {
             assert_eq!(StopLadder::new(policy).handle(Interrupt).message, None);

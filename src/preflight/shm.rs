@@ -27,7 +27,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             let advised = advised_shm_gib(total_memory_kib(host));
             format!("run `sudo mount -o remount,size={advised}g /dev/shm` there; `checks: {{ skip: [shm] }}` leaves this check out")
         } else {
-            "remove container.shm_size: the default of 32g is only used as far as needed; `checks: { skip: [shm] }` leaves this check out"
+            "remove container.shm_size: the default of 32g is a limit, memory is taken only when used; `checks: { skip: [shm] }` leaves this check out"
                 .to_owned()
         };
         if kib < MIN_SHM_KIB {

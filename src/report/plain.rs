@@ -159,7 +159,7 @@ impl<O: LineOutput> PlainSink<O> {
         };
         if !lines.is_empty() && self.log_filter.take_cut_history() {
             let all = self.advice.format_run_command("logs", "");
-            let text = self.lang.tr_fill("earlier log lines are not shown: `{}` prints all, `--tail N` here shows more", &[&all]);
+            let text = self.lang.tr_fill("earlier log lines are not shown: `{}` prints all, `--tail N` shows more", &[&all]);
             self.write_line(Tone::Dim, &text)?;
         }
         lines.iter().try_for_each(|line| self.out.write_log_line(line))

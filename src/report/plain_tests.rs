@@ -316,7 +316,7 @@ fn attached_output_begins_with_the_last_lines() {
     harness.emit(1, rank_log(0, 0, backlog.len() as u64 + 12, "step 200002\nstep 200003\nstep 200004\nstep 200005\n"));
     harness.emit(300, EventKind::Ready);
     let lines: Vec<String> = harness.sink.output()[1..].to_vec();
-    assert_eq!(lines[0], "earlier log lines are not shown: `orchestrate logs` prints all, `--tail N` here shows more");
+    assert_eq!(lines[0], "earlier log lines are not shown: `orchestrate logs` prints all, `--tail N` shows more");
     let expected: Vec<String> = (199_999..=200_005).map(|step| format!("[rank 0 gpu01] step {step}")).collect();
     assert_eq!(lines[1..8], expected, "three of the history, then all");
 }

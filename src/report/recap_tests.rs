@@ -116,7 +116,7 @@ fn refused_run_says_that_no_rank_was_started() {
     let mut harness = SinkHarness::new(NullSink);
     harness.emit(0, run_started(2, 0, &[(Phase::Preflight, "look")]));
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Refused, reason: "gpu01: no disk".to_owned() });
-    assert!(render(&harness).contains("  reason    gpu01: no disk\n  ranks     none was started"), "{}", render(&harness));
+    assert!(render(&harness).contains("  reason    gpu01: no disk\n  ranks     this command started none"), "{}", render(&harness));
 }
 
 #[test]

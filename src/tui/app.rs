@@ -298,7 +298,7 @@ impl App {
         if self.model.capabilities.role == DashboardRole::Owner && self.model.capabilities.start_summary.is_none() {
             self.show_toast(match self.model.state.stopping_since {
                 None => "stopping the ranks; press Ctrl-C again to kill them",
-                Some(_) => "killing the ranks; press Ctrl-C again to leave now",
+                Some(_) => "killing the ranks; press Ctrl-C again to leave without cleaning up",
             });
         }
     }

@@ -194,7 +194,7 @@ fn live_bar_is_one_row_of_the_log() {
 fn plan_before_a_start_is_shown() {
     let mut scene = fixtures::planned_hosts(4);
     let mut capabilities = scene.app.model.capabilities.clone();
-    capabilities.start_summary = Some("no run exists: it would be launched".to_owned());
+    capabilities.start_summary = Some("no run exists: a new one would be launched".to_owned());
     capabilities.plan_lines = vec![
         "image     registry/train:7".to_owned(),
         "differs   launch.nproc_per_node: 4 → 8".to_owned(),
@@ -239,7 +239,7 @@ fn start_dialog_counts_ranks_without_numbers() {
     let mut scene = fixtures::launching_hosts(4);
     std::sync::Arc::make_mut(&mut scene.app.model.state).ranks.clear();
     let mut capabilities = scene.app.model.capabilities.clone();
-    capabilities.start_summary = Some("no run exists: it would be launched".to_owned());
+    capabilities.start_summary = Some("no run exists: a new one would be launched".to_owned());
     capabilities.plan_lines = vec!["hosts     4 × 8 ranks, numbered by torchrun".to_owned()];
     scene.app.handle_message(super::feed::FeedMessage::Capabilities(capabilities));
     scene.app.update(UiCommand::Start);

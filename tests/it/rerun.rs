@@ -203,7 +203,10 @@ async fn dry_run_changes_nothing() {
     let fixture = SandboxFixture::with_hosts(2).await;
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("dry", &kept_job("")));
     let dry = laptop.run(&["up", path_str(&file), "--dry-run"]).await;
-    dry.assert_exit_code(0).assert_contains("it would be launched").assert_contains("docker").assert_contains("torchrun");
+    dry.assert_exit_code(0)
+        .assert_contains("no run exists: a new one would be launched")
+        .assert_contains("docker")
+        .assert_contains("torchrun");
     fixture.assert_no_leftovers().await;
     assert!(laptop.run_dirs().is_empty());
     laptop

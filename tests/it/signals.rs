@@ -62,7 +62,7 @@ async fn second_ctrl_c_kills() {
     assert!(pids.iter().all(|pid| is_alive(*pid)), "deaf");
     outlast_repeated_signals().await;
     terminal.press("\x03");
-    terminal.wait_for_text("Ctrl-C: killing the ranks; press Ctrl-C again to leave now");
+    terminal.wait_for_text("Ctrl-C: killing the ranks; press Ctrl-C again to leave without cleaning up");
     assert_eq!(terminal.wait_for_exit(), 130);
     let screen = terminal.screen_text();
     assert!(screen.contains("RECAP  up twice  STOPPED") && !screen.contains("could not be stopped"), "{screen}");

@@ -81,7 +81,7 @@ async fn push_delete_names_what_it_removes() {
     push(&["--delete"]).await.assert_exit_code(0).assert_contains("changed 2");
     std::fs::remove_dir_all(tree.join("d")).expect("removed");
     let dry = push(&["--delete", "--dry-run", "--diff"]).await;
-    dry.assert_exit_code(0).assert_contains("would change: 3 deleted, 0 B").assert_contains("\n  - d/c\n  - d/b\n  - d\n");
+    dry.assert_exit_code(0).assert_contains("would change  gpu[01-02]: 3 deleted, 0 B").assert_contains("\n  - d/c\n  - d/b\n  - d\n");
     assert_eq!(names(&fixture.host_home(0).join("in")), ["a", "d"]);
     push(&[]).await.assert_exit_code(0).assert_contains("ok 2  changed 0");
     push(&["--delete"]).await.assert_exit_code(0).assert_contains("changed  gpu[01-02]: 3 deleted, 0 B");

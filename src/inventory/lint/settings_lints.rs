@@ -57,7 +57,12 @@ fn lint_container(context: &mut LintContext<'_>) {
         && container.gpus != crate::inventory::ContainerGpus::None
     {
         let message = format!("{} MiB of /dev/shm for {nproc} processes: NCCL and data loaders can die with bus errors", size >> 20);
-        context.report("small-shm", &at(context, "shm_size"), message, "remove it: the default of 32g is only used as far as needed");
+        context.report(
+            "small-shm",
+            &at(context, "shm_size"),
+            message,
+            "remove it: the default of 32g is a limit, memory is taken only when used",
+        );
     }
     if container.docker_args.iter().any(|arg| arg == "--ipc=host") {
         let message = "with ipc: host shm_size has no effect, and files of a killed rank stay in the host's /dev/shm";

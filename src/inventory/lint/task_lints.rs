@@ -24,7 +24,7 @@ fn lint_run(context: &mut LintContext<'_>, task: &YamlNode, run: &YamlNode) {
     let is_match = |pattern: &str| Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text));
     if is_match(r"\bpip3?\s+install\b") && task.get("unless").is_none() && task.get("creates").is_none() {
         let message = "pip runs again each time, and counts as a change";
-        let hint = "add unless, for example `unless: python -c 'import deepspeed'`, or creates";
+        let hint = "add `unless` to the task, for example `unless: python -c 'import deepspeed'`, or `creates`";
         context.report("pip-without-unless", &run.location, message, hint);
     }
     if is_match(r"(^|[^&])&\s*\z") && !is_match(r"(?m)^\s*wait\b") {

@@ -161,7 +161,12 @@ pub(super) fn push_container(page: &mut OverviewPage, overview: &PlanOverview<'_
     let mut images: Vec<String> = settings.iter().map(|spec| describe_image(lang, spec)).collect();
     images.dedup();
     page.row(lang.tr("image"), &images.join(lang.semicolon()), 3);
-    push_commands(page, (lang.tr("container"), lang.tr(", without labels and the run directory")), &fold_words(&all), overview);
+    push_commands(
+        page,
+        (lang.tr("container"), lang.tr(", labels and the mount of the run directory not shown")),
+        &fold_words(&all),
+        overview,
+    );
     true
 }
 

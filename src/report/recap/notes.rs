@@ -28,7 +28,8 @@ impl RecapRenderer<'_> {
     /// A run that was refused before its ranks were known has no other row about them.
     pub(super) fn refused_row(&self) -> Option<String> {
         let is_refused = matches!(self.state.outcome, Some((Outcome::Refused, _))) && self.state.info.command == "up";
-        (is_refused && self.state.ranks.is_empty()).then(|| self.whole_row(self.lang.tr("ranks"), self.lang.tr("none was started")))
+        (is_refused && self.state.ranks.is_empty())
+            .then(|| self.whole_row(self.lang.tr("ranks"), self.lang.tr("this command started none")))
     }
 
     /// Launchers whose last lines look like errors although every rank ended with exit 0: the lines were shown, so the recap must
