@@ -195,7 +195,7 @@ fn merged_logs_show_skipped_bytes() {
     press_keys(&mut scene.app, "4 o");
     assert!(!screen_text(&mut scene.app).contains("not shown"));
     scene.app.model.skipped_log_bytes = 3 << 20;
-    assert!(screen_text(&mut scene.app).contains("3 MiB not shown"));
+    assert!(screen_text(&mut scene.app).contains("3.0 MiB not shown"));
     press_keys(&mut scene.app, "enter");
     assert!(!screen_text(&mut scene.app).contains("not shown"), "the log of one rank is whole");
     scene.app.handle_message(FeedMessage::Reset);

@@ -180,7 +180,7 @@ fn problem_opens_its_log() {
     let text = snapshot_text(&draw(&mut scene.app, 80, 24));
     assert!(text.contains("LOG r37 gpu04:g5") && text.contains("RuntimeError: CUDA error"), "{text}");
     press_keys(&mut scene.app, "1 enter");
-    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu04  ✗ rank 37: exit 1"));
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu04  host 5 of 16  ✗ rank 37: exit 1"));
 }
 
 /// However the screen is opened, the log is that of the rank that failed first; tabs without names are where they are drawn.
@@ -197,7 +197,7 @@ fn tabs_make_room_for_the_reason_and_open_the_failed_log() {
     };
     for (keys, click) in [("4", None), ("3 tab", None), ("5", Some((7, 1)))] {
         let text = open(keys, click);
-        assert!(text.contains("1 2 3 4-[Logs] 5 6 7 ?") && text.contains("rank 37 failed first"), "{keys}: {text}");
+        assert!(text.contains("1 2 3 4-[Logs] 5 6 7-Problems ?") && text.contains("rank 37 failed first"), "{keys}: {text}");
         assert!(text.contains("LOG r37 gpu04"), "{keys}: {text}");
     }
     assert!(open("1", None).contains("1-[Overview] 2-Host 3-Ranks"), "its pane has the failure");
@@ -212,7 +212,7 @@ fn framed_tables_keep_their_clicks() {
     // The header of the screen, the frame, the header of the table.
     assert!(scene.app.handle_click(10, 2 + 1 + 1 + 5, false));
     let text = snapshot_text(&draw(&mut scene.app, 120, 36));
-    assert!(text.contains("╭ 16 ranks ─") && text.contains("╭ ● r5 on gpu00 running "), "{text}");
+    assert!(text.contains("╭ 16 ranks  worst first ─") && text.contains("╭ ● r5 on gpu00 running "), "{text}");
     draw(&mut scene.app, 80, 24);
     assert!(scene.app.handle_click(10, 2 + 1 + 7, false));
     assert!(snapshot_text(&draw(&mut scene.app, 120, 36)).contains("╭ ● r7 on gpu00 running "));

@@ -118,7 +118,8 @@ impl EventDescriber {
     }
 
     fn describe_gpu_change(&mut self, host: u32, state: &RunState) -> Option<EventDescription> {
-        let now = state.hosts.get(host as usize).and_then(host_status::hardware_warning).unwrap_or_default();
+        let now =
+            state.hosts.get(host as usize).map(|host| Vec::from_iter(host_status::hardware_warnings(host)).join("; ")).unwrap_or_default();
         if self.host_warnings.get(&host).map_or("", String::as_str) == now {
             return None;
         }

@@ -2,13 +2,17 @@
 //!
 //! The cursor keeps its item by sequence number when events arrive; in live mode it follows the newest.
 
+use std::borrow::Cow;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
+use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
+use crate::state::RankState;
 use crate::text::hostlist;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
@@ -61,8 +65,9 @@ pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Op
         }
         UiCommand::Open | UiCommand::Output => {
             let item = model.timeline.items().get(at)?;
+            let followed = || followed_rank(view, model).map(|rank| PaneAction::ShowLog(rank_log(rank)));
             let nothing = || PaneAction::ShowToast("this event has no log".to_owned());
-            return Some(item.log.map_or_else(nothing, |log| PaneAction::ShowLogAt(log, item.at)));
+            return Some(item.log.map(|log| PaneAction::ShowLogAt(log, item.at)).or_else(followed).unwrap_or_else(nothing));
         }
         _ => return None,
     };
@@ -79,6 +84,27 @@ pub(crate) fn target_at_cursor(view: &EventsPane, model: &Model) -> Option<(u32,
         _ => None,
     };
     Some((host, rank))
+}
+
+/// Where the newest events are followed, the rank whose log says most: the one that failed first, else the last that an event names, else the
+/// first that runs.
+fn followed_rank<'a>(view: &EventsPane, model: &'a Model) -> Option<&'a RankState> {
+    if view.selected_item.is_some() {
+        return None;
+    }
+    let culprit = model.state.culprit.as_ref().and_then(|culprit| culprit.ranks.first().copied());
+    let named = || {
+        model.timeline.items().iter().rev().find_map(|item| match item.log {
+            Some((_, LogFile::Rank { rank, .. })) => Some(rank),
+            _ => None,
+        })
+    };
+    let first = || model.state.ranks.values().find(|rank| rank.started_at.is_some()).map(|rank| rank.rank);
+    model.state.ranks.get(&culprit.or_else(named).or_else(first)?)
+}
+
+fn rank_log(rank: &RankState) -> (u32, LogFile) {
+    (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })
 }
 
 fn item_number(model: &Model, at: usize) -> u64 {
@@ -119,7 +145,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
     }
     // Scale, axis and frame.
     let needed = u16::try_from(model.timeline.items().len() + 4).unwrap_or(u16::MAX);
-    let rank = target_at_cursor(view, model).and_then(|(_, rank)| model.state.ranks.get(&rank?));
+    let own = target_at_cursor(view, model).and_then(|(_, rank)| model.state.ranks.get(&rank?));
+    let rank = own.or_else(|| followed_rank(view, model));
     let log = rank.filter(|_| area.height >= MIN_EVENT_ROWS + MIN_LOG_ROWS);
     // The events keep what the log can spare.
     let rows = if log.is_some() { needed.min(area.height - MIN_LOG_ROWS).max(MIN_EVENT_ROWS) } else { area.height };
@@ -210,9 +237,9 @@ fn histogram_line(model: &Model, (from, to): (UnixMillis, UnixMillis), width: us
             spans.push(Span::styled(if model.theme.ascii { "_" } else { "─" }, model.theme.dim()));
             continue;
         };
-        // Logarithmic: one, two, four, … events.
+        // Logarithmic: one, two, four, … events. A reversed bar would look like its rest.
         let level = (usize::BITS - count.leading_zeros()).saturating_sub(1) as usize;
-        spans.push(Span::styled(bars[level.min(7)], model.theme.status_style(worst)));
+        spans.push(Span::styled(bars[level.min(7)], model.theme.status_style(worst).remove_modifier(Modifier::REVERSED)));
     }
     Line::from(spans)
 }
@@ -257,7 +284,7 @@ fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> Str
 pub(super) fn draw_newest(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let title = PaneFrame {
         left: vec![Span::styled(model.lang.tr("events"), model.theme.header())],
-        right: vec![Span::styled(model.lang.tr("press 6 for more"), model.theme.dim())],
+        right: vec![Span::styled(model.lang.tr("6 opens the events"), model.theme.dim())],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, area, model.theme, &title);
@@ -279,8 +306,15 @@ fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> 
         ([rank], _) => format!("r{rank}"),
         (ranks, _) => format!("r[{}]", hostlist::fold_numbers(ranks)),
     });
-    let count = if item.affected_count() > 1 { format!(" ({})", item.affected_count()) } else { String::new() };
-    let room = (width / 4).clamp(8, 30);
+    // Sixteen hosts as a range fit at 80 columns, and their number always does.
+    let room = (width * 3 / 10).clamp(8, 30);
+    let is_cut = owner.width() > room && item.affected_count() > 1;
+    let owner = match (is_cut, item.ranks.len()) {
+        (false, _) => owner,
+        (true, 0) => Cow::Owned(model.count(item.hosts.len(), "host")),
+        (true, ranks) => Cow::Owned(model.count(ranks, "rank")),
+    };
+    let count = if item.affected_count() > 1 && !is_cut { format!(" ({})", item.affected_count()) } else { String::new() };
     let mut spans = vec![
         Span::styled(format!(" {} ", model.format_time(item.at)), model.theme.dim()),
         Span::styled(model.theme.symbol(item.status), model.theme.status_style(item.status)),

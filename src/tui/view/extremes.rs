@@ -5,10 +5,10 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::event::{LogFile, RunGoal};
+use crate::event::{GpuSample, LogFile, RunGoal};
 use crate::report::style;
 use crate::state::metric_scanner::{STEP_INDEX, TOKENS_PER_SECOND_INDEX};
-use crate::state::{ConnectionStatus, RankState};
+use crate::state::{ConnectionStatus, HostState, RankState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -57,7 +57,10 @@ fn hottest_gpu(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
     let lang = model.lang;
     let fresh = model.state.hosts.iter().enumerate().filter(|(at, host)| !figure_age::has_old_figures(model, *at, host));
     let all = fresh.flat_map(|(_, host)| host.gpus.iter().filter_map(move |gpu| Some((gpu.temperature?, host, gpu))));
-    let (degrees, host, gpu) = all.reduce(|most, one| if one.0 > most.0 { one } else { most })?;
+    // Of equally hot ones that which is slowed down.
+    let rank = |(degrees, _, gpu): &(f32, &HostState, &GpuSample)| (*degrees, u8::from(gpu.slowdown_reason().is_some()));
+    let is_hotter = |one: &(f32, &HostState, &GpuSample), most: &(f32, &HostState, &GpuSample)| rank(one) > rank(most);
+    let (degrees, host, gpu) = all.reduce(|most, one| if is_hotter(&one, &most) { one } else { most })?;
     let unit = model.theme.degree();
     let status = if gpu.slowdown_reason().is_some() { DisplayStatus::Warn } else { DisplayStatus::Ok };
     let why = if status == DisplayStatus::Warn { lang.tr(", slowed down") } else { "" };
@@ -71,7 +74,8 @@ fn low_gpus(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
     let more = model.host_statuses.iter().filter(|standing| standing.low_gpus.is_some()).count() - 1;
     let more = if more > 0 { model.lang.tr_fill("; {}", &[&model.count(more, "more host")]) } else { String::new() };
     let text = format!("{} {}{more}", model.sanitize(&host.name), model.lang.message(&worst.text()));
-    Some((model.lang.tr("least used"), text, DisplayStatus::Warn))
+    let status = if worst.is_warning { DisplayStatus::Warn } else { DisplayStatus::Ok };
+    Some((model.lang.tr("least used"), text, status))
 }
 
 /// The rank that holds up the others: steps behind, fewest tokens a second, or silent for longest.

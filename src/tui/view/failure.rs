@@ -1,6 +1,8 @@
 //! What is wrong and what to do about it, on the first screen: the verdict in one line with its next step, or, after a failure, a pane with the
 //! cause, the last lines of its log and the advice.
 
+use std::collections::BTreeSet;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -20,6 +22,8 @@ use super::run_problems::RunProblem;
 const MIN_PANE_AREA: u16 = 16;
 /// From this height on the pane has more lines, and more problems are listed below it.
 const TALL: u16 = 30;
+/// The columns of a problem that has no row of its own.
+const SHORT_PROBLEM: usize = 16;
 /// The most rows of the cause, and of the advice.
 const MAX_TEXT_ROWS: usize = 3;
 /// The most rows of a pane above hosts and log.
@@ -101,11 +105,17 @@ fn problem_lines(model: &Model, found: &[RunProblem], from: usize, room: usize, 
         let more = style::count_noun(rest.len() - lines.len(), "more problem");
         let text = model.lang.tr_fill("{}: press 7", &[&model.lang.message(&more)]);
         let mut spans = vec![Span::styled(format!(" {} {text}", model.theme.ellipsis()), model.theme.dim())];
+        // Each place once, with the beginning of what it says.
+        let mut named = BTreeSet::new();
         for problem in rest.iter().skip(room - 1).filter(|problem| !problem.place.is_empty()) {
+            if !named.insert(&problem.place) {
+                continue;
+            }
+            let short = style::truncate_text(&problem.text, SHORT_PROBLEM);
             let place = [
                 Span::raw("  "),
                 Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
-                Span::raw(format!(" {}", problem.place)),
+                Span::raw(format!(" {} {short}", problem.place)),
             ];
             if formatting::spans_width(&spans) + formatting::spans_width(&place) > width {
                 break;

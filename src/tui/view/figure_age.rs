@@ -2,21 +2,19 @@
 
 use crate::state::HostState;
 use crate::tui::model::Model;
-use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
 
 /// The GPUs of a host without ranks are no longer current after this time, in milliseconds.
 const ENDED_STALE_MS: i64 = 6_000;
 
-/// Whether the figures of a host are no longer current: too old, or those of a host that is lost or has failed.
+/// Whether the figures of a host are no longer current: too old, or those of a host that is lost.
 pub(crate) fn has_old_figures(model: &Model, at: usize, host: &HostState) -> bool {
     let standing = model.host_statuses.get(at);
-    let failed = standing.is_some_and(|standing| standing.status >= DisplayStatus::Lost);
     // The values of an ended run stay current only until its hosts are left.
     let ended = standing.is_some_and(|standing| standing.ranks.total > 0 && standing.ranks.running == 0);
     let is_aged = ended && host.gpus_at > 0 && model.now - host.gpus_at > ENDED_STALE_MS;
-    model.is_stale(host.gpus_at) || host.gpus_error.is_some() || failed || is_aged
+    host.gpus_error.is_some() || has_lost_figures(model, host) || is_aged
 }
 
 /// Whether nothing is known of the GPUs of a host now: their values are old, or its connection is lost, so that no new ones come.

@@ -100,9 +100,9 @@ impl HeatMapShape {
         let is_old = has_stale_gpus(model, host) || figure_age::is_past(model, host);
         spans.extend(heat_cells(matrix, shown, is_match && !is_old));
         // The current value as in the matrix, with its mark of a fault or of old values.
-        let cell = matrix.render_cell(at, location, VALUE_WIDTH - 1);
+        let cell = matrix.plain_cell(at, location, VALUE_WIDTH - 1);
         let is_number = cell.content.ends_with(|c: char| c.is_ascii_digit());
-        spans.push(if under { Span::raw(cell.content) } else { cell });
+        spans.push(cell);
         spans.push(Span::styled(if is_number { unit(metric, theme) } else { " " }, theme.dim()));
         if self.shows_figures {
             let is_old = !is_match || figure_age::has_old_figures(model, at, host);

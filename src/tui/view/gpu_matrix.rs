@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 
-use ratatui::style::Style;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -216,13 +215,22 @@ impl<'a> GpuMatrix<'a> {
         (all().filter(|(at, gpu)| self.is_match(*at, *gpu)).count(), all().count())
     }
 
-    /// The cell of a GPU with this many columns; cells wider than one start with a space.
+    /// The cell of a GPU, with the cursor; a failure keeps its colour under it.
     pub(super) fn render_cell(&self, at: usize, location: usize, width: usize) -> Span<'static> {
-        let under = at == self.selection.host && location == self.selection.gpu;
+        let mut cell = self.plain_cell(at, location, width);
+        if at == self.selection.host && location == self.selection.gpu {
+            let theme = self.model.theme;
+            let is_error = cell.style == theme.status_style(DisplayStatus::Error);
+            cell.style = if is_error { cell.style.patch(theme.selected()) } else { theme.selected() };
+        }
+        cell
+    }
+
+    /// The cell of a GPU with this many columns; cells wider than one start with a space.
+    pub(super) fn plain_cell(&self, at: usize, location: usize, width: usize) -> Span<'static> {
         let found = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(location)?)));
         let Some((host, gpu)) = found else {
-            let style = if under { self.model.theme.selected() } else { Style::new() };
-            return Span::styled(" ".repeat(width), style);
+            return Span::raw(" ".repeat(width));
         };
         let value = self.selection.metric.value(gpu);
         let (stale, is_past) = (has_stale_gpus(self.model, host), figure_age::is_past(self.model, host));
@@ -245,17 +253,17 @@ impl<'a> GpuMatrix<'a> {
         if is_past && status != DisplayStatus::Error || !self.is_match(at, location) {
             style = self.model.theme.dim();
         }
-        if under {
-            style = self.model.theme.selected();
-        }
+        let warning = if glyph == "!" { "!" } else { self.model.theme.symbol(DisplayStatus::Warn) };
         let most: f32 = if width == 3 { 99.0 } else { 999.0 };
         let text: Cow<'static, str> = match (width, status, value) {
+            (1, DisplayStatus::Warn, _) => Cow::Borrowed(warning),
             (1, ..) => Cow::Borrowed(glyph),
             (_, DisplayStatus::Error | DisplayStatus::Lost | DisplayStatus::Pending, _) | (_, _, None) => format!("{glyph:>width$}").into(),
+            // The gap to the next number stays.
+            (3, DisplayStatus::Warn, _) => format!("{warning:>width$}").into(),
             (_, DisplayStatus::Warn, Some(value)) => {
-                let sign = if glyph == "!" { "!" } else { self.model.theme.symbol(DisplayStatus::Warn) };
-                let number = width.saturating_sub(sign.width());
-                format!("{:>number$.0}{sign}", value.min(most)).into()
+                let number = width.saturating_sub(warning.width());
+                format!("{:>number$.0}{warning}", value.min(most)).into()
             }
             (_, _, Some(value)) => format!("{:>width$.0}", value.min(most)).into(),
         };

@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 
 use crate::report::style;
 use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
 
 use super::gpu_matrix::{GpuMatrix, MatrixSelection};
 use super::lines::{render_lines, rows_area};
@@ -152,10 +153,14 @@ pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u
     let lang = model.lang;
     let age = figure_age::past_age_text(model).map_or_else(String::new, |age| lang.comma().to_owned() + &age);
     let failed = host_status::failed_rank_glyph(model.theme);
+    let warning = model.theme.symbol(DisplayStatus::Warn);
     let meaning = lang.tr_fill(" tenths of utilization{}", &[&age]);
     let title = PaneFrame {
         left: vec![Span::styled(lang.tr("GPUs"), model.theme.header()), Span::styled(meaning, model.theme.dim())],
-        right: vec![Span::styled(lang.tr_fill("{} failed rank  ! fault  ? old  . idle  - no data", &[failed]), model.theme.dim())],
+        right: vec![Span::styled(
+            lang.tr_fill("{} failed  ! fault  {} slow or idle in a run  ? old  . idle  - no data", &[failed, warning]),
+            model.theme.dim(),
+        )],
         ..PaneFrame::default()
     };
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);

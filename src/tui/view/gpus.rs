@@ -289,13 +289,10 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     let GpuMatrix { model, selection, .. } = matrix;
     let lang = model.lang;
     let warning = model.theme.symbol(DisplayStatus::Warn);
-    let failed = host_status::failed_rank_glyph(model.theme).to_string();
-    let marks = match layout {
-        GpuLayout::Glyphs => {
-            lang.tr("0-9 tenths  ").to_owned() + &lang.tr_fill("{} failed rank  ! fault  ? old  . idle  - no data", &[&failed])
-        }
-        _ => lang.tr_fill("{} failed rank  ! fault  {} slow or idle  ? old  . idle  - no data", &[&failed, warning]),
-    };
+    let failed = host_status::failed_rank_glyph(model.theme);
+    let tenths = if layout == GpuLayout::Glyphs { lang.tr("0-9 tenths  ") } else { "" };
+    let marks =
+        tenths.to_owned() + &lang.tr_fill("{} failed  ! fault  {} slow or idle in a run  ? old  . idle  - no data", &[failed, warning]);
     let find = lang.tr("   / find, as in: gpu03 util<5 temp>80");
     let find = if marks.width() + find.width() < width { find } else { "" };
     let legend = style::truncate_text(&format!(" {marks}{find}"), width);

@@ -1,5 +1,6 @@
 //! The first two rows of every screen: the run, its state and the counts of problems; the screens, and why the run ends.
 
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -18,17 +19,20 @@ use super::formatting;
 const MIN_NAME_WIDTH: usize = 12;
 /// From this width on the header counts hosts and ranks in words.
 const WIDE_HEADER: usize = 90;
+/// The time of day with the gap before it.
+const CLOCK_COLUMNS: usize = 9;
 /// A reason that needs more columns is cut rather than the names of the tabs.
 const MAX_SHORTENING_REASON: usize = 30;
 
-/// The texts of the tabs: names where there is room, else only their keys. The current one is in brackets and keeps its name.
+/// The texts of the tabs: names where there is room, else only their keys. The current one is in brackets and keeps its name; so does the one that
+/// explains why the tabs are short.
 fn tab_texts(lang: Lang, shown: Screen, is_short: bool) -> impl Iterator<Item = (Screen, String)> {
     Screen::ALL.into_iter().map(move |screen| {
         let (key, name) = screen.title();
         let name = lang.term(name);
         let text = match screen == shown {
             true => format!("{key}-[{name}] "),
-            false if is_short => format!("{key} "),
+            false if is_short && screen != Screen::Problems => format!("{key} "),
             false => format!("{key}-{name} "),
         };
         (screen, text)
@@ -90,6 +94,13 @@ pub(super) fn run_status(model: &Model) -> (&'static str, DisplayStatus) {
 }
 
 pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
+    let is_wide = width >= WIDE_HEADER;
+    let (line, gap) = title_with_clock(model, width, is_wide);
+    if !is_wide && gap > CLOCK_COLUMNS { title_with_clock(model, width, true).0 } else { line }
+}
+
+/// The title with or without the time of day, and the columns that are free in it.
+fn title_with_clock(model: &Model, width: usize, shows_clock: bool) -> (Line<'static>, usize) {
     let state = &model.state;
     let (word, status) = run_status(model);
     let word = model.lang.term(word);
@@ -122,7 +133,7 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
         counts.push(Span::styled(model.lang.tr(" READ-ONLY"), model.theme.status_style(DisplayStatus::Warn)));
     }
     let is_wide = width >= WIDE_HEADER;
-    counts.push(Span::styled(format!("{}{} ", if is_wide { "  " } else { " " }, mode_text(model, is_wide)), model.theme.dim()));
+    counts.push(Span::styled(format!("{}{} ", if is_wide { "  " } else { " " }, mode_text(model, shows_clock)), model.theme.dim()));
     let program = if width >= 60 { " orchestrate  " } else { " " };
     let fixed = program.len() + word.width() + elapsed.len() + 4;
     let (hosts, ranks) = (Span::raw(model.count(state.hosts.len(), "host")), rank_total(model));
@@ -147,7 +158,7 @@ pub(super) fn title_line(model: &Model, width: usize) -> Line<'static> {
     let gap = left_room.saturating_sub(formatting::spans_width(&left));
     left.push(Span::raw(" ".repeat(gap)));
     left.extend(counts);
-    Line::from(left)
+    (Line::from(left), gap)
 }
 
 /// How many ranks there are, and once they run how many of them do or have ended well.
@@ -210,7 +221,11 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> (Line<'sta
     let mut spans = if is_short { spans_of(true) } else { whole };
     let used = formatting::spans_width(&spans);
     if !why.is_empty() && width > used + 12 {
-        spans.push(Span::raw(formatting::pad_left(&style::truncate_text(&why, width - used - 3), width - used - 1)));
+        let has_failed = model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty());
+        let look = if has_failed { model.theme.status_style(DisplayStatus::Error) } else { Style::new() };
+        let text = style::truncate_text(&why, width - used - 3);
+        spans.push(Span::raw(" ".repeat(width - used - 1 - text.width())));
+        spans.push(Span::styled(text, look));
     }
     (Line::from(spans), is_short)
 }

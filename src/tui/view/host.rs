@@ -6,6 +6,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
@@ -174,7 +175,8 @@ impl HostPage<'_> {
     fn lines(&self) -> Vec<Line<'static>> {
         let HostPage { model, host, width, room, layout: HostLayout { style, graph_rows }, .. } = *self;
         let inner = style.inner(width);
-        let mut lines = header_lines(model, self.at, host, width);
+        let is_dense = style == SectionStyle::Dense;
+        let mut lines = header_lines(model, self.at, host, width, is_dense);
         let mut sections = Vec::new();
         if style == SectionStyle::Dense {
             lines.extend(host_machine::short_lines(model, host, width));
@@ -262,10 +264,13 @@ fn smi_section(model: &Model, view: &HostPane, host: &HostState, width: usize) -
     Section { title: "nvidia-smi".to_owned(), state, lines }
 }
 
-fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec<Line<'static>> {
+/// `has_machine_age`: the values of the machine follow on one line, which has no room for their age.
+fn header_lines(model: &Model, at: usize, host: &HostState, width: usize, has_machine_age: bool) -> Vec<Line<'static>> {
     let (status, why) = model.host_statuses.get(at).map(|host| (host.status, &*host.reason)).unwrap_or_default();
     let lang = model.lang;
-    let location = lang.tr_fill("{} of {}", &[&(at + 1).to_string(), &model.state.hosts.len().to_string()]);
+    let location = lang.tr_fill("host {} of {}", &[&(at + 1).to_string(), &model.state.hosts.len().to_string()]);
+    let name = model.sanitize(&host.name);
+    let used = name.width() + location.width() + 7;
     let clock = host.clock_offset.map(|(offset, wrong)| [format!("{offset:+}"), wrong.to_string()]);
     let clock = clock.map_or_else(String::new, |[offset, wrong]| lang.tr_fill("  clock {} ms (±{})", &[&offset, &wrong]));
     let link = match host.connection_status {
@@ -281,11 +286,13 @@ fn header_lines(model: &Model, at: usize, host: &HostState, width: usize) -> Vec
         String::new()
     };
     let first = Line::from(vec![
-        Span::styled(format!(" {}  ", model.sanitize(&host.name)), model.theme.accent()),
+        Span::styled(format!(" {name}  "), model.theme.accent()),
+        Span::styled(format!("{location}  "), model.theme.dim()),
         Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
-        Span::raw(style::truncate_text(&format!(" {why}  {location}  "), width.saturating_sub(host.name.len() + 6))),
+        Span::raw(style::truncate_text(&format!(" {why}"), width.saturating_sub(used))),
     ]);
-    vec![first, Line::raw(style::truncate_text(&format!(" {link}{since}{clock}"), width))]
+    let age = if has_machine_age { host_machine::age_of_values(model, host) } else { String::new() };
+    vec![first, Line::raw(style::truncate_text(&format!(" {link}{since}{clock}{age}"), width))]
 }
 
 /// What the host's ranks wrote last fills the rest of the screen.
@@ -306,18 +313,21 @@ fn log_section(model: &Model, host: u32, width: usize, rows: usize) -> Section {
 }
 
 fn rank_section(model: &Model, at: usize, width: usize) -> Section {
-    let own = model.state.ranks.values().filter(|rank| rank.host as usize == at);
+    let own = || model.state.ranks.values().filter(|rank| rank.host as usize == at);
+    let word_of = |rank: &RankState| model.lang.message(&host_status::rank_status(&model.state, rank).1).into_owned();
+    let word_width = own().map(|rank| word_of(rank).width()).max().unwrap_or(0);
+    let number_width = own().map(|rank| rank.rank.to_string().len()).max().unwrap_or(0);
     let row = |rank: &RankState| {
-        let (status, word) = host_status::rank_status(&model.state, rank);
-        let word = model.lang.message(&word).into_owned();
+        let (status, _) = host_status::rank_status(&model.state, rank);
         let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
         let local = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));
-        let text = format!(" rank {:<5} {}  {last}", rank.rank, formatting::pad(&word, 12));
+        let number = format!("rank {:<number_width$}", rank.rank);
+        let text = format!(" {number}  {}  {last}", formatting::pad(&word_of(rank), word_width));
         Line::from(vec![
             Span::raw(format!("   {local:<4} ")),
             Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
             Span::raw(style::truncate_text(&text, width.saturating_sub(9))),
         ])
     };
-    Section { title: model.lang.tr("ranks").to_owned(), state: String::new(), lines: own.map(row).collect() }
+    Section { title: model.lang.tr("ranks").to_owned(), state: String::new(), lines: own().map(row).collect() }
 }

@@ -27,14 +27,21 @@ const DISK_AGE_MS: i64 = 15_000;
 /// The most rows of networks.
 const MAX_NETWORK_ROWS: usize = 3;
 
+/// `  machine values 3s ago`; empty where there are none.
+pub(super) fn age_of_values(model: &Model, host: &HostState) -> String {
+    match host.host_metrics_at {
+        0 => String::new(),
+        at => model.lang.tr_fill("  machine values {}", &[&age_text(model, at)]),
+    }
+}
+
 /// The values as words on one line, then a line of networks; none where nothing is known.
 pub(super) fn short_lines(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
     let (parts, dim) = (parts(model, host), value_style(model, host));
     let mut lines = Vec::new();
     if !parts.is_empty() {
-        let age = if host.host_metrics_at > 0 { format!("  {}", age_text(model, host.host_metrics_at)) } else { String::new() };
         let texts: Vec<String> = parts.iter().filter(|part| !part.is_traffic).map(|part| part.text.clone()).collect();
-        lines.push(Line::styled(style::truncate_text(&format!(" {}{age}", texts.join("  ")), width), dim));
+        lines.push(Line::styled(style::truncate_text(&format!(" {}", texts.join("  ")), width), dim));
     }
     lines.extend(network_lines(model, host, width, 1));
     lines

@@ -1,6 +1,7 @@
 //! The processes on the GPUs of a host by GPU: those of the run, and those of others.
 
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::GpuProcess;
 use crate::report::style;
@@ -22,20 +23,21 @@ pub(super) fn section(model: &Model, host: &HostState, width: usize) -> Section 
     let mut all: Vec<&GpuProcess> = host.gpu_processes.iter().collect();
     let index = |process: &GpuProcess| host.gpus.iter().find(|gpu| gpu.uuid == process.gpu).map(|gpu| gpu.index);
     all.sort_by_key(|process| (index(process), process.belongs_to_run, process.pid));
-    let mut lines: Vec<Line<'static>> = all.into_iter().map(|process| row(model, index(process), process, width)).collect();
+    let user_width = all.iter().map(|process| model.sanitize(&process.user).width()).max().unwrap_or(0).min(10);
+    let mut lines: Vec<Line<'static>> = all.into_iter().map(|process| row(model, index(process), process, [user_width, width])).collect();
     if lines.is_empty() {
         lines.push(Line::styled(model.lang.tr(" no process uses a GPU"), model.theme.dim()));
     }
     Section { title, state: age_text(model, host.gpu_processes_at), lines }
 }
 
-fn row(model: &Model, gpu: Option<u32>, process: &GpuProcess, width: usize) -> Line<'static> {
+fn row(model: &Model, gpu: Option<u32>, process: &GpuProcess, [user_width, width]: [usize; 2]) -> Line<'static> {
     let gpu = gpu.map_or_else(|| "?".to_owned(), |index| index.to_string());
     let memory = process.memory.map_or_else(|| "-".to_owned(), |mib| format!("{:.1} GiB", mib / 1024.0));
     let lang = model.lang;
     let (owner, status) =
         if process.belongs_to_run { (lang.tr("ours"), DisplayStatus::Ok) } else { (lang.tr("foreign"), DisplayStatus::Warn) };
-    let user = formatting::pad(&model.sanitize(&process.user), 10);
+    let user = formatting::pad(&model.sanitize(&process.user), user_width);
     let text = format!(" {:>8} {memory:>10}  {user} {}", process.pid, model.sanitize(&process.name));
     Line::from(vec![
         Span::raw(format!("   g{gpu:<3} ")),

@@ -146,7 +146,7 @@ fn host_status(
     if let Some(exit) = host.launcher_failure() {
         return (DisplayStatus::Error, format!("launcher: {}", style::format_exit(exit)).into());
     }
-    if let Some(why) = hardware_warning(host) {
+    if let Some(why) = hardware_warnings(host).next() {
         return (DisplayStatus::Warn, why.into());
     }
     if ranks.stopped > 0 {
@@ -181,21 +181,27 @@ fn clock_warning(state: &RunState, host: &HostState) -> Option<String> {
     is_skewed.then(|| format!("clock {seconds:+.1} s from {}", first.name))
 }
 
-/// Warning about a host's GPUs or disk.
-pub(crate) fn hardware_warning(host: &HostState) -> Option<String> {
-    if let Some((error, _)) = &host.gpus_error {
-        return Some(format!("nvidia-smi: {error}"));
-    }
-    // Broken memory before heat.
-    let broken = host.gpus.iter().find_map(|gpu| Some((gpu.index, gpu.memory_errors()?)));
-    if let Some((index, errors)) = broken {
-        return Some(format!("GPU {index}: {errors:.0} uncorrected ECC errors"));
-    }
-    if let Some((index, why)) = host.gpus.iter().find_map(|gpu| Some((gpu.index, gpu.slowdown_reason()?))) {
-        return Some(format!("GPU {index}: throttled, {why}"));
-    }
-    let disk = host.disk.filter(|disk| disk.total > 0 && disk.free < disk.total / 10)?;
-    Some(format!("disk: {} GiB free under the run directory, less than 10%", disk.free >> 30))
+/// The warnings about a host's GPUs and disk, one of each kind: broken memory before heat.
+pub(crate) fn hardware_warnings(host: &HostState) -> impl Iterator<Item = String> {
+    let unread = || host.gpus_error.as_ref().map(|(error, _)| format!("nvidia-smi: {error}"));
+    let gpus = || host.gpus.iter().filter(|_| host.gpus_error.is_none());
+    let broken = move || {
+        let (index, errors) = gpus().find_map(|gpu| Some((gpu.index, gpu.memory_errors()?)))?;
+        Some(format!("GPU {index}: {errors:.0} uncorrected ECC errors"))
+    };
+    let slow = move || {
+        let (index, why) = gpus().find_map(|gpu| Some((gpu.index, gpu.slowdown_reason()?)))?;
+        Some(format!("GPU {index}: throttled, {why}"))
+    };
+    let disk = || {
+        let disk = host.disk.filter(|disk| disk.total > 0 && disk.free < disk.total / 10)?;
+        Some(format!("disk: {} GiB free under the run directory, less than 10%", disk.free >> 30))
+    };
+    std::iter::once_with(unread)
+        .chain(std::iter::once_with(broken))
+        .chain(std::iter::once_with(slow))
+        .chain(std::iter::once_with(disk))
+        .flatten()
 }
 
 /// The GPU of a failed rank as one character.

@@ -279,10 +279,11 @@ impl HostColumns {
             .take(self.gpu_width)
             .map(|gpu| {
                 let is_failed = failed.contains(&gpu.index);
-                let (glyph, status) = if is_failed {
-                    (host_status::failed_rank_glyph(model.theme), DisplayStatus::Error)
-                } else {
-                    host_status::gpu_glyph(gpu, gpu.utilization, old)
+                let is_slow = !old && gpu.memory_errors().is_none() && gpu.slowdown_reason().is_some();
+                let (glyph, status) = match (is_failed, is_slow) {
+                    (true, _) => (host_status::failed_rank_glyph(model.theme), DisplayStatus::Error),
+                    (false, true) => (model.theme.symbol(DisplayStatus::Warn), DisplayStatus::Warn),
+                    (false, false) => host_status::gpu_glyph(gpu, gpu.utilization, old),
                 };
                 let style = match (status, gpu.utilization) {
                     (DisplayStatus::Ok, _) if dead => model.theme.dim(),

@@ -31,7 +31,7 @@ pub(super) fn machine_text<'a>(model: &Model, hosts: impl Iterator<Item = &'a Ho
     let all = host_status::sum_machines(hosts.clone().filter(|host| host.host_metrics_at > 0 && !model.is_stale(host.host_metrics_at)));
     let fresh = hosts.clone().filter(|host| !model.is_stale(host.gpus_at));
     let slow = fresh.flat_map(|host| host.gpus.iter()).filter(|gpu| gpu.slowdown_reason().is_some()).count();
-    let oldest = hosts.clone().map(|host| host.gpus_at.max(host.host_metrics_at)).min().unwrap_or(0);
+    let oldest = hosts.clone().flat_map(|host| [host.gpus_at, host.host_metrics_at]).filter(|at| *at > 0).min().unwrap_or(0);
     format!(
         "{:>4} {:>4} {:>9} {:>4} {:>5} ",
         or_dash(all.cpu.map(|v| format!("{v:.0}%"))),

@@ -33,6 +33,8 @@ const PULL_TIME_WIDTH: usize = 7;
 const MIN_PULL_TIME_COLUMNS: usize = 100;
 /// Width of a host range.
 const HOST_RANGE_WIDTH: usize = 26;
+/// The same where rows are long.
+const WIDE_HOST_RANGE: usize = 36;
 
 /// Progress of a host in a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +126,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     let room = usize::from(area.height).saturating_sub(2);
     let longest = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4);
     // Folded host names use the available width.
-    let name = if model.state.hosts.len() > room { HOST_RANGE_WIDTH.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
+    let name =
+        if model.state.hosts.len() > room { if width >= 160 { WIDE_HOST_RANGE } else { HOST_RANGE_WIDTH }.max(longest) } else { longest }
+            .clamp(4, (width / 4).max(4));
     // The current phase is always visible.
     let widths = ColumnWidths::new(model, width);
     let shown = visible_phases(&phases, current_phase(model), width.saturating_sub(name + 2), widths);

@@ -23,6 +23,8 @@ use super::{events, host_status, ranks};
 
 /// From this width on the details are beside the list.
 const WIDE: u16 = 110;
+/// From this width on the list has half of it.
+const WIDER: u16 = 160;
 /// How many more lines of a log are kept before those that show a problem.
 const CONTEXT_LINES: usize = 5;
 /// The fewest rows of the events below a short list.
@@ -93,7 +95,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let height = usize::from(area.height);
     let (list, detail) = match area.width >= WIDE {
         true => {
-            let left = area.width * 2 / 5;
+            let left = if area.width >= WIDER { area.width / 2 } else { area.width * 2 / 5 };
             (Rect { width: left, ..area }, Rect { x: area.x + left, width: area.width - left, ..area })
         }
         false => {

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 
 use ratatui::Frame;
-use ratatui::layout::Rect;
+use ratatui::layout::{Margin, Rect};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -21,7 +21,7 @@ use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
 use super::selectable_list::SelectableList;
 use super::training::{self, TrainingColumns};
-use super::{formatting, host_status};
+use super::{formatting, host_status, logs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RankOrder {
@@ -108,11 +108,12 @@ fn sorted_ranks(model: &Model, order: RankOrder) -> Vec<u32> {
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
     let is_wide = area.width >= WIDE && !model.state.ranks.is_empty();
     let table_width = if is_wide { area.width * 11 / 20 } else { area.width };
-    let needed = u16::try_from(model.state.ranks.len().max(1) + 3).unwrap_or(u16::MAX);
     let has_frame = has_frame_room(area);
-    let is_low = has_frame && !is_wide && needed.saturating_add(MIN_LOG_ROWS) <= area.height;
+    let edges = if has_frame { 3 } else { 1 };
+    let needed = u16::try_from(model.state.ranks.len().max(1) + edges).unwrap_or(u16::MAX);
+    let is_low = !is_wide && needed.saturating_add(MIN_LOG_ROWS) <= area.height;
     let table = Rect { width: table_width, height: if is_low { needed } else { area.height }, ..area };
-    let page = if has_frame { draw_framed_table(frame, table, model, view) } else { draw_table(frame, table, model, view) };
+    let page = if has_frame { draw_framed_table(frame, table, model, view) } else { draw_bare_table(frame, table, model, view) };
     let log = match () {
         () if is_wide => Rect { x: area.x + table_width, width: area.width - table_width, ..area },
         () if is_low => rows_area(area, needed, area.height - needed),
@@ -125,18 +126,52 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 }
 
 fn draw_framed_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
-    let counts = model.state.rank_counts();
-    let failed = (counts.failed > 0).then(|| {
-        let text = model.lang.tr_fill("{} failed", &[&counts.failed.to_string()]);
-        Span::styled(text, model.theme.status_style(DisplayStatus::Error))
-    });
-    let title = PaneFrame {
-        left: vec![Span::styled(model.count(model.state.ranks.len(), "rank"), model.theme.header())],
-        right: failed.into_iter().collect(),
-        ..PaneFrame::default()
-    };
-    let inner = draw_frame(frame, area, model.theme, &title);
-    draw_table(frame, inner, model, view)
+    let inner = area.inner(Margin::new(1, 1));
+    let shown = draw_table(frame, inner, model, view, false);
+    let failed = model.rank_counts().failed;
+    let hosts = model.host_statuses.iter().zip(&model.state.hosts);
+    let unknown: usize = hosts.filter(|(_, host)| host.is_lost()).map(|(standing, _)| standing.ranks.running).sum();
+    let mut right = Vec::new();
+    if failed > 0 {
+        let text = model.lang.tr_fill("{} failed", &[&failed.to_string()]);
+        right.push(Span::styled(text, model.theme.status_style(DisplayStatus::Error)));
+    }
+    if unknown > 0 {
+        let gap = if failed > 0 { "  " } else { "" };
+        right.push(Span::styled(format!("{gap}{}", model.lang.tr_fill("{} unknown", &[&unknown.to_string()])), model.theme.dim()));
+    }
+    let mut left = vec![Span::styled(model.count(shown.total, "rank"), model.theme.header())];
+    left.push(Span::styled(format!("  {}", model.lang.term(view.order.label())), model.theme.dim()));
+    left.extend(shown.range_text(model).map(|range| Span::styled(format!("  {range}"), model.theme.dim())));
+    draw_frame(frame, area, model.theme, &PaneFrame { left, right, ..PaneFrame::default() });
+    usize::from(inner.height).saturating_sub(1)
+}
+
+/// The table without a frame; where there are more ranks than rows, the last row says which are shown.
+fn draw_bare_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
+    let is_cut = model.state.ranks.len() + 1 > usize::from(area.height);
+    let rows = if is_cut { area.height.saturating_sub(1) } else { area.height };
+    let shown = draw_table(frame, rows_area(area, 0, rows), model, view, true);
+    if let Some(range) = shown.range_text(model) {
+        let text = format!(" {} {range}", model.theme.ellipsis());
+        render_lines(frame, rows_area(area, rows, 1), vec![Line::styled(text, model.theme.dim())]);
+    }
+    usize::from(rows).saturating_sub(1)
+}
+
+/// The rows of a table that are on the screen.
+struct ShownRows {
+    first: usize,
+    count: usize,
+    total: usize,
+}
+
+impl ShownRows {
+    /// `1-44 of 128`, where there are more.
+    fn range_text(&self, model: &Model) -> Option<String> {
+        let range = format!("{}-{}", self.first + 1, self.first + self.count);
+        (self.count < self.total).then(|| model.lang.tr_fill("{} of {}", &[&range, &self.total.to_string()]))
+    }
 }
 
 /// The newest lines of a rank.
@@ -158,7 +193,10 @@ pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &
     let inner = draw_frame(frame, area, model.theme, &title);
     let width = usize::from(inner.width).saturating_sub(1);
     let lines = rank.recent_lines.last_lines(usize::from(inner.height));
-    let row = |line: &String| Line::raw(format!(" {}", style::truncate_text(&model.sanitize(line), width)));
+    let row = |line: &String| {
+        let look = logs::style_of_level(model, line.as_bytes()).unwrap_or_default();
+        Line::styled(format!(" {}", style::truncate_text(&model.sanitize(line), width)), look)
+    };
     render_lines(
         frame,
         inner,
@@ -170,7 +208,8 @@ pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &
     );
 }
 
-fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
+/// `names_order`: the heading says in which order the ranks are.
+fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane, names_order: bool) -> ShownRows {
     let width = usize::from(area.width);
     let room = usize::from(area.height).saturating_sub(1);
     let keys = sorted_ranks(model, view.order);
@@ -182,12 +221,8 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
     let columns = TrainingColumns::fit(model, width.saturating_sub(fixed));
     let rest = width.saturating_sub(fixed + columns.as_ref().map_or(0, TrainingColumns::width));
     let lang = model.lang;
-    let order = lang.term(view.order.label());
-    let shown = format!("{}-{}", top + 1, keys.len().min(top + room));
-    let shown = (keys.len() > room).then(|| lang.tr_fill("{} of {}", &[&shown, &keys.len().to_string()]));
-    let with_rows = shown.map(|shown| lang.tr_fill("LAST LINE ({})", &[&format!("{order}, {shown}")]));
-    let last = lang.tr_fill("LAST LINE ({})", &[order]);
-    let heads = with_rows.as_deref().into_iter().chain([last.as_str(), lang.tr("LAST LINE"), lang.tr("LAST")]);
+    let with_order = names_order.then(|| lang.tr_fill("LAST LINE ({})", &[lang.term(view.order.label())]));
+    let heads = with_order.as_deref().into_iter().chain([lang.tr("LAST LINE"), lang.tr("LAST")]);
     let last = heads.into_iter().find(|head| head.width() <= rest).unwrap_or_default();
     let head = format!(
         " {:>5} {} {:<4} {} {} {}  {}{last}",
@@ -209,7 +244,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
         lines.push(Line::styled(model.lang.tr(" no ranks yet"), model.theme.dim()));
     }
     render_lines(frame, area, lines);
-    room
+    ShownRows { first: top, count: keys.len().saturating_sub(top).min(room), total: keys.len() }
 }
 
 fn rank_row(model: &Model, rank: &RankState, name: usize, rest: usize, columns: Option<&TrainingColumns>) -> Line<'static> {
@@ -240,5 +275,9 @@ fn rank_row(model: &Model, rank: &RankState, name: usize, rest: usize, columns: 
     ];
     spans.extend(columns.map(|columns| columns.rank_spans(model.theme, &rank.metrics)).unwrap_or_default());
     spans.push(Span::raw(style::truncate_text(&format!("{again}{last}"), rest)));
+    if status == DisplayStatus::Lost {
+        // What it did last says nothing about now.
+        spans.iter_mut().skip(2).for_each(|span| span.style = model.theme.dim());
+    }
     Line::from(spans)
 }

@@ -205,7 +205,7 @@ fn add_host_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
             }
             _ => {}
         }
-        if let Some(why) = host_status::hardware_warning(host) {
+        for why in host_status::hardware_warnings(host) {
             problems.push_or_merge(at, RunProblem::new(DisplayStatus::Warn, model.sanitize(&why)));
         }
     }

@@ -4,13 +4,13 @@ use ratatui::text::{Line, Span};
 
 use crate::event::LogFile;
 use crate::report::style;
+use crate::text::byte_size::format_bytes;
 use crate::tui::feed::DashboardRole;
 use crate::tui::model::Model;
 use crate::tui::view::{formatting, host_status};
 
 use super::pane::{LogScope, LogsPane, TimeColumn};
 use super::rows::{count_lines, with_shown_log};
-use super::text::format_size;
 
 /// Whether the newest line is shown, or how many have come since.
 pub(crate) fn position_text(pane: &LogsPane, model: &Model) -> String {
@@ -79,7 +79,7 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
         facts.push(lang.tr_fill("column {}", &[&logs.first_column.to_string()]));
     }
     if logs.scope == LogScope::Single {
-        facts.push(format_size(size));
+        facts.push(format_bytes(size));
         let number = logs.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).filter(|_| !logs.follow);
         let number = number
             .and_then(|row| with_shown_log(pane, model, |source| logs.index.line_number(source, row.position)).ok().flatten().flatten());
@@ -132,6 +132,6 @@ fn time_fact(pane: &LogsPane, model: &Model) -> Option<&'static str> {
 fn skipped_facts(model: &Model) -> impl Iterator<Item = String> {
     let lines = usize::try_from(model.log_ring.skipped_lines).unwrap_or(usize::MAX);
     let lines = (lines > 0).then(|| model.lang.tr_fill("{} not shown", &[&model.count(lines, "line")]));
-    let bytes = (model.skipped_log_bytes > 0).then(|| model.lang.tr_fill("{} not shown", &[&format_size(model.skipped_log_bytes)]));
+    let bytes = (model.skipped_log_bytes > 0).then(|| model.lang.tr_fill("{} not shown", &[&format_bytes(model.skipped_log_bytes)]));
     lines.into_iter().chain(bytes)
 }

@@ -18,6 +18,7 @@ pub(crate) use navigation::{go_to_offset, open_row};
 pub(crate) use pane::LogsPane;
 pub(crate) use render::{draw, draw_rows};
 pub(crate) use rows::count_rows;
+pub(super) use text::style_of_level;
 
 use crate::event::LogFile;
 use crate::tui::keymap::UiCommand;

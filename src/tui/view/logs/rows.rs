@@ -252,7 +252,8 @@ fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: 
         next_position: next,
         log,
         offset: at,
-        received_at: model.log_times.received_at(log, at),
+        // The kept last lines have no offsets of the log.
+        received_at: model.stored_logs.as_ref().and_then(|_| model.log_times.received_at(log, at)),
         bytes,
         draw_count: drawn,
         group: None,

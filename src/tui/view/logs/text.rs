@@ -57,15 +57,6 @@ pub(super) fn truncate_columns(text: &str, room: usize) -> (String, bool) {
     (split_to_width(&near, room.saturating_sub(1).max(1)).first().copied().unwrap_or_default().to_owned(), true)
 }
 
-pub(super) fn format_size(n: u64) -> String {
-    match n {
-        0..1024 => format!("{n} B"),
-        1024..1_048_576 => format!("{} KiB", n >> 10),
-        1_048_576..1_073_741_824 => format!("{} MiB", n >> 20),
-        _ => format!("{}.{} GiB", n >> 30, ((n >> 20) & 1023) * 10 / 1024),
-    }
-}
-
 /// The text of a group in `width` columns; what differs between its ranks has the accent.
 pub(super) fn folded_spans(pieces: &[(String, bool)], width: usize, accent: Style) -> Vec<Span<'static>> {
     let mut left = width;
@@ -83,7 +74,12 @@ pub(super) fn folded_spans(pieces: &[(String, bool)], width: usize, accent: Styl
 
 /// The colour of a row's level; `None` for the usual one.
 pub(super) fn level_style(model: &Model, row: &LogRow) -> Option<Style> {
-    match detect_level(&row.bytes) {
+    style_of_level(model, &row.bytes)
+}
+
+/// The same of a line.
+pub(in crate::tui::view) fn style_of_level(model: &Model, line: &[u8]) -> Option<Style> {
+    match detect_level(line) {
         LogLevel::Error => Some(model.theme.status_style(DisplayStatus::Error)),
         LogLevel::Warn => Some(model.theme.status_style(DisplayStatus::Warn)),
         _ => None,
