@@ -53,7 +53,7 @@ fn overview_leaves_no_large_blank_area() {
 #[test]
 fn worst_hosts_and_cause_come_first() {
     let mut scene = fixtures::bad_day();
-    let text = snapshot_text(&draw(&mut scene.app, 80, 24));
+    let text = snapshot_text(&draw(&mut scene.app, 80, 25));
     let rows: Vec<&str> = text.lines().collect();
     let at = |host: &str, symbol: char| rows.iter().position(|row| row.starts_with(&format!("   {host} ")) && row.contains(symbol));
     assert!(at("gpu04", '✗').expect("a row") < at("gpu09", '?').expect("a row"), "{text}");
@@ -87,14 +87,14 @@ fn launch_rows_fold_and_unfold() {
     assert!(row(&mut scene.app, 4).starts_with(" gpu02 ") && row(&mut scene.app, 4).contains("▲ "), "{}", row(&mut scene.app, 4));
     assert!(row(&mut scene.app, 5).starts_with(" gpu04 ") && !row(&mut scene.app, 5).contains('▲'), "{}", row(&mut scene.app, 5));
     let folded = row(&mut scene.app, 6);
-    assert!(folded.starts_with(" + gpu[00-01,03") && folded.contains(" 2m32s"), "the time of the slowest: {folded}");
+    assert!(folded.starts_with(" + 38 hosts ") && folded.contains(" 2m32s"), "the time of the slowest: {folded}");
     assert!(row(&mut scene.app, 7).starts_with('╭'), "what folds leaves its rows to others");
     press_keys(&mut scene.app, "G l");
-    assert!(row(&mut scene.app, 6).starts_with(" - gpu[00-01,03"), "{}", row(&mut scene.app, 6));
+    assert!(row(&mut scene.app, 6).starts_with(" - 38 hosts "), "{}", row(&mut scene.app, 6));
     let first = row(&mut scene.app, 7);
     assert!(first.contains("    gpu00 ") && !first.contains(" 2m32s"), "each host has its own time: {first}");
     press_keys(&mut scene.app, "j h");
-    assert!(row(&mut scene.app, 6).starts_with(" + gpu[00-01,03"), "folded from within");
+    assert!(row(&mut scene.app, 6).starts_with(" + 38 hosts "), "folded from within");
     press_keys(&mut scene.app, "G l G");
     let bottom = snapshot_text(&draw(&mut scene.app, 80, 24));
     assert!(bottom.contains("     gpu39 ") && bottom.contains(" 2m32s"), "{bottom}");

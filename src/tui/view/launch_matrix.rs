@@ -33,6 +33,8 @@ const PULL_TIME_WIDTH: usize = 7;
 const MIN_PULL_TIME_COLUMNS: usize = 100;
 /// Width of a host range.
 const HOST_RANGE_WIDTH: usize = 26;
+/// A note of fewer columns says nothing.
+const MIN_NOTE_WIDTH: usize = 12;
 /// The same where rows are long.
 const WIDE_HOST_RANGE: usize = 36;
 
@@ -144,7 +146,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
         Line::styled(format!(" {} {heads}", formatting::pad(model.lang.tr("HOST"), name)), model.theme.header()),
     ];
     for (n, row) in rows.iter().enumerate().skip(top).take(room) {
-        let label = row_label(model, list, row);
+        let label = row_label(model, list, row, name);
         let mut spans = vec![Span::raw(format!(" {} ", formatting::pad(&label, name)))];
         for (phase, cell) in shown.iter().zip(&row.cells) {
             let column = widths.of(*phase);
@@ -163,7 +165,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
             }
         }
         let note = row.sent.as_ref().map_or_else(|| row.note.clone(), |sent| transfer_text(sent, model.lang));
-        spans.push(Span::raw(style::truncate_text(&note, left)));
+        if left >= MIN_NOTE_WIDTH {
+            spans.push(Span::raw(style::truncate_text(&note, left)));
+        }
         let line = Line::from(spans);
         lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
     }
@@ -269,8 +273,11 @@ fn group_entries(row: &PhaseRow) -> Vec<(u32, (Arc<str>, u32))> {
 }
 
 /// `+ gpu[00-89]` can be expanded, `- gpu[00-89]` collapsed.
-fn row_label(model: &Model, list: &HostList, row: &PhaseRow) -> String {
-    let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
+fn row_label(model: &Model, list: &HostList, row: &PhaseRow, width: usize) -> String {
+    let mut names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
+    if row.hosts.len() > 1 && names.len() + 2 > width {
+        names = model.count(row.hosts.len(), "host");
+    }
     let mark = match (row.hosts.len() > 1, row.is_member) {
         (true, _) if list.expanded.contains(&group_key(row)) => "- ",
         (true, _) => "+ ",

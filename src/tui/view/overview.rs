@@ -214,8 +214,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let area = if shows_charts { training_charts::draw(frame, area, model) } else { area };
     let area = extremes::draw(frame, area, model);
     let reserved = match () {
-        // The pane of the failure has the lines that matter.
-        () if is_short && has_failure => 0,
+        // The pane of the failure has the lines that matter most.
+        () if is_short && has_failure => MIN_LOG_ROWS - 1,
         () if shows_charts => log_rows,
         () => log_share(area.height),
     };
