@@ -82,7 +82,7 @@ fn print_results(args: &CheckArgs, session: &Session, checked: &CheckedHosts, st
     checked.problems.iter().for_each(|problem| print_stderr(problem));
     let is_for_people = !args.json && args.common.progress != ProgressMode::Json;
     if is_for_people && *outcome == Outcome::Ok && checked.problems.is_empty() {
-        // A part of the checks, or of the hosts, proves little.
+        // What --only and --limit choose proves little.
         let is_whole = args.only.is_empty() && args.common.limit.is_none();
         let next = if is_whole { "up" } else { "check" };
         print_stderr(&format!("next: {}", session.suggest_command(next, "")));

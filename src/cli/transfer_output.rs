@@ -148,8 +148,11 @@ pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &
     for (word, _) in counts {
         let answers: Vec<_> = fine.iter().filter(|(of, _)| *of == word).map(|(_, answer)| answer.clone()).collect();
         let label = style.paint(if word == "ok" { Tone::Ok } else { Tone::Warn }, &pad_end(lang.term(shown_word(word)), columns));
+        // Nothing was transferred to the hosts of a dry run, also where some files would fail.
+        let would =
+            if args.dry_run && word == "failed" { format!("{}{}", lang.term(shown_word("changed")), lang.colon()) } else { String::new() };
         for (hosts, text) in fold_equal_answers(&answers) {
-            print_stdout(&format!("{label}  {hosts}{}{text}\n", lang.colon()));
+            print_stdout(&format!("{label}  {hosts}{}{would}{text}\n", lang.colon()));
         }
     }
     for (hosts, text) in fold_equal_answers(&bad) {

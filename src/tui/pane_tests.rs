@@ -3,10 +3,12 @@
 use ratatui::style::Color;
 
 use super::app::App;
-use super::fixtures::{self};
+use super::fixtures::{self, DashboardFixture};
 use super::keymap::UiCommand;
 use super::tests::{TextLog, draw, press_keys, snapshot_text};
 use super::ui::Screen;
+use super::view::figure_age::has_old_figures;
+use crate::event::{EventKind, Outcome};
 
 /// The log of the first screen stays the merged one: a line of it opens on the screen of logs.
 #[test]
@@ -53,7 +55,7 @@ fn overview_leaves_no_large_blank_area() {
 #[test]
 fn worst_hosts_and_cause_come_first() {
     let mut scene = fixtures::bad_day();
-    let text = snapshot_text(&draw(&mut scene.app, 80, 25));
+    let text = snapshot_text(&draw(&mut scene.app, 80, 24));
     let rows: Vec<&str> = text.lines().collect();
     let at = |host: &str, symbol: char| rows.iter().position(|row| row.starts_with(&format!("   {host} ")) && row.contains(symbol));
     assert!(at("gpu04", '✗').expect("a row") < at("gpu09", '?').expect("a row"), "{text}");
@@ -235,4 +237,33 @@ fn gpu_rows_name_every_host() {
     assert!(snapshot_text(&draw(&mut scene.app, 120, 40)).contains("╭ ● r3 on gpu00 "));
     press_keys(&mut scene.app, "o");
     assert!(snapshot_text(&draw(&mut scene.app, 120, 40)).contains(" LOG r3 gpu00:g3"));
+}
+
+/// What is known of a lost host is old, also when the run has ended; a host whose rank has failed still has new values.
+#[test]
+fn figures_are_old_only_of_hosts_that_are_lost() {
+    let mut scene = super::screen_matrix_tests::bad_day(4);
+    let old = |scene: &DashboardFixture, at: usize| has_old_figures(&scene.app.model, at, &scene.app.model.state.hosts[at]);
+    draw(&mut scene.app, 120, 36);
+    assert_eq!([0, 2, 3].map(|at| old(&scene, at)), [false, false, true]);
+    scene.emit(10, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
+    scene.advance(1_000);
+    draw(&mut scene.app, 120, 36);
+    assert!(old(&scene, 3), "no new values come");
+}
+
+/// Where an event has no log of a rank, the log of the rank that failed first is beside the events, and the key opens the one that is shown.
+#[test]
+fn events_open_the_log_that_they_show() {
+    let mut scene = super::screen_matrix_tests::bad_day(4);
+    press_keys(&mut scene.app, "6");
+    let text = snapshot_text(&draw(&mut scene.app, 120, 36));
+    assert!(text.contains("╭ ✗ r3 on gpu00 ") || text.contains("┏ ✗ r3 on gpu00 "), "{text}");
+    press_keys(&mut scene.app, "o");
+    assert!(snapshot_text(&draw(&mut scene.app, 120, 36)).contains("LOG r3 gpu00"));
+    press_keys(&mut scene.app, "6");
+    draw(&mut scene.app, 80, 24);
+    press_keys(&mut scene.app, "o");
+    let text = snapshot_text(&draw(&mut scene.app, 80, 24));
+    assert!(text.contains("this event has no log"), "there is no room for a log here: {text}");
 }

@@ -103,8 +103,8 @@ impl Timeline {
 /// Makes entries of events, where the run is folded: an entry says what was known at its event.
 #[derive(Debug, Default)]
 pub(crate) struct EventDescriber {
-    /// The last GPU warning of each host.
-    host_warnings: BTreeMap<u32, String>,
+    /// The warnings about the GPUs and the disk of each host as of its last values.
+    host_warnings: BTreeMap<u32, Vec<String>>,
 }
 
 impl EventDescriber {
@@ -118,14 +118,15 @@ impl EventDescriber {
     }
 
     fn describe_gpu_change(&mut self, host: u32, state: &RunState) -> Option<EventDescription> {
-        let now =
-            state.hosts.get(host as usize).map(|host| Vec::from_iter(host_status::hardware_warnings(host)).join("; ")).unwrap_or_default();
-        if self.host_warnings.get(&host).map_or("", String::as_str) == now {
-            return None;
-        }
-        self.host_warnings.insert(host, now.clone());
-        let (status, text) =
-            if now.is_empty() { (DisplayStatus::Ok, "its GPUs are healthy again".to_owned()) } else { (DisplayStatus::Warn, now) };
+        let now: Vec<String> =
+            state.hosts.get(host as usize).map(|host| host_status::hardware_warnings(host).collect()).unwrap_or_default();
+        let before = self.host_warnings.insert(host, now.clone()).unwrap_or_default();
+        let new: Vec<String> = now.iter().filter(|warning| !before.contains(warning)).cloned().collect();
+        let (status, text) = match (new.is_empty(), now.is_empty()) {
+            (false, _) => (DisplayStatus::Warn, new.join("; ")),
+            (true, true) if !before.is_empty() => (DisplayStatus::Ok, "its GPUs are healthy again".to_owned()),
+            (true, _) => return None,
+        };
         Some((status, text, EventSubject::Host(host)))
     }
 }

@@ -109,7 +109,10 @@ async fn tree_arrives_everywhere_and_a_rerun_sends_only_what_differs() {
     let tree = fixture.local("tree");
     make_odd_tree(&tree);
     let dry = fixture.run(&["push", "--dry-run", path_str(&tree), "~/in/tree"]).await;
-    dry.assert_exit_code(0).assert_contains("would change  gpu[01-03]: ").assert_contains("ok 0  would change 3  failed 0");
+    dry.assert_exit_code(0)
+        .assert_contains("would change  gpu[01-03]: ")
+        .assert_contains("ok 0  would change 3  failed 0")
+        .assert_contains("nothing was changed");
     assert!(!fixture.remote(0, "in").exists());
     let first = fixture.run(&["push", path_str(&tree), "~/in/tree"]).await;
     first.assert_exit_code(0).assert_contains("ok 0  changed 3  failed 0  unreachable 0");
@@ -142,7 +145,12 @@ async fn pulled_trees_are_equal_and_kept_apart_by_host() {
     }
     std::fs::hard_link(fixture.remote(0, "out/plain"), fixture.remote(0, "out/same")).expect("a link");
     let dest = fixture.local("got");
-    fixture.run(&["pull", "--dry-run", "~/out", path_str(&dest)]).await.assert_exit_code(0).assert_contains("would copy 2  failed 0");
+    fixture
+        .run(&["pull", "--dry-run", "~/out", path_str(&dest)])
+        .await
+        .assert_exit_code(0)
+        .assert_contains("would copy    gpu[01-02]: ")
+        .assert_contains("would copy 2  failed 0");
     assert!(!dest.exists());
     fixture.run(&["pull", "~/out", path_str(&dest)]).await.assert_exit_code(0).assert_contains("copied 2  failed 0");
     for host in 0..2 {

@@ -22,7 +22,7 @@ pub(super) fn handshake_timeout_error(hop: &Hop, place: &str, greeting: &Greetin
     }
     let within = hop.connect_timeout;
     let why = match (greeting.first_line(), greeting.non_ssh_line()) {
-        (None, _) => format!("the port accepts connections, but no SSH greeting came within {within:?}"),
+        (None, _) => format!("no SSH greeting came within {within:?}"),
         (Some(_), None) => format!("it did not finish the key exchange within {within:?}"),
         (_, Some(line)) => format!("it sent “{line}” but no SSH greeting within {within:?}"),
     };

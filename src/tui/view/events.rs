@@ -12,7 +12,6 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
-use crate::state::RankState;
 use crate::text::hostlist;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
@@ -22,7 +21,7 @@ use crate::tui::timeline_item::TimelineItem;
 
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
-use super::{formatting, phase_bars, ranks};
+use super::{followed_log, formatting, phase_bars, ranks};
 
 /// Minimum time window in milliseconds.
 const MIN_WINDOW_MS: i64 = 1_000;
@@ -36,6 +35,8 @@ pub struct EventsPane {
     selected_item: Option<u64>,
     /// How often the time window was halved.
     zoom_level: u32,
+    /// Whether the last frame had the log of a rank.
+    shows_log: bool,
 }
 
 pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
@@ -65,9 +66,15 @@ pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Op
         }
         UiCommand::Open | UiCommand::Output => {
             let item = model.timeline.items().get(at)?;
-            let followed = || followed_rank(view, model).map(|rank| PaneAction::ShowLog(rank_log(rank)));
+            let own_rank = target_at_cursor(view, model).and_then(|(_, rank)| rank);
+            // What the pane shows is what opens.
+            if let Some(rank) =
+                followed_log::followed_rank(view.selected_item.is_none(), model).filter(|_| view.shows_log && own_rank.is_none())
+            {
+                return Some(PaneAction::ShowLog(followed_log::rank_log(rank)));
+            }
             let nothing = || PaneAction::ShowToast("this event has no log".to_owned());
-            return Some(item.log.map(|log| PaneAction::ShowLogAt(log, item.at)).or_else(followed).unwrap_or_else(nothing));
+            return Some(item.log.map_or_else(nothing, |log| PaneAction::ShowLogAt(log, item.at)));
         }
         _ => return None,
     };
@@ -86,27 +93,6 @@ pub(crate) fn target_at_cursor(view: &EventsPane, model: &Model) -> Option<(u32,
     Some((host, rank))
 }
 
-/// Where the newest events are followed, the rank whose log says most: the one that failed first, else the last that an event names, else the
-/// first that runs.
-fn followed_rank<'a>(view: &EventsPane, model: &'a Model) -> Option<&'a RankState> {
-    if view.selected_item.is_some() {
-        return None;
-    }
-    let culprit = model.state.culprit.as_ref().and_then(|culprit| culprit.ranks.first().copied());
-    let named = || {
-        model.timeline.items().iter().rev().find_map(|item| match item.log {
-            Some((_, LogFile::Rank { rank, .. })) => Some(rank),
-            _ => None,
-        })
-    };
-    let first = || model.state.ranks.values().find(|rank| rank.started_at.is_some()).map(|rank| rank.rank);
-    model.state.ranks.get(&culprit.or_else(named).or_else(first)?)
-}
-
-fn rank_log(rank: &RankState) -> (u32, LogFile) {
-    (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })
-}
-
 fn item_number(model: &Model, at: usize) -> u64 {
     model.timeline.dropped_items + at as u64
 }
@@ -119,7 +105,8 @@ fn cursor_index(view: &EventsPane, model: &Model) -> usize {
 }
 
 /// Draws the screen; returns the page size in rows.
-pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &EventsPane) -> usize {
+pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut EventsPane) -> usize {
+    view.shows_log = false;
     if model.timeline.items().is_empty() {
         render_lines(frame, area, vec![Line::styled(model.lang.tr(" no events yet"), model.theme.dim())]);
         return model.page_rows;
@@ -146,7 +133,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
     // Scale, axis and frame.
     let needed = u16::try_from(model.timeline.items().len() + 4).unwrap_or(u16::MAX);
     let own = target_at_cursor(view, model).and_then(|(_, rank)| model.state.ranks.get(&rank?));
-    let rank = own.or_else(|| followed_rank(view, model));
+    let rank = own.or_else(|| followed_log::followed_rank(view.selected_item.is_none(), model));
     let log = rank.filter(|_| area.height >= MIN_EVENT_ROWS + MIN_LOG_ROWS);
     // The events keep what the log can spare.
     let rows = if log.is_some() { needed.min(area.height - MIN_LOG_ROWS).max(MIN_EVENT_ROWS) } else { area.height };
@@ -158,6 +145,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &Even
     let title = PaneFrame { left: explained, right: vec![Span::styled(right, model.theme.dim())], ..PaneFrame::default() };
     let inner = draw_frame(frame, rows_area(area, 0, rows), model.theme, &title);
     let page = draw_events(frame, inner, model, view);
+    view.shows_log = log.is_some();
     if let Some(rank) = log {
         ranks::draw_log(frame, rows_area(area, rows, area.height - rows), model, rank);
     }
@@ -306,7 +294,7 @@ fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> 
         ([rank], _) => format!("r{rank}"),
         (ranks, _) => format!("r[{}]", hostlist::fold_numbers(ranks)),
     });
-    // Sixteen hosts as a range fit at 80 columns, and their number always does.
+    // `gpu[67-99],gpu[100-127]` fits at 80 columns; of more only the number is said.
     let room = (width * 3 / 10).clamp(8, 30);
     let is_cut = owner.width() > room && item.affected_count() > 1;
     let owner = match (is_cut, item.ranks.len()) {

@@ -14,18 +14,21 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
+use super::host_status::HostStatus;
 use super::lines::{render_lines, rows_area};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::run_problems::RunProblem;
 
 /// From this height on the first failure has a pane.
-const MIN_PANE_AREA: u16 = 16;
+pub(super) const MIN_PANE_AREA: u16 = 16;
 /// From this height on the pane has more lines, and more problems are listed below it.
 const TALL: u16 = 30;
 /// The columns of a problem that has no row of its own.
 const SHORT_PROBLEM: usize = 16;
 /// The most rows of the cause, and of the advice.
 const MAX_TEXT_ROWS: usize = 3;
+/// The most rows of the log, with its frame, below the pane where the screen is short.
+const MAX_SHORT_LOG: u16 = 4;
 /// The most rows of a pane above hosts and log.
 const MAX_PANE_ROWS: usize = 12;
 
@@ -38,6 +41,18 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[Ru
             draw_lines(frame, rest, problem_lines(model, found, 1, room, usize::from(area.width)))
         }
         None => draw_verdict(frame, area, model, found),
+    }
+}
+
+/// The rows of the log below the pane of a failure where the screen is short: the hosts in trouble and a row for the others come first.
+pub(super) fn spare_log_rows(model: &Model, room: u16) -> u16 {
+    let has_own_row = |host: &&HostStatus| host.status >= DisplayStatus::Warn || host.low_gpus.is_some();
+    let troubled = model.host_statuses.iter().filter(has_own_row).count();
+    let table = u16::try_from(troubled + 2).unwrap_or(u16::MAX);
+    match room.saturating_sub(table).min(MAX_SHORT_LOG) {
+        // A frame without a line.
+        0..3 => 0,
+        rows => rows,
     }
 }
 
@@ -105,22 +120,25 @@ fn problem_lines(model: &Model, found: &[RunProblem], from: usize, room: usize, 
         let more = style::count_noun(rest.len() - lines.len(), "more problem");
         let text = model.lang.tr_fill("{}: press 7", &[&model.lang.message(&more)]);
         let mut spans = vec![Span::styled(format!(" {} {text}", model.theme.ellipsis()), model.theme.dim())];
-        // Each place once, with the beginning of what it says.
-        let mut named = BTreeSet::new();
-        for problem in rest.iter().skip(room - 1).filter(|problem| !problem.place.is_empty()) {
-            if !named.insert(&problem.place) {
-                continue;
+        // Each place once; the beginnings of what they say only where all of them have room.
+        let mut named: BTreeSet<&str> = rest.iter().take(room - 1).map(|problem| problem.place.as_str()).collect();
+        let hidden: Vec<&RunProblem> =
+            rest[room - 1..].iter().filter(|problem| named.insert(&problem.place) && !problem.place.is_empty()).collect();
+        let place_spans = |problem: &RunProblem, text: String| {
+            let symbol = Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status));
+            [Span::raw("  "), symbol, Span::raw(format!(" {}{text}", problem.place))]
+        };
+        let short = |problem: &RunProblem| format!(" {}", style::truncate_text(&problem.text, SHORT_PROBLEM));
+        let long: Vec<Span<'static>> = hidden.iter().flat_map(|problem| place_spans(problem, short(problem))).collect();
+        if formatting::spans_width(&spans) + formatting::spans_width(&long) <= width {
+            spans.extend(long);
+        } else {
+            for place in hidden.iter().map(|problem| place_spans(problem, String::new())) {
+                if formatting::spans_width(&spans) + formatting::spans_width(&place) > width {
+                    break;
+                }
+                spans.extend(place);
             }
-            let short = style::truncate_text(&problem.text, SHORT_PROBLEM);
-            let place = [
-                Span::raw("  "),
-                Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
-                Span::raw(format!(" {} {short}", problem.place)),
-            ];
-            if formatting::spans_width(&spans) + formatting::spans_width(&place) > width {
-                break;
-            }
-            spans.extend(place);
         }
         lines.push(Line::from(spans));
     }

@@ -14,7 +14,7 @@ pub(crate) fn has_old_figures(model: &Model, at: usize, host: &HostState) -> boo
     // The values of an ended run stay current only until its hosts are left.
     let ended = standing.is_some_and(|standing| standing.ranks.total > 0 && standing.ranks.running == 0);
     let is_aged = ended && host.gpus_at > 0 && model.now - host.gpus_at > ENDED_STALE_MS;
-    host.gpus_error.is_some() || has_lost_figures(model, host) || is_aged
+    model.is_stale(host.gpus_at) || host.gpus_error.is_some() || host.is_lost() || is_aged
 }
 
 /// Whether nothing is known of the GPUs of a host now: their values are old, or its connection is lost, so that no new ones come.

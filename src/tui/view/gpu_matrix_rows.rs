@@ -155,14 +155,14 @@ pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u
     let failed = host_status::failed_rank_glyph(model.theme);
     let warning = model.theme.symbol(DisplayStatus::Warn);
     let meaning = lang.tr_fill(" tenths of utilization{}", &[&age]);
-    let title = PaneFrame {
-        left: vec![Span::styled(lang.tr("GPUs"), model.theme.header()), Span::styled(meaning, model.theme.dim())],
-        right: vec![Span::styled(
-            lang.tr_fill("{} failed  ! fault  {} slow or idle in a run  ? old  . idle  - no data", &[failed, warning]),
-            model.theme.dim(),
-        )],
-        ..PaneFrame::default()
-    };
+    let left = vec![Span::styled(lang.tr("GPUs"), model.theme.header()), Span::styled(meaning, model.theme.dim())];
+    let signs = Span::styled(
+        lang.tr_fill("{} failed  ! fault  {} slow or unused  ? old  . idle  - no data", &[failed, warning]),
+        model.theme.dim(),
+    );
+    // The meaning of the digits comes first.
+    let fits = formatting::spans_width(&left) + signs.width() + 10 <= usize::from(area.width);
+    let title = PaneFrame { left, right: fits.then_some(signs).into_iter().collect(), ..PaneFrame::default() };
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);
     // No GPU is under a cursor here.
     let selection = MatrixSelection { host: usize::MAX, ..MatrixSelection::default() };

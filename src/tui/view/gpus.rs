@@ -291,8 +291,7 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     let warning = model.theme.symbol(DisplayStatus::Warn);
     let failed = host_status::failed_rank_glyph(model.theme);
     let tenths = if layout == GpuLayout::Glyphs { lang.tr("0-9 tenths  ") } else { "" };
-    let marks =
-        tenths.to_owned() + &lang.tr_fill("{} failed  ! fault  {} slow or idle in a run  ? old  . idle  - no data", &[failed, warning]);
+    let marks = tenths.to_owned() + &lang.tr_fill("{} failed  ! fault  {} slow or unused  ? old  . idle  - no data", &[failed, warning]);
     let find = lang.tr("   / find, as in: gpu03 util<5 temp>80");
     let find = if marks.width() + find.width() < width { find } else { "" };
     let legend = style::truncate_text(&format!(" {marks}{find}"), width);

@@ -4,7 +4,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::event::RunGoal;
+use crate::event::{Outcome, RunGoal};
 use crate::report::style;
 use crate::state::ConnectionStatus;
 use crate::text::translation::Lang;
@@ -221,7 +221,10 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> (Line<'sta
     let mut spans = if is_short { spans_of(true) } else { whole };
     let used = formatting::spans_width(&spans);
     if !why.is_empty() && width > used + 12 {
-        let has_failed = model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty());
+        let has_failed = match &model.state.outcome {
+            Some((outcome, _)) => *outcome == Outcome::Failed,
+            None => model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty()),
+        };
         let look = if has_failed { model.theme.status_style(DisplayStatus::Error) } else { Style::new() };
         let text = style::truncate_text(&why, width - used - 3);
         spans.push(Span::raw(" ".repeat(width - used - 1 - text.width())));

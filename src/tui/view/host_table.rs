@@ -279,7 +279,7 @@ impl HostColumns {
             .take(self.gpu_width)
             .map(|gpu| {
                 let is_failed = failed.contains(&gpu.index);
-                let is_slow = !old && gpu.memory_errors().is_none() && gpu.slowdown_reason().is_some();
+                let is_slow = !old && !dead && gpu.memory_errors().is_none() && gpu.slowdown_reason().is_some();
                 let (glyph, status) = match (is_failed, is_slow) {
                     (true, _) => (host_status::failed_rank_glyph(model.theme), DisplayStatus::Error),
                     (false, true) => (model.theme.symbol(DisplayStatus::Warn), DisplayStatus::Warn),

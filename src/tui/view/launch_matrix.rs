@@ -31,12 +31,11 @@ const PULL_COLUMN_WIDTH: usize = PULL_BAR_WIDTH + 11;
 const PULL_TIME_WIDTH: usize = 7;
 /// Minimum width for the time beside the bar of a pull.
 const MIN_PULL_TIME_COLUMNS: usize = 100;
-/// Width of a host range.
+/// Width of a host range, also where rows are long.
 const HOST_RANGE_WIDTH: usize = 26;
-/// A note of fewer columns says nothing.
-const MIN_NOTE_WIDTH: usize = 12;
-/// The same where rows are long.
 const WIDE_HOST_RANGE: usize = 36;
+/// A note that is cut to fewer columns says nothing.
+const MIN_NOTE_WIDTH: usize = 12;
 
 /// Progress of a host in a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,8 +164,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
             }
         }
         let note = row.sent.as_ref().map_or_else(|| row.note.clone(), |sent| transfer_text(sent, model.lang));
-        if left >= MIN_NOTE_WIDTH {
-            spans.push(Span::raw(style::truncate_text(&note, left)));
+        let shown = style::truncate_text(&note, left);
+        if left >= MIN_NOTE_WIDTH || shown == note {
+            spans.push(Span::raw(shown));
         }
         let line = Line::from(spans);
         lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });

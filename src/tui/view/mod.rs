@@ -7,7 +7,8 @@ pub(crate) mod dialog;
 pub(crate) mod events;
 mod extremes;
 mod failure;
-mod figure_age;
+pub(crate) mod figure_age;
+mod followed_log;
 pub(crate) mod formatting;
 mod gpu_heat_map;
 mod gpu_matrix;
@@ -138,7 +139,7 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
         Screen::Ranks => ranks::draw(frame, body, model, &mut ui.ranks),
         Screen::Logs => logs::draw(frame, body, model, &mut ui.logs),
         Screen::Gpus => gpus::draw(frame, body, model, &mut ui.gpus),
-        Screen::Events => events::draw(frame, body, model, &ui.events),
+        Screen::Events => events::draw(frame, body, model, &mut ui.events),
         Screen::Problems => problems::draw(frame, body, model, &mut ui.problems),
     };
     render_lines(frame, rows_area(area, area.height - 1, 1), vec![footer_line(model, ui, width)]);

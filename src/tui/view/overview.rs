@@ -23,7 +23,7 @@ use super::{
     events, extremes, failure, gpu_matrix_rows, host_table, launch_matrix, live_bars, plan_pane, run_problems, training, training_charts,
 };
 
-/// Below this height the lines of a failure take the place of the log.
+/// Below this height the log gets what a failure and the hosts in trouble leave.
 const TALL: u16 = 30;
 /// The fewest rows of a log with a frame.
 const MIN_LOG_ROWS: u16 = 5;
@@ -205,7 +205,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         };
     }
     let found = run_problems::collect_problems(model);
-    let is_short = area.height < TALL;
+    let (is_short, has_pane) = (area.height < TALL, area.height >= failure::MIN_PANE_AREA);
     let area = failure::draw(frame, area, model, &found);
     let area = training::draw_header(frame, area, model);
     let has_failure = failure::has_failure(model, &found);
@@ -215,7 +215,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let area = extremes::draw(frame, area, model);
     let reserved = match () {
         // The pane of the failure has the lines that matter most.
-        () if is_short && has_failure => MIN_LOG_ROWS - 1,
+        () if is_short && has_failure => failure::spare_log_rows(model, if has_pane { area.height } else { 0 }),
         () if shows_charts => log_rows,
         () => log_share(area.height),
     };

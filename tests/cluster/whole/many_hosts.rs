@@ -81,9 +81,7 @@ fn sixty_four_hosts_connect_through_the_bastion() {
     of_last("STOP");
     let silent = laptop.run(&["exec", file, "--", "hostname"]);
     assert_eq!(silent.assert_exit_code(4).stdout, "---- in[01-63]\ngpu02\n", "{}", silent.transcript());
-    silent.assert_contains(
-        "last: no SSH connection to port 2222 through bastion: the port accepts connections, but no SSH greeting came within 10s",
-    );
+    silent.assert_contains("last: no SSH connection to port 2222 through bastion: no SSH greeting came within 10s");
     of_last("CONT");
 
     // The sshd is stopped during a command: the other hosts finish theirs meanwhile.
