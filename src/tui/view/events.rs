@@ -244,15 +244,19 @@ fn time_to_column(at: UnixMillis, from: UnixMillis, to: UnixMillis, room: usize)
 /// Axis below the histogram: both ends and the cursor.
 fn axis_line(model: &Model, at: usize, (from, to): (UnixMillis, UnixMillis), width: usize) -> Line<'static> {
     let room = width.saturating_sub(2);
-    let (left, right) = (model.format_time(from), format!("{} ({})", model.format_time(to), style::format_duration(to - from)));
-    let cursor = model.timeline.items().get(at).and_then(|item| time_to_column(item.at, from, to, room));
-    Line::styled(format!(" {}", axis_text(&left, &right, cursor, room)), model.theme.dim())
+    let length = style::format_duration(to - from);
+    let with_length = |at| format!("{} ({length})", model.format_time(at));
+    let item = model.timeline.items().get(at);
+    let cursor = item.and_then(|item| Some((time_to_column(item.at, from, to, room)?, item.at)));
+    let own = cursor.map(|(at, time)| (at, [model.format_time(time), with_length(time)]));
+    Line::styled(format!(" {}", axis_text([&model.format_time(from), &with_length(to)], own, room)), model.theme.dim())
 }
 
-/// The times at both ends and a mark at the cursor; a time that would cover the mark moves aside.
-fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> String {
+/// The times at both ends and a mark at the cursor. Where an end has no room beside the mark, the time of the cursor stands there instead, in the
+/// form that this end has.
+fn axis_text([left, right]: [&str; 2], cursor: Option<(usize, [String; 2])>, room: usize) -> String {
     let mut row: Vec<char> = vec![' '; room];
-    if let Some(cell) = cursor.and_then(|at| row.get_mut(at)) {
+    if let Some(cell) = cursor.as_ref().and_then(|(at, _)| row.get_mut(*at)) {
         *cell = '^';
     }
     let mut write = |text: &str, from: usize| {
@@ -261,10 +265,15 @@ fn axis_text(left: &str, right: &str, cursor: Option<usize>, room: usize) -> Str
             row.splice(cells, text.chars());
         }
     };
-    let (long, last) = (left.chars().count(), room.saturating_sub(right.chars().count()));
-    write(left, cursor.filter(|at| *at <= long).map_or(0, |at| at + 2));
-    let long = right.chars().count();
-    write(right, cursor.filter(|at| at + 1 >= last).map_or(last, |at| at.saturating_sub(long + 1)));
+    match &cursor {
+        Some((at, [own, _])) if *at <= left.chars().count() => write(own, at + 2),
+        _ => write(left, 0),
+    }
+    let last = room.saturating_sub(right.chars().count());
+    match &cursor {
+        Some((at, [_, own])) if at + 1 >= last => write(own, at.saturating_sub(own.chars().count() + 1)),
+        _ => write(right, last),
+    }
     row.into_iter().collect()
 }
 
@@ -309,7 +318,9 @@ fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> 
         Span::raw(format!(" {} ", formatting::pad(&owner, room))),
     ];
     let rest = width.saturating_sub(formatting::spans_width(&spans));
-    spans.push(Span::raw(style::truncate_text(&format!("{}{count}", model.lang.message(&model.sanitize(&item.text))), rest)));
+    // A number that is cut would be another one.
+    let text = style::truncate_text(&model.lang.message(&model.sanitize(&item.text)), rest.saturating_sub(count.len()));
+    spans.push(Span::raw(style::truncate_text(&(text + &count), rest)));
     Line::from(spans)
 }
 
@@ -318,15 +329,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axis_mark_hides_no_time() {
-        let scale = |cursor| axis_text("12:00:00", "12:01:00 (1m)", cursor, 40);
+    fn axis_mark_stands_beside_no_other_time() {
+        let own = |at| (at, ["12:00:30".to_owned(), "12:00:30 (1m)".to_owned()]);
+        let scale = |cursor: Option<usize>| axis_text(["12:00:00", "12:01:00 (1m)"], cursor.map(own), 40);
         assert_eq!(scale(None), "12:00:00                   12:01:00 (1m)");
         assert_eq!(scale(Some(20)), "12:00:00            ^      12:01:00 (1m)");
-        assert_eq!(scale(Some(0)), "^ 12:00:00                 12:01:00 (1m)");
-        assert_eq!(scale(Some(8)), "        ^ 12:00:00         12:01:00 (1m)");
-        assert_eq!(scale(Some(39)), "12:00:00                 12:01:00 (1m) ^");
-        assert_eq!(scale(Some(26)), "12:00:00    12:01:00 (1m) ^             ");
-        assert_eq!(axis_text("12:00:00", "12:01:00 (1m)", Some(3), 10), "   ^      ");
+        assert_eq!(scale(Some(0)), "^ 12:00:30                 12:01:00 (1m)");
+        assert_eq!(scale(Some(8)), "        ^ 12:00:30         12:01:00 (1m)");
+        assert_eq!(scale(Some(39)), "12:00:00                 12:00:30 (1m) ^");
+        assert_eq!(scale(Some(26)), "12:00:00    12:00:30 (1m) ^             ");
+        assert_eq!(axis_text(["12:00:00", "12:01:00 (1m)"], Some(own(3)), 10), "   ^      ");
     }
 
     #[test]

@@ -236,20 +236,19 @@ impl HostColumns {
             Span::raw(format!("  {} ", formatting::pad(&ranks, 9))),
         ];
         spans.extend(self.gpu_glyphs(model, row));
+        let is_old = matches!(row.hosts[..], [at] if has_old_figures(model, at));
+        let plain = if is_old { model.theme.dim() } else { Style::new() };
         if self.show_gpu_totals {
-            let is_old = matches!(row.hosts[..], [at] if has_old_figures(model, at));
-            spans.push(Span::styled(
-                host_totals::gpu_totals_text(model, row_hosts(model, row), row.last_output_at),
-                if is_old { model.theme.dim() } else { Style::new() },
-            ));
+            spans.push(Span::styled(host_totals::gpu_totals_text(model, row_hosts(model, row), row.last_output_at), plain));
         }
         if self.show_machine {
-            spans.push(Span::raw(host_totals::machine_text(model, row_hosts(model, row))));
+            spans.push(Span::styled(host_totals::machine_text(model, row_hosts(model, row)), plain));
         }
         if self.history_width > 0 {
             let values = host_status::mean_gpu_history(row_hosts(model, row), |round| round.utilization, self.history_width * 2);
             let drawn = graph::render_graph(&values, self.history_width, 1, model.theme.effective_graph_style()).pop().unwrap_or_default();
-            spans.push(Span::styled(drawn + " ", model.theme.status_style(DisplayStatus::Ok)));
+            let look = if is_old { plain } else { model.theme.status_style(DisplayStatus::Ok) };
+            spans.push(Span::styled(drawn + " ", look));
         }
         if self.reason_width > 0 {
             let [at] = row.hosts[..] else {

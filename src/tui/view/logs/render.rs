@@ -134,7 +134,9 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
         _ => " ",
     };
     let mut before = vec![Span::styled(sign, model.theme.accent())];
-    let time_column = if width >= WIDE && pane.time_column == TimeColumn::Off { TimeColumn::TimeOfDay } else { pane.time_column };
+    let has_times = model.stored_logs.is_some() || row.received_at.is_some();
+    let is_added = width >= WIDE && pane.time_column == TimeColumn::Off && has_times;
+    let time_column = if is_added { TimeColumn::TimeOfDay } else { pane.time_column };
     match (time_column, row.received_at) {
         (TimeColumn::Off, _) => {}
         (TimeColumn::Relative, time) => before.push(Span::styled(
