@@ -148,7 +148,7 @@ pub(super) fn print_transfers(session: &Session, results: HostTransfers, args: &
     for (word, _) in counts {
         let answers: Vec<_> = fine.iter().filter(|(of, _)| *of == word).map(|(_, answer)| answer.clone()).collect();
         let label = style.paint(if word == "ok" { Tone::Ok } else { Tone::Warn }, &pad_end(lang.term(shown_word(word)), columns));
-        // Nothing was transferred to the hosts of a dry run, also where some files would fail.
+        // In a dry run the counts beside a failure are no more than a forecast either.
         let would =
             if args.dry_run && word == "failed" { format!("{}{}", lang.term(shown_word("changed")), lang.colon()) } else { String::new() };
         for (hosts, text) in fold_equal_answers(&answers) {

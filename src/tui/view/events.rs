@@ -21,6 +21,7 @@ use crate::tui::timeline_item::TimelineItem;
 
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
+use super::run_problems::rank_log;
 use super::{followed_log, formatting, phase_bars, ranks};
 
 /// Minimum time window in milliseconds.
@@ -35,8 +36,8 @@ pub struct EventsPane {
     selected_item: Option<u64>,
     /// How often the time window was halved.
     zoom_level: u32,
-    /// Whether the last frame had the log of a rank.
-    shows_log: bool,
+    /// The log that the last frame showed beside an event without a rank.
+    followed_log: Option<(u32, LogFile)>,
 }
 
 pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
@@ -66,18 +67,13 @@ pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Op
         }
         UiCommand::Open | UiCommand::Output => {
             let item = model.timeline.items().get(at)?;
-            let own_rank = target_at_cursor(view, model).and_then(|(_, rank)| rank);
-            // What the pane shows is what opens.
-            if let Some(rank) =
-                followed_log::followed_rank(view.selected_item.is_none(), model).filter(|_| view.shows_log && own_rank.is_none())
-            {
-                return Some(PaneAction::ShowLog(followed_log::rank_log(rank)));
-            }
+            let own = item.log.map(|log| PaneAction::ShowLogAt(log, item.at));
             let nothing = || PaneAction::ShowToast("this event has no log".to_owned());
-            return Some(item.log.map_or_else(nothing, |log| PaneAction::ShowLogAt(log, item.at)));
+            return Some(view.followed_log.map(PaneAction::ShowLog).or(own).unwrap_or_else(nothing));
         }
         _ => return None,
     };
+    view.followed_log = None;
     view.selected_item = (count > 0).then(|| item_number(model, to.min(last)));
     None
 }
@@ -106,7 +102,7 @@ fn cursor_index(view: &EventsPane, model: &Model) -> usize {
 
 /// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut EventsPane) -> usize {
-    view.shows_log = false;
+    view.followed_log = None;
     if model.timeline.items().is_empty() {
         render_lines(frame, area, vec![Line::styled(model.lang.tr(" no events yet"), model.theme.dim())]);
         return model.page_rows;
@@ -133,7 +129,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     // Scale, axis and frame.
     let needed = u16::try_from(model.timeline.items().len() + 4).unwrap_or(u16::MAX);
     let own = target_at_cursor(view, model).and_then(|(_, rank)| model.state.ranks.get(&rank?));
-    let rank = own.or_else(|| followed_log::followed_rank(view.selected_item.is_none(), model));
+    let rank = own.or_else(|| followed_log::followed_rank(model).filter(|_| view.selected_item.is_none()));
     let log = rank.filter(|_| area.height >= MIN_EVENT_ROWS + MIN_LOG_ROWS);
     // The events keep what the log can spare.
     let rows = if log.is_some() { needed.min(area.height - MIN_LOG_ROWS).max(MIN_EVENT_ROWS) } else { area.height };
@@ -145,7 +141,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let title = PaneFrame { left: explained, right: vec![Span::styled(right, model.theme.dim())], ..PaneFrame::default() };
     let inner = draw_frame(frame, rows_area(area, 0, rows), model.theme, &title);
     let page = draw_events(frame, inner, model, view);
-    view.shows_log = log.is_some();
+    view.followed_log = log.filter(|_| own.is_none()).map(rank_log);
     if let Some(rank) = log {
         ranks::draw_log(frame, rows_area(area, rows, area.height - rows), model, rank);
     }
@@ -252,8 +248,8 @@ fn axis_line(model: &Model, at: usize, (from, to): (UnixMillis, UnixMillis), wid
     Line::styled(format!(" {}", axis_text([&model.format_time(from), &with_length(to)], own, room)), model.theme.dim())
 }
 
-/// The times at both ends and a mark at the cursor. Where an end has no room beside the mark, the time of the cursor stands there instead, in the
-/// form that this end has.
+/// The times at both ends and a mark at the cursor. `cursor`: its column, and its time as the left and as the right end are written; it replaces
+/// an end that would touch the mark.
 fn axis_text([left, right]: [&str; 2], cursor: Option<(usize, [String; 2])>, room: usize) -> String {
     let mut row: Vec<char> = vec![' '; room];
     if let Some(cell) = cursor.as_ref().and_then(|(at, _)| row.get_mut(*at)) {

@@ -4,12 +4,8 @@ use crate::event::LogFile;
 use crate::state::RankState;
 use crate::tui::model::Model;
 
-/// Where the newest events are followed, the rank whose log says most: the one that failed first, else the last that an event names, else the
-/// first that was started.
-pub(super) fn followed_rank(is_live: bool, model: &Model) -> Option<&RankState> {
-    if !is_live {
-        return None;
-    }
+/// The rank whose log says most: the one that failed first, else the last that an event names, else the first that was started.
+pub(super) fn followed_rank(model: &Model) -> Option<&RankState> {
     let known = |rank: u32| model.state.ranks.get(&rank);
     let culprit = || model.state.culprit.as_ref().and_then(|culprit| culprit.ranks.iter().find_map(|rank| known(*rank)));
     let named = || {
@@ -20,8 +16,4 @@ pub(super) fn followed_rank(is_live: bool, model: &Model) -> Option<&RankState> 
     };
     let first = || model.state.ranks.values().find(|rank| rank.started_at.is_some());
     culprit().or_else(named).or_else(first)
-}
-
-pub(super) fn rank_log(rank: &RankState) -> (u32, LogFile) {
-    (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })
 }

@@ -307,7 +307,7 @@ fn row_label(model: &Model, list: &HostList, row: &HostTableRow, folded: bool) -
     let names = style::format_hosts(&model.state, &model.sanitizer, &row.hosts);
     let mark = match (folded, row.hosts.len() > 1, row.is_member) {
         (false, ..) => "",
-        (_, true, _) if list.expanded.contains(&*group_key(row)) => "- ",
+        (_, true, _) if list.expanded.contains(&group_key(row)) => "- ",
         (_, true, _) => "+ ",
         (_, _, true) => "    ",
         _ => "  ",

@@ -127,9 +127,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     let room = usize::from(area.height).saturating_sub(2);
     let longest = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4);
     // Folded host names use the available width.
-    let name =
-        if model.state.hosts.len() > room { if width >= 160 { WIDE_HOST_RANGE } else { HOST_RANGE_WIDTH }.max(longest) } else { longest }
-            .clamp(4, (width / 4).max(4));
+    let range = if width >= 160 { WIDE_HOST_RANGE } else { HOST_RANGE_WIDTH };
+    let name = if model.state.hosts.len() > room { range.max(longest) } else { longest }.clamp(4, (width / 4).max(4));
     // The current phase is always visible.
     let widths = ColumnWidths::new(model, width);
     let shown = visible_phases(&phases, current_phase(model), width.saturating_sub(name + 2), widths);
@@ -164,9 +163,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
             }
         }
         let note = row.sent.as_ref().map_or_else(|| row.note.clone(), |sent| transfer_text(sent, model.lang));
-        let shown = style::truncate_text(&note, left);
-        if left >= MIN_NOTE_WIDTH || shown == note {
-            spans.push(Span::raw(shown));
+        let fitting = style::truncate_text(&note, left);
+        if left >= MIN_NOTE_WIDTH || fitting == note {
+            spans.push(Span::raw(fitting));
         }
         let line = Line::from(spans);
         lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });

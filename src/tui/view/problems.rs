@@ -17,7 +17,7 @@ use crate::tui::theme::DisplayStatus;
 use super::failure::{next_label, problem_line, proving_lines, without_progress};
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
-use super::run_problems::{RunProblem, collect_problems};
+use super::run_problems::{RunProblem, collect_problems, rank_log};
 use super::selectable_list::SelectableList;
 use super::{events, host_status, ranks};
 
@@ -68,8 +68,7 @@ pub(crate) fn update(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) -> 
         return None;
     }
     let Some(problem) = selected_problem(view, model) else {
-        let log = |rank: &RankState| (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart });
-        return shown_rank(model).map(|rank| PaneAction::ShowLog(log(rank)));
+        return shown_rank(model).map(|rank| PaneAction::ShowLog(rank_log(rank)));
     };
     problem.log.map(PaneAction::ShowLog).or_else(|| problem.hosts.first().copied().map(PaneAction::ShowHost))
 }

@@ -126,6 +126,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
 }
 
 fn draw_framed_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
+    // The title says which rows the table shows: the frame comes after it.
     let inner = area.inner(Margin::new(1, 1));
     let shown = draw_table(frame, inner, model, view, false);
     let failed = model.rank_counts().failed;

@@ -58,7 +58,7 @@ impl ProblemList {
     }
 }
 
-fn rank_log(rank: &RankState) -> (u32, LogFile) {
+pub(super) fn rank_log(rank: &RankState) -> (u32, LogFile) {
     (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })
 }
 
