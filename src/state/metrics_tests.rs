@@ -1,5 +1,7 @@
 //! Metrics in the lines of trainers, and lines without any.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -3,9 +3,11 @@
 //! and an empty run.
 
 mod journals;
+mod launches;
 mod samples;
 
 use self::journals::{build_bad_day, build_healthy};
+pub(super) use self::launches::{launching_hosts, launching_six_hosts, planned_hosts, preparing_hosts};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -15,9 +17,7 @@ use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 use super::headless::LocalFold;
 use super::theme::{ColorScheme, Theme};
 use crate::event::stop_orders::StopOrders;
-use crate::event::{
-    Event, EventKind, Exit, JOURNAL_FORMAT, LayerCounts, LogFile, Outcome, Phase, RankInfo, RunGoal, RunInfo, StepInfo, UnixMillis,
-};
+use crate::event::{Event, EventKind, Exit, JOURNAL_FORMAT, LogFile, Outcome, Phase, RankInfo, RunGoal, RunInfo, StepInfo, UnixMillis};
 use crate::report::journal::Journal;
 use crate::report::past_runs::open_logs;
 use crate::report::replay_source::{self, LogTextLoader};
@@ -200,8 +200,8 @@ pub(super) fn empty() -> DashboardFixture {
 
 /// Hosts with eight ranks and GPUs each that have trained for a while, one line a rank and step.
 pub(super) fn training_hosts(hosts: u32) -> DashboardFixture {
-    let mut scene = DashboardFixture::new(hosts, hosts * 8);
-    scene.connect_hosts(hosts);
+    let mut scene = planned_hosts(hosts);
+    scene.finish_launch(hosts);
     scene.start_ranks(hosts, 8);
     // Many hosts need fewer rounds to show the same.
     for step in if hosts > 16 { 78..=80 } else { 1..=80 } {
@@ -231,60 +231,6 @@ impl DashboardFixture {
         self.emit(1, EventKind::Culprit { ranks: vec![3], hosts: vec![0] });
         self.emit(5, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 3 on gpu00 failed: exit 1".to_owned() });
     }
-}
-
-/// A launch in progress: a slow pull and a step being retried.
-pub(super) fn launching_six_hosts() -> DashboardFixture {
-    launching_hosts(6)
-}
-
-/// This many hosts and a plan of which nothing has begun.
-pub(super) fn planned_hosts(hosts: u32) -> DashboardFixture {
-    let mut scene = DashboardFixture::new(hosts, 0);
-    scene.connect_hosts(hosts);
-    let steps = [
-        (Phase::Preflight, "look whether it fits"),
-        (Phase::Pull, "pull the image"),
-        (Phase::Container, "start the container"),
-        (Phase::Master, "start the master"),
-        (Phase::Workers, "start the workers"),
-    ];
-    scene.emit(5, run_started(hosts, hosts * 8, &steps));
-    scene
-}
-
-/// This many hosts in a launch; two of them still pull.
-pub(super) fn launching_hosts(hosts: u32) -> DashboardFixture {
-    let mut scene = planned_hosts(hosts);
-    scene.emit(1, EventKind::PhaseStarted { phase: Phase::Preflight });
-    for step in 0..hosts {
-        scene.emit(10, EventKind::StepStarted { step });
-        scene.emit(250, EventKind::StepSatisfied { step, note: String::new() });
-    }
-    scene.emit(1, EventKind::PhaseStarted { phase: Phase::Pull });
-    for step in hosts..hosts * 2 {
-        scene.emit(1, EventKind::StepStarted { step });
-    }
-    for host in (0..hosts).filter(|host| ![2, 4].contains(host)) {
-        scene.emit(4_000, EventKind::StepDone { step: hosts + host, note: "pulled".to_owned() });
-    }
-    scene.emit(500, EventKind::StepRetrying { step: hosts + 2, error: "registry: connection reset".to_owned() });
-    for (host, downloaded, complete) in [(2, 2, 0), (4, 9, 7)].into_iter().filter(|(host, ..)| *host < hosts) {
-        let counts = LayerCounts { layers: 12, downloaded, complete };
-        scene.emit(500, EventKind::PullProgress { step: hosts + host, counts });
-    }
-    scene.advance(11_000);
-    scene
-}
-
-/// Hosts on which a task of `prepare` runs.
-pub(super) fn preparing_hosts(hosts: u32) -> DashboardFixture {
-    let mut scene = DashboardFixture::new(hosts, 0);
-    scene.connect_hosts(hosts);
-    scene.emit(5, run_started(hosts, hosts * 8, &[(Phase::Task(1), "code"), (Phase::Master, "start the master")]));
-    scene.emit(1, EventKind::PhaseStarted { phase: Phase::Task(1) });
-    (0..hosts).for_each(|step| scene.emit(0, EventKind::StepStarted { step }));
-    scene
 }
 
 /// 128 hosts with 8 GPUs each.

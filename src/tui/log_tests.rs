@@ -58,7 +58,7 @@ fn equal_lines_fold_across_ranks() {
     press_keys(&mut scene.app, "4 o");
     let text = screen_text(&mut scene.app);
     assert!(text.contains("LOG all, folded"), "{text}");
-    assert!(text.contains("r[0-15]          16 step 20/400 loss ["), "{text}");
+    assert!(text.contains("r[0-15] 16 step 20/400 loss ["), "{text}");
     press_keys(&mut scene.app, "u");
     let text = screen_text(&mut scene.app);
     assert!(text.contains("LOG all, unfolded") && text.contains(" r15 "), "{text}");

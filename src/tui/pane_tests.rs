@@ -20,7 +20,19 @@ fn line_of_overview_log_opens_on_logs_screen() {
     assert_eq!(scene.app.ui.screen, Screen::Logs);
     scene.app.ui.screen = Screen::Overview;
     let text = snapshot_text(&draw(&mut scene.app, 120, 40));
-    assert!(text.contains("all ranks, folded") && text.contains("r[0-15]                   16 step 20/400"), "{text}");
+    assert!(text.contains("all ranks, folded") && text.contains("r[0-15] 16 step 20/400"), "{text}");
+}
+
+/// Where no log is drawn, no key leads to it.
+#[test]
+fn focus_goes_to_log_only_where_it_is_drawn() {
+    let mut scene = fixtures::launching_six_hosts();
+    assert!(!snapshot_text(&draw(&mut scene.app, 120, 36)).contains("tab pane"));
+    scene.app.update(UiCommand::NextPane);
+    scene.app.update(UiCommand::Open);
+    assert_eq!(scene.app.ui.screen, Screen::Host);
+    let mut scene = fixtures::training_hosts(2);
+    assert!(snapshot_text(&draw(&mut scene.app, 120, 36)).contains("tab pane"));
 }
 
 /// If a run uses only some of a host's GPUs, it is unknown which: no rank is shown beside one, and none counts as idle.

@@ -113,7 +113,7 @@ pub(super) fn straggler(hosts: u32) -> DashboardFixture {
 pub(super) fn bad_day(hosts: u32) -> DashboardFixture {
     let mut scene = healthy(hosts);
     if hosts > 1 {
-        let error = "no answer for 30 s".to_owned();
+        let error = "connection reset by peer".to_owned();
         scene.emit(1, EventKind::HostLost { host: hosts - 1, error, hint: String::new(), will_retry: true });
     }
     if hosts > 2 {
@@ -138,10 +138,13 @@ pub(super) fn bad_day(hosts: u32) -> DashboardFixture {
 /// What a plan runs.
 fn plan_lines(hosts: u32) -> Vec<String> {
     let ranks = format!("hosts     {hosts}, {} ranks", hosts * 8);
+    let command = format!(
+        "command   gpu00: torchrun --nnodes={hosts} --node_rank=0 --nproc_per_node=8 --master_addr=10.0.0.1 --master_port=29500 train.py --steps 4000"
+    );
     let lines = [
         ranks.as_str(),
         "image     registry/train:7",
-        "command   gpu00: torchrun --nnodes=4 --node_rank=0 --nproc_per_node=8 --master_addr=10.0.0.1 --master_port=29500 train.py --steps 4000",
+        command.as_str(),
         "container gpu00: docker run -d --name wan22-gpu00 --network=host --ipc=host --gpus=all -v /data:/data:ro -v '~/out:/out' registry/train:7",
     ];
     lines.map(str::to_owned).into()
@@ -193,6 +196,14 @@ fn check_screens(kind: &str, hosts: u32, scene: &mut DashboardFixture) {
             write_picture(&name, &buffer);
             frames(&buffer, &name);
             let text = snapshot_text(&buffer);
+            let marks: &[&str] = match (kind, hosts, screen, width) {
+                ("healthy", 128, Screen::Overview, 200) => &["╭ loss 2.331", "╭ GPUs, mean 94%"],
+                ("healthy", 16, Screen::Gpus, 200) => &["POWER  MEAN over 51 s"],
+                ("healthy", 2, Screen::Gpus, 120) => &["100, over 46 s, the newest at the right", " 648/700W      r0 ●"],
+                ("launch", ..) if screen == Screen::Overview && hosts > 2 => &["pull (layers)"],
+                _ => &[],
+            };
+            marks.iter().for_each(|mark| assert!(text.contains(mark), "{mark} in {name}\n{text}"));
             assert!(kind != "bad" || screen != Screen::Overview || text.contains("rank 3 on gpu00"), "{name}\n{text}");
         }
     }
@@ -208,8 +219,11 @@ fn slow_rank_is_named_at_common_sizes() {
             write_picture(&name, &buffer);
             let text = snapshot_text(&buffer);
             assert!(text.contains("training step 112/400"), "the step of most ranks: {name}\n{text}");
-            assert!(text.contains("slowest r21 on gpu02 step 106, 6 behind"), "{name}\n{text}");
+            assert!(text.contains("slowest r21 on gpu02 step 106, 6 behind: press 3"), "{name}\n{text}");
         }
+        scene.app.ui.screen = Screen::Ranks;
+        let text = snapshot_text(&draw(&mut scene.app, 120, 36));
+        assert!(text.lines().nth(4).is_some_and(|row| row.contains(" 21 gpu02 ")), "the first row: {text}");
     }
 }
 

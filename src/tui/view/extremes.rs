@@ -78,16 +78,30 @@ fn low_gpus(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
     Some((model.lang.tr("least used"), text, status))
 }
 
+/// The furthest step of the ranks that run.
+pub(super) fn furthest_step(model: &Model) -> Option<f64> {
+    running_ranks(model).filter_map(|rank| Some(rank.metrics.get(STEP_INDEX)?.last)).reduce(f64::max)
+}
+
+/// Whether a rank that runs is so far behind the furthest step that it holds up the others.
+pub(super) fn is_behind(rank: &RankState, furthest: Option<f64>) -> bool {
+    let step = rank.metrics.get(STEP_INDEX).filter(|_| rank.exit.is_none()).map(|series| series.last);
+    furthest.zip(step).is_some_and(|(furthest, step)| furthest - step >= MIN_STEPS_BEHIND)
+}
+
+/// The ranks that run on hosts whose connection is up: what a lost host's rank did last says nothing about its speed.
+fn running_ranks(model: &Model) -> impl Iterator<Item = &RankState> + Clone {
+    let is_connected =
+        |host: u32| model.state.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Connected);
+    model.state.ranks.values().filter(move |rank| rank.started_at.is_some() && rank.exit.is_none() && is_connected(rank.host))
+}
+
 /// The rank that holds up the others: steps behind, fewest tokens a second, or silent for longest.
 fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
     if model.state.goal.0 != RunGoal::Up || model.state.outcome.is_some() {
         return None;
     }
-    // What a lost host's rank did last says nothing about its speed.
-    let is_connected =
-        |host: u32| model.state.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Connected);
-    let is_running = |rank: &&RankState| rank.started_at.is_some() && rank.exit.is_none() && is_connected(rank.host);
-    let running = || model.state.ranks.values().filter(is_running);
+    let running = || running_ranks(model);
     running().nth(1)?;
     let owner =
         |rank: &RankState| model.lang.tr_fill("r{} on {}", &[&rank.rank.to_string(), &model.sanitize(model.state.host_name(rank.host))]);
@@ -99,10 +113,10 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
         let (sum, count) = newest.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0_f32));
         (count > 0.0).then(|| sum / count)
     };
-    let first = values(STEP_INDEX).map(|(step, _)| step).fold(f64::MIN, f64::max);
-    if let Some((step, rank)) = least(STEP_INDEX).filter(|(step, _)| first - step >= MIN_STEPS_BEHIND) {
-        let steps = [format!("{step:.0}"), format!("{:.0}", first - step)];
-        let text = model.lang.tr_fill("{} step {}, {} behind", &[&owner(rank), &steps[0], &steps[1]]);
+    let furthest = furthest_step(model);
+    if let Some((step, rank)) = least(STEP_INDEX).filter(|(_, rank)| is_behind(rank, furthest)) {
+        let steps = [format!("{step:.0}"), format!("{:.0}", furthest.unwrap_or(step) - step)];
+        let text = model.lang.tr_fill("{} step {}, {} behind: press 3", &[&owner(rank), &steps[0], &steps[1]]);
         return Some((model.lang.tr("slowest"), text, DisplayStatus::Warn));
     }
     let quiet = running().filter(|rank| rank.last_output_at > 0).map(|rank| (output_age(model, rank), rank));

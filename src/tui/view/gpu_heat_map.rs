@@ -5,13 +5,13 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::event::GpuSample;
-use crate::state::{GpuTracePoint, HostState};
+use crate::event::{GpuSample, UnixMillis};
+use crate::state::{GpuRound, GpuTracePoint, HostState};
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
 use super::gpu_matrix::{GpuMatrix, GpuMetric, has_stale_gpus};
-use super::lines::render_lines;
+use super::lines::{history_span, render_lines};
 use super::{figure_age, formatting, gpu_text, graph, host_status};
 
 /// More hosts are the matrix.
@@ -19,6 +19,8 @@ const MAX_HOSTS: usize = 8;
 /// The fewest and the most cells of a row.
 const MIN_CELLS: usize = 16;
 const MAX_CELLS: usize = 120;
+/// The figures of a GPU are worth more than more cells than these.
+const ENOUGH_CELLS: usize = 40;
 /// The most cells of all rows: with every sample all of them move, and a frame has a bounded size.
 const MAX_ALL_CELLS: usize = 1_200;
 /// The width of a value behind the cells.
@@ -40,7 +42,7 @@ pub(super) struct HeatMapShape {
 }
 
 impl HeatMapShape {
-    /// The shape in which all GPUs fit, with the longest history, then the most figures; `None` where only the matrix does.
+    /// The shape in which all GPUs fit, with enough history, then the figures, then more history; `None` where only the matrix does.
     pub(super) fn fit(model: &Model, area: Rect, name_width: usize) -> Option<HeatMapShape> {
         let hosts = model.state.hosts.len();
         let gpus: Vec<usize> = model.state.hosts.iter().map(|host| host.gpus.len().max(1)).collect();
@@ -52,11 +54,11 @@ impl HeatMapShape {
             let rows: usize = gpus.chunks(columns).map(|row| row.iter().max().copied().unwrap_or(1)).sum();
             // Name, index, mark, value and gaps.
             let room = (usize::from(area.width) / columns).checked_sub(name_width + 6 + VALUE_WIDTH + 1)?;
-            let cells = room.min(most_cells);
-            let shows_figures = room >= cells + FIGURES_WIDTH;
+            let shows_figures = room >= FIGURES_WIDTH + most_cells.min(ENOUGH_CELLS);
+            let cells = most_cells.min(if shows_figures { room - FIGURES_WIDTH } else { room });
             (rows <= usize::from(area.height) && cells >= MIN_CELLS).then_some(HeatMapShape { columns, cells, name_width, shows_figures })
         };
-        (1..=hosts).filter_map(shape).max_by_key(|shape| (shape.cells, shape.shows_figures, shape.columns))
+        (1..=hosts).filter_map(shape).max_by_key(|shape| (shape.cells.min(ENOUGH_CELLS), shape.shows_figures, shape.cells, shape.columns))
     }
 
     /// Draws the rows. Gives where each GPU was drawn, and the row below the last one.
@@ -79,6 +81,24 @@ impl HeatMapShape {
             y = y.saturating_add(u16::try_from(height).unwrap_or(u16::MAX));
         }
         (places, y.min(area.bottom()))
+    }
+
+    /// What the cells mean, and the time that they cover.
+    pub(super) fn legend(&self, model: &Model) -> Vec<Span<'static>> {
+        let theme = model.theme;
+        let mut spans = vec![Span::styled(" 0 ", theme.dim())];
+        for step in 0..8_u8 {
+            let value = f32::from(step) * 100.0 / 7.0;
+            spans.push(Span::styled(graph::sparkline(&[Some(value)], 1, theme.uses_ascii_graphs()), theme.heat(value)));
+        }
+        let time = match samples_span(model, self.cells) {
+            span if span.is_empty() => model.lang.tr(" 100, the newest at the right  ").to_owned(),
+            span => model.lang.tr_fill(" 100, {}, the newest at the right  ", &[&span]),
+        };
+        spans.push(Span::styled(time, theme.dim()));
+        spans.push(Span::styled(theme.symbol(DisplayStatus::Lost), theme.dim()));
+        spans.push(Span::styled(model.lang.tr(" old  "), theme.dim()));
+        spans
     }
 
     fn gpu_line(&self, matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState), location: usize) -> Line<'static> {
@@ -123,6 +143,34 @@ fn figures_text(gpu: &GpuSample, theme: Theme) -> String {
     format!("{:>10}{degrees:>6}{:>11}", gpu_text::memory_text(gpu), gpu_text::power_text(gpu, true))
 }
 
+/// The cells of a history whose rows all are below each other: as many as a frame of bounded size has for so many rows; 0: too few to be read.
+pub(super) fn cells_of_rows(room: usize, rows: usize) -> usize {
+    let cells = room.min(MAX_CELLS).min(MAX_ALL_CELLS / rows.max(1));
+    if cells < MIN_CELLS { 0 } else { cells }
+}
+
+/// The mean of a host's GPUs over time, in so many cells.
+pub(super) fn mean_cells(matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState), cells: usize) -> Vec<Span<'static>> {
+    let metric = matrix.selection.metric;
+    let mean = |round: &GpuRound| {
+        let known = || round.iter().filter_map(|point| trace_value(metric, point));
+        let count = u16::try_from(known().count()).ok().filter(|count| *count > 0)?;
+        Some(known().sum::<f32>() / f32::from(count))
+    };
+    let rounds = host.gpu_history.len();
+    let values: Vec<Option<f32>> = host.gpu_history.iter().skip(rounds.saturating_sub(cells)).map(|round| mean(round)).collect();
+    let is_old = figure_age::has_old_figures(matrix.model, at, host);
+    std::iter::once(Span::raw(" ".repeat(cells - values.len()))).chain(heat_cells(matrix, &values, !is_old)).collect()
+}
+
+/// The time that the newest samples cover: `over 46 s`.
+pub(super) fn samples_span(model: &Model, samples: usize) -> String {
+    let longest = model.state.hosts.iter().max_by_key(|host| host.gpu_history.len());
+    let times: Vec<UnixMillis> =
+        longest.into_iter().flat_map(|host| &host.gpu_history).filter_map(|round| Some(round.first()?.at)).collect();
+    history_span(model, times[times.len().saturating_sub(samples)..].iter().copied())
+}
+
 /// Neighbouring cells of one color are one span.
 fn heat_cells(matrix: &GpuMatrix<'_>, values: &[Option<f32>], is_bright: bool) -> Vec<Span<'static>> {
     let theme = matrix.model.theme;
@@ -155,18 +203,4 @@ fn unit(metric: GpuMetric, theme: Theme) -> &'static str {
         GpuMetric::Utilization | GpuMetric::Power | GpuMetric::Memory => "%",
         GpuMetric::Temperature => theme.degree(),
     }
-}
-
-/// What the cells mean.
-pub(super) fn legend(model: &Model) -> Vec<Span<'static>> {
-    let theme = model.theme;
-    let mut spans = vec![Span::styled(" 0 ", theme.dim())];
-    for step in 0..8_u8 {
-        let value = f32::from(step) * 100.0 / 7.0;
-        spans.push(Span::styled(graph::sparkline(&[Some(value)], 1, theme.uses_ascii_graphs()), theme.heat(value)));
-    }
-    spans.push(Span::styled(model.lang.tr(" 100, the newest sample at the right  "), theme.dim()));
-    spans.push(Span::styled(theme.symbol(DisplayStatus::Lost), theme.dim()));
-    spans.push(Span::styled(model.lang.tr(" old  "), theme.dim()));
-    spans
 }

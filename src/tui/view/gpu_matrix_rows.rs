@@ -12,7 +12,7 @@ use crate::tui::theme::DisplayStatus;
 use super::gpu_matrix::{GpuMatrix, MatrixSelection};
 use super::lines::{render_lines, rows_area};
 use super::pane_frame::{PaneFrame, draw_frame};
-use super::{figure_age, formatting, host_status};
+use super::{figure_age, formatting, gpu_heat_map, host_status};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GpuLayout {
@@ -69,10 +69,21 @@ pub(super) struct MatrixShape {
     pub(super) name_width: usize,
     /// Maximum number of GPUs of a host.
     pub(super) gpus: usize,
+    /// Cells of the history behind the totals of a host; 0: none.
+    pub(super) history: usize,
 }
 
 impl MatrixShape {
-    /// Width of a host with its GPUs and the gap to the next one.
+    /// The same with a history where one host a row leaves these columns free.
+    pub(super) fn with_history(self, width: usize, hosts: usize) -> MatrixShape {
+        let room = match self.form {
+            GpuLayout::Rows if self.across == 1 => width.saturating_sub(self.host_width() + 3),
+            GpuLayout::Rows | GpuLayout::Digits | GpuLayout::Glyphs => 0,
+        };
+        MatrixShape { history: gpu_heat_map::cells_of_rows(room, hosts), ..self }
+    }
+
+    /// Width of a host with its GPUs and the gap to the next one, without a history.
     pub(super) fn host_width(&self) -> usize {
         let cells = self.gpus * self.form.cell_width();
         match self.form {
@@ -91,7 +102,11 @@ pub(super) fn header_line(model: &Model, shape: &MatrixShape, width: usize) -> L
             let totals = [(lang.tr("AVG"), 4), (lang.tr("MEM"), 4), (lang.tr("MAXT"), 5), (lang.tr("POWER"), 6)];
             let totals = totals.map(|(head, width)| formatting::pad_left(head, width)).join(" ");
             let one = format!(" {} {numbers}  {totals}  ", formatting::pad(lang.tr("HOST"), name));
-            one.repeat(shape.across)
+            let history = match gpu_heat_map::samples_span(model, shape.history) {
+                _ if shape.history == 0 => String::new(),
+                span => format!("{} {span}", lang.tr("MEAN")),
+            };
+            one.repeat(shape.across) + history.trim_end()
         }
         GpuLayout::Digits | GpuLayout::Glyphs => {
             let marks: String = (0..shape.across).map(|n| formatting::pad(&format!("+{n}"), shape.host_width())).collect();
@@ -137,29 +152,41 @@ pub(super) fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape)
         or_dash(all.power.map(formatting::format_watts)),
     );
     spans.push(Span::styled(totals, style));
+    if let Some(of) = model.state.hosts.get(host).filter(|_| shape.history > 0) {
+        spans.extend(gpu_heat_map::mean_cells(matrix, (host, of), shape.history));
+    }
     spans
+}
+
+/// `✗ failed  ! fault  ▲ slow or unused  ? old  . idle  - no data`.
+pub(super) fn signs_text(model: &Model) -> String {
+    let failed = host_status::failed_rank_glyph(model.theme);
+    let warning = model.theme.symbol(DisplayStatus::Warn);
+    model.lang.tr_fill("{} failed  ! fault  {} slow or unused  ? old  . idle  - no data", &[failed, warning])
+}
+
+/// Every GPU as one character, in the width of a frame.
+fn glyphs_shape(model: &Model, width: u16) -> Option<MatrixShape> {
+    let (name_width, gpus, hosts) = (widest_name(model), max_gpus(model), model.state.hosts.len());
+    let (form, across) = choose_layout(usize::from(width).saturating_sub(2), 0, name_width, gpus, hosts);
+    (hosts > 0 && form == GpuLayout::Glyphs).then_some(MatrixShape { form, across, name_width, gpus, history: 0 })
+}
+
+/// The rows that [`draw_glyphs`] takes in this width.
+pub(super) fn glyphs_height(model: &Model, width: u16) -> u16 {
+    let rows = glyphs_shape(model, width).map_or(0, |shape| model.state.hosts.len().div_ceil(shape.across.max(1)) + 3);
+    u16::try_from(rows).unwrap_or(u16::MAX)
 }
 
 /// Draws every GPU as one character in a frame at the top of an area. Gives the rows that it took; 0: there is no room.
 pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
-    let name_width = widest_name(model);
-    let hosts = model.state.hosts.len();
-    let (form, across) = choose_layout(usize::from(area.width).saturating_sub(2), 0, name_width, max_gpus(model), hosts);
-    let rows = u16::try_from(hosts.div_ceil(across.max(1))).unwrap_or(u16::MAX);
-    let height = rows.saturating_add(3);
-    if hosts == 0 || form != GpuLayout::Glyphs || height > area.height {
-        return 0;
-    }
+    let height = glyphs_height(model, area.width);
+    let Some(shape) = glyphs_shape(model, area.width).filter(|_| height <= area.height) else { return 0 };
     let lang = model.lang;
     let age = figure_age::past_age_text(model).map_or_else(String::new, |age| lang.comma().to_owned() + &age);
-    let failed = host_status::failed_rank_glyph(model.theme);
-    let warning = model.theme.symbol(DisplayStatus::Warn);
     let meaning = lang.tr_fill(" tenths of utilization{}", &[&age]);
     let left = vec![Span::styled(lang.tr("GPUs"), model.theme.header()), Span::styled(meaning, model.theme.dim())];
-    let signs = Span::styled(
-        lang.tr_fill("{} failed  ! fault  {} slow or unused  ? old  . idle  - no data", &[failed, warning]),
-        model.theme.dim(),
-    );
+    let signs = Span::styled(signs_text(model), model.theme.dim());
     // The meaning of the digits comes first.
     let fits = formatting::spans_width(&left) + signs.width() + 10 <= usize::from(area.width);
     let title = PaneFrame { left, right: fits.then_some(signs).into_iter().collect(), ..PaneFrame::default() };
@@ -167,7 +194,7 @@ pub(super) fn draw_glyphs(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u
     // No GPU is under a cursor here.
     let selection = MatrixSelection { host: usize::MAX, ..MatrixSelection::default() };
     let matrix = GpuMatrix::new(model, &selection);
-    let shape = MatrixShape { form, across, name_width, gpus: max_gpus(model) };
+    let (hosts, across) = (model.state.hosts.len(), shape.across.max(1));
     let rows = (0..hosts).step_by(across).map(|first| matrix_row(&matrix, first..(first + across).min(hosts), &shape));
     render_lines(frame, inner, std::iter::once(header_line(model, &shape, usize::from(inner.width))).chain(rows).collect());
     height

@@ -21,6 +21,8 @@ const MAX_BARS: usize = 60;
 /// From this width on utilization and memory have a bar of this width beside their number.
 const MIN_BARS_WIDTH: usize = 100;
 const BAR_WIDTH: usize = 10;
+/// A higher graph shows no more.
+const MAX_GRAPH_ROWS: usize = 6;
 
 pub(super) fn gpu_section(model: &Model, host: &HostState, width: usize) -> Section {
     let name = host.gpus.first().map_or_else(String::new, |gpu| model.sanitize(&gpu.name));
@@ -114,8 +116,8 @@ pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize, rows: u
     section
 }
 
-/// Graphs of utilization and power per GPU, as large as space allows.
-pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Section {
+/// Graphs of utilization and power per GPU, as high as these rows allow.
+pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize, rows: usize) -> Section {
     let state = join_parts([gpu_history_span(model, host), model.lang.tr("v: nvidia-smi output").to_owned()]);
     let mut section = Section { title: model.lang.tr("GPU history").to_owned(), state, lines: Vec::new() };
     let mut gpus = host.traced_gpus();
@@ -125,7 +127,8 @@ pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize) -> Secti
         section.lines.push(Line::styled(model.lang.tr(" no history yet"), model.theme.dim()));
     }
     let half = width.saturating_sub(3) / 2;
-    let height = if gpus.len() <= 8 { 3 } else { 1 };
+    // Each has a line with its name.
+    let height = (rows / gpus.len().max(1)).saturating_sub(1).clamp(1, MAX_GRAPH_ROWS);
     for gpu in gpus {
         let names = [model.lang.tr("utilization"), model.lang.tr("power, % of limit")].map(|name| format!("g{gpu} {name}"));
         let utilization = (names[0].as_str(), gpu_values(host, gpu, |view| view.utilization));

@@ -15,11 +15,10 @@ use crate::state::RankState;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
-use crate::tui::theme::DisplayStatus;
 
-use super::gpu_heat_map::{self, HeatMapShape, HeatRows};
+use super::gpu_heat_map::{HeatMapShape, HeatRows};
 use super::gpu_matrix::{GpuFilter, GpuMatrix, MatrixSelection};
-use super::gpu_matrix_rows::{GpuLayout, MatrixShape, choose_layout, header_line, host_row, matrix_row, max_gpus, widest_name};
+use super::gpu_matrix_rows::{GpuLayout, MatrixShape, choose_layout, header_line, host_row, matrix_row, max_gpus, signs_text, widest_name};
 use super::lines::{render_lines, rows_area};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
 use super::{figure_age, formatting, host_status, ranks};
@@ -175,7 +174,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         let matrix = GpuMatrix::new(model, &view.selection);
         let (rows, bottom) = shape.draw(frame, inside, &matrix);
         let used = bottom.saturating_sub(area.y) + 1;
-        draw_title(frame, rows_area(area, 0, used), &matrix, has_frame, gpu_heat_map::legend(model));
+        draw_title(frame, rows_area(area, 0, used), &matrix, has_frame, shape.legend(model));
         render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, GpuLayout::Rows, width));
         draw_rank_log(frame, rows_area(area, used, area.height.saturating_sub(used + 3)), &matrix);
         view.heat_rows = rows;
@@ -191,7 +190,7 @@ fn draw_matrix(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Gpus
     let inside = Rect { x: area.x + edge, y: area.y + 1, width: area.width - 2 * edge, height: area.height.saturating_sub(1) };
     let (width, room) = (usize::from(inside.width), usize::from(area.height.saturating_sub(5 + edge)));
     let (form, across) = choose_layout(width, room, name_width, gpus, hosts);
-    let shape = MatrixShape { form, across, name_width, gpus };
+    let shape = MatrixShape { form, across, name_width, gpus, history: 0 }.with_history(width, hosts);
     view.hosts_per_row = across;
     let count = hosts.div_ceil(across);
     let at = view.selection.host / across;
@@ -288,10 +287,8 @@ fn title_line(matrix: &GpuMatrix<'_>, width: usize) -> Line<'static> {
 fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<Line<'static>> {
     let GpuMatrix { model, selection, .. } = matrix;
     let lang = model.lang;
-    let warning = model.theme.symbol(DisplayStatus::Warn);
-    let failed = host_status::failed_rank_glyph(model.theme);
     let tenths = if layout == GpuLayout::Glyphs { lang.tr("0-9 tenths  ") } else { "" };
-    let marks = tenths.to_owned() + &lang.tr_fill("{} failed  ! fault  {} slow or unused  ? old  . idle  - no data", &[failed, warning]);
+    let marks = tenths.to_owned() + &signs_text(model);
     let find = lang.tr("   / find, as in: gpu03 util<5 temp>80");
     let find = if marks.width() + find.width() < width { find } else { "" };
     let legend = style::truncate_text(&format!(" {marks}{find}"), width);

@@ -36,9 +36,14 @@ pub(super) fn render_graph(values: &[Option<f32>], width: usize, height: usize, 
         .collect()
 }
 
+/// The points that a graph of this width shows.
+pub(super) fn point_count(width: usize, style: GraphStyle) -> usize {
+    width * if style == GraphStyle::Braille { 2 } else { 1 }
+}
+
 /// As many points as a graph of this width shows: each value is repeated, or represents its neighbours.
 pub(super) fn stretch(values: &[Option<f32>], width: usize, style: GraphStyle) -> Vec<Option<f32>> {
-    let count = width * if style == GraphStyle::Braille { 2 } else { 1 };
+    let count = point_count(width, style);
     (0..count).filter_map(|at| values.get(at * values.len() / count).copied()).collect()
 }
 

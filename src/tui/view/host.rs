@@ -207,7 +207,8 @@ impl HostPage<'_> {
             let inner = style.inner(width);
             let section = match self.view.show_smi {
                 true => smi_section(model, self.view, self.host, inner),
-                false => gpu_table::gpu_graphs(model, self.host, inner),
+                // A section has two rows of its own.
+                false => gpu_table::gpu_graphs(model, self.host, inner, self.room.saturating_sub(2)),
             };
             style.render(section, model.theme, width)
         };

@@ -110,6 +110,10 @@ impl HostTable {
         table
     }
 
+    pub(super) fn has_folded_hosts(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }

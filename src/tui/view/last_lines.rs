@@ -24,10 +24,6 @@ struct LastLine {
 pub(super) struct LastLines(BTreeMap<u32, LastLine>);
 
 impl LastLines {
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     /// Reads the lines of ranks with new output.
     pub(super) fn update(&mut self, model: &Model) {
         self.0.retain(|rank, _| model.state.ranks.contains_key(rank));

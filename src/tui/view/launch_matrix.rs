@@ -10,7 +10,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use crate::event::{LayerCounts, Phase, UnixMillis};
+use crate::event::{Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 use crate::report::style;
 use crate::report::transfer_text::transfer_text;
@@ -21,16 +21,9 @@ use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
 use super::host_list::HostList;
+use super::launch_columns::{ColumnWidths, pull_text, visible_phases};
 use super::lines::{render_lines, selected_row};
 
-/// Minimum width of a phase column.
-const PHASE_COLUMN_WIDTH: usize = 10;
-/// Cells of the bar of a pull, the width of its column with it, and what the time beside it takes.
-const PULL_BAR_WIDTH: usize = 5;
-const PULL_COLUMN_WIDTH: usize = PULL_BAR_WIDTH + 11;
-const PULL_TIME_WIDTH: usize = 7;
-/// Minimum width for the time beside the bar of a pull.
-const MIN_PULL_TIME_COLUMNS: usize = 100;
 /// Width of a host range, also where rows are long.
 const HOST_RANGE_WIDTH: usize = 26;
 const WIDE_HOST_RANGE: usize = 36;
@@ -75,51 +68,6 @@ struct PhaseRow {
     is_member: bool,
 }
 
-/// The widths of the columns: that of the pull has room for a bar while layers are counted.
-#[derive(Clone, Copy)]
-struct ColumnWidths {
-    pull: usize,
-    has_pull_time: bool,
-}
-
-impl ColumnWidths {
-    fn new(model: &Model, width: usize) -> ColumnWidths {
-        let has_layers = running_pulls(model).next().is_some();
-        let has_pull_time = has_layers && width >= MIN_PULL_TIME_COLUMNS;
-        let bar = if has_layers { PULL_COLUMN_WIDTH } else { 0 };
-        ColumnWidths { pull: bar + if has_pull_time { PULL_TIME_WIDTH } else { 0 }, has_pull_time }
-    }
-
-    fn of(self, phase: Phase) -> usize {
-        let least = if phase == Phase::Pull { self.pull } else { 0 };
-        PHASE_COLUMN_WIDTH.max(least).max(phase.label().len() + 1)
-    }
-}
-
-/// The hosts that pull and how far they are, where that is known.
-fn running_pulls(model: &Model) -> impl Iterator<Item = (u32, LayerCounts)> {
-    let steps = model.state.step_tracker.steps_in_phase(Phase::Pull).filter(|step| step.status == StepStatus::Running);
-    steps.filter_map(|step| Some((step.info.host, step.layers?)))
-}
-
-/// `▰▰▱▱▱ 5/12`: of several hosts, the one that is furthest behind.
-fn pull_text(model: &Model, hosts: &[u32]) -> Option<String> {
-    let counts = running_pulls(model).filter(|(host, _)| hosts.contains(host)).map(|(_, counts)| counts);
-    let LayerCounts { layers, complete, .. } = counts.min_by(|one, other| one.cmp_progress(*other))?;
-    let filled = (complete as usize * PULL_BAR_WIDTH).checked_div(layers as usize).unwrap_or(0).min(PULL_BAR_WIDTH);
-    let (full, empty) = if model.theme.ascii { ("#", "-") } else { ("▰", "▱") };
-    Some(format!("{}{} {complete}/{layers}", full.repeat(filled), empty.repeat(PULL_BAR_WIDTH - filled)))
-}
-
-/// The phases whose columns fit, the current one among them.
-fn visible_phases(phases: &[Phase], current: Option<Phase>, width: usize, widths: ColumnWidths) -> Vec<Phase> {
-    let total = |phases: &[Phase]| phases.iter().map(|phase| widths.of(*phase)).sum::<usize>();
-    let current = current.and_then(|phase| phases.iter().position(|known| *known == phase)).unwrap_or(0);
-    let first = (0..current).find(|first| total(&phases[*first..=current]) <= width).unwrap_or(current);
-    let count = (1..=phases.len() - first.min(phases.len())).rev().find(|count| total(&phases[first..first + count]) <= width).unwrap_or(1);
-    phases.iter().copied().skip(first).take(count).collect()
-}
-
 /// Draws the matrix at the top of an area. Gives the rows that it took.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) -> u16 {
     let width = usize::from(area.width);
@@ -138,7 +86,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     let (at, top) = list.set_rows(drawn, room);
     list.rows.set_screen_rows(area.y + 2, room);
     let left = width.saturating_sub(name + 2 + shown.iter().map(|phase| widths.of(*phase)).sum::<usize>());
-    let heads: String = shown.iter().map(|phase| formatting::pad(&phase.label(), widths.of(*phase))).collect();
+    let heads: String = shown.iter().map(|phase| formatting::pad(&widths.head(*phase, model.lang), widths.of(*phase))).collect();
     let mut lines = vec![
         Line::raw(formatting::pad(&format!(" {}", progress_text(model)), width)),
         Line::styled(format!(" {} {heads}", formatting::pad(model.lang.tr("HOST"), name)), model.theme.header()),

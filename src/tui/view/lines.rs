@@ -87,11 +87,11 @@ pub(super) fn age_text(model: &Model, at: UnixMillis) -> String {
     }
 }
 
-/// `over 46 s`: from the first to the last of these times; empty where there are no two.
+/// `over 46 s`: from the first to the last of these times; empty below a second.
 pub(super) fn history_span(model: &Model, times: impl DoubleEndedIterator<Item = UnixMillis>) -> String {
     let mut times = times;
     match (times.next(), times.next_back()) {
-        (Some(first), Some(last)) if last > first => model.lang.tr_fill("over {}", &[&style::format_duration(last - first)]),
+        (Some(first), Some(last)) if last - first >= 1_000 => model.lang.tr_fill("over {}", &[&style::format_duration(last - first)]),
         _ => String::new(),
     }
 }

@@ -14,6 +14,7 @@ mod gpu_heat_map;
 mod gpu_matrix;
 mod gpu_matrix_rows;
 mod gpu_outliers;
+mod gpu_pane_rows;
 mod gpu_panes;
 mod gpu_status;
 mod gpu_table;
@@ -31,10 +32,12 @@ pub(crate) mod host_status;
 mod host_table;
 mod host_totals;
 mod last_lines;
+mod launch_columns;
 pub(crate) mod launch_matrix;
 mod lines;
 mod live_bars;
 pub(crate) mod logs;
+mod merged_log;
 pub(crate) mod overview;
 mod pane_frame;
 mod phase_bars;
@@ -182,9 +185,11 @@ fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
         return Line::styled(formatting::pad(&format!(" {text}"), width), model.theme.selected());
     }
     let places = ui.key_contexts(model);
+    let has_log = ui.screen != Screen::Overview || overview::has_log(&ui.overview);
     let shown = places
         .iter()
         .flat_map(|location| ui.bindings.bindings_in(*location).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
+        .filter(|row| has_log || row.command != UiCommand::NextPane)
         .map(|row| (row.join_keys("/"), model.lang.term(row.hint), row.command == UiCommand::Help));
     // How to learn the others and how to leave are said at every width.
     let (mut last, mut hints): (Vec<_>, Vec<_>) = shown.partition(|(_, _, is_help)| *is_help);
@@ -207,10 +212,9 @@ fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
         spans.push(Span::styled(key, model.theme.accent()));
         spans.push(Span::raw(format!(" {help}  ")));
     }
-    let legend = if ui.screen == Screen::Overview { model.lang.term(overview::legend(&ui.overview)) } else { "" };
     let room = width.saturating_sub(formatting::spans_width(&spans) + 1);
-    if !legend.is_empty() && legend.width() <= room {
-        spans.push(Span::styled(formatting::pad_left(legend, room), model.theme.dim()));
+    if ui.screen == Screen::Overview {
+        spans.push(Span::styled(formatting::pad_left(&overview::legend(&ui.overview, model, room), room), model.theme.dim()));
     }
     Line::from(spans)
 }

@@ -5,23 +5,19 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::LogFile;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
-use crate::tui::theme::DisplayStatus;
 
 use super::gpu_panes::PaneGrid;
 use super::host_list::HostList;
-use super::last_lines::LastLines;
+use super::host_table::HostTable;
 use super::lines::{render_lines, rows_area};
-use super::logs::{self, LogsPane};
-use super::pane_frame::{PaneFrame, draw_frame};
-use super::{
-    events, extremes, failure, gpu_matrix_rows, host_table, launch_matrix, live_bars, plan_pane, run_problems, training, training_charts,
-};
+use super::merged_log::MergedLog;
+use super::{events, extremes, failure, gpu_matrix_rows, launch_matrix, logs, plan_pane, run_problems, training, training_charts};
 
 /// Below this height the log gets what a failure and the hosts in trouble leave.
 const TALL: u16 = 30;
@@ -36,6 +32,14 @@ enum Zone {
     Log,
 }
 
+/// What the bars or signs of the hosts mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HostsLegend {
+    None,
+    Panes(&'static str),
+    Table,
+}
+
 /// What the overview remembers.
 #[derive(Debug, Clone)]
 pub struct OverviewPane {
@@ -44,15 +48,11 @@ pub struct OverviewPane {
     host_panes: Vec<(u32, Rect)>,
     /// Panes side by side; 1 for a table.
     columns: usize,
-    log: LogsPane,
-    /// Where the log was drawn.
-    log_area: Rect,
+    log: MergedLog,
     focus: Zone,
-    /// What the bars or digits of the hosts mean.
-    legend: &'static str,
+    legend: HostsLegend,
     /// The zone with the focus has the whole screen.
     pub(crate) zoomed: bool,
-    last_lines: LastLines,
 }
 
 impl Default for OverviewPane {
@@ -61,12 +61,10 @@ impl Default for OverviewPane {
             hosts: HostList::default(),
             host_panes: Vec::new(),
             columns: 1,
-            log: LogsPane::merged(),
-            log_area: Rect::default(),
+            log: MergedLog::default(),
             focus: Zone::default(),
-            legend: "",
+            legend: HostsLegend::None,
             zoomed: false,
-            last_lines: LastLines::default(),
         }
     }
 }
@@ -75,7 +73,7 @@ impl OverviewPane {
     /// Where panes with frames were drawn: of hosts, and of the log.
     #[cfg(test)]
     pub(crate) fn framed_areas(&self) -> Vec<Rect> {
-        self.host_panes.iter().map(|(_, area)| *area).chain(Some(self.log_area).filter(|area| area.height > 0)).collect()
+        self.host_panes.iter().map(|(_, area)| *area).chain(Some(self.log.area).filter(|area| area.height > 0)).collect()
     }
 
     /// The hosts that were drawn, in their order; a folded row is its first host.
@@ -96,24 +94,37 @@ impl OverviewPane {
 
     /// What was known of the logs is void.
     pub(crate) fn reset_log(&mut self) {
-        self.log = LogsPane::merged();
-        self.last_lines.clear();
+        self.log = MergedLog::default();
     }
 }
 
 /// Puts the focus on the zone at this cell of the terminal.
 pub(super) fn focus_at(view: &mut OverviewPane, x: u16, y: u16) {
-    view.focus = if view.log_area.contains((x, y).into()) { Zone::Log } else { Zone::Hosts };
+    view.focus = if view.log.is_at(x, y) { Zone::Log } else { Zone::Hosts };
 }
 
-/// What the bars or digits of the hosts mean.
-pub(super) fn legend(view: &OverviewPane) -> &'static str {
-    view.legend
+/// What the bars or signs of the hosts mean, in at most `room` columns; empty where there is nothing to explain, or no room.
+pub(super) fn legend(view: &OverviewPane, model: &Model, room: usize) -> String {
+    let lang = model.lang;
+    let texts = match view.legend {
+        HostsLegend::None => Vec::new(),
+        HostsLegend::Panes(text) => vec![lang.term(text).to_owned()],
+        HostsLegend::Table => {
+            let tenths = lang.tr("GPU: tenths busy");
+            vec![format!("{tenths}  {}", gpu_matrix_rows::signs_text(model)), lang.tr_fill("{}  . idle  ? old  ! fault", &[tenths])]
+        }
+    };
+    texts.into_iter().find(|text| text.width() <= room).unwrap_or_default()
+}
+
+/// Whether the log is on the screen or can be brought there.
+pub(super) fn has_log(view: &OverviewPane) -> bool {
+    view.zoomed || view.log.area.height > 0
 }
 
 /// Puts the cursor on the host, or the focus on the zone, at this cell of the terminal; `false`: there is neither.
 pub(super) fn handle_click(view: &mut OverviewPane, x: u16, y: u16) -> bool {
-    if view.log_area.contains((x, y).into()) {
+    if view.log.is_at(x, y) {
         view.focus = Zone::Log;
         return true;
     }
@@ -134,7 +145,7 @@ pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
 /// Filters the hosts, or searches the log where that has the focus.
 pub(crate) fn set_filter(view: &mut OverviewPane, model: &Model, text: &str) -> Option<PaneAction> {
     match view.focus {
-        Zone::Log => logs::set_search(&mut view.log, model, text),
+        Zone::Log => logs::set_search(&mut view.log.pane, model, text),
         Zone::Hosts => {
             view.hosts.rows.pin_cursor();
             view.hosts.selection.set_filter(text).err().map(PaneAction::ShowToast)
@@ -154,7 +165,7 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
             return None;
         }
         UiCommand::NextPane => {
-            view.focus = if view.focus == Zone::Hosts { Zone::Log } else { Zone::Hosts };
+            view.focus = if view.focus == Zone::Hosts && has_log(view) { Zone::Log } else { Zone::Hosts };
             return None;
         }
         UiCommand::Zoom => {
@@ -162,8 +173,8 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
             return None;
         }
         // The log's own screen opens, so that this one stays the merged log.
-        UiCommand::Open if view.focus == Zone::Log => return logs::open_row(&view.log),
-        _ if view.focus == Zone::Log && cmd != UiCommand::Output => return logs::update(&mut view.log, model, cmd),
+        UiCommand::Open if view.focus == Zone::Log => return logs::open_row(&view.log.pane),
+        _ if view.focus == Zone::Log && cmd != UiCommand::Output => return logs::update(&mut view.log.pane, model, cmd),
         UiCommand::Left | UiCommand::Right if !view.host_panes.is_empty() => {
             view.hosts.rows.move_cursor(if cmd == UiCommand::Left { UiCommand::Up } else { UiCommand::Down }, 1);
             return None;
@@ -197,11 +208,11 @@ pub(super) fn most_relevant_log(model: &Model, host: u32) -> (u32, LogFile) {
 
 /// Draws the zones from top to bottom. Gives the rows of a page.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
-    view.log_area = Rect::default();
+    view.log.area = Rect::default();
     if view.zoomed {
         return match view.focus {
             Zone::Hosts => draw_hosts(frame, area, area.height, model, view).1,
-            Zone::Log => draw_log(frame, area, model, view),
+            Zone::Log => view.log.draw(frame, area, model, true),
         };
     }
     let found = run_problems::collect_problems(model);
@@ -226,9 +237,12 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         // Folded hosts hide their GPUs; the title of this pane explains its signs.
         let used = gpu_matrix_rows::draw_glyphs(frame, rows_area(rest, 0, rest.height - reserved), model);
         rest = rows_area(rest, used, rest.height - used);
-        view.legend = if used > 0 { "" } else { view.legend };
+        view.legend = if used > 0 { HostsLegend::None } else { view.legend };
     }
     let log_rows = draw_lower_zones(frame, rest, model, view);
+    if !has_log(view) {
+        view.focus = Zone::Hosts;
+    }
     if view.focus == Zone::Log { log_rows } else { page_rows }
 }
 
@@ -243,11 +257,23 @@ fn charts_fit(view: &OverviewPane, area: Rect, model: &Model) -> bool {
     let hosts = view.hosts.selection.hosts(model);
     let fit = |room: u16| PaneGrid::fit(model, hosts.clone(), (area.width, room));
     let grid = fit(room);
-    // Narrow panes are less useful than the lines of the log.
-    let is_rich = grid.as_ref().is_some_and(|grid| grid.is_full() || area.height >= TALL + training_charts::HEIGHT);
+    let is_tall = area.height >= TALL + training_charts::HEIGHT;
     // The extremes may take a row below the charts.
     let title = u16::from(view.hosts.selection.title_line(model, usize::from(area.width)).is_some());
-    is_rich && training_charts::has_charts(model) && grid == fit(room.saturating_sub(training_charts::HEIGHT + 1 + title))
+    let rest = room.saturating_sub(training_charts::HEIGHT + 1 + title);
+    training_charts::has_charts(model)
+        && match grid {
+            // Narrow panes are less useful than the lines of the log.
+            Some(grid) => (grid.is_full() || is_tall) && Some(grid) == fit(rest),
+            None => is_tall && table_rows(view, model, (area.width, room)) <= rest,
+        }
+}
+
+/// The rows that the table of hosts takes of an area, with the signs of the GPUs of folded hosts.
+fn table_rows(view: &OverviewPane, model: &Model, (width, height): (u16, u16)) -> u16 {
+    let table = HostTable::new(model, &view.hosts, usize::from(height).saturating_sub(1));
+    let signs = if table.has_folded_hosts() { gpu_matrix_rows::glyphs_height(model, width) } else { 0 };
+    u16::try_from(table.len() + 1).unwrap_or(u16::MAX).saturating_add(signs)
 }
 
 /// Draws the ranks' log, and below it the timeline if the log leaves room. Returns the rows of a page of the log.
@@ -260,30 +286,19 @@ fn draw_lower_zones(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut
         let used = plan_pane::draw(frame, rows_area(area, 0, area.height - MIN_LOG_ROWS), model);
         area = rows_area(area, used, area.height - used);
     }
-    let log_lines = log_line_count(view, model, usize::from(area.height) - 2);
+    let has_focus = view.focus == Zone::Log;
+    let log_lines = view.log.count_rows(model, usize::from(area.height) - 2);
     let log_height = match log_lines {
         0 => 0,
         lines => u16::try_from(lines + 2).unwrap_or(u16::MAX).max(MIN_LOG_ROWS),
     };
     if log_height + MIN_LOG_ROWS > area.height {
-        return draw_log(frame, area, model, view);
+        return view.log.draw(frame, area, model, has_focus);
     }
-    let log_rows = if log_height > 0 { draw_log(frame, rows_area(area, 0, log_height), model, view) } else { 0 };
+    let log_rows = if log_height > 0 { view.log.draw(frame, rows_area(area, 0, log_height), model, has_focus) } else { 0 };
     let rest = rows_area(area, log_height, area.height - log_height);
     events::draw_newest(frame, rest, model);
     log_rows
-}
-
-/// How many rows the log has to show, at most `room`.
-fn log_line_count(view: &mut OverviewPane, model: &Model, room: usize) -> usize {
-    let bars = live_bars::rows(model, usize::from(u16::MAX)).len();
-    bars + match logs::count_rows(&mut view.log, model, room) {
-        0 => {
-            view.last_lines.update(model);
-            view.last_lines.groups(room).len()
-        }
-        rows => rows,
-    }
 }
 
 /// Draws the hosts in at most `room` rows, below the chosen filter and order, if any. Gives the rows that they took and those of a page.
@@ -305,7 +320,7 @@ fn draw_host_layout(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model,
     if model.has_open_steps() {
         let upper = rows_area(area, 0, needed(hosts.len() + 1));
         let used = launch_matrix::draw(frame, upper, model, &mut view.hosts);
-        view.legend = "";
+        view.legend = HostsLegend::None;
         return (used, usize::from(used.saturating_sub(1)));
     }
     if let Some(grid) = PaneGrid::fit(model, hosts, (area.width, room)) {
@@ -313,38 +328,13 @@ fn draw_host_layout(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model,
         view.hosts.groups.clear();
         let selected = view.hosts.selected_host().filter(|_| view.focus == Zone::Hosts);
         view.columns = grid.columns;
-        view.legend = grid.legend();
+        view.legend = HostsLegend::Panes(grid.legend());
         view.host_panes = grid.draw(frame, rows_area(area, 0, grid.height), model, selected);
         return (grid.height, grid.columns);
     }
-    view.legend = "GPU: tenths busy  . idle  ? old  ! fault";
-    let table = host_table::HostTable::new(model, &view.hosts, usize::from(room).saturating_sub(1));
+    view.legend = HostsLegend::Table;
+    let table = HostTable::new(model, &view.hosts, usize::from(room).saturating_sub(1));
     let upper = rows_area(area, 0, needed(table.len().max(1)));
     table.draw(frame, upper, model, &mut view.hosts);
     (upper.height, usize::from(upper.height.saturating_sub(1)))
-}
-
-/// Draws the merged log in its frame, or the newest line of every rank where no lines have come here yet. Gives the rows of a page.
-fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
-    view.log_area = area;
-    let title = PaneFrame {
-        left: vec![
-            Span::styled(model.lang.tr("log"), model.theme.header()),
-            Span::styled(format!(" {} {}", model.theme.separator(), model.lang.tr("all ranks, folded")), model.theme.dim()),
-        ],
-        right: vec![Span::styled(logs::position_text(&view.log, model), model.theme.dim())],
-        selected: view.focus == Zone::Log,
-        status: DisplayStatus::Ok,
-    };
-    let framed = draw_frame(frame, area, model.theme, &title);
-    let bars = live_bars::rows(model, usize::from(framed.width));
-    let bar_rows = u16::try_from(bars.len()).unwrap_or(0).min(framed.height / 2);
-    let inner = rows_area(framed, 0, framed.height - bar_rows);
-    render_lines(frame, rows_area(framed, inner.height, bar_rows), bars);
-    let room = usize::from(inner.height);
-    if !logs::draw_rows(frame, inner, model, &mut view.log) {
-        view.last_lines.update(model);
-        render_lines(frame, inner, view.last_lines.rows(model, room, usize::from(inner.width)));
-    }
-    room
 }

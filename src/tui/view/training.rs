@@ -4,6 +4,7 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -171,14 +172,16 @@ impl TrainingColumns {
         format!("{} {:>7} {} ", formatting::pad_left(lang.tr("STEP"), 6), "LOSS", formatting::pad("", self.sparkline_width))
     }
 
-    pub(crate) fn rank_spans(&self, theme: Theme, metrics: &TrainingMetrics) -> Vec<Span<'static>> {
+    /// `is_behind`: the rank holds up the others.
+    pub(crate) fn rank_spans(&self, theme: Theme, metrics: &TrainingMetrics, is_behind: bool) -> Vec<Span<'static>> {
         let value = |metric| metrics.get(metric).map_or_else(|| "-".to_owned(), |series: &MetricSeries| format_value(series.last));
         let loss = metrics.get(LOSS_INDEX);
         let status = if loss.is_some_and(|loss| !loss.last.is_finite()) { DisplayStatus::Error } else { DisplayStatus::Ok };
         let course = loss.map(|loss| sparkline(loss.points(), self.sparkline_width, theme)).unwrap_or_default();
+        let step_style = if is_behind { theme.status_text_style(DisplayStatus::Warn) } else { Style::new() };
         let number = format!("{:>7} ", style::truncate_text(&value(LOSS_INDEX), 7));
         vec![
-            Span::raw(format!("{:>6} ", style::truncate_text(&value(STEP_INDEX), 6))),
+            Span::styled(format!("{:>6} ", style::truncate_text(&value(STEP_INDEX), 6)), step_style),
             if status == DisplayStatus::Error { Span::styled(number, theme.status_style(status)) } else { Span::raw(number) },
             Span::styled(formatting::pad(&course, self.sparkline_width), theme.status_style(status)),
             Span::raw(" "),

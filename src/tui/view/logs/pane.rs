@@ -112,6 +112,8 @@ pub struct LogsPane {
     /// Lines of the merged logs.
     pub(super) merged: MergedLines,
     pub(super) groups: LineGroups,
+    /// The widest name of writers that was drawn: the column does not become narrower, so that no line moves to the left and back.
+    pub(super) widest_writer: usize,
     /// The rows drawn last, with their cache key.
     pub(super) cached_rows: Option<(RowCacheKey, Arc<[LogRow]>)>,
 }
@@ -138,6 +140,7 @@ impl Default for LogsPane {
             index: LogIndex::default(),
             merged: MergedLines::default(),
             groups: LineGroups::default(),
+            widest_writer: 0,
             cached_rows: None,
         }
     }

@@ -6,6 +6,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::report::style;
 use crate::text::width::split_to_width;
@@ -44,6 +45,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     let inner = width - usize::from(bar);
     match read {
         Ok((size, found)) => {
+            note_widest_writer(pane, model, &found);
             let shown = found.iter().flat_map(|row| row_lines(pane, model, row, inner));
             let shown: Vec<Line<'static>> = older_lines_note(pane, model, found.first(), inner).into_iter().chain(shown).collect();
             let skip = if pane.follow { shown.len().saturating_sub(room) } else { 0 };
@@ -72,6 +74,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
 pub(crate) fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut LogsPane) -> bool {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
     let Ok((_, found)) = read_visible(pane, model, room) else { return false };
+    note_widest_writer(pane, model, &found);
     let lines: Vec<Line<'static>> = found.iter().flat_map(|row| row_lines(pane, model, row, width)).collect();
     let skip = if pane.follow { lines.len().saturating_sub(room) } else { 0 };
     let any = !lines.is_empty();
@@ -118,6 +121,17 @@ pub(super) fn writer_label(model: &Model, row: &LogRow) -> String {
     }
 }
 
+/// ` 32`: how many logs a folded row stands for; empty where it is one.
+fn writer_count(row: &LogRow) -> String {
+    let count = row.group.as_ref().map_or(1, |group| group.writers.count);
+    if count > 1 { format!(" {count}") } else { String::new() }
+}
+
+fn note_widest_writer(pane: &mut LogsPane, model: &Model, rows: &[LogRow]) {
+    let widest = rows.iter().map(|row| writer_label(model, row).width() + writer_count(row).len()).max();
+    pane.widest_writer = pane.widest_writer.max(widest.unwrap_or(0));
+}
+
 /// The colour of a level that has no column of its own, else of the host, if the writers share one.
 fn writer_style(model: &Model, row: &LogRow, has_level_column: bool) -> Style {
     let host = row.group.as_ref().map_or(Some(row.log.0), |group| group.writers.host);
@@ -150,12 +164,9 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
         before.push(level_span(model, row));
     }
     if pane.scope != LogScope::Single {
-        let room = (width / 4).clamp(6, 28);
-        let mut owner = writer_label(model, row);
-        if let Some(group) = row.group.as_ref().filter(|group| group.writers.count > 1) {
-            let count = format!(" {}", group.writers.count);
-            owner = format!("{}{count}", formatting::pad(&owner, room.saturating_sub(count.len())));
-        }
+        let room = pane.widest_writer.min((width / 4).clamp(6, 28));
+        let count = writer_count(row);
+        let owner = format!("{}{count}", formatting::pad(&writer_label(model, row), room.saturating_sub(count.len())));
         before.push(Span::styled(formatting::pad(&owner, room), writer_style(model, row, width >= WIDE)));
         before.push(Span::raw(" "));
     }
