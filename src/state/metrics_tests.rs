@@ -1,7 +1,5 @@
 //! Metrics in the lines of trainers, and lines without any.
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::*;

@@ -4,7 +4,6 @@
 //! and memory is bounded for any input.
 
 mod bounded_text;
-mod combined_metrics;
 pub(crate) mod gpu_history;
 pub(crate) mod hang_baseline;
 mod host;

@@ -6,8 +6,8 @@ use crate::event::{EventKind, LogFile, UnixMillis};
 
 use super::log_lines::RecentLines;
 use super::metric_scanner::MetricValues;
+use super::training_metrics;
 use super::{MAX_RANKS, RankState, RunState};
-use super::{combined_metrics, training_metrics};
 
 impl RunState {
     pub(super) fn apply_rank_event(&mut self, kind: &EventKind, at: UnixMillis) {
@@ -84,7 +84,7 @@ impl RunState {
 
     fn record_metrics(&mut self, rank: u32, values: &MetricValues, at: UnixMillis) {
         for (metric, _) in values {
-            combined_metrics::sample_run_metric(&mut self.metrics, *metric, at, self.ranks.values().map(|rank| &rank.metrics));
+            training_metrics::sample_run_metric(&mut self.metrics, *metric, at, self.ranks.values().map(|rank| &rank.metrics));
         }
         if let Some(rank) = self.ranks.get_mut(&rank) {
             training_metrics::record_values(&mut rank.metrics, values, at);

@@ -6,7 +6,7 @@ use crate::event::{LogFile, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 
 use super::log_lines::RecentLines;
-use super::{PhaseCounts, RankCounts, RankState, RunState, StepState, combined_metrics};
+use super::{PhaseCounts, RankCounts, RankState, RunState, StepState, training_metrics};
 
 /// What a phase of one host came to; a worse result hides a better one. A phase that only reads changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,12 +44,12 @@ fn fold_results<'a, K: Ord>(steps: impl Iterator<Item = (K, &'a StepState)>) -> 
 impl RunState {
     /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
     pub fn combined_metric(&self, metric: u8) -> Option<(f64, UnixMillis)> {
-        combined_metrics::combine_rank_metrics(metric, self.ranks.values().map(|rank| &rank.metrics))
+        training_metrics::combine_rank_metrics(metric, self.ranks.values().map(|rank| &rank.metrics))
     }
 
     /// The same of every metric that a rank has reported.
     pub(crate) fn combined_metrics(&self) -> BTreeMap<u8, (f64, UnixMillis)> {
-        combined_metrics::combine_all_metrics(self.ranks.values().map(|rank| &rank.metrics))
+        training_metrics::combine_all_metrics(self.ranks.values().map(|rank| &rank.metrics))
     }
 
     /// The name of a metric.

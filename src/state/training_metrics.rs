@@ -3,18 +3,24 @@
 //! The forms that are read were taken from the lines of nanoGPT, Megatron-LM, the trainers of transformers and Lightning, torchtitan,
 //! DeepSpeed and tqdm. Works on bytes with ASCII rules alone: lines come fast, and Unicode word boundaries are slow.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::metric_scanner::{METRIC_NAME_REGEX, MetricValues, STEP_INDEX, metric_for_name, parse_number, parse_value_after_name};
 use crate::event::UnixMillis;
 
 /// How many points a rank keeps of a metric.
 const MAX_RANK_POINTS: usize = 64;
+/// How many points the run keeps of a metric.
+const MAX_RUN_POINTS: usize = 240;
+/// The run's values are taken at most so often, milliseconds.
+const RUN_SAMPLE_INTERVAL_MS: i64 = 1_000;
 /// An estimate covers at least so many steps and so long, and at most twice as much of one of them.
 const MIN_ESTIMATE_STEPS: u64 = 10;
 const MIN_ESTIMATE_MS: i64 = 120_000;
 /// The lines that an attach brings of before come within this time, milliseconds.
 const CATCH_UP_MS: i64 = 5_000;
+/// A rank that was silent for longer says nothing about the run, milliseconds.
+const RANK_FRESHNESS_MS: i64 = 120_000;
 /// So many lines of a rank are read in each second; of a flood every so many-th after them, since reading is what a flood costs most by.
 const LINES_SCANNED_PER_SECOND: u32 = 64;
 const FLOOD_SAMPLE_STRIDE: u32 = 17;
@@ -36,7 +42,7 @@ impl MetricSeries {
         MetricSeries { last: 0.0, last_at: 0, points: VecDeque::new(), max_points: max, stride: 1, pending_sum: 0.0, pending_count: 0 }
     }
 
-    pub(super) fn push(&mut self, value: f64, at: UnixMillis) {
+    fn push(&mut self, value: f64, at: UnixMillis) {
         (self.last, self.last_at) = (value, at);
         self.pending_sum += value;
         self.pending_count += 1;
@@ -125,12 +131,8 @@ impl TrainingMetrics {
         self.0.is_empty()
     }
 
-    pub(super) fn last_step(&self) -> Option<f64> {
-        self.get(STEP_INDEX).map(|series| series.last)
-    }
-
     /// The series of a metric; a new one keeps that many points.
-    pub(super) fn series_mut(&mut self, metric: u8, max_points: usize) -> &mut MetricSeries {
+    fn series_mut(&mut self, metric: u8, max_points: usize) -> &mut MetricSeries {
         let at = self.0.partition_point(|(known, _)| *known < metric);
         if self.0.get(at).is_none_or(|(known, _)| *known != metric) {
             self.0.insert(at, (metric, MetricSeries::new(max_points)));
@@ -250,6 +252,74 @@ fn parse_clock(text: &[u8]) -> Option<i64> {
 pub(super) fn record_values(metrics: &mut TrainingMetrics, values: &MetricValues, at: UnixMillis) {
     for (metric, value) in values {
         metrics.series_mut(*metric, MAX_RANK_POINTS).push(*value, at);
+    }
+}
+
+/// What the ranks that report a metric say together, collected in two passes: when the last one spoke, then the values that are fresh by then.
+#[derive(Debug, Clone, Copy)]
+struct CombinedMetric {
+    last_at: UnixMillis,
+    sum: f64,
+    count: f64,
+    max: f64,
+}
+
+impl CombinedMetric {
+    const NONE: CombinedMetric = CombinedMetric { last_at: UnixMillis::MIN, sum: 0.0, count: 0.0, max: f64::MIN };
+
+    fn note_time(&mut self, series: &MetricSeries) {
+        self.last_at = self.last_at.max(series.last_at);
+    }
+
+    fn add_if_fresh(&mut self, series: &MetricSeries) {
+        if self.last_at - series.last_at < RANK_FRESHNESS_MS {
+            self.sum += series.last;
+            self.count += 1.0;
+            self.max = self.max.max(series.last);
+        }
+    }
+
+    /// The furthest step, the mean of other metrics.
+    fn value(&self, metric: u8) -> Option<(f64, UnixMillis)> {
+        let value = if metric == STEP_INDEX { self.max } else { self.sum / self.count };
+        (self.count > 0.0).then_some((value, self.last_at))
+    }
+}
+
+/// The combined values of the ranks that report any: the furthest step, the mean of the others; and the time of the last report.
+pub(super) fn combine_rank_metrics<'a>(metric: u8, ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> Option<(f64, UnixMillis)> {
+    let mut combined = CombinedMetric::NONE;
+    ranks.clone().filter_map(|rank| rank.get(metric)).for_each(|series| combined.note_time(series));
+    ranks.filter_map(|rank| rank.get(metric)).for_each(|series| combined.add_if_fresh(series));
+    combined.value(metric)
+}
+
+/// The same for every metric.
+pub(super) fn combine_all_metrics<'a>(ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone) -> BTreeMap<u8, (f64, UnixMillis)> {
+    let mut all = [CombinedMetric::NONE; u8::MAX as usize + 1];
+    for rank in ranks.clone() {
+        rank.iter().for_each(|(metric, series)| all[usize::from(metric)].note_time(series));
+    }
+    for rank in ranks {
+        rank.iter().for_each(|(metric, series)| all[usize::from(metric)].add_if_fresh(series));
+    }
+    (0..=u8::MAX).zip(&all).filter_map(|(metric, combined)| Some((metric, combined.value(metric)?))).collect()
+}
+
+/// Notes where the ranks stand before the news of one of them is taken: so all are of one round.
+pub(super) fn sample_run_metric<'a>(
+    run: &mut TrainingMetrics,
+    metric: u8,
+    at: UnixMillis,
+    ranks: impl Iterator<Item = &'a TrainingMetrics> + Clone,
+) {
+    let series = run.series_mut(metric, MAX_RUN_POINTS);
+    if at - series.last_at < RUN_SAMPLE_INTERVAL_MS {
+        return;
+    }
+    series.last_at = at;
+    if let Some((value, _)) = combine_rank_metrics(metric, ranks) {
+        series.push(value, at);
     }
 }
 

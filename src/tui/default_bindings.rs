@@ -30,7 +30,7 @@ pub(crate) const DEFAULT_BINDINGS: &[DefaultBinding] = &[
     binding(KeyContext::Run, &["H"], UiCommand::Halt, "stop: TERM to every rank, KILL after the grace period", ""),
     binding(KeyContext::Run, &["K"], UiCommand::Kill, "kill every rank now", ""),
     binding(KeyContext::Run, &["R"], UiCommand::Restart, "stop all ranks and launch them again", ""),
-    binding(KeyContext::Run, &["X"], UiCommand::TearDown, "tear down: stop and remove everything", ""),
+    binding(KeyContext::Run, &["X"], UiCommand::TearDown, "tear down: stop and remove everything", "tear down"),
     binding(KeyContext::Run, &["S"], UiCommand::Shell, "open a shell for the host or rank under the cursor", ""),
     binding(KeyContext::Replay, &["space"], UiCommand::Pause, "pause or resume", "pause"),
     binding(KeyContext::Replay, &["."], UiCommand::Step, "next event", "step"),

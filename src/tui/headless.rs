@@ -181,8 +181,10 @@ mod tests {
     /// Full panes and the heat map scroll their histories.
     #[test]
     fn frame_of_full_panes_is_bounded() {
-        for (hosts, screen) in [(4, Screen::Overview), (8, Screen::Overview), (16, Screen::Overview), (4, Screen::Gpus), (8, Screen::Gpus)]
-        {
+        let overview = [4, 8, 16].map(|hosts| (hosts, Screen::Overview));
+        // From nine hosts on the matrix, with a history of each host where columns are free.
+        let gpus = [4, 8, 9, 16, 32, 48].map(|hosts| (hosts, Screen::Gpus));
+        for (hosts, screen) in overview.into_iter().chain(gpus) {
             for bytes in frame_bytes(hosts, screen) {
                 assert!(bytes <= 16 << 10, "{hosts} hosts, {screen:?}: {bytes} bytes");
             }

@@ -29,6 +29,7 @@ pub(crate) mod log_source;
 pub(crate) mod model;
 mod pane_action;
 pub mod settings;
+mod slow_ranks;
 pub(crate) mod terminal;
 pub(crate) mod text_input;
 pub mod theme;

@@ -18,6 +18,7 @@ use crate::text::translation::Lang;
 use super::feed::{DashboardCapabilities, DashboardRole, ReplayClock, StoredLogs};
 use super::log_arrival_times::LogArrivalTimes;
 use super::log_ring::{LogChunk, LogRing};
+use super::slow_ranks::SlowRanks;
 use super::theme::Theme;
 use super::timeline::Timeline;
 use super::view::formatting;
@@ -58,6 +59,8 @@ pub struct Model {
     pub utc_offset: i64,
     /// Status of every host as of the last frame.
     pub host_statuses: Vec<HostStatus>,
+    /// Ranks that hold up the others, as of the last frame.
+    pub(crate) slow_ranks: SlowRanks,
     /// Page size of the current pane in rows, as of the last frame.
     pub page_rows: usize,
 }
@@ -84,6 +87,7 @@ impl Model {
             timeline: Timeline::default(),
             utc_offset: 0,
             host_statuses: Vec::new(),
+            slow_ranks: SlowRanks::default(),
             page_rows: 10,
         }
     }
@@ -94,6 +98,7 @@ impl Model {
         self.logged_run = None;
         self.skipped_events = 0;
         self.timeline = Timeline::default();
+        self.slow_ranks = SlowRanks::default();
         self.now = 0;
     }
 
@@ -135,8 +140,9 @@ impl Model {
         self.skipped_log_bytes = 0;
     }
 
-    /// Computes the status of every host, once before each frame.
+    /// Computes the status of every host and which ranks are slow, once before each frame.
     pub fn update_host_statuses(&mut self) {
+        self.slow_ranks.update(&self.state, self.now);
         self.host_statuses = host_status::compute_host_statuses(&self.state, &self.sanitizer, &self.log_times);
         for host in &mut self.host_statuses {
             if let Cow::Owned(translated) = self.lang.message(&host.reason) {
@@ -156,6 +162,12 @@ impl Model {
             counts.waiting += ranks.total - ranks.running - ranks.ok - ranks.stopped - ranks.failed.len();
         }
         counts
+    }
+
+    /// How many of the running ranks are on hosts that do not answer: nobody knows how they stand.
+    pub(super) fn unknown_ranks(&self) -> usize {
+        let hosts = self.host_statuses.iter().zip(&self.state.hosts);
+        hosts.filter(|(_, host)| host.is_lost()).map(|(standing, _)| standing.ranks.running).sum()
     }
 
     /// `2 hosts`.

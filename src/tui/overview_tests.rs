@@ -169,8 +169,11 @@ fn slowest_rank_is_named() {
     for rank in (0..16).filter(|rank| *rank != 11) {
         scene.emit_rank_log(rank, "step 84/400 loss 2.1\n");
     }
-    let text = rows(&draw(&mut scene.app, 80, 24)).join("\n");
-    assert!(text.contains("slowest r11 on gpu01 step 80, 4 behind"), "{text}");
+    let text = |scene: &mut DashboardFixture| rows(&draw(&mut scene.app, 80, 24)).join("\n");
+    assert!(!text(&mut scene).contains("slowest"), "its lines may be on their way");
+    scene.advance(10_000);
+    let shown = text(&mut scene);
+    assert!(shown.contains("slowest r11 on gpu01 step 80, 4 behind: press 3"), "{shown}");
 }
 
 /// A bar that the ranks draw is one row below the log, which changes; the line that comes after it is another.

@@ -96,19 +96,24 @@ fn equal_hosts_fold_and_unfold() {
 #[test]
 fn launch_rows_fold_and_unfold() {
     let mut scene = fixtures::launching_hosts(40);
-    let row = |app: &mut App, at: usize| snapshot_text(&draw(app, 80, 24)).lines().nth(at).unwrap_or_default().to_owned();
+    // The row of a host, counted from the heading of the matrix.
+    let row = |app: &mut App, at: usize| {
+        let text = snapshot_text(&draw(app, 80, 24));
+        text.lines().skip_while(|row| !row.contains(" HOST ")).nth(at).unwrap_or_default().to_owned()
+    };
+    assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains("▲ gpu02  pull: registry: connection reset"), "a problem");
     // A host that tries again shares no row with one that does not.
-    assert!(row(&mut scene.app, 4).starts_with(" gpu02 ") && row(&mut scene.app, 4).contains("▲ "), "{}", row(&mut scene.app, 4));
-    assert!(row(&mut scene.app, 5).starts_with(" gpu04 ") && !row(&mut scene.app, 5).contains('▲'), "{}", row(&mut scene.app, 5));
-    let folded = row(&mut scene.app, 6);
+    assert!(row(&mut scene.app, 1).starts_with(" gpu02 ") && row(&mut scene.app, 1).contains("▲ "), "{}", row(&mut scene.app, 1));
+    assert!(row(&mut scene.app, 2).starts_with(" gpu04 ") && !row(&mut scene.app, 2).contains('▲'), "{}", row(&mut scene.app, 2));
+    let folded = row(&mut scene.app, 3);
     assert!(folded.starts_with(" + 38 hosts ") && folded.contains(" 2m32s"), "the time of the slowest: {folded}");
-    assert!(row(&mut scene.app, 7).starts_with('╭'), "what folds leaves its rows to others");
+    assert!(row(&mut scene.app, 4).starts_with('╭'), "what folds leaves its rows to others");
     press_keys(&mut scene.app, "G l");
-    assert!(row(&mut scene.app, 6).starts_with(" - 38 hosts "), "{}", row(&mut scene.app, 6));
-    let first = row(&mut scene.app, 7);
+    assert!(row(&mut scene.app, 3).starts_with(" - 38 hosts "), "{}", row(&mut scene.app, 3));
+    let first = row(&mut scene.app, 4);
     assert!(first.contains("    gpu00 ") && !first.contains(" 2m32s"), "each host has its own time: {first}");
     press_keys(&mut scene.app, "j h");
-    assert!(row(&mut scene.app, 6).starts_with(" + 38 hosts "), "folded from within");
+    assert!(row(&mut scene.app, 3).starts_with(" + 38 hosts "), "folded from within");
     press_keys(&mut scene.app, "G l G");
     let bottom = snapshot_text(&draw(&mut scene.app, 80, 24));
     assert!(bottom.contains("     gpu39 ") && bottom.contains(" 2m32s"), "{bottom}");
@@ -209,9 +214,12 @@ fn tabs_make_room_for_the_reason_and_open_the_failed_log() {
         }
         snapshot_text(&draw(&mut scene.app, 80, 24))
     };
-    for (keys, click) in [("4", None), ("3 tab", None), ("5", Some((7, 1)))] {
+    for (keys, click) in [("4", None), ("3 tab", None), ("6", Some((27, 1)))] {
         let text = open(keys, click);
-        assert!(text.contains("1 2 3 4-[Logs] 5 6 7-Problems ?") && text.contains("rank 37 failed first"), "{keys}: {text}");
+        assert!(
+            text.contains("1-Overview 2-Host 3-Ranks 4-[Logs] 5 6 7-Problems ?") && text.contains("rank 37 failed first"),
+            "{keys}: {text}"
+        );
         assert!(text.contains("LOG r37 gpu04"), "{keys}: {text}");
     }
     assert!(open("1", None).contains("1-[Overview] 2-Host 3-Ranks"), "its pane has the failure");

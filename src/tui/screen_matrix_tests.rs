@@ -12,7 +12,7 @@ use super::compact_backend::CompactBackend;
 use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 use super::fixtures::{self, BuildFixture, DashboardFixture};
 use super::svg::render_svg;
-use super::tests::{draw, snapshot_text};
+use super::tests::{draw, press_keys, snapshot_text};
 use super::ui::Screen;
 use crate::event::{EventKind, GpuSample};
 
@@ -95,7 +95,7 @@ pub(super) fn healthy(hosts: u32) -> DashboardFixture {
 /// Rank 21 falls behind on a GPU that works less than the others.
 pub(super) fn straggler(hosts: u32) -> DashboardFixture {
     let mut scene = healthy(hosts);
-    for round in 24..32_u16 {
+    for round in 24..34_u16 {
         for rank in (0..hosts * 8).filter(|rank| *rank != 21 || round < 26) {
             let noise = (u32::from(round) * 7 + rank) % 90;
             scene.emit_rank_log(
@@ -105,6 +105,8 @@ pub(super) fn straggler(hosts: u32) -> DashboardFixture {
         }
         (0..hosts).for_each(|host| scene.emit(1, busy_gpus(host, round, (host == 2).then_some((5, 41.0)))));
         scene.advance(2_000);
+        // That it is behind is seen over several frames.
+        draw(&mut scene.app, 40, 10);
     }
     scene
 }
@@ -145,7 +147,7 @@ fn plan_lines(hosts: u32) -> Vec<String> {
         ranks.as_str(),
         "image     registry/train:7",
         command.as_str(),
-        "container gpu00: docker run -d --name wan22-gpu00 --network=host --ipc=host --gpus=all -v /data:/data:ro -v '~/out:/out' registry/train:7",
+        "container gpu00: docker run -d --name wan22-gpu00 --network=host --ipc=host --gpus=all -v /data:/data:ro -v /home/li/out:/out registry/train:7",
     ];
     lines.map(str::to_owned).into()
 }
@@ -190,7 +192,7 @@ fn terminal_bytes(buffer: &Buffer) -> Vec<u8> {
 fn check_screens(kind: &str, hosts: u32, scene: &mut DashboardFixture) {
     for (width, height) in SIZES {
         for screen in Screen::ALL {
-            scene.app.ui.screen = screen;
+            press_keys(&mut scene.app, screen.title().0);
             let name = format!("{}-{kind}-{hosts}-{width}x{height}", screen.title().1.to_lowercase());
             let buffer = draw(&mut scene.app, width, height);
             write_picture(&name, &buffer);
@@ -218,8 +220,8 @@ fn slow_rank_is_named_at_common_sizes() {
             let buffer = draw(&mut scene.app, width, height);
             write_picture(&name, &buffer);
             let text = snapshot_text(&buffer);
-            assert!(text.contains("training step 112/400"), "the step of most ranks: {name}\n{text}");
-            assert!(text.contains("slowest r21 on gpu02 step 106, 6 behind: press 3"), "{name}\n{text}");
+            assert!(text.contains("training step 114/400"), "the step of most ranks: {name}\n{text}");
+            assert!(text.contains("slowest r21 on gpu02 step 106, 8 behind: press 3"), "{name}\n{text}");
         }
         scene.app.ui.screen = Screen::Ranks;
         let text = snapshot_text(&draw(&mut scene.app, 120, 36));

@@ -65,7 +65,7 @@ pub enum Overlay {
 pub struct Ui {
     pub screen: Screen,
     /// The tabs were drawn without the names of the other screens.
-    pub(crate) has_short_tabs: bool,
+    pub(crate) named_tabs: usize,
     /// The open overlay, if any.
     pub overlay: Option<Overlay>,
     /// Toast with the time when it disappears.

@@ -2,8 +2,6 @@
 //!
 //! The cursor keeps its item by sequence number when events arrive; in live mode it follows the newest.
 
-use std::borrow::Cow;
-
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
@@ -12,13 +10,12 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
-use crate::text::hostlist;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
-use crate::tui::timeline_item::TimelineItem;
 
+use super::event_rows::EventColumns;
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
 use super::run_problems::rank_log;
@@ -157,8 +154,9 @@ fn draw_events(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &EventsPa
     let items = model.timeline.items();
     // The cursor stays in the middle while there are items on both sides.
     let top = at.saturating_sub(room / 2).min(items.len().saturating_sub(room));
+    let columns = EventColumns::fit(model, items.iter().skip(top).take(room), width);
     for (n, item) in items.iter().enumerate().skip(top).take(room) {
-        let line = event_row(model, item, width);
+        let line = columns.row(model, item);
         lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
     }
     render_lines(frame, area, lines);
@@ -187,7 +185,7 @@ fn header_texts(model: &Model, view: &EventsPane) -> [String; 2] {
     if model.skipped_events > 0 {
         gone.push_str(&lang.tr_fill(", {} not shown", &[&model.skipped_events.to_string()]));
     }
-    let right = format!("{}{gone}", lang.tr_fill("{} of {}", &[&(at + 1).to_string(), &all.to_string()]));
+    let right = format!("{}{gone}", lang.tr_fill("event {} of {}", &[&(at + 1).to_string(), &all.to_string()]));
     [format!("{}  {live}", lang.tr("EVENTS")), right]
 }
 
@@ -287,37 +285,9 @@ pub(super) fn draw_newest(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 /// The newest events, the oldest of them first.
 pub(super) fn newest_rows(model: &Model, width: usize, room: usize) -> Vec<Line<'static>> {
     let items = model.timeline.items();
-    items.iter().skip(items.len().saturating_sub(room)).map(|item| event_row(model, item, width)).collect()
-}
-
-fn event_row(model: &Model, item: &TimelineItem, width: usize) -> Line<'static> {
-    let is_final = item.hosts.iter().all(|host| !model.state.host_name(*host).is_empty());
-    let owner = item.owner(is_final, |item| match (&item.ranks[..], &item.hosts[..]) {
-        ([], []) => String::new(),
-        ([], hosts) => style::format_hosts(&model.state, &model.sanitizer, hosts),
-        ([rank], [host]) => format!("r{rank} {}", model.sanitize(model.state.host_name(*host))),
-        ([rank], _) => format!("r{rank}"),
-        (ranks, _) => format!("r[{}]", hostlist::fold_numbers(ranks)),
-    });
-    // `gpu[67-99],gpu[100-127]` fits at 80 columns; of more only the number is said.
-    let room = (width * 3 / 10).clamp(8, 30);
-    let is_cut = owner.width() > room && item.affected_count() > 1;
-    let owner = match (is_cut, item.ranks.len()) {
-        (false, _) => owner,
-        (true, 0) => Cow::Owned(model.count(item.hosts.len(), "host")),
-        (true, ranks) => Cow::Owned(model.count(ranks, "rank")),
-    };
-    let count = if item.affected_count() > 1 && !is_cut { format!(" ({})", item.affected_count()) } else { String::new() };
-    let mut spans = vec![
-        Span::styled(format!(" {} ", model.format_time(item.at)), model.theme.dim()),
-        Span::styled(model.theme.symbol(item.status), model.theme.status_style(item.status)),
-        Span::raw(format!(" {} ", formatting::pad(&owner, room))),
-    ];
-    let rest = width.saturating_sub(formatting::spans_width(&spans));
-    // A number that is cut would be another one.
-    let text = style::truncate_text(&model.lang.message(&model.sanitize(&item.text)), rest.saturating_sub(count.len()));
-    spans.push(Span::raw(style::truncate_text(&(text + &count), rest)));
-    Line::from(spans)
+    let newest = || items.iter().skip(items.len().saturating_sub(room));
+    let columns = EventColumns::fit(model, newest(), width);
+    newest().map(|item| columns.row(model, item)).collect()
 }
 
 #[cfg(test)]

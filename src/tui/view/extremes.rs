@@ -5,11 +5,12 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::event::{GpuSample, LogFile, RunGoal};
+use crate::event::{GpuSample, LogFile};
 use crate::report::style;
-use crate::state::metric_scanner::{STEP_INDEX, TOKENS_PER_SECOND_INDEX};
-use crate::state::{ConnectionStatus, HostState, RankState};
+use crate::state::metric_scanner::TOKENS_PER_SECOND_INDEX;
+use crate::state::{HostState, RankState};
 use crate::tui::model::Model;
+use crate::tui::slow_ranks::running_ranks;
 use crate::tui::theme::DisplayStatus;
 
 use super::lines::{render_lines, rows_area};
@@ -17,8 +18,6 @@ use super::{figure_age, formatting, training};
 
 /// Below this height the line has no room.
 const MIN_ROWS: u16 = 10;
-/// A rank this many steps behind the first is slow; fewer are the same round.
-const MIN_STEPS_BEHIND: f64 = 2.0;
 /// Ranks whose speeds are within this share of the mean are equally fast, in percent.
 const EVEN_PERCENT: f64 = 3.0;
 /// The last values of a rank's speed that are taken together.
@@ -78,44 +77,20 @@ fn low_gpus(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
     Some((model.lang.tr("least used"), text, status))
 }
 
-/// The furthest step of the ranks that run.
-pub(super) fn furthest_step(model: &Model) -> Option<f64> {
-    running_ranks(model).filter_map(|rank| Some(rank.metrics.get(STEP_INDEX)?.last)).reduce(f64::max)
-}
-
-/// Whether a rank that runs is so far behind the furthest step that it holds up the others.
-pub(super) fn is_behind(rank: &RankState, furthest: Option<f64>) -> bool {
-    let step = rank.metrics.get(STEP_INDEX).filter(|_| rank.exit.is_none()).map(|series| series.last);
-    furthest.zip(step).is_some_and(|(furthest, step)| furthest - step >= MIN_STEPS_BEHIND)
-}
-
-/// The ranks that run on hosts whose connection is up: what a lost host's rank did last says nothing about its speed.
-fn running_ranks(model: &Model) -> impl Iterator<Item = &RankState> + Clone {
-    let is_connected =
-        |host: u32| model.state.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Connected);
-    model.state.ranks.values().filter(move |rank| rank.started_at.is_some() && rank.exit.is_none() && is_connected(rank.host))
-}
-
 /// The rank that holds up the others: steps behind, fewest tokens a second, or silent for longest.
 fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
-    if model.state.goal.0 != RunGoal::Up || model.state.outcome.is_some() {
-        return None;
-    }
-    let running = || running_ranks(model);
+    let running = || running_ranks(&model.state);
     running().nth(1)?;
     let owner =
         |rank: &RankState| model.lang.tr_fill("r{} on {}", &[&rank.rank.to_string(), &model.sanitize(model.state.host_name(rank.host))]);
-    let values = |metric: u8| running().filter_map(move |rank| Some((rank.metrics.get(metric)?.last, rank)));
-    let least = |metric: u8| values(metric).min_by(|a, b| a.0.total_cmp(&b.0));
     // One value says little about a rank: the last ones together do.
     let speed = |rank: &RankState| {
         let newest = rank.metrics.get(TOKENS_PER_SECOND_INDEX)?.points().rev().filter(|speed| speed.is_finite()).take(SPEED_POINTS);
         let (sum, count) = newest.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0_f32));
         (count > 0.0).then(|| sum / count)
     };
-    let furthest = furthest_step(model);
-    if let Some((step, rank)) = least(STEP_INDEX).filter(|(_, rank)| is_behind(rank, furthest)) {
-        let steps = [format!("{step:.0}"), format!("{:.0}", furthest.unwrap_or(step) - step)];
+    if let Some((rank, step, behind)) = model.slow_ranks.slowest(&model.state, model.now) {
+        let steps = [format!("{step:.0}"), format!("{behind:.0}")];
         let text = model.lang.tr_fill("{} step {}, {} behind: press 3", &[&owner(rank), &steps[0], &steps[1]]);
         return Some((model.lang.tr("slowest"), text, DisplayStatus::Warn));
     }

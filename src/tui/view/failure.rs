@@ -23,6 +23,8 @@ use super::run_problems::RunProblem;
 pub(super) const MIN_PANE_AREA: u16 = 16;
 /// From this height on the pane has more lines, and more problems are listed below it.
 const TALL: u16 = 30;
+/// From this height on all that are listed have a row.
+const VERY_TALL: u16 = 44;
 /// The columns of a problem that has no row of its own.
 const SHORT_PROBLEM: usize = 16;
 /// The most rows of the cause, and of the advice.
@@ -37,7 +39,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[Ru
     match found.first().filter(|first| area.height >= MIN_PANE_AREA && is_failure(model, first)) {
         Some(first) => {
             let rest = draw_pane(frame, area, model, first);
-            let room = if area.height >= TALL { 3 } else { 1 };
+            let room = match area.height {
+                VERY_TALL.. => 5,
+                TALL.. => 3,
+                _ => 1,
+            };
             draw_lines(frame, rest, problem_lines(model, found, 1, room, usize::from(area.width)))
         }
         None => draw_verdict(frame, area, model, found),
@@ -193,6 +199,7 @@ fn draw_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProb
         left: vec![
             Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
             Span::styled(format!(" {location}"), model.theme.header()),
+            since_span(model, problem),
         ],
         right: vec![Span::styled(model.lang.tr("press 7 for more"), model.theme.dim())],
         selected: false,
@@ -203,6 +210,14 @@ fn draw_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProb
     rows_area(area, height, area.height - height)
 }
 
+/// `  12:03:01, 5s ago`: when a problem began; empty where that is not known.
+pub(super) fn since_span(model: &Model, problem: &RunProblem) -> Span<'static> {
+    let text = problem.since.map_or_else(String::new, |at| {
+        format!("  {}", model.lang.tr_fill("{}, {} ago", &[&model.format_time(at), &formatting::format_age(at, model.now)]))
+    });
+    Span::styled(text, model.theme.dim())
+}
+
 /// The cause, the last lines of its log and the advice in at most `most` rows: the advice and the cause are kept, the newest lines take the rest.
 pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> =
@@ -210,7 +225,7 @@ pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: u
     let advice_width = (width + 1).saturating_sub(next_label(model, true).width());
     let advice = wrap_rows(&model.lang.message(next_step(problem)), advice_width, MAX_TEXT_ROWS);
     let room = most.saturating_sub(lines.len() + advice.len());
-    for line in without_progress(proving_lines(model, problem, room), &problem.evidence, 0) {
+    for line in without_progress(proving_lines(model, problem, room), &problem.evidence) {
         let text = style::truncate_text(&model.sanitize(&line), width.saturating_sub(3));
         lines.push(Line::from(vec![Span::styled("   | ", model.theme.dim()), Span::raw(text)]));
     }
@@ -234,13 +249,12 @@ fn wrap_rows(text: &str, width: usize, most: usize) -> Vec<String> {
 }
 
 /// Without what the rank wrote while it was well: the lines from the traceback of the first proving line on, or from two lines before it.
-/// `context`: how many more are kept before these.
-pub(super) fn without_progress(mut lines: Vec<String>, evidence: &[String], context: usize) -> Vec<String> {
+fn without_progress(mut lines: Vec<String>, evidence: &[String]) -> Vec<String> {
     const LINES_BEFORE: usize = 2;
     if let Some(proof) = lines.iter().position(|line| evidence.contains(line)) {
         let traceback =
             lines[..=proof].iter().rposition(|line| memchr::memmem::find(line.as_bytes(), b"Traceback (most recent call last)").is_some());
-        lines.drain(..traceback.unwrap_or(proof.saturating_sub(LINES_BEFORE)).saturating_sub(context));
+        lines.drain(..traceback.unwrap_or(proof.saturating_sub(LINES_BEFORE)));
     }
     lines
 }

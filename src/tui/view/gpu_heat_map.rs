@@ -5,13 +5,13 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::event::{GpuSample, UnixMillis};
+use crate::event::GpuSample;
 use crate::state::{GpuRound, GpuTracePoint, HostState};
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
 use super::gpu_matrix::{GpuMatrix, GpuMetric, has_stale_gpus};
-use super::lines::{history_span, render_lines};
+use super::lines::{render_lines, samples_span};
 use super::{figure_age, formatting, gpu_text, graph, host_status};
 
 /// More hosts are the matrix.
@@ -83,22 +83,13 @@ impl HeatMapShape {
         (places, y.min(area.bottom()))
     }
 
-    /// What the cells mean, and the time that they cover.
-    pub(super) fn legend(&self, model: &Model) -> Vec<Span<'static>> {
-        let theme = model.theme;
-        let mut spans = vec![Span::styled(" 0 ", theme.dim())];
-        for step in 0..8_u8 {
-            let value = f32::from(step) * 100.0 / 7.0;
-            spans.push(Span::styled(graph::sparkline(&[Some(value)], 1, theme.uses_ascii_graphs()), theme.heat(value)));
-        }
+    /// What the cells mean and which time they cover; where that has no room, without the time.
+    pub(super) fn legends(&self, model: &Model) -> [Vec<Span<'static>>; 2] {
         let time = match samples_span(model, self.cells) {
-            span if span.is_empty() => model.lang.tr(" 100, the newest at the right  ").to_owned(),
-            span => model.lang.tr_fill(" 100, {}, the newest at the right  ", &[&span]),
+            span if span.is_empty() => String::new(),
+            span => format!("{span}{}", model.lang.comma()),
         };
-        spans.push(Span::styled(time, theme.dim()));
-        spans.push(Span::styled(theme.symbol(DisplayStatus::Lost), theme.dim()));
-        spans.push(Span::styled(model.lang.tr(" old  "), theme.dim()));
-        spans
+        [time.as_str(), ""].map(|time| legend_spans(model, time))
     }
 
     fn gpu_line(&self, matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState), location: usize) -> Line<'static> {
@@ -137,6 +128,20 @@ impl HeatMapShape {
     }
 }
 
+/// ` 0 ▁▂▃▄▅▆▇█ 100, over 46 s, the newest at the right  ? old`.
+fn legend_spans(model: &Model, time: &str) -> Vec<Span<'static>> {
+    let theme = model.theme;
+    let mut spans = vec![Span::styled(" 0 ", theme.dim())];
+    for step in 0..8_u8 {
+        let value = f32::from(step) * 100.0 / 7.0;
+        spans.push(Span::styled(graph::sparkline(&[Some(value)], 1, theme.uses_ascii_graphs()), theme.heat(value)));
+    }
+    spans.push(Span::styled(model.lang.tr_fill(" 100, {}the newest at the right  ", &[time]), theme.dim()));
+    spans.push(Span::styled(theme.symbol(DisplayStatus::Lost), theme.dim()));
+    spans.push(Span::styled(model.lang.tr(" old  "), theme.dim()));
+    spans
+}
+
 /// `   57/80G   62°   613/700W`.
 fn figures_text(gpu: &GpuSample, theme: Theme) -> String {
     let degrees = gpu.temperature.map_or_else(|| "-".to_owned(), |degrees| format!("{degrees:.0}{}", theme.degree()));
@@ -160,15 +165,8 @@ pub(super) fn mean_cells(matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState)
     let rounds = host.gpu_history.len();
     let values: Vec<Option<f32>> = host.gpu_history.iter().skip(rounds.saturating_sub(cells)).map(|round| mean(round)).collect();
     let is_old = figure_age::has_old_figures(matrix.model, at, host);
-    std::iter::once(Span::raw(" ".repeat(cells - values.len()))).chain(heat_cells(matrix, &values, !is_old)).collect()
-}
-
-/// The time that the newest samples cover: `over 46 s`.
-pub(super) fn samples_span(model: &Model, samples: usize) -> String {
-    let longest = model.state.hosts.iter().max_by_key(|host| host.gpu_history.len());
-    let times: Vec<UnixMillis> =
-        longest.into_iter().flat_map(|host| &host.gpu_history).filter_map(|round| Some(round.first()?.at)).collect();
-    history_span(model, times[times.len().saturating_sub(samples)..].iter().copied())
+    let is_match = (0..host.gpus.len()).any(|location| matrix.is_match(at, location));
+    std::iter::once(Span::raw(" ".repeat(cells - values.len()))).chain(heat_cells(matrix, &values, is_match && !is_old)).collect()
 }
 
 /// Neighbouring cells of one color are one span.

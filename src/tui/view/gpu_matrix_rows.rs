@@ -10,7 +10,7 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::gpu_matrix::{GpuMatrix, MatrixSelection};
-use super::lines::{render_lines, rows_area};
+use super::lines::{render_lines, rows_area, samples_span};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::{figure_age, formatting, gpu_heat_map, host_status};
 
@@ -102,7 +102,7 @@ pub(super) fn header_line(model: &Model, shape: &MatrixShape, width: usize) -> L
             let totals = [(lang.tr("AVG"), 4), (lang.tr("MEM"), 4), (lang.tr("MAXT"), 5), (lang.tr("POWER"), 6)];
             let totals = totals.map(|(head, width)| formatting::pad_left(head, width)).join(" ");
             let one = format!(" {} {numbers}  {totals}  ", formatting::pad(lang.tr("HOST"), name));
-            let history = match gpu_heat_map::samples_span(model, shape.history) {
+            let history = match samples_span(model, shape.history) {
                 _ if shape.history == 0 => String::new(),
                 span => format!("{} {span}", lang.tr("MEAN")),
             };

@@ -95,12 +95,17 @@ impl FullRows<'_> {
         let (model, theme, stale) = (self.model, self.model.theme, self.stale);
         let plain = if stale { theme.dim() } else { Style::new() };
         let status = gpu_status(model, (self.at, self.host), gpu, rank, stale);
+        let mark = match status {
+            DisplayStatus::Warn if gpu.memory_errors().is_some() => "!",
+            DisplayStatus::Warn => theme.symbol(status),
+            _ => " ",
+        };
         let calm = if status == DisplayStatus::Ok { plain } else { theme.status_style(status) };
         let unit = theme.degree();
         let power = power_text(gpu, self.layout.shows_limit);
         let mut spans = vec![
             Span::styled(format!("{:>2}", gpu.index), theme.dim()),
-            Span::styled(if status >= DisplayStatus::Warn { theme.symbol(status) } else { " " }, theme.status_style(status)),
+            Span::styled(mark, theme.status_style(status)),
             Span::styled(format!("{:>4} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
         ];
         spans.extend(self.bar(gpu.utilization, self.layout.utilization_bar, theme.status_style(status)));

@@ -174,7 +174,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         let matrix = GpuMatrix::new(model, &view.selection);
         let (rows, bottom) = shape.draw(frame, inside, &matrix);
         let used = bottom.saturating_sub(area.y) + 1;
-        draw_title(frame, rows_area(area, 0, used), &matrix, has_frame, shape.legend(model));
+        draw_title(frame, rows_area(area, 0, used), &matrix, has_frame, &shape.legends(model));
         render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, GpuLayout::Rows, width));
         draw_rank_log(frame, rows_area(area, used, area.height.saturating_sub(used + 3)), &matrix);
         view.heat_rows = rows;
@@ -211,29 +211,30 @@ fn draw_matrix(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Gpus
     }
     // The title, the lines, and an edge or an empty row.
     let used = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height.saturating_sub(3));
-    draw_title(frame, rows_area(area, 0, used), &matrix, edge > 0, Vec::new());
+    draw_title(frame, rows_area(area, 0, used), &matrix, edge > 0, &[Vec::new()]);
     render_lines(frame, inside, lines);
     draw_rank_log(frame, rows_area(area, used, area.height.saturating_sub(used + 3)), &matrix);
     render_lines(frame, rows_area(area, area.height.saturating_sub(3), 3), detail_lines(&matrix, form, usize::from(area.width)));
     room
 }
 
-/// The metric, and what the cells mean: in the frame around them, or in rows above them.
-fn draw_title(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>, has_frame: bool, mut legend: Vec<Span<'static>>) {
+/// The metric, and what the cells mean, in the first of these ways that fits: in the frame around them, or in rows above them.
+fn draw_title(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>, has_frame: bool, legends: &[Vec<Span<'static>>]) {
     let (model, width) = (matrix.model, usize::from(area.width));
-    if !has_frame && legend.is_empty() {
-        return render_lines(frame, area, vec![title_line(matrix, width)]);
-    }
-    legend.push(Span::styled(model.lang.tr(" m metric"), model.theme.dim()));
+    let title = title_line(matrix, width);
+    let with_key = |legend: &Vec<Span<'static>>| {
+        legend.iter().cloned().chain([Span::styled(model.lang.tr(" m metric"), model.theme.dim())]).collect::<Vec<_>>()
+    };
+    let mut legends = legends.iter().filter(|legend| has_frame || !legend.is_empty()).map(with_key);
     if !has_frame {
-        return render_lines(frame, area, vec![title_line(matrix, width), Line::from(legend)]);
+        let legend = legends.find(|legend| formatting::spans_width(legend) <= width).map(Line::from);
+        return render_lines(frame, area, std::iter::once(title).chain(legend).collect());
     }
-    let left = trim_start(title_line(matrix, width).spans);
-    let legend = trim_start(legend);
+    let left = trim_start(title.spans);
     // What is shown matters more than how it is drawn.
-    let fits = formatting::spans_width(&left) + formatting::spans_width(&legend) + 9 <= width;
-    let title = PaneFrame { left, right: if fits { legend } else { Vec::new() }, ..PaneFrame::default() };
-    draw_frame(frame, area, model.theme, &title);
+    let room = width.saturating_sub(formatting::spans_width(&left) + 9);
+    let right = legends.map(trim_start).find(|legend| formatting::spans_width(legend) <= room).unwrap_or_default();
+    draw_frame(frame, area, model.theme, &PaneFrame { left, right, ..PaneFrame::default() });
 }
 
 /// Without the space that a row begins with.

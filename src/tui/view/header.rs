@@ -19,20 +19,20 @@ use super::formatting;
 const MIN_NAME_WIDTH: usize = 12;
 /// From this width on the header counts hosts and ranks in words.
 const WIDE_HEADER: usize = 90;
-/// The time of day with the gap before it.
-const CLOCK_COLUMNS: usize = 9;
+/// `  live 12:03:02`: what is followed and the time of day, with the gap before them.
+const CLOCK_COLUMNS: usize = 15;
 /// A reason that needs more columns is cut rather than the names of the tabs.
 const MAX_SHORTENING_REASON: usize = 30;
 
-/// The texts of the tabs: names where there is room, else only their keys. The current one is in brackets and keeps its name; so does the one that
-/// explains why the tabs are short.
-fn tab_texts(lang: Lang, shown: Screen, is_short: bool) -> impl Iterator<Item = (Screen, String)> {
-    Screen::ALL.into_iter().map(move |screen| {
+/// The texts of the tabs: the first `named` with their names, of the others only the keys. The current one is in brackets and keeps its name; so
+/// does the one that explains why the tabs are short.
+fn tab_texts(lang: Lang, shown: Screen, named: usize) -> impl Iterator<Item = (Screen, String)> {
+    Screen::ALL.into_iter().enumerate().map(move |(at, screen)| {
         let (key, name) = screen.title();
         let name = lang.term(name);
         let text = match screen == shown {
             true => format!("{key}-[{name}] "),
-            false if is_short && screen != Screen::Problems => format!("{key} "),
+            false if at >= named && screen != Screen::Problems => format!("{key} "),
             false => format!("{key}-{name} "),
         };
         (screen, text)
@@ -40,13 +40,13 @@ fn tab_texts(lang: Lang, shown: Screen, is_short: bool) -> impl Iterator<Item = 
 }
 
 /// The screen whose tab covers this column of the second row.
-pub(super) fn tab_at(lang: Lang, shown: Screen, is_short: bool, x: usize) -> Option<Screen> {
+pub(super) fn tab_at(lang: Lang, shown: Screen, named: usize, x: usize) -> Option<Screen> {
     let mut left = 1;
     let mut covers = |text: &str| {
         left += text.width();
         (left - text.width()..left).contains(&x)
     };
-    tab_texts(lang, shown, is_short).find(|(_, text)| covers(text)).map(|(screen, _)| screen)
+    tab_texts(lang, shown, named).find(|(_, text)| covers(text)).map(|(screen, _)| screen)
 }
 
 /// Status of the run as a label.
@@ -163,14 +163,7 @@ fn title_with_clock(model: &Model, width: usize, shows_clock: bool) -> (Line<'st
 
 /// How many ranks there are, and once they run how many of them do or have ended well.
 fn rank_total(model: &Model) -> Span<'static> {
-    let counts = model.rank_counts();
-    let lost: usize = model
-        .host_statuses
-        .iter()
-        .zip(&model.state.hosts)
-        .filter(|(_, host)| host.is_lost())
-        .map(|(standing, _)| standing.ranks.running)
-        .sum();
+    let (counts, lost) = (model.rank_counts(), model.unknown_ranks());
     let total = model.count(model.state.ranks.len(), "rank");
     match (counts.failed, lost + counts.stopped) {
         (0, 0) if counts.running + counts.ok == 0 => Span::raw(total),
@@ -197,28 +190,32 @@ fn mode_text(model: &Model, shows_clock: bool) -> String {
         (DashboardRole::Owner | DashboardRole::Observer, _) if model.state.outcome.is_some() => lang.tr("ended").to_owned(),
         // Nothing runs yet.
         (DashboardRole::Owner, _) if model.capabilities.start_summary.is_some() => clock.trim_start().to_owned(),
+        // Beside a count of ranks the word alone would be taken for theirs.
+        (DashboardRole::Owner | DashboardRole::Observer, _) if clock.is_empty() => String::new(),
         (DashboardRole::Owner | DashboardRole::Observer, _) => format!("{}{clock}", lang.tr("live")),
     }
 }
 
-/// The tabs, and why the run ends. Also whether the tabs are short, to leave that room.
-pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> (Line<'static>, bool) {
+/// The tabs, and why the run ends. Also how many of the tabs have names beside that.
+pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> (Line<'static>, usize) {
     let why = end_reason(model);
-    let spans_of = |is_short: bool| {
+    let spans_of = |named: usize| {
         let mut spans = vec![Span::raw(" ")];
-        spans.extend(tab_texts(model.lang, shown, is_short).map(|(screen, text)| {
+        spans.extend(tab_texts(model.lang, shown, named).map(|(screen, text)| {
             let style = if screen == shown { model.theme.accent() } else { model.theme.dim() };
             Span::styled(text, style)
         }));
-        let help = if is_short { "?" } else { model.lang.tr("?-help") };
+        let help = if named < Screen::ALL.len() { "?" } else { model.lang.tr("?-help") };
         spans.push(Span::styled(help, model.theme.dim()));
         spans
     };
-    let whole = spans_of(false);
     // These two have the failure in a pane.
     let has_pane = matches!(shown, Screen::Overview | Screen::Problems);
-    let is_short = !has_pane && !why.is_empty() && formatting::spans_width(&whole) + why.width().min(MAX_SHORTENING_REASON) + 4 > width;
-    let mut spans = if is_short { spans_of(true) } else { whole };
+    let reason_width = if has_pane || why.is_empty() { 0 } else { why.width().min(MAX_SHORTENING_REASON) + 4 };
+    let all = Screen::ALL.len();
+    let fits = |named: &usize| formatting::spans_width(&spans_of(*named)) + reason_width <= width;
+    let named = if reason_width == 0 { all } else { (0..=all).rev().find(fits).unwrap_or(0) };
+    let mut spans = spans_of(named);
     let used = formatting::spans_width(&spans);
     if !why.is_empty() && width > used + 12 {
         let has_failed = match &model.state.outcome {
@@ -230,7 +227,7 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> (Line<'sta
         spans.push(Span::raw(" ".repeat(width - used - 1 - text.width())));
         spans.push(Span::styled(text, look));
     }
-    (Line::from(spans), is_short)
+    (Line::from(spans), named)
 }
 
 /// Why the run ends or has ended; empty while it does not.

@@ -11,6 +11,7 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
+use super::gpu_matrix_rows::signs_text;
 use super::lines::{render_lines, rows_area};
 
 /// Help lines for these contexts.
@@ -44,7 +45,9 @@ fn symbol_lines(model: &Model) -> Vec<Line<'static>> {
         let symbol = Span::styled(formatting::pad(theme.symbol(status), 16), theme.status_style(status));
         Line::from(vec![Span::raw("   "), symbol, Span::raw(meaning)])
     };
-    std::iter::once(title).chain(symbols.map(line)).collect()
+    let gpus = Line::styled(format!(" {}", lang.tr("A GPU as one character")), theme.header());
+    let signs = Line::raw(format!("   {}  {}", lang.tr("0-9 tenths of its utilization"), signs_text(model)));
+    std::iter::once(title).chain(symbols.map(line)).chain([gpus, signs]).collect()
 }
 
 /// Draws the help over the whole screen from line `top` on and clamps `top`; returns the page size in rows.

@@ -110,10 +110,6 @@ impl HostTable {
         table
     }
 
-    pub(super) fn has_folded_hosts(&self) -> bool {
-        !self.groups.is_empty()
-    }
-
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -190,7 +186,7 @@ impl HostColumns {
         // Names of many hosts are cut before the reason of one is.
         let own_names = rows.iter().filter(|row| row.hosts.len() == 1).map(|row| row.label.len()).max().unwrap_or(0);
         let name_room = rest.saturating_sub(widest_reason + 2).max(own_names).max(28);
-        let name = if rest > longest + 14 { longest.min(name_room).max(12) } else { rest.min(longest.max(rest.saturating_sub(9))) };
+        let name = if rest > longest + 14 { longest.min(name_room).max(6) } else { rest.min(longest.max(rest.saturating_sub(9))) };
         let after = rest.saturating_sub(name + 1);
         let history =
             if machine && after > MIN_HISTORY_WIDTH + widest_reason { (after - widest_reason - 1).min(MAX_HISTORY_WIDTH) } else { 0 };
@@ -215,7 +211,7 @@ impl HostColumns {
         let mut add =
             |heads: [(&str, usize); 5]| heads.iter().for_each(|(name, width)| head += &(formatting::pad_left(name, *width) + " "));
         if self.show_gpu_totals {
-            add([(lang.tr("AVG"), 4), (lang.tr("MEM"), 4), (lang.tr("MAXT"), 4), (lang.tr("POWER"), 7), (lang.tr("LAST"), 5)]);
+            add([(lang.tr("AVG"), 4), (lang.tr("MEM"), 4), (lang.tr("MAXT"), 4), (lang.tr("POWER"), 7), (lang.tr("QUIET"), 5)]);
         }
         if self.show_machine {
             add([("CPU", 4), (lang.tr("RAM"), 4), (lang.tr("NET/s"), 9), (lang.tr("SLOW"), 4), (lang.tr("AGE"), 5)]);
@@ -262,10 +258,19 @@ impl HostColumns {
             let standing = model.host_statuses.get(at as usize);
             let low = standing.and_then(|host| host.low_gpus.as_ref()).filter(|_| row.status < DisplayStatus::Warn);
             let age = model.state.hosts.get(at as usize).filter(|host| host.gpus_at > 0 && has_old_figures(model, at));
-            let age = age.map_or_else(String::new, |host| {
-                model.lang.tr_fill("  values {} old", &[&formatting::format_age(host.gpus_at, model.now)])
-            });
-            let text = low.map_or_else(|| row.reason.to_string(), |low| model.lang.message(&low.text()).into_owned()) + &age;
+            let reason = low.map_or_else(|| row.reason.to_string(), |low| model.lang.message(&low.text()).into_owned());
+            let text = match age.map(|host| formatting::format_age(host.gpus_at, model.now)) {
+                None => reason,
+                Some(age) => {
+                    let age = model.lang.tr_fill("values {} old", &[&age]);
+                    // The age is whole or not there: the GPUs' signs say as much.
+                    match self.reason_width {
+                        room if room >= reason.width() + age.width() + 2 => format!("{reason}  {age}"),
+                        room if room >= age.width() + 2 + MAX_REASON_WIDTH / 2 => format!("{age}  {reason}"),
+                        _ => reason,
+                    }
+                }
+            };
             spans.push(Span::raw(style::truncate_text(&text, self.reason_width)));
         }
         Line::from(spans)
@@ -275,6 +280,8 @@ impl HostColumns {
         let [host] = row.hosts[..] else { return vec![Span::raw(" ".repeat(self.gpu_width + 1))] };
         let Some(host) = model.state.hosts.get(host as usize) else { return Vec::new() };
         let (old, dead) = (figure_age::has_lost_figures(model, host), has_old_figures(model, row.hosts[0]));
+        let standing = model.host_statuses.get(row.hosts[0] as usize);
+        let low = standing.and_then(|standing| standing.low_gpus.as_ref()).filter(|low| low.is_warning);
         let failed = host_status::gpus_of_failed_ranks(&model.state, row.hosts[0], &row.ranks);
         let mut spans: Vec<Span<'static>> = host
             .gpus
@@ -282,7 +289,8 @@ impl HostColumns {
             .take(self.gpu_width)
             .map(|gpu| {
                 let is_failed = failed.contains(&gpu.index);
-                let is_slow = !old && !dead && gpu.memory_errors().is_none() && gpu.slowdown_reason().is_some();
+                let is_low = low.is_some_and(|low| low.gpus.contains(&gpu.index));
+                let is_slow = !old && !dead && gpu.memory_errors().is_none() && (is_low || gpu.slowdown_reason().is_some());
                 let (glyph, status) = match (is_failed, is_slow) {
                     (true, _) => (host_status::failed_rank_glyph(model.theme), DisplayStatus::Error),
                     (false, true) => (model.theme.symbol(DisplayStatus::Warn), DisplayStatus::Warn),

@@ -53,7 +53,9 @@ fn running_pulls(model: &Model) -> impl Iterator<Item = (u32, LayerCounts)> {
 pub(super) fn pull_text(model: &Model, hosts: &[u32]) -> Option<String> {
     let counts = running_pulls(model).filter(|(host, _)| hosts.contains(host)).map(|(_, counts)| counts);
     let LayerCounts { layers, complete, .. } = counts.min_by(|one, other| one.cmp_progress(*other))?;
-    let filled = (complete as usize * PULL_BAR_WIDTH).checked_div(layers as usize).unwrap_or(0).min(PULL_BAR_WIDTH);
+    // Rounded; only a pull that is done has a full bar.
+    let rounded = (complete as usize * PULL_BAR_WIDTH + layers as usize / 2).checked_div(layers as usize).unwrap_or(0);
+    let filled = rounded.min(if complete < layers { PULL_BAR_WIDTH - 1 } else { PULL_BAR_WIDTH });
     let (full, empty) = if model.theme.ascii { ("#", "-") } else { ("▰", "▱") };
     Some(format!("{}{} {complete}/{layers}", full.repeat(filled), empty.repeat(PULL_BAR_WIDTH - filled)))
 }

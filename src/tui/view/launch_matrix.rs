@@ -27,6 +27,8 @@ use super::lines::{render_lines, selected_row};
 /// Width of a host range, also where rows are long.
 const HOST_RANGE_WIDTH: usize = 26;
 const WIDE_HOST_RANGE: usize = 36;
+/// The most rows of hosts before a start.
+const MAX_PLANNED_ROWS: usize = 8;
 /// A note that is cut to fewer columns says nothing.
 const MIN_NOTE_WIDTH: usize = 12;
 
@@ -72,7 +74,9 @@ struct PhaseRow {
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) -> u16 {
     let width = usize::from(area.width);
     let phases: Vec<Phase> = model.state.step_tracker.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
-    let room = usize::from(area.height).saturating_sub(2);
+    // Before a start no host differs from another: what runs has the room.
+    let most = if model.capabilities.start_summary.is_some() { MAX_PLANNED_ROWS } else { usize::MAX };
+    let room = usize::from(area.height).saturating_sub(2).min(most);
     let longest = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4);
     // Folded host names use the available width.
     let range = if width >= 160 { WIDE_HOST_RANGE } else { HOST_RANGE_WIDTH };

@@ -1,5 +1,7 @@
 //! Draws lines, and the lines that several panes share.
 
+use std::sync::Arc;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -8,6 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::UnixMillis;
 use crate::report::style;
+use crate::state::GpuRound;
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
@@ -94,6 +97,19 @@ pub(super) fn history_span(model: &Model, times: impl DoubleEndedIterator<Item =
         (Some(first), Some(last)) if last - first >= 1_000 => model.lang.tr_fill("over {}", &[&style::format_duration(last - first)]),
         _ => String::new(),
     }
+}
+
+/// `over 46 s`: what the newest samples of GPUs cover, so many of them at most. Of the hosts with the longest history that which was away
+/// least counts.
+pub(super) fn samples_span(model: &Model, samples: usize) -> String {
+    let longest = model.state.hosts.iter().map(|host| host.gpu_history.len()).max().unwrap_or(0);
+    let shown = longest.min(samples);
+    let time_of = |round: Option<&Arc<GpuRound>>| Some(round?.first()?.at);
+    let covered = model.state.hosts.iter().filter(|host| host.gpu_history.len() == longest).filter_map(|host| {
+        let history = &host.gpu_history;
+        Some([time_of(history.get(longest.checked_sub(shown)?))?, time_of(history.back())?])
+    });
+    covered.min_by_key(|[first, last]| last - first).map_or_else(String::new, |ends| history_span(model, ends.into_iter()))
 }
 
 /// The parts that are not empty, side by side.

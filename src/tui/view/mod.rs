@@ -2,8 +2,10 @@
 //!
 //! The layout depends only on the size of the terminal; every size can be drawn, down to one cell.
 
+mod chart_room;
 pub(crate) mod command_palette;
 pub(crate) mod dialog;
+mod event_rows;
 pub(crate) mod events;
 mod extremes;
 mod failure;
@@ -132,8 +134,8 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
         return logs::draw(frame, area, model, &mut ui.logs);
     }
     let width = usize::from(area.width);
-    let (tabs, has_short_tabs) = tab_line(model, ui.screen, width);
-    ui.has_short_tabs = has_short_tabs;
+    let (tabs, named_tabs) = tab_line(model, ui.screen, width);
+    ui.named_tabs = named_tabs;
     render_lines(frame, rows_area(area, 0, 2), vec![title_line(model, width), tabs]);
     let body = rows_area(area, 2, area.height - 3);
     let page_rows = match ui.screen {
@@ -152,7 +154,7 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
 /// Moves the cursor of a pane to a click; `false` if nothing was hit.
 pub(super) fn handle_click(model: &Model, ui: &mut Ui, x: u16, y: u16) -> bool {
     if y == 1 {
-        let Some(screen) = tab_at(model.lang, ui.screen, ui.has_short_tabs, usize::from(x)) else { return false };
+        let Some(screen) = tab_at(model.lang, ui.screen, ui.named_tabs, usize::from(x)) else { return false };
         ui.screen = screen;
         return true;
     }

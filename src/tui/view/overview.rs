@@ -11,13 +11,17 @@ use crate::event::LogFile;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
+use crate::tui::theme::DisplayStatus;
 
+use super::chart_room::charts_fit;
 use super::gpu_panes::PaneGrid;
 use super::host_list::HostList;
 use super::host_table::HostTable;
 use super::lines::{render_lines, rows_area};
 use super::merged_log::MergedLog;
-use super::{events, extremes, failure, gpu_matrix_rows, launch_matrix, logs, plan_pane, run_problems, training, training_charts};
+use super::{
+    events, extremes, failure, gpu_matrix_rows, host_status, launch_matrix, logs, plan_pane, run_problems, training, training_charts,
+};
 
 /// Below this height the log gets what a failure and the hosts in trouble leave.
 const TALL: u16 = 30;
@@ -111,10 +115,17 @@ pub(super) fn legend(view: &OverviewPane, model: &Model, room: usize) -> String 
         HostsLegend::Panes(text) => vec![lang.term(text).to_owned()],
         HostsLegend::Table => {
             let tenths = lang.tr("GPU: tenths busy");
-            vec![format!("{tenths}  {}", gpu_matrix_rows::signs_text(model)), lang.tr_fill("{}  . idle  ? old  ! fault", &[tenths])]
+            let signs = [host_status::failed_rank_glyph(model.theme), model.theme.symbol(DisplayStatus::Warn)];
+            let short = lang.tr_fill("{} failed  ! fault  {} slow  ? old  . idle", &signs);
+            vec![format!("{tenths}  {}", gpu_matrix_rows::signs_text(model)), format!("{tenths}  {short}"), short]
         }
     };
     texts.into_iter().find(|text| text.width() <= room).unwrap_or_default()
+}
+
+/// The zone that the keys go to: what cannot be seen gets none, and has them again when it is back.
+fn focused(view: &OverviewPane) -> Zone {
+    if has_log(view) { view.focus } else { Zone::Hosts }
 }
 
 /// Whether the log is on the screen or can be brought there.
@@ -165,7 +176,10 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
             return None;
         }
         UiCommand::NextPane => {
-            view.focus = if view.focus == Zone::Hosts && has_log(view) { Zone::Log } else { Zone::Hosts };
+            if !has_log(view) {
+                return Some(PaneAction::ShowToast("the log has no room here; press 4 for the logs".to_owned()));
+            }
+            view.focus = if view.focus == Zone::Hosts { Zone::Log } else { Zone::Hosts };
             return None;
         }
         UiCommand::Zoom => {
@@ -173,8 +187,8 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
             return None;
         }
         // The log's own screen opens, so that this one stays the merged log.
-        UiCommand::Open if view.focus == Zone::Log => return logs::open_row(&view.log.pane),
-        _ if view.focus == Zone::Log && cmd != UiCommand::Output => return logs::update(&mut view.log.pane, model, cmd),
+        UiCommand::Open if focused(view) == Zone::Log => return logs::open_row(&view.log.pane),
+        _ if focused(view) == Zone::Log && cmd != UiCommand::Output => return logs::update(&mut view.log.pane, model, cmd),
         UiCommand::Left | UiCommand::Right if !view.host_panes.is_empty() => {
             view.hosts.rows.move_cursor(if cmd == UiCommand::Left { UiCommand::Up } else { UiCommand::Down }, 1);
             return None;
@@ -220,7 +234,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let area = failure::draw(frame, area, model, &found);
     let area = training::draw_header(frame, area, model);
     let has_failure = failure::has_failure(model, &found);
-    let shows_charts = !has_failure && !model.has_open_steps() && charts_fit(view, area, model);
+    let shows_charts = !has_failure && !model.has_open_steps() && charts_fit(&view.hosts.selection, model, area, log_share(area.height));
     let log_rows = log_share(area.height);
     let area = if shows_charts { training_charts::draw(frame, area, model) } else { area };
     let area = extremes::draw(frame, area, model);
@@ -240,10 +254,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         view.legend = if used > 0 { HostsLegend::None } else { view.legend };
     }
     let log_rows = draw_lower_zones(frame, rest, model, view);
-    if !has_log(view) {
-        view.focus = Zone::Hosts;
-    }
-    if view.focus == Zone::Log { log_rows } else { page_rows }
+    if focused(view) == Zone::Log { log_rows } else { page_rows }
 }
 
 /// The rows that the log keeps of an area: a third of the screen, which has three rows more.
@@ -251,40 +262,17 @@ fn log_share(height: u16) -> u16 {
     ((height + 3) / 3).max(MIN_LOG_ROWS).min(height / 2)
 }
 
-/// Whether the charts take room from neither the panes of the hosts nor the log.
-fn charts_fit(view: &OverviewPane, area: Rect, model: &Model) -> bool {
-    let room = area.height.saturating_sub(log_share(area.height));
-    let hosts = view.hosts.selection.hosts(model);
-    let fit = |room: u16| PaneGrid::fit(model, hosts.clone(), (area.width, room));
-    let grid = fit(room);
-    let is_tall = area.height >= TALL + training_charts::HEIGHT;
-    // The extremes may take a row below the charts.
-    let title = u16::from(view.hosts.selection.title_line(model, usize::from(area.width)).is_some());
-    let rest = room.saturating_sub(training_charts::HEIGHT + 1 + title);
-    training_charts::has_charts(model)
-        && match grid {
-            // Narrow panes are less useful than the lines of the log.
-            Some(grid) => (grid.is_full() || is_tall) && Some(grid) == fit(rest),
-            None => is_tall && table_rows(view, model, (area.width, room)) <= rest,
-        }
-}
-
-/// The rows that the table of hosts takes of an area, with the signs of the GPUs of folded hosts.
-fn table_rows(view: &OverviewPane, model: &Model, (width, height): (u16, u16)) -> u16 {
-    let table = HostTable::new(model, &view.hosts, usize::from(height).saturating_sub(1));
-    let signs = if table.has_folded_hosts() { gpu_matrix_rows::glyphs_height(model, width) } else { 0 };
-    u16::try_from(table.len() + 1).unwrap_or(u16::MAX).saturating_add(signs)
-}
-
 /// Draws the ranks' log, and below it the timeline if the log leaves room. Returns the rows of a page of the log.
 fn draw_lower_zones(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut OverviewPane) -> usize {
-    if area.height < 3 {
-        return 0;
-    }
     let mut area = area;
     if model.has_open_steps() && area.height > 2 * MIN_LOG_ROWS {
-        let used = plan_pane::draw(frame, rows_area(area, 0, area.height - MIN_LOG_ROWS), model);
+        // Before a start nothing has happened that is worth a row.
+        let kept = if model.capabilities.start_summary.is_some() { 0 } else { MIN_LOG_ROWS };
+        let used = plan_pane::draw(frame, rows_area(area, 0, area.height - kept), model);
         area = rows_area(area, used, area.height - used);
+    }
+    if area.height < 3 {
+        return 0;
     }
     let has_focus = view.focus == Zone::Log;
     let log_lines = view.log.count_rows(model, usize::from(area.height) - 2);

@@ -3,6 +3,7 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -14,7 +15,7 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::failure::{next_label, problem_line, proving_lines, without_progress};
+use super::failure::{next_label, problem_line, proving_lines, since_span};
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
 use super::run_problems::{RunProblem, collect_problems, rank_log};
@@ -25,8 +26,6 @@ use super::{events, host_status, ranks};
 const WIDE: u16 = 110;
 /// From this width on the list has half of it.
 const WIDER: u16 = 160;
-/// How many more lines of a log are kept before those that show a problem.
-const CONTEXT_LINES: usize = 5;
 /// The fewest rows of the events below a short list.
 const MIN_EVENT_ROWS: u16 = 6;
 
@@ -163,6 +162,7 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
         left: vec![
             Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
             Span::styled(format!(" {location}"), model.theme.header()),
+            since_span(model, problem),
         ],
         right: log_name(model, problem).map(|name| vec![Span::styled(name, model.theme.dim())]).unwrap_or_default(),
         selected: false,
@@ -191,16 +191,17 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
             lines.push(Line::from(vec![Span::styled(next_label(model, n == 0), model.theme.accent()), Span::raw(row)]));
         }
     }
-    // What is left has the evidence, then the newest lines.
+    // What is left has the lines around the evidence.
     let tail = proving_lines(model, problem, room.saturating_sub(lines.len() + 1));
-    let tail = without_progress(tail, &problem.evidence, CONTEXT_LINES);
     if !tail.is_empty() {
         lines.push(Line::raw(""));
     }
     let bar = || Span::styled("  | ", model.theme.dim());
-    lines.extend(
-        tail.iter().map(|line| Line::from(vec![bar(), Span::raw(style::truncate_text(&model.sanitize(line), width.saturating_sub(3)))])),
-    );
+    lines.extend(tail.iter().map(|line| {
+        let is_proof = problem.evidence.contains(line);
+        let style = if is_proof { model.theme.status_text_style(problem.status) } else { Style::new() };
+        Line::from(vec![bar(), Span::styled(style::truncate_text(&model.sanitize(line), width.saturating_sub(3)), style)])
+    }));
     render_lines(frame, inner, lines);
 }
 

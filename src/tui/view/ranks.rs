@@ -21,7 +21,7 @@ use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
 use super::selectable_list::SelectableList;
 use super::training::{self, TrainingColumns};
-use super::{extremes, formatting, host_status, logs};
+use super::{formatting, host_status, logs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RankOrder {
@@ -95,10 +95,10 @@ fn sorted_ranks(model: &Model, order: RankOrder) -> Vec<u32> {
     match order {
         RankOrder::WorstFirst => {
             let culprits = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
-            let furthest = extremes::furthest_step(model);
             all.sort_by_key(|rank| {
                 let status = host_status::rank_status(&model.state, rank).0;
-                (!culprits.contains(&rank.rank), Reverse(status), !extremes::is_behind(rank, furthest), rank.rank)
+                let is_slow = model.slow_ranks.is_slow(rank.rank, model.now);
+                (!culprits.contains(&rank.rank), status != DisplayStatus::Error, !is_slow, Reverse(status), rank.rank)
             });
         }
         RankOrder::ByRank => {}
@@ -134,8 +134,7 @@ fn draw_framed_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mu
     let inner = area.inner(Margin::new(1, 1));
     let shown = draw_table(frame, inner, model, view, false);
     let failed = model.rank_counts().failed;
-    let hosts = model.host_statuses.iter().zip(&model.state.hosts);
-    let unknown: usize = hosts.filter(|(_, host)| host.is_lost()).map(|(standing, _)| standing.ranks.running).sum();
+    let unknown = model.unknown_ranks();
     let mut right = Vec::new();
     if failed > 0 {
         let text = model.lang.tr_fill("{} failed", &[&failed.to_string()]);
@@ -240,10 +239,9 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
         columns.as_ref().map(|columns| columns.header_text(lang)).unwrap_or_default(),
     );
     let mut lines = vec![Line::styled(style::truncate_text(&head, width), model.theme.header())];
-    let furthest = extremes::furthest_step(model);
     for (n, rank) in keys.iter().enumerate().skip(top).take(room) {
         let Some(rank) = model.state.ranks.get(rank) else { continue };
-        let line = rank_row(model, (rank, extremes::is_behind(rank, furthest)), name, rest, columns.as_ref());
+        let line = rank_row(model, rank, name, rest, columns.as_ref());
         lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
     }
     if keys.is_empty() {
@@ -253,13 +251,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
     ShownRows { first: top, count: keys.len().saturating_sub(top).min(room), total: keys.len() }
 }
 
-fn rank_row(
-    model: &Model,
-    (rank, is_behind): (&RankState, bool),
-    name: usize,
-    rest: usize,
-    columns: Option<&TrainingColumns>,
-) -> Line<'static> {
+fn rank_row(model: &Model, rank: &RankState, name: usize, rest: usize, columns: Option<&TrainingColumns>) -> Line<'static> {
     let (status, word) = host_status::rank_status(&model.state, rank);
     let word = model.lang.message(&word).into_owned();
     let (columns, rest) = match columns {
@@ -285,7 +277,11 @@ fn rank_row(
             formatting::format_age(last_output_at(model, rank), model.now)
         )),
     ];
-    spans.extend(columns.map(|columns| columns.rank_spans(model.theme, &rank.metrics, is_behind)).unwrap_or_default());
+    spans.extend(
+        columns
+            .map(|columns| columns.rank_spans(model.theme, &rank.metrics, model.slow_ranks.is_slow(rank.rank, model.now)))
+            .unwrap_or_default(),
+    );
     spans.push(Span::raw(style::truncate_text(&format!("{again}{last}"), rest)));
     if status == DisplayStatus::Lost {
         // What it did last says nothing about now.

@@ -5,9 +5,10 @@
 use std::cmp::Reverse;
 
 use crate::diagnose::DiagnosisFinding;
-use crate::event::{LogFile, Phase};
+use crate::event::{LogFile, Phase, UnixMillis};
+use crate::model::step_status::StepStatus;
 use crate::report::{finding, style};
-use crate::state::{ConnectionStatus, RankState};
+use crate::state::{ConnectionStatus, RankState, StepState};
 use crate::text::translation::HELP_SEPARATOR;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
@@ -32,11 +33,22 @@ pub(crate) struct RunProblem {
     pub evidence: Vec<String>,
     /// Next step, sanitized; may be empty.
     pub next_step: String,
+    /// When it began, where that is known.
+    pub since: Option<UnixMillis>,
 }
 
 impl RunProblem {
     fn new(status: DisplayStatus, text: String) -> RunProblem {
-        RunProblem { status, place: String::new(), text, hosts: Vec::new(), log: None, evidence: Vec::new(), next_step: String::new() }
+        RunProblem {
+            status,
+            place: String::new(),
+            text,
+            hosts: Vec::new(),
+            log: None,
+            evidence: Vec::new(),
+            next_step: String::new(),
+            since: None,
+        }
     }
 
     /// Place and text on one line.
@@ -52,7 +64,10 @@ impl ProblemList {
     /// Merges with an equal problem of another host.
     fn push_or_merge(&mut self, host: u32, problem: RunProblem) {
         match self.0.iter_mut().find(|known| known.status == problem.status && known.text == problem.text) {
-            Some(known) => known.hosts.push(host),
+            Some(known) => {
+                known.hosts.push(host);
+                known.since = known.since.into_iter().chain(problem.since).min();
+            }
             None => self.0.push(RunProblem { hosts: vec![host], ..problem }),
         }
     }
@@ -75,7 +90,8 @@ pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
     for note in fresh.take(20) {
         let text = model.sanitize(&note.text);
         let (text, next_step) = text.split_once(HELP_SEPARATOR).unwrap_or((&text, ""));
-        let problem = RunProblem { next_step: next_step.to_owned(), ..RunProblem::new(DisplayStatus::Warn, text.to_owned()) };
+        let problem =
+            RunProblem { next_step: next_step.to_owned(), since: Some(note.at), ..RunProblem::new(DisplayStatus::Warn, text.to_owned()) };
         match note.host {
             Some(host) => found.push_or_merge(host, problem),
             None if found.0.iter().any(|known| known.text == text) => {}
@@ -115,7 +131,12 @@ fn cause_problem(model: &Model, found: &DiagnosisFinding) -> RunProblem {
         log: log.or_else(|| found.hosts.first().map(|host| (*host, LogFile::Launcher))),
         evidence: found.evidence.clone(),
         next_step: next,
+        since: found.ranks.iter().filter_map(|rank| ended_at(model.state.ranks.get(rank)?)).min(),
     }
+}
+
+fn ended_at(rank: &RankState) -> Option<UnixMillis> {
+    (rank.ended_at > 0).then_some(rank.ended_at)
 }
 
 /// `exit 1, failed first: `, where all these ranks ended alike.
@@ -140,14 +161,16 @@ fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         if !first.is_empty() && !first.contains(&rank.rank) {
             // Its own launcher or a broken connection to the first failed rank ended it.
             let text = format!("ranks that ended after the first failure: {exit}");
-            problems.push_or_merge(rank.host, RunProblem { log: Some(rank_log(rank)), ..RunProblem::new(DisplayStatus::Warn, text) });
+            let (log, since) = (Some(rank_log(rank)), ended_at(rank));
+            problems.push_or_merge(rank.host, RunProblem { log, since, ..RunProblem::new(DisplayStatus::Warn, text) });
             continue;
         }
         let mark = if first.contains(&rank.rank) { model.lang.tr(", failed first") } else { "" };
         let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", model.sanitize(&line)));
         let next = model.advice.format_run_command("logs", &format!("--rank {}", rank.rank));
         let text = format!("rank {} {}{mark}{last}", rank.rank, model.lang.message(&exit));
-        let problem = RunProblem { log: Some(rank_log(rank)), next_step: next, ..RunProblem::new(DisplayStatus::Error, text) };
+        let (log, since) = (Some(rank_log(rank)), ended_at(rank));
+        let problem = RunProblem { log, next_step: next, since, ..RunProblem::new(DisplayStatus::Error, text) };
         problems.push_or_merge(rank.host, problem);
     }
 }
@@ -170,8 +193,15 @@ fn add_step_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
     for step in model.state.failed_steps().filter(|step| !is_explained(findings, step.info.host, &step.note)) {
         let text = format!("{}: {}", step.info.phase.label(), model.sanitize(&step.note));
         let log = Some((step.info.host, step_log(step.info.phase)));
-        let problem = RunProblem { log, next_step: model.sanitize(&step.hint), ..RunProblem::new(DisplayStatus::Error, text) };
+        let next_step = model.sanitize(&step.hint);
+        let problem = RunProblem { log, next_step, since: step.ended_at, ..RunProblem::new(DisplayStatus::Error, text) };
         problems.push_or_merge(step.info.host, problem);
+    }
+    let is_retrying = |step: &&StepState| step.status == StepStatus::Running && step.retries > 0;
+    for step in model.state.step_tracker.steps().iter().filter(is_retrying) {
+        let text = format!("{}: {}", step.info.phase.label(), model.sanitize(&step.note));
+        let next_step = "it is tried again by itself".to_owned();
+        problems.push_or_merge(step.info.host, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Warn, text) });
     }
     // That a host is unreachable is a problem of its own.
     for left in model.state.leftovers.iter().filter(|left| !left.unchecked || !model.state.is_unreachable(left.host)) {
@@ -186,18 +216,19 @@ fn add_host_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
     for ((at, host), standing) in (0_u32..).zip(&model.state.hosts).zip(&model.host_statuses) {
         let failing = !standing.ranks.failed.is_empty() || standing.ranks.stopped > 0;
         let node = Some((at, LogFile::Launcher));
+        let since = (host.connection_since > 0).then_some(host.connection_since);
         match (host.connection_status, host.launcher_failure()) {
             (ConnectionStatus::Unreachable, _) if is_explained(findings, at, &host.connection_error) => {}
             (ConnectionStatus::Unreachable, _) => {
                 let text = format!("unreachable: {}", model.sanitize(&host.connection_error));
                 let hint = model.sanitize(&host.connection_hint);
                 let next_step = if hint.is_empty() { "its ranks may still run: check its power and network".to_owned() } else { hint };
-                problems.push_or_merge(at, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Lost, text) });
+                problems.push_or_merge(at, RunProblem { next_step, since, ..RunProblem::new(DisplayStatus::Lost, text) });
             }
             (ConnectionStatus::Retrying, _) => {
                 let next = "its ranks may still run; reconnecting automatically".to_owned();
                 let text = format!("no connection, retrying: {}", model.sanitize(&host.connection_error));
-                problems.push_or_merge(at, RunProblem { next_step: next, ..RunProblem::new(DisplayStatus::Lost, text) });
+                problems.push_or_merge(at, RunProblem { next_step: next, since, ..RunProblem::new(DisplayStatus::Lost, text) });
             }
             (_, Some(exit)) if !failing => {
                 let text = format!("the launcher ended: {}", style::format_exit(exit));

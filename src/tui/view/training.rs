@@ -23,6 +23,8 @@ use super::lines::{render_lines, rows_area};
 const STALE_AFTER_MS: i64 = 120_000;
 /// The least that the height of a history stands for, as a share of the value.
 const MIN_SPAN: f32 = 0.02;
+/// From this room on the speed of a rank has a column.
+const MIN_SPEED_ROOM: usize = 40;
 /// Minimum height to show the metrics.
 const MIN_ROWS: u16 = 1;
 
@@ -60,6 +62,14 @@ fn status_mark(model: &Model) -> Span<'static> {
     Span::styled(format!(" {}", model.theme.symbol(DisplayStatus::Ok)), model.theme.status_style(DisplayStatus::Ok))
 }
 
+/// ` ▲ 23 ranks left`: how many still run while the run ends.
+fn stopping_span(model: &Model) -> Option<Span<'static>> {
+    let left = model.rank_counts().running.saturating_sub(model.unknown_ranks());
+    let ends = model.state.outcome.is_none() && model.state.goal.0 != RunGoal::Up && left > 0;
+    let text = || format!(" {} {} ", model.theme.symbol(DisplayStatus::Warn), model.lang.tr_fill("{} left", &[&model.count(left, "rank")]));
+    ends.then(|| Span::styled(text(), model.theme.status_text_style(DisplayStatus::Warn)))
+}
+
 fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
     let (progress, lang) = (run_progress(model), model.lang);
     let mut spans = Vec::new();
@@ -67,6 +77,7 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
         spans.push(status_mark(model));
         spans.push(Span::styled(lang.tr(" training"), model.theme.header()));
     }
+    spans.extend(stopping_span(model));
     match progress {
         Some(progress) => spans.extend(progress_spans(model, &progress, width)),
         None if spans.is_empty() => spans.push(Span::styled(lang.tr(" training "), model.theme.header())),
@@ -154,22 +165,26 @@ fn progress_spans(model: &Model, progress: &TrainingProgress, width: usize) -> V
 /// Columns for the step and loss of a rank, with their widths.
 pub(crate) struct TrainingColumns {
     sparkline_width: usize,
+    /// Tokens per second have a column.
+    has_speed: bool,
 }
 
 impl TrainingColumns {
     /// The columns that fit into `room` beside a last line, if any rank has metrics.
     pub(crate) fn fit(model: &Model, room: usize) -> Option<TrainingColumns> {
         let any = model.state.metrics.get(STEP_INDEX).or(model.state.metrics.get(LOSS_INDEX)).is_some();
-        (any && room >= 28).then(|| TrainingColumns { sparkline_width: (room / 5).clamp(4, 20) })
+        let has_speed = room >= MIN_SPEED_ROOM && model.state.metrics.get(TOKENS_PER_SECOND_INDEX).is_some();
+        (any && room >= 28).then(|| TrainingColumns { sparkline_width: (room / 5).clamp(4, 20), has_speed })
     }
 
     /// Total width.
     pub(crate) fn width(&self) -> usize {
-        7 + 8 + self.sparkline_width + 1
+        7 + 8 + self.sparkline_width + 1 + if self.has_speed { 8 } else { 0 }
     }
 
     pub(crate) fn header_text(&self, lang: Lang) -> String {
-        format!("{} {:>7} {} ", formatting::pad_left(lang.tr("STEP"), 6), "LOSS", formatting::pad("", self.sparkline_width))
+        let speed = if self.has_speed { format!("{:>7} ", "TOK/S") } else { String::new() };
+        format!("{} {:>7} {} {speed}", formatting::pad_left(lang.tr("STEP"), 6), "LOSS", formatting::pad("", self.sparkline_width))
     }
 
     /// `is_behind`: the rank holds up the others.
@@ -184,7 +199,7 @@ impl TrainingColumns {
             Span::styled(format!("{:>6} ", style::truncate_text(&value(STEP_INDEX), 6)), step_style),
             if status == DisplayStatus::Error { Span::styled(number, theme.status_style(status)) } else { Span::raw(number) },
             Span::styled(formatting::pad(&course, self.sparkline_width), theme.status_style(status)),
-            Span::raw(" "),
+            Span::raw(if self.has_speed { format!(" {:>7} ", value(TOKENS_PER_SECOND_INDEX)) } else { " ".to_owned() }),
         ]
     }
 }

@@ -8,14 +8,13 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::event::UnixMillis;
 use crate::state::metric_scanner::{ITERATIONS_PER_SECOND_INDEX, STEP_INDEX, TOKENS_PER_SECOND_INDEX};
 use crate::state::training_metrics::MetricSeries;
 use crate::state::{GpuRound, ValueSum};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::lines::{history_span, render_lines, rows_area};
+use super::lines::{render_lines, rows_area, samples_span};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::{formatting, graph, host_status, training};
 
@@ -32,8 +31,8 @@ struct Chart {
     range: String,
     /// From 0 to 100.
     points: Vec<Option<f32>>,
-    /// When the points were taken; empty: they are spread over the whole width.
-    times: Vec<UnixMillis>,
+    /// The points are spread over the whole width.
+    is_stretched: bool,
     status: DisplayStatus,
 }
 
@@ -52,9 +51,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
         let place = Rect { x: area.x + edge(at), width: edge(at + 1) - edge(at), height: HEIGHT.min(area.height), ..area };
         let style = model.theme.effective_graph_style();
         let width = usize::from(place.width.saturating_sub(2));
-        let shown = &chart.times[chart.times.len().saturating_sub(graph::point_count(width, style))..];
         let left = vec![Span::styled(chart.name, model.theme.header()), Span::raw(format!(" {}", chart.value))];
-        let span = history_span(model, shown.iter().copied());
+        let span =
+            if chart.is_stretched { String::new() } else { samples_span(model, graph::point_count(width, style).min(MAX_GPU_POINTS)) };
         let whole = if span.is_empty() { chart.range.clone() } else { [chart.range.as_str(), &span].join(model.lang.comma()) };
         // The value comes first, then its axis.
         let room = usize::from(place.width).saturating_sub(formatting::spans_width(&left) + 7);
@@ -63,7 +62,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
         let title = PaneFrame { left, right, ..PaneFrame::default() };
         let inner = draw_frame(frame, place, model.theme, &title);
         let height = usize::from(inner.height);
-        let points = if chart.times.is_empty() { graph::stretch(&chart.points, width, style) } else { chart.points };
+        let points = if chart.is_stretched { graph::stretch(&chart.points, width, style) } else { chart.points };
         let rows = graph::render_graph(&points, width, height, style);
         let look = model.theme.status_style(chart.status);
         render_lines(frame, inner, rows.into_iter().map(|row| Line::styled(row, look)).collect());
@@ -111,7 +110,7 @@ fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Char
         value: format!("{}{}", training::format_value(last), training::reporters_text(model, metric)),
         range: if is_constant { String::new() } else { [axis(least), axis(most)].join(model.lang.tr(" to ")) },
         points: points.iter().map(|value| value.is_finite().then(|| share(*value))).collect(),
-        times: Vec::new(),
+        is_stretched: true,
         status: if last.is_finite() { DisplayStatus::Ok } else { DisplayStatus::Error },
     })
 }
@@ -120,7 +119,5 @@ fn gpu_chart(model: &Model, name: &str, get: fn(&GpuRound) -> ValueSum) -> Optio
     let points = host_status::mean_gpu_history(model.state.hosts.iter(), get, MAX_GPU_POINTS);
     let last = points.last().copied().flatten().filter(|_| points.len() > 1)?;
     let (name, range) = (name.to_owned(), ["0", "100%"].join(model.lang.tr(" to ")));
-    let longest = model.state.hosts.iter().max_by_key(|host| host.gpu_history.len());
-    let times = longest.into_iter().flat_map(|host| &host.gpu_history).filter_map(|round| Some(round.first()?.at)).collect();
-    Some(Chart { name, value: format!("{last:.0}%"), range, points, times, status: DisplayStatus::Ok })
+    Some(Chart { name, value: format!("{last:.0}%"), range, points, is_stretched: false, status: DisplayStatus::Ok })
 }

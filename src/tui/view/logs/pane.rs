@@ -112,8 +112,8 @@ pub struct LogsPane {
     /// Lines of the merged logs.
     pub(super) merged: MergedLines,
     pub(super) groups: LineGroups,
-    /// The widest name of writers that was drawn: the column does not become narrower, so that no line moves to the left and back.
-    pub(super) widest_writer: usize,
+    /// The width of the writers' column: it becomes narrower only by much, so that no line moves to the left and back.
+    pub(super) writer_width: usize,
     /// The rows drawn last, with their cache key.
     pub(super) cached_rows: Option<(RowCacheKey, Arc<[LogRow]>)>,
 }
@@ -140,7 +140,7 @@ impl Default for LogsPane {
             index: LogIndex::default(),
             merged: MergedLines::default(),
             groups: LineGroups::default(),
-            widest_writer: 0,
+            writer_width: 0,
             cached_rows: None,
         }
     }
@@ -181,6 +181,7 @@ impl LogsPane {
     pub(super) fn clear_caches(&mut self) {
         (self.index, self.merged, self.groups, self.cached_rows) =
             (LogIndex::default(), MergedLines::default(), LineGroups::default(), None);
+        self.writer_width = 0;
     }
 
     /// The feed restarts.

@@ -25,6 +25,9 @@ use crate::tui::view::lines::{render_lines, rows_area};
 /// From this width on each row has its time and its level.
 const WIDE: usize = 160;
 
+/// By fewer columns the column of the writers does not become narrower.
+const MIN_NARROWING: usize = 6;
+
 /// Draws the screen; returns the page size in rows.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut LogsPane) -> usize {
     let width = usize::from(area.width);
@@ -45,7 +48,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
     let inner = width - usize::from(bar);
     match read {
         Ok((size, found)) => {
-            note_widest_writer(pane, model, &found);
+            fit_writer_width(pane, model, &found);
             let shown = found.iter().flat_map(|row| row_lines(pane, model, row, inner));
             let shown: Vec<Line<'static>> = older_lines_note(pane, model, found.first(), inner).into_iter().chain(shown).collect();
             let skip = if pane.follow { shown.len().saturating_sub(room) } else { 0 };
@@ -74,7 +77,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
 pub(crate) fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut LogsPane) -> bool {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
     let Ok((_, found)) = read_visible(pane, model, room) else { return false };
-    note_widest_writer(pane, model, &found);
+    fit_writer_width(pane, model, &found);
     let lines: Vec<Line<'static>> = found.iter().flat_map(|row| row_lines(pane, model, row, width)).collect();
     let skip = if pane.follow { lines.len().saturating_sub(room) } else { 0 };
     let any = !lines.is_empty();
@@ -127,9 +130,14 @@ fn writer_count(row: &LogRow) -> String {
     if count > 1 { format!(" {count}") } else { String::new() }
 }
 
-fn note_widest_writer(pane: &mut LogsPane, model: &Model, rows: &[LogRow]) {
-    let widest = rows.iter().map(|row| writer_label(model, row).width() + writer_count(row).len()).max();
-    pane.widest_writer = pane.widest_writer.max(widest.unwrap_or(0));
+/// Fits the column to the writers of these rows.
+fn fit_writer_width(pane: &mut LogsPane, model: &Model, rows: &[LogRow]) {
+    // Of the newest round the lines of some ranks may be on their way.
+    let whole = if rows.len() > 1 && pane.follow { &rows[..rows.len() - 1] } else { rows };
+    let needed = whole.iter().map(|row| writer_label(model, row).width() + writer_count(row).len()).max().unwrap_or(0);
+    if pane.scope != LogScope::Single && (needed > pane.writer_width || pane.writer_width - needed >= MIN_NARROWING) {
+        pane.writer_width = needed;
+    }
 }
 
 /// The colour of a level that has no column of its own, else of the host, if the writers share one.
@@ -164,7 +172,7 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
         before.push(level_span(model, row));
     }
     if pane.scope != LogScope::Single {
-        let room = pane.widest_writer.min((width / 4).clamp(6, 28));
+        let room = pane.writer_width.min((width / 4).clamp(6, 28));
         let count = writer_count(row);
         let owner = format!("{}{count}", formatting::pad(&writer_label(model, row), room.saturating_sub(count.len())));
         before.push(Span::styled(formatting::pad(&owner, room), writer_style(model, row, width >= WIDE)));
@@ -172,6 +180,10 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
     }
     let used = formatting::spans_width(&before);
     let room = width.saturating_sub(used).max(1);
+    if let Some(group) = row.group.as_ref().filter(|_| pane.search.is_none() && pane.first_column == 0 && !pane.wrap) {
+        before.extend(folded_spans(&group.spans, room, model.theme.accent()));
+        return vec![Line::from(before)];
+    }
     let count = if row.draw_count > 1 { model.lang.tr_fill(" ({} updates)", &[&row.draw_count.to_string()]) } else { String::new() };
     let text = safe_text(pane, model, row) + &count;
     if pane.wrap {
@@ -186,10 +198,6 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
                 )))
             })
             .collect();
-    }
-    if let Some(group) = row.group.as_ref().filter(|_| pane.search.is_none() && pane.first_column == 0) {
-        before.extend(folded_spans(&group.spans, room, model.theme.accent()));
-        return vec![Line::from(before)];
     }
     let rest: String = skip_columns(&text, pane.first_column);
     let (shown, more) = truncate_columns(&rest, room);
