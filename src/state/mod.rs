@@ -268,7 +268,7 @@ impl RunState {
                 step.note = truncate_text(error);
                 step.hint = truncate_text(hint);
             }),
-            EventKind::StepRetrying { step, error } => steps.record_retry(*step, &truncate_text(error)),
+            EventKind::StepRetrying { step, error } => steps.record_retry(*step, &truncate_text(error), at),
             EventKind::PullProgress { step, counts } => steps.record_pull_progress(*step, *counts),
             EventKind::StepProgress { step, done, total, .. } => steps.record_progress(*step, (*done, *total), at),
             _ => Ok(()),

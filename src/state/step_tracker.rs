@@ -62,8 +62,9 @@ pub struct StepState {
     pub hint: String,
     /// Whether it failed because its host could not be reached.
     pub unreachable: bool,
-    /// How many times it was retried.
+    /// How many times it was retried, and when last.
     pub retries: u32,
+    pub retried_at: Option<UnixMillis>,
     /// How far a pull is; `None` until it is known.
     pub layers: Option<LayerCounts>,
     pub transfer: Option<StepTransfer>,
@@ -88,6 +89,7 @@ impl StepTracker {
             hint: String::new(),
             unreachable: false,
             retries: 0,
+            retried_at: None,
             layers: None,
             transfer: None,
             started_at: None,
@@ -127,9 +129,10 @@ impl StepTracker {
 
     /// # Errors
     /// When there is no such step, or it is not running.
-    pub fn record_retry(&mut self, id: u32, reason: &str) -> Result<(), StepTransitionError> {
+    pub fn record_retry(&mut self, id: u32, reason: &str, at: UnixMillis) -> Result<(), StepTransitionError> {
         let step = self.running_step(id)?;
         step.retries += 1;
+        step.retried_at = Some(at);
         step.layers = None;
         reason.clone_into(&mut step.note);
         Ok(())
@@ -176,7 +179,7 @@ mod tests {
         let mut steps = StepTracker::new(&[info]);
         assert_eq!(steps.set_status(1, Running, 0), Err(StepTransitionError::UnknownStep(1)));
         assert_eq!(steps.set_status(7, Done, 0), Err(StepTransitionError::NotAllowed { step: 7, from: Waiting, to: Done }));
-        assert!(steps.record_retry(7, "again").is_err() && steps.record_progress(7, (1, 2), 3).is_err());
+        assert!(steps.record_retry(7, "again", 3).is_err() && steps.record_progress(7, (1, 2), 3).is_err());
         let before = steps.clone();
         assert!(steps.set_status(7, Waiting, 0).is_err());
         assert_eq!(steps, before);
@@ -188,7 +191,7 @@ mod tests {
             assert_eq!(steps.record_pull_progress(7, impossible), Err(StepTransitionError::ImpossibleLayers(7, impossible)));
         }
         assert_eq!(steps.step(7).and_then(|step| step.layers), Some(counts(3, 2, 1)));
-        assert!(steps.record_retry(7, "busy").is_ok());
+        assert!(steps.record_retry(7, "busy", 3).is_ok());
         assert_eq!(steps.step(7).and_then(|step| step.layers), None, "the next try counts again");
         for (done, at, rate) in [(1000, 1000, None), (5000, 3000, Some(2000)), (5000, 3000, None), (5000, 4000, Some(0))] {
             assert!(steps.record_progress(7, (done, 9000), at).is_ok());

@@ -10,7 +10,7 @@ use super::keymap::UiCommand;
 use super::pane_action::{ExportedText, PaneAction};
 use super::text_input::InputOutcome;
 use super::ui::{Overlay, Screen};
-use super::view::{gpus, host, logs, overview};
+use super::view::{gpus, host, logs, overview, ranks};
 
 /// Maximum clipboard text in bytes; longer text goes to a file.
 const MAX_CLIPBOARD_BYTES: usize = 64 << 10;
@@ -145,6 +145,7 @@ impl App {
                 let action = match self.ui.screen {
                     _ if filters => logs::set_filter(&mut self.ui.logs, &self.model, &text),
                     Screen::Gpus => gpus::set_filter(&mut self.ui.gpus, &text),
+                    Screen::Ranks => ranks::set_filter(&mut self.ui.ranks, &text),
                     Screen::Overview => overview::set_filter(&mut self.ui.overview, &self.model, &text),
                     _ => logs::set_search(&mut self.ui.logs, &self.model, &text),
                 };

@@ -57,6 +57,7 @@ pub(crate) const DEFAULT_BINDINGS: &[DefaultBinding] = &[
     binding(KeyContext::Host, &["v"], UiCommand::Raw, "switch between nvidia-smi output and graphs", "nvidia-smi"),
     binding(KeyContext::Host, &["r"], UiCommand::Again, "run nvidia-smi again", ""),
     binding(KeyContext::Ranks, &["enter", "o"], UiCommand::Output, "open its log", "log"),
+    binding(KeyContext::Ranks, &["/"], UiCommand::Find, "show ranks `0-7,12`, of hosts `gpu0[1-3]`, `util<5`; empty: all", "find"),
     binding(KeyContext::Ranks, &["s"], UiCommand::Sort, "order: worst first, by rank, longest silent first", "order"),
     binding(KeyContext::Gpus, &["m"], UiCommand::Metric, "utilization, power, memory, temperature", "metric"),
     binding(KeyContext::Gpus, &["/"], UiCommand::Find, "find `gpu03 util<5 power<50 mem>90 temp>80`; empty: all", "find"),

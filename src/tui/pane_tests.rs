@@ -202,6 +202,26 @@ fn problem_opens_its_log() {
     assert!(snapshot_text(&draw(&mut scene.app, 80, 24)).contains(" gpu04  host 5 of 16  ✗ rank 37: exit 1"));
 }
 
+/// `/` leaves only the ranks that match, and Esc shows all again.
+#[test]
+fn ranks_are_found_by_number_and_host() {
+    let mut scene = fixtures::training_hosts(4);
+    let text = |scene: &mut fixtures::DashboardFixture, width, height| snapshot_text(&draw(&mut scene.app, width, height));
+    press_keys(&mut scene.app, "3 / g p u 0 2 space r 1 7 - r 1 9 enter");
+    let framed = text(&mut scene, 120, 36);
+    assert!(
+        framed.contains("╭ 3 of 32 ranks  /gpu02 r17-r19  esc shows all  worst first ─") && framed.contains("    19 gpu02 "),
+        "{framed}"
+    );
+    assert!(!framed.contains("    16 gpu02 ") && framed.contains("╭ ● r17 on gpu02 running"), "its log is below: {framed}");
+    let bare = text(&mut scene, 80, 24);
+    assert!(bare.contains(" … 3 of 32 ranks  /gpu02 r17-r19  esc shows all"), "{bare}");
+    press_keys(&mut scene.app, "/ 9 9 enter");
+    assert!(text(&mut scene, 80, 24).contains(" no rank matches"));
+    press_keys(&mut scene.app, "esc");
+    assert!(text(&mut scene, 120, 36).contains("╭ 32 ranks  worst first "));
+}
+
 /// However the screen is opened, the log is that of the rank that failed first; tabs without names are where they are drawn.
 #[test]
 fn tabs_make_room_for_the_reason_and_open_the_failed_log() {

@@ -64,7 +64,7 @@ pub enum Overlay {
 #[derive(Debug, Default)]
 pub struct Ui {
     pub screen: Screen,
-    /// The tabs were drawn without the names of the other screens.
+    /// How many tabs were drawn with their names.
     pub(crate) named_tabs: usize,
     /// The open overlay, if any.
     pub overlay: Option<Overlay>,
@@ -160,7 +160,8 @@ impl Ui {
             Screen::Logs => self.logs.undo_last_view(),
             Screen::Gpus => self.gpus.clear_filter(),
             Screen::Overview => self.overview.undo_last_view(),
-            Screen::Host | Screen::Ranks | Screen::Events | Screen::Problems => false,
+            Screen::Ranks => self.ranks.clear_filter(),
+            Screen::Host | Screen::Events | Screen::Problems => false,
         }
     }
 

@@ -27,7 +27,7 @@ impl EventColumns {
     pub(super) fn fit<'a>(model: &Model, shown: impl Iterator<Item = &'a TimelineItem>, width: usize) -> EventColumns {
         let most = (width * 3 / 10).clamp(8, MAX_OWNER_WIDTH);
         let widest = shown.map(|item| owner_text(model, item, most).0.width()).max().unwrap_or(0);
-        EventColumns { width, owner: widest.max(MIN_OWNER_WIDTH) }
+        EventColumns { width, owner: widest.clamp(MIN_OWNER_WIDTH, most) }
     }
 
     pub(super) fn row(&self, model: &Model, item: &TimelineItem) -> Line<'static> {

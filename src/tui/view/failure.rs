@@ -269,6 +269,12 @@ pub(super) fn proving_lines(model: &Model, problem: &RunProblem, most: usize) ->
     let mut lines: Vec<String> = problem.evidence.iter().take(most.div_ceil(2)).cloned().collect();
     let after: Vec<String> = newest.into_iter().filter(|line| !lines.contains(line)).collect();
     let room = most - lines.len();
-    lines.extend_from_slice(&after[after.len().saturating_sub(room)..]);
+    if after.len() < room {
+        lines.extend(after);
+        return lines;
+    }
+    // They do not follow each other.
+    lines.extend((room > 0).then(|| "…".to_owned()));
+    lines.extend_from_slice(&after[after.len() - room.saturating_sub(1)..]);
     lines
 }

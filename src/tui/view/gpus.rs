@@ -225,9 +225,11 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, matrix: &GpuMatrix<'_>, has_fra
     let with_key = |legend: &Vec<Span<'static>>| {
         legend.iter().cloned().chain([Span::styled(model.lang.tr(" m metric"), model.theme.dim())]).collect::<Vec<_>>()
     };
-    let mut legends = legends.iter().filter(|legend| has_frame || !legend.is_empty()).map(with_key);
+    let legends = legends.iter().filter(|legend| has_frame || !legend.is_empty()).map(with_key);
     if !has_frame {
-        let legend = legends.find(|legend| formatting::spans_width(legend) <= width).map(Line::from);
+        let all: Vec<_> = legends.collect();
+        // Where none fits the last one is cut.
+        let legend = all.iter().find(|legend| formatting::spans_width(legend) <= width).or(all.last()).cloned().map(Line::from);
         return render_lines(frame, area, std::iter::once(title).chain(legend).collect());
     }
     let left = trim_start(title.spans);

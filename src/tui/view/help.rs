@@ -46,8 +46,8 @@ fn symbol_lines(model: &Model) -> Vec<Line<'static>> {
         Line::from(vec![Span::raw("   "), symbol, Span::raw(meaning)])
     };
     let gpus = Line::styled(format!(" {}", lang.tr("A GPU as one character")), theme.header());
-    let signs = Line::raw(format!("   {}  {}", lang.tr("0-9 tenths of its utilization"), signs_text(model)));
-    std::iter::once(title).chain(symbols.map(line)).chain([gpus, signs]).collect()
+    let signs = [lang.tr("0-9 tenths of its utilization").to_owned(), signs_text(model)].map(|text| Line::raw(format!("   {text}")));
+    std::iter::once(title).chain(symbols.map(line)).chain([gpus]).chain(signs).collect()
 }
 
 /// Draws the help over the whole screen from line `top` on and clamps `top`; returns the page size in rows.

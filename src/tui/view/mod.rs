@@ -45,6 +45,7 @@ mod pane_frame;
 mod phase_bars;
 mod plan_pane;
 pub(crate) mod problems;
+mod rank_filter;
 pub(crate) mod ranks;
 pub(crate) mod run_problems;
 mod section;

@@ -54,6 +54,8 @@ pub struct OverviewPane {
     columns: usize,
     log: MergedLog,
     focus: Zone,
+    /// The log was drawn in the last frame.
+    shows_log: bool,
     legend: HostsLegend,
     /// The zone with the focus has the whole screen.
     pub(crate) zoomed: bool,
@@ -67,6 +69,7 @@ impl Default for OverviewPane {
             columns: 1,
             log: MergedLog::default(),
             focus: Zone::default(),
+            shows_log: false,
             legend: HostsLegend::None,
             zoomed: false,
         }
@@ -130,7 +133,7 @@ fn focused(view: &OverviewPane) -> Zone {
 
 /// Whether the log is on the screen or can be brought there.
 pub(super) fn has_log(view: &OverviewPane) -> bool {
-    view.zoomed || view.log.area.height > 0
+    view.zoomed || view.shows_log
 }
 
 /// Puts the cursor on the host, or the focus on the zone, at this cell of the terminal; `false`: there is neither.
@@ -155,7 +158,7 @@ pub(crate) fn host_at_cursor(view: &OverviewPane) -> Option<u32> {
 
 /// Filters the hosts, or searches the log where that has the focus.
 pub(crate) fn set_filter(view: &mut OverviewPane, model: &Model, text: &str) -> Option<PaneAction> {
-    match view.focus {
+    match focused(view) {
         Zone::Log => logs::set_search(&mut view.log.pane, model, text),
         Zone::Hosts => {
             view.hosts.rows.pin_cursor();
@@ -177,12 +180,13 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
         }
         UiCommand::NextPane => {
             if !has_log(view) {
-                return Some(PaneAction::ShowToast("the log has no room here; press 4 for the logs".to_owned()));
+                return Some(PaneAction::ShowToast("no log is shown here; press 4 for the logs".to_owned()));
             }
             view.focus = if view.focus == Zone::Hosts { Zone::Log } else { Zone::Hosts };
             return None;
         }
         UiCommand::Zoom => {
+            view.focus = focused(view);
             view.zoomed = !view.zoomed;
             return None;
         }
@@ -254,6 +258,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         view.legend = if used > 0 { HostsLegend::None } else { view.legend };
     }
     let log_rows = draw_lower_zones(frame, rest, model, view);
+    view.shows_log = view.log.area.height > 0;
     if focused(view) == Zone::Log { log_rows } else { page_rows }
 }
 
@@ -314,7 +319,7 @@ fn draw_host_layout(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model,
     if let Some(grid) = PaneGrid::fit(model, hosts, (area.width, room)) {
         view.hosts.set_rows(grid.hosts.iter().map(|host| (false, *host)).collect(), usize::from(room));
         view.hosts.groups.clear();
-        let selected = view.hosts.selected_host().filter(|_| view.focus == Zone::Hosts);
+        let selected = view.hosts.selected_host().filter(|_| focused(view) == Zone::Hosts);
         view.columns = grid.columns;
         view.legend = HostsLegend::Panes(grid.legend());
         view.host_panes = grid.draw(frame, rows_area(area, 0, grid.height), model, selected);

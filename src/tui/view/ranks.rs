@@ -19,13 +19,14 @@ use crate::tui::theme::DisplayStatus;
 
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
+use super::rank_filter::RanksFilter;
 use super::selectable_list::SelectableList;
 use super::training::{self, TrainingColumns};
 use super::{formatting, host_status, logs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum RankOrder {
-    /// The rank that failed first, then other failed ranks, then those that are behind, then by number.
+    /// The rank that failed first, then other failed ranks, then those that are behind, then the others: unknown, stopped, running.
     #[default]
     WorstFirst,
     ByRank,
@@ -49,10 +50,27 @@ const MIN_LOG_ROWS: u16 = 6;
 /// Below this width the last line says too little about a failure: it replaces the training columns.
 const MIN_LAST_LINE_WIDTH: usize = 24;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct RanksPane {
     list: SelectableList<u32>,
     order: RankOrder,
+    filter: RanksFilter,
+}
+
+impl RanksPane {
+    /// Shows all ranks again; `false` if none was left out.
+    pub(crate) fn clear_filter(&mut self) -> bool {
+        std::mem::take(&mut self.filter) != RanksFilter::default()
+    }
+}
+
+/// Sets the filter; an empty text shows all ranks.
+pub(crate) fn set_filter(view: &mut RanksPane, text: &str) -> Option<PaneAction> {
+    match RanksFilter::parse(text) {
+        Ok(filter) => view.filter = filter,
+        Err(why) => return Some(PaneAction::ShowToast(why)),
+    }
+    None
 }
 
 /// Handles a click in this row of the terminal; `false` if nothing was hit.
@@ -90,9 +108,10 @@ fn last_output_at(model: &Model, rank: &RankState) -> i64 {
     model.log_times.last_output((rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })).unwrap_or(0)
 }
 
-fn sorted_ranks(model: &Model, order: RankOrder) -> Vec<u32> {
-    let mut all: Vec<&RankState> = model.state.ranks.values().collect();
-    match order {
+/// The ranks that are shown, in their order.
+fn shown_ranks(model: &Model, view: &RanksPane) -> Vec<u32> {
+    let mut all: Vec<&RankState> = model.state.ranks.values().filter(|rank| view.filter.shows(model, rank)).collect();
+    match view.order {
         RankOrder::WorstFirst => {
             let culprits = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
             all.sort_by_key(|rank| {
@@ -113,11 +132,14 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let is_wide = area.width >= WIDE && !model.state.ranks.is_empty();
     let table_width = if is_wide { area.width * 11 / 20 } else { area.width };
     let has_frame = has_frame_room(area);
-    let edges = if has_frame { 3 } else { 1 };
-    let needed = u16::try_from(model.state.ranks.len().max(1) + edges).unwrap_or(u16::MAX);
+    let has_filter = !view.filter.text().is_empty();
+    let edges = if has_frame { 3 } else { 1 + usize::from(has_filter) };
+    let keys = shown_ranks(model, view);
+    let needed = u16::try_from(keys.len().max(1) + edges).unwrap_or(u16::MAX);
     let is_low = !is_wide && needed.saturating_add(MIN_LOG_ROWS) <= area.height;
     let table = Rect { width: table_width, height: if is_low { needed } else { area.height }, ..area };
-    let page = if has_frame { draw_framed_table(frame, table, model, view) } else { draw_bare_table(frame, table, model, view) };
+    let page =
+        if has_frame { draw_framed_table(frame, table, model, (view, keys)) } else { draw_bare_table(frame, table, model, (view, keys)) };
     let log = match () {
         () if is_wide => Rect { x: area.x + table_width, width: area.width - table_width, ..area },
         () if is_low => rows_area(area, needed, area.height - needed),
@@ -129,10 +151,11 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     page
 }
 
-fn draw_framed_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
+/// `view`: with the ranks that are shown.
+fn draw_framed_table(frame: &mut Frame<'_>, area: Rect, model: &Model, (view, keys): (&mut RanksPane, Vec<u32>)) -> usize {
     // The title says which rows the table shows: the frame comes after it.
     let inner = area.inner(Margin::new(1, 1));
-    let shown = draw_table(frame, inner, model, view, false);
+    let shown = draw_table(frame, inner, model, (view, keys), false);
     let failed = model.rank_counts().failed;
     let unknown = model.unknown_ranks();
     let mut right = Vec::new();
@@ -144,7 +167,8 @@ fn draw_framed_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mu
         let gap = if failed > 0 { "  " } else { "" };
         right.push(Span::styled(format!("{gap}{}", model.lang.tr_fill("{} unknown", &[&unknown.to_string()])), model.theme.dim()));
     }
-    let mut left = vec![Span::styled(model.count(shown.total, "rank"), model.theme.header())];
+    let filter = filter_text(model, view, shown.total);
+    let mut left = vec![Span::styled(filter.unwrap_or_else(|| model.count(shown.total, "rank")), model.theme.header())];
     left.push(Span::styled(format!("  {}", model.lang.term(view.order.label())), model.theme.dim()));
     left.extend(shown.range_text(model).map(|range| Span::styled(format!("  {range}"), model.theme.dim())));
     draw_frame(frame, area, model.theme, &PaneFrame { left, right, ..PaneFrame::default() });
@@ -152,15 +176,24 @@ fn draw_framed_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mu
 }
 
 /// The table without a frame; where there are more ranks than rows, the last row says which are shown.
-fn draw_bare_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane) -> usize {
-    let is_cut = model.state.ranks.len() + 1 > usize::from(area.height);
+fn draw_bare_table(frame: &mut Frame<'_>, area: Rect, model: &Model, (view, keys): (&mut RanksPane, Vec<u32>)) -> usize {
+    let filter = filter_text(model, view, keys.len());
+    let is_cut = filter.is_some() || keys.len() + 1 > usize::from(area.height);
     let rows = if is_cut { area.height.saturating_sub(1) } else { area.height };
-    let shown = draw_table(frame, rows_area(area, 0, rows), model, view, true);
-    if let Some(range) = shown.range_text(model) {
-        let text = format!(" {} {range}", model.theme.ellipsis());
+    let shown = draw_table(frame, rows_area(area, 0, rows), model, (view, keys), true);
+    let parts: Vec<String> = shown.range_text(model).into_iter().chain(filter).collect();
+    if is_cut {
+        let text = format!(" {} {}", model.theme.ellipsis(), parts.join("  "));
         render_lines(frame, rows_area(area, rows, 1), vec![Line::styled(text, model.theme.dim())]);
     }
     usize::from(rows).saturating_sub(1)
+}
+
+/// `8 of 32 ranks  /gpu03  esc shows all`; none where no rank is left out.
+fn filter_text(model: &Model, view: &RanksPane, shown: usize) -> Option<String> {
+    let filter = Some(view.filter.text()).filter(|text| !text.is_empty())?;
+    let count = model.lang.tr_fill("{} of {}", &[&shown.to_string(), &model.count(model.state.ranks.len(), "rank")]);
+    Some(format!("{count}  /{}  {}", model.sanitize(filter), model.lang.tr("esc shows all ").trim_end()))
 }
 
 /// The rows of a table that are on the screen.
@@ -213,10 +246,9 @@ pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &
 }
 
 /// `names_order`: the heading says in which order the ranks are.
-fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut RanksPane, names_order: bool) -> ShownRows {
+fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, (view, keys): (&mut RanksPane, Vec<u32>), names_order: bool) -> ShownRows {
     let width = usize::from(area.width);
     let room = usize::from(area.height).saturating_sub(1);
-    let keys = sorted_ranks(model, view.order);
     let (at, top) = view.list.set_rows(keys.clone(), room);
     view.list.set_screen_rows(area.y + 1, room);
     let name = model.state.hosts.iter().map(|host| host.name.len()).max().unwrap_or(4).clamp(4, 20);
@@ -245,7 +277,8 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut Ranks
         lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
     }
     if keys.is_empty() {
-        lines.push(Line::styled(model.lang.tr(" no ranks yet"), model.theme.dim()));
+        let text = if model.state.ranks.is_empty() { model.lang.tr(" no ranks yet") } else { model.lang.tr(" no rank matches") };
+        lines.push(Line::styled(text, model.theme.dim()));
     }
     render_lines(frame, area, lines);
     ShownRows { first: top, count: keys.len().saturating_sub(top).min(room), total: keys.len() }

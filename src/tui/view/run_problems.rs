@@ -8,7 +8,7 @@ use crate::diagnose::DiagnosisFinding;
 use crate::event::{LogFile, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 use crate::report::{finding, style};
-use crate::state::{ConnectionStatus, RankState, StepState};
+use crate::state::{ConnectionStatus, HostState, RankState, StepState};
 use crate::text::translation::HELP_SEPARATOR;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
@@ -197,11 +197,16 @@ fn add_step_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         let problem = RunProblem { log, next_step, since: step.ended_at, ..RunProblem::new(DisplayStatus::Error, text) };
         problems.push_or_merge(step.info.host, problem);
     }
-    let is_retrying = |step: &&StepState| step.status == StepStatus::Running && step.retries > 0;
-    for step in model.state.step_tracker.steps().iter().filter(is_retrying) {
+    // Afterwards it is a step as any other.
+    let was_retried =
+        |step: &&StepState| step.status == StepStatus::Running && step.retried_at.is_some_and(|at| model.now - at < NOTICE_MS);
+    let is_lost = |host: u32| model.state.hosts.get(host as usize).is_some_and(HostState::is_lost);
+    let is_new = |step: &&StepState| !is_lost(step.info.host) && !is_explained(findings, step.info.host, &step.note);
+    for step in model.state.step_tracker.steps().iter().filter(was_retried).filter(is_new) {
         let text = format!("{}: {}", step.info.phase.label(), model.sanitize(&step.note));
         let next_step = "it is tried again by itself".to_owned();
-        problems.push_or_merge(step.info.host, RunProblem { next_step, ..RunProblem::new(DisplayStatus::Warn, text) });
+        let problem = RunProblem { next_step, since: step.retried_at, ..RunProblem::new(DisplayStatus::Warn, text) };
+        problems.push_or_merge(step.info.host, problem);
     }
     // That a host is unreachable is a problem of its own.
     for left in model.state.leftovers.iter().filter(|left| !left.unchecked || !model.state.is_unreachable(left.host)) {

@@ -35,7 +35,7 @@ pub(crate) fn draw_header(frame: &mut Frame<'_>, area: Rect, model: &Model) -> R
     }
     let line = match model.state.metrics.is_empty() {
         false => run_metrics_line(model, usize::from(area.width)),
-        true => match silent_line(model) {
+        true => match silent_line(model).or_else(|| stopping_span(model).map(Line::from)) {
             Some(line) => line,
             None => return area,
         },

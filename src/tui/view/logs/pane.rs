@@ -112,7 +112,7 @@ pub struct LogsPane {
     /// Lines of the merged logs.
     pub(super) merged: MergedLines,
     pub(super) groups: LineGroups,
-    /// The width of the writers' column: it becomes narrower only by much, so that no line moves to the left and back.
+    /// The width of the writers' column. It becomes narrower only by much: the lines seldom move to the left.
     pub(super) writer_width: usize,
     /// The rows drawn last, with their cache key.
     pub(super) cached_rows: Option<(RowCacheKey, Arc<[LogRow]>)>,

@@ -25,6 +25,8 @@ use crate::tui::view::lines::{render_lines, rows_area};
 /// From this width on each row has its time and its level.
 const WIDE: usize = 160;
 
+/// For more columns than these the newest row does not widen the column of the writers.
+const MAX_NEWEST_WRITERS: usize = 14;
 /// By fewer columns the column of the writers does not become narrower.
 const MIN_NARROWING: usize = 6;
 
@@ -132,9 +134,11 @@ fn writer_count(row: &LogRow) -> String {
 
 /// Fits the column to the writers of these rows.
 fn fit_writer_width(pane: &mut LogsPane, model: &Model, rows: &[LogRow]) {
-    // Of the newest round the lines of some ranks may be on their way.
-    let whole = if rows.len() > 1 && pane.follow { &rows[..rows.len() - 1] } else { rows };
-    let needed = whole.iter().map(|row| writer_label(model, row).width() + writer_count(row).len()).max().unwrap_or(0);
+    let width = |row: &LogRow| writer_label(model, row).width() + writer_count(row).len();
+    // Of the newest round the lines of some ranks may be on their way: until then their list is long.
+    let newest = rows.last().filter(|_| pane.follow).map(|row| width(row).min(MAX_NEWEST_WRITERS));
+    let whole = if newest.is_some() { &rows[..rows.len() - 1] } else { rows };
+    let needed = whole.iter().map(width).chain(newest).max().unwrap_or(0);
     if pane.scope != LogScope::Single && (needed > pane.writer_width || pane.writer_width - needed >= MIN_NARROWING) {
         pane.writer_width = needed;
     }
