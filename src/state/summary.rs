@@ -42,12 +42,7 @@ fn fold_results<'a, K: Ord>(steps: impl Iterator<Item = (K, &'a StepState)>) -> 
 }
 
 impl RunState {
-    /// A metric as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
-    pub fn combined_metric(&self, metric: u8) -> Option<(f64, UnixMillis)> {
-        training_metrics::combine_rank_metrics(metric, self.ranks.values().map(|rank| &rank.metrics))
-    }
-
-    /// The same of every metric that a rank has reported.
+    /// Every metric that a rank has reported as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
     pub(crate) fn combined_metrics(&self) -> BTreeMap<u8, (f64, UnixMillis)> {
         training_metrics::combine_all_metrics(self.ranks.values().map(|rank| &rank.metrics))
     }

@@ -85,7 +85,7 @@ impl App {
     }
 
     pub(crate) fn draw(&mut self, frame: &mut Frame<'_>) {
-        self.model.update_host_statuses();
+        self.model.update_totals();
         self.model.page_rows = view::draw(frame, &self.model, &mut self.ui);
     }
 

@@ -81,7 +81,7 @@ fn screens_are_whole_and_chinese() {
     let mut words = BTreeSet::new();
     for (kind, mut scene) in scenes() {
         scene.app.model.lang = Lang::Zh;
-        scene.app.model.update_host_statuses();
+        scene.app.model.update_totals();
         for (width, height) in SIZES {
             for screen in Screen::ALL {
                 scene.app.ui.screen = screen;

@@ -3,6 +3,8 @@
 //! Reads no clock; `now` comes from the feed.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::diagnose::DiagnosisFinding;
@@ -59,6 +61,8 @@ pub struct Model {
     pub utc_offset: i64,
     /// Status of every host as of the last frame.
     pub host_statuses: Vec<HostStatus>,
+    /// [`Model::combined_metrics`] of this frame, once one of its screens has asked.
+    combined_metrics: OnceCell<BTreeMap<u8, (f64, UnixMillis)>>,
     /// Ranks that hold up the others, as of the last frame.
     pub(crate) slow_ranks: SlowRanks,
     /// Page size of the current pane in rows, as of the last frame.
@@ -87,6 +91,7 @@ impl Model {
             timeline: Timeline::default(),
             utc_offset: 0,
             host_statuses: Vec::new(),
+            combined_metrics: OnceCell::new(),
             slow_ranks: SlowRanks::default(),
             page_rows: 10,
         }
@@ -140,9 +145,10 @@ impl Model {
         self.skipped_log_bytes = 0;
     }
 
-    /// Computes the status of every host and which ranks are slow, once before each frame.
-    pub fn update_host_statuses(&mut self) {
+    /// Computes what a frame needs of all hosts and ranks: the status of every host, and which ranks are slow. Once before each frame.
+    pub fn update_totals(&mut self) {
         self.slow_ranks.update(&self.state, self.now);
+        self.combined_metrics.take();
         self.host_statuses = host_status::compute_host_statuses(&self.state, &self.sanitizer, &self.log_times);
         for host in &mut self.host_statuses {
             if let Cow::Owned(translated) = self.lang.message(&host.reason) {
@@ -151,7 +157,12 @@ impl Model {
         }
     }
 
-    /// How many ranks stand how, as of the last [`Model::update_host_statuses`]: there are fewer hosts than ranks.
+    /// A metric as the ranks stand now, and when one of them spoke last. Those of all ranks are read once a frame.
+    pub(super) fn combined_metric(&self, metric: u8) -> Option<(f64, UnixMillis)> {
+        self.combined_metrics.get_or_init(|| self.state.combined_metrics()).get(&metric).copied()
+    }
+
+    /// How many ranks stand how, as of the last [`Model::update_totals`]: there are fewer hosts than ranks.
     pub(super) fn rank_counts(&self) -> RankCounts {
         let mut counts = RankCounts::default();
         for HostStatus { ranks, .. } in &self.host_statuses {

@@ -115,6 +115,9 @@ impl GpuFilter {
 
     /// Whether the name of a host matches and, where the filter has values, one of its GPUs.
     pub(super) fn matches_host(&self, host: &str, gpus: &[GpuSample]) -> bool {
+        if self.is_empty() {
+            return true;
+        }
         let has_values = self.terms.iter().any(|term| matches!(term, GpuFilterTerm::Value(..)));
         self.matches_name(host) && (!has_values || gpus.iter().any(|gpu| self.matches_values(gpu)))
     }

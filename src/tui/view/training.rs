@@ -83,9 +83,8 @@ fn run_metrics_line(model: &Model, width: usize) -> Line<'static> {
         None if spans.is_empty() => spans.push(Span::styled(lang.tr(" training "), model.theme.header())),
         None => {}
     }
-    let combined = model.state.combined_metrics();
     for (metric, series) in model.state.metrics.iter().filter(|(metric, _)| progress.is_none() || *metric != STEP_INDEX) {
-        let Some((last, at)) = combined.get(&metric).copied() else { continue };
+        let Some((last, at)) = model.combined_metric(metric) else { continue };
         let name = model.sanitize(model.state.metric_name(metric));
         let of = reporters_text(model, metric);
         let is_old = model.is_older_than(at, STALE_AFTER_MS);

@@ -44,7 +44,7 @@ pub(super) fn has_charts(model: &Model) -> bool {
 
 /// Draws as many charts as fit side by side at the top of an area, and returns the rest of the area.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
-    let charts = charts(model, usize::from(area.width / MIN_WIDTH));
+    let charts = charts(model, area.width);
     let count = charts.len();
     let edge = |at: usize| u16::try_from(usize::from(area.width) * at / count.max(1)).unwrap_or(area.width);
     for (at, chart) in charts.into_iter().enumerate() {
@@ -72,15 +72,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
 }
 
 /// The metrics of the training, then the GPUs, which keep one slot.
-fn charts(model: &Model, most: usize) -> Vec<Chart> {
+fn charts(model: &Model, width: u16) -> Vec<Chart> {
+    let most = usize::from(width / MIN_WIDTH);
     let metrics = model.state.metrics.iter().filter(|(metric, _)| *metric != STEP_INDEX);
     let mut charts: Vec<Chart> =
         metrics.filter_map(|(metric, series)| metric_chart(model, metric, series)).take(most.saturating_sub(1).max(1)).collect();
-    let gpus = [
-        gpu_chart(model, model.lang.tr("GPUs, mean"), |round| round.utilization),
-        gpu_chart(model, model.lang.tr("power, mean of limit"), |round| round.power),
-    ];
-    charts.extend(gpus.into_iter().flatten());
+    // Only the points that are shown are summed up: there may be a thousand GPUs.
+    let shown = most.min(charts.len() + 2).max(1);
+    let points = graph::point_count(usize::from(width).div_ceil(shown), model.theme.effective_graph_style()).min(MAX_GPU_POINTS);
+    charts.extend(gpu_chart(model, model.lang.tr("GPUs, mean"), |round| round.utilization, points));
+    charts.extend(gpu_chart(model, model.lang.tr("power, mean of limit"), |round| round.power, points));
     charts.truncate(most);
     charts
 }
@@ -88,7 +89,7 @@ fn charts(model: &Model, most: usize) -> Vec<Chart> {
 fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Chart> {
     let mut points = training::longest_points(model, metric, series);
     points.get(1)?;
-    let (last, _) = model.state.combined_metric(metric)?;
+    let (last, _) = model.combined_metric(metric)?;
     // The points are means: the newest value is not among them.
     let newest = last as f32;
     points.push(newest);
@@ -115,8 +116,8 @@ fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Char
     })
 }
 
-fn gpu_chart(model: &Model, name: &str, get: fn(&GpuRound) -> ValueSum) -> Option<Chart> {
-    let points = host_status::mean_gpu_history(model.state.hosts.iter(), get, MAX_GPU_POINTS);
+fn gpu_chart(model: &Model, name: &str, get: fn(&GpuRound) -> ValueSum, points: usize) -> Option<Chart> {
+    let points = host_status::mean_gpu_history(model.state.hosts.iter(), get, points);
     let last = points.last().copied().flatten().filter(|_| points.len() > 1)?;
     let (name, range) = (name.to_owned(), ["0", "100%"].join(model.lang.tr(" to ")));
     Some(Chart { name, value: format!("{last:.0}%"), range, points, is_stretched: false, status: DisplayStatus::Ok })
