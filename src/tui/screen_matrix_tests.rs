@@ -66,6 +66,7 @@ fn busy_gpus(host: u32, round: u16, odd: Option<(u32, f32)>) -> EventKind {
             memory_total: Some(81_559.0),
             power: Some(110.0 + utilization * 5.6),
             power_limit: Some(700.0),
+            sm_clock: Some(1_980.0),
             temperature: Some(40.0 + utilization / 4.0 + if (host, index) == (1, 6) { 9.0 } else { 0.0 }),
             ..GpuSample::default()
         }
