@@ -30,12 +30,13 @@ impl SlowRanks {
             self.since.clear();
         }
         self.looked_at = now;
-        let steps = || running_ranks(state).filter_map(|rank| Some((rank.rank, last_step(rank)?)));
-        let furthest = steps().map(|(_, step)| step).fold(f64::MIN, f64::max);
-        let behind: Vec<u32> = steps().filter(|(_, step)| furthest - step >= MIN_STEPS_BEHIND).map(|(rank, _)| rank).collect();
+        // A run has a thousand ranks: they are read once.
+        let steps: Vec<(u32, f64)> = running_ranks(state).filter_map(|rank| Some((rank.rank, last_step(rank)?))).collect();
+        let furthest = steps.iter().map(|(_, step)| *step).fold(f64::MIN, f64::max);
+        let is_behind = |step: f64| furthest - step >= MIN_STEPS_BEHIND;
         // Where most are behind the first one only prints more often.
-        let is_usual = behind.len() * 2 > steps().count();
-        let behind = behind.into_iter().filter(|_| !is_usual);
+        let is_usual = steps.iter().filter(|(_, step)| is_behind(*step)).count() * 2 > steps.len();
+        let behind = steps.iter().filter(|(_, step)| !is_usual && is_behind(*step)).map(|(rank, _)| *rank);
         self.since = behind.map(|rank| (rank, self.since.get(&rank).copied().unwrap_or(now))).collect();
     }
 
@@ -46,6 +47,9 @@ impl SlowRanks {
 
     /// The one that is furthest behind, its step, and how many steps the first rank is ahead.
     pub(crate) fn slowest<'a>(&self, state: &'a RunState, now: UnixMillis) -> Option<(&'a RankState, f64, f64)> {
+        if self.since.is_empty() {
+            return None;
+        }
         let furthest = running_ranks(state).filter_map(last_step).fold(f64::MIN, f64::max);
         let slow = running_ranks(state).filter(|rank| self.is_slow(rank.rank, now));
         let (rank, step) = slow.filter_map(|rank| Some((rank, last_step(rank)?))).min_by(|a, b| a.1.total_cmp(&b.1))?;

@@ -79,8 +79,8 @@ fn low_gpus(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
 
 /// The rank that holds up the others: steps behind, fewest tokens a second, or silent for longest.
 fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
-    let running = || running_ranks(&model.state);
-    running().nth(1)?;
+    let running: Vec<&RankState> = running_ranks(&model.state).collect();
+    running.get(1)?;
     let owner =
         |rank: &RankState| model.lang.tr_fill("r{} on {}", &[&rank.rank.to_string(), &model.sanitize(model.state.host_name(rank.host))]);
     // One value says little about a rank: the last ones together do.
@@ -94,16 +94,17 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
         let text = model.lang.tr_fill("{} step {}, {} behind: press 3", &[&owner(rank), &steps[0], &steps[1]]);
         return Some((model.lang.tr("slowest"), text, DisplayStatus::Warn));
     }
-    let quiet = running().filter(|rank| rank.last_output_at > 0).map(|rank| (output_age(model, rank), rank));
+    let written = running.iter().filter(|rank| rank.last_output_at > 0);
+    let quiet: Vec<(i64, &RankState)> = written.map(|rank| (output_age(model, rank), *rank)).collect();
     // In many runs only the first rank prints.
-    let mut ages: Vec<i64> = quiet.clone().map(|(age, _)| age).collect();
+    let mut ages: Vec<i64> = quiet.iter().map(|(age, _)| *age).collect();
     ages.sort_unstable();
     let usual = ages.get(ages.len() / 2).copied().unwrap_or(0);
-    if let Some((age, rank)) = quiet.max_by_key(|(age, _)| *age).filter(|(age, _)| age - usual > MIN_QUIET_MS) {
+    if let Some((age, rank)) = quiet.into_iter().max_by_key(|(age, _)| *age).filter(|(age, _)| age - usual > MIN_QUIET_MS) {
         let text = model.lang.tr_fill("{} {} without a line", &[&owner(rank), &style::format_duration(age)]);
         return Some((model.lang.tr("quietest"), text, DisplayStatus::Ok));
     }
-    let speeds: Vec<(f32, &RankState)> = running().filter_map(|rank| Some((speed(rank)?, rank))).collect();
+    let speeds: Vec<(f32, &RankState)> = running.iter().filter_map(|rank| Some((speed(rank)?, *rank))).collect();
     let count = f32::from(u16::try_from(speeds.len()).ok().filter(|count| *count > 1)?);
     let mean = f64::from(speeds.iter().map(|(speed, _)| speed).sum::<f32>() / count);
     if mean <= 0.0 {

@@ -239,16 +239,25 @@ pub(crate) fn mean_gpu_history<'a>(
     get: impl Fn(&GpuRound) -> ValueSum,
     most: usize,
 ) -> Vec<Option<f32>> {
-    let mut sums: Vec<ValueSum> = Vec::new();
+    mean_gpu_histories(hosts, |round| [get(round)], most).into_iter().map(|[mean]| mean).collect()
+}
+
+/// The same of several values, with one walk over the samples.
+pub(crate) fn mean_gpu_histories<'a, const N: usize>(
+    hosts: impl Iterator<Item = &'a HostState>,
+    get: impl Fn(&GpuRound) -> [ValueSum; N],
+    most: usize,
+) -> Vec<[Option<f32>; N]> {
+    let mut sums: Vec<[ValueSum; N]> = Vec::new();
     for (location, round) in hosts.flat_map(|host| host.gpu_history.iter().rev().take(most).enumerate()) {
         if sums.len() <= location {
-            sums.push(ValueSum::default());
+            sums.push([ValueSum::default(); N]);
         }
-        if let Some(sum) = sums.get_mut(location) {
-            sum.add(get(round));
+        if let Some(all) = sums.get_mut(location) {
+            all.iter_mut().zip(get(round)).for_each(|(sum, value)| sum.add(value));
         }
     }
-    sums.into_iter().rev().map(ValueSum::mean).collect()
+    sums.into_iter().rev().map(|all| all.map(ValueSum::mean)).collect()
 }
 
 /// Totals over machines.

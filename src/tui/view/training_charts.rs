@@ -10,7 +10,6 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::state::metric_scanner::{ITERATIONS_PER_SECOND_INDEX, STEP_INDEX, TOKENS_PER_SECOND_INDEX};
 use crate::state::training_metrics::MetricSeries;
-use crate::state::{GpuRound, ValueSum};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -80,8 +79,10 @@ fn charts(model: &Model, width: u16) -> Vec<Chart> {
     // Only the points that are shown are summed up: there may be a thousand GPUs.
     let shown = most.min(charts.len() + 2).max(1);
     let points = graph::point_count(usize::from(width).div_ceil(shown), model.theme.effective_graph_style()).min(MAX_GPU_POINTS);
-    charts.extend(gpu_chart(model, model.lang.tr("GPUs, mean"), |round| round.utilization, points));
-    charts.extend(gpu_chart(model, model.lang.tr("power, mean of limit"), |round| round.power, points));
+    let means = host_status::mean_gpu_histories(model.state.hosts.iter(), |round| [round.utilization, round.power], points);
+    let [utilization, power] = [0, 1].map(|at| means.iter().map(|both| both[at]).collect());
+    charts.extend(gpu_chart(model, model.lang.tr("GPUs, mean"), utilization));
+    charts.extend(gpu_chart(model, model.lang.tr("power, mean of limit"), power));
     charts.truncate(most);
     charts
 }
@@ -116,8 +117,7 @@ fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Char
     })
 }
 
-fn gpu_chart(model: &Model, name: &str, get: fn(&GpuRound) -> ValueSum, points: usize) -> Option<Chart> {
-    let points = host_status::mean_gpu_history(model.state.hosts.iter(), get, points);
+fn gpu_chart(model: &Model, name: &str, points: Vec<Option<f32>>) -> Option<Chart> {
     let last = points.last().copied().flatten().filter(|_| points.len() > 1)?;
     let (name, range) = (name.to_owned(), ["0", "100%"].join(model.lang.tr(" to ")));
     Some(Chart { name, value: format!("{last:.0}%"), range, points, is_stretched: false, status: DisplayStatus::Ok })
