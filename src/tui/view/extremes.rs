@@ -18,6 +18,8 @@ use super::{figure_age, formatting, training};
 
 /// Below this height the line has no room.
 const MIN_ROWS: u16 = 10;
+/// From this width on the line has room for how long the slow rank has been silent.
+const WIDE: u16 = 100;
 /// Ranks whose speeds are within this share of the mean are equally fast, in percent.
 const EVEN_PERCENT: f64 = 3.0;
 /// The last values of a rank's speed that are taken together.
@@ -32,7 +34,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
         return area;
     }
     let parts: Vec<(&str, String, DisplayStatus)> =
-        [slowest_rank(model), hottest_gpu(model), low_gpus(model)].into_iter().flatten().collect();
+        [slowest_rank(model, area.width), hottest_gpu(model), low_gpus(model)].into_iter().flatten().collect();
     let mut spans: Vec<Span<'static>> = Vec::new();
     for (name, text, status) in parts {
         let room = usize::from(area.width).saturating_sub(formatting::spans_width(&spans) + name.width() + 3);
@@ -78,7 +80,7 @@ fn low_gpus(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
 }
 
 /// The rank that holds up the others: steps behind, fewest tokens a second, or silent for longest.
-fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
+fn slowest_rank(model: &Model, width: u16) -> Option<(&'static str, String, DisplayStatus)> {
     let running: Vec<&RankState> = running_ranks(&model.state).collect();
     running.get(1)?;
     let owner =
@@ -91,7 +93,15 @@ fn slowest_rank(model: &Model) -> Option<(&'static str, String, DisplayStatus)> 
     };
     if let Some((rank, step, behind)) = model.slow_ranks.slowest(&model.state, model.now) {
         let steps = [format!("{step:.0}"), format!("{behind:.0}")];
-        let text = model.lang.tr_fill("{} step {}, {} behind: press 3", &[&owner(rank), &steps[0], &steps[1]]);
+        let silent = output_age(model, rank);
+        let text = match silent > MIN_QUIET_MS && width >= WIDE {
+            // It may be stuck rather than slow.
+            true => {
+                let values = [&owner(rank), &steps[0], &steps[1], &style::format_duration(silent)];
+                model.lang.tr_fill("{} step {}, {} behind, silent for {}: press 3", &values.map(String::as_str))
+            }
+            false => model.lang.tr_fill("{} step {}, {} behind: press 3", &[&owner(rank), &steps[0], &steps[1]]),
+        };
         return Some((model.lang.tr("slowest"), text, DisplayStatus::Warn));
     }
     let written = running.iter().filter(|rank| rank.last_output_at > 0);

@@ -62,11 +62,14 @@ fn status_mark(model: &Model) -> Span<'static> {
     Span::styled(format!(" {}", model.theme.symbol(DisplayStatus::Ok)), model.theme.status_style(DisplayStatus::Ok))
 }
 
-/// ` ▲ 23 ranks left`: how many still run while the run ends.
+/// ` ▲ 23 ranks still running`: how many of those that can be seen, while the run ends.
 fn stopping_span(model: &Model) -> Option<Span<'static>> {
     let left = model.rank_counts().running.saturating_sub(model.unknown_ranks());
-    let ends = model.state.outcome.is_none() && model.state.goal.0 != RunGoal::Up && left > 0;
-    let text = || format!(" {} {} ", model.theme.symbol(DisplayStatus::Warn), model.lang.tr_fill("{} left", &[&model.count(left, "rank")]));
+    // The line of the steps of a teardown says it too.
+    let ends = model.state.outcome.is_none() && model.state.goal.0 != RunGoal::Up && left > 0 && !model.has_open_steps();
+    let text = || {
+        format!(" {} {} ", model.theme.symbol(DisplayStatus::Warn), model.lang.tr_fill("{} still running", &[&model.count(left, "rank")]))
+    };
     ends.then(|| Span::styled(text(), model.theme.status_text_style(DisplayStatus::Warn)))
 }
 
