@@ -175,7 +175,7 @@ impl Model {
         counts
     }
 
-    /// How many of the running ranks are on hosts that do not answer: nobody knows how they stand.
+    /// How many of the running ranks are on hosts that do not answer: their state is unknown.
     pub(super) fn unknown_ranks(&self) -> usize {
         let hosts = self.host_statuses.iter().zip(&self.state.hosts);
         hosts.filter(|(_, host)| host.is_lost()).map(|(standing, _)| standing.ranks.running).sum()

@@ -25,7 +25,7 @@ pub(crate) struct SlowRanks {
 impl SlowRanks {
     /// Looks at the steps of all ranks that run; called before each frame.
     pub(crate) fn update(&mut self, state: &RunState, now: UnixMillis) {
-        // What was not looked at is not known: a replay jumps, a terminal is suspended.
+        // What was not observed does not count: a replay jumps, a terminal is suspended.
         if !(0..=MAX_GAP_MS).contains(&(now - self.looked_at)) {
             self.since.clear();
         }
@@ -89,7 +89,7 @@ mod tests {
         print_step(&mut scene, &mut (8..16).filter(|rank| *rank != 11), 90);
         let found: Vec<_> = (1..=5).map(|second| look(&scene, second * 2_000)).collect();
         assert_eq!(found, [None, None, None, None, Some((11, 80.0, 10.0))]);
-        assert_eq!(look(&scene, 60_000), None, "nobody looked for a while");
+        assert_eq!(look(&scene, 60_000), None, "the time between two distant frames does not count");
         (31..=35).for_each(|second| assert_eq!(look(&scene, second * 2_000).is_some(), second == 35));
         print_step(&mut scene, &mut (11..12), 89);
         assert_eq!(look(&scene, 72_000), None, "one step behind is the same round");

@@ -274,7 +274,7 @@ pub(super) fn proving_lines(model: &Model, problem: &RunProblem, most: usize) ->
         return lines;
     }
     // They do not follow each other.
-    lines.extend((room > 0).then(|| "…".to_owned()));
+    lines.extend((room > 0).then(|| model.theme.ellipsis().to_owned()));
     lines.extend_from_slice(&after[after.len() - room.saturating_sub(1)..]);
     lines
 }
