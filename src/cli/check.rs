@@ -15,6 +15,7 @@ use crate::event::Outcome;
 use crate::inventory::Job;
 use crate::lifecycle::check::{CheckedHosts, check_hosts};
 use crate::lifecycle::error::worse_outcome;
+use crate::lifecycle::launch_request::LaunchMode;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::smoke::{SmokePlan, SmokeStart};
 use crate::lifecycle::stop_controller::StopController;
@@ -107,7 +108,7 @@ async fn run_smoke(
     };
     let common = CommonArgs { limit: None, progress, ..args.clone() };
     // The checks have run already.
-    let up = UpArgs { preflight: PreflightLevel::Off, ..UpArgs::with_common(common) };
+    let up = UpArgs { preflight: PreflightLevel::Off, ..UpArgs::for_command(LaunchMode::Up, common) };
     let (session, end) = launch(&up, plan.inventory.clone(), base).await?;
     Ok(plan.evaluate(session, end).await)
 }

@@ -11,10 +11,8 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{dashboard_settings, print_stderr};
 use crate::event::Outcome;
 use crate::inventory::{Inventory, InventorySource};
+use crate::lifecycle::launch_request::LaunchMode;
 use crate::sandbox::{Faults, HostSpec, ImageSpec, Sandbox, Scenario};
-
-/// Shown when the dashboard opens.
-const INTRO_TEXT: &str = "a simulated run of one minute: 1 to 7 switch screens, ? lists the keys, q quits";
 
 pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     print_stderr("demo: 4 hosts with 8 GPUs each on this machine; SSH and shells are real, docker, torchrun and nvidia-smi are simulated");
@@ -29,8 +27,7 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<Outcome, CliError> {
     let source = InventorySource { name: file.display().to_string(), text };
     let inventory = Inventory::load(&[source], &[])?;
     let common = CommonArgs { inventory: Some(file.clone()), ..CommonArgs::with_output(progress, args.color) };
-    let intro_text = (progress == ProgressMode::Tui).then_some(INTRO_TEXT);
-    let up = UpArgs { intro_text, ..UpArgs::with_common(common) };
+    let up = UpArgs::for_command(LaunchMode::Demo, common);
     let outcome = super::up::run_with_inventory(&up, inventory, file.parent().map_or_else(PathBuf::new, PathBuf::from)).await;
     let stopped = sandbox.stop().await;
     let outcome = outcome?;

@@ -17,12 +17,14 @@ use crate::inventory::{Inventory, Job};
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::file_sources::find_file_sources;
 use crate::lifecycle::launch::{LaunchEnd, run_launch};
-use crate::lifecycle::launch_request::{LaunchContext, LaunchRequest};
+use crate::lifecycle::launch_request::{LaunchContext, LaunchMode, LaunchRequest};
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
-use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::preflight::{PreflightCheck, launch_checks, select_checks};
 use crate::report::log_lines::LogSelection;
+
+/// Shown when the dashboard of `demo` opens.
+const DEMO_INTRO: &str = "a simulated run of one minute: 1 to 7 switch screens, ? lists the keys, q quits";
 
 /// The inventory with the hosts of `--limit` alone.
 pub(super) fn limited(full_inventory: &Inventory, args: &UpArgs) -> Result<Inventory, CliError> {
@@ -43,8 +45,7 @@ pub(super) struct EndedLaunch {
 
 /// Launches and follows. The caller closes the session.
 pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
-    let policy = if args.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop };
-    let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
+    let mut signals = StopController::listen(args.command.interrupt_policy(), print_stderr).map_err(anyhow::Error::from)?;
     let ended = launch_with_signals(args, full_inventory, base, &mut signals).await?;
     Ok((ended.session, ended.end))
 }
@@ -60,23 +61,17 @@ pub(super) async fn launch_with_signals(
     let (mut request, launch_error) = build_request(args, full_inventory, &inventory)?;
     let host_names: Vec<&str> = inventory.hosts.iter().map(|host| host.name.as_str()).collect();
     request.file_sources = find_file_sources(&select_tasks(&request.tasks, &request.draft.tasks)?, &host_names, &base)?;
-    let command = match (args.confirm_first, args.tasks_only) {
-        (true, _) => "tui",
-        (false, true) if args.before_submit => "slurm submit",
-        (false, true) => "prepare",
-        (false, false) => "up",
-    };
     let mut output = OutputOptions::with_main_rank(args.common.progress, args.tail).without_bars_if(args.dry_run);
     if args.detach {
         output.logs = LogSelection::MainRankUntilDetached;
     }
     let common = CommonArgs { task_flags: args.tasks.to_words(), ..args.common.clone() };
-    let mut session = open_session(command, &common, (inventory, base), output)?;
+    let mut session = open_session(args.command.name(), &common, (inventory, base), output)?;
     session.history_lines = args.tail;
     spawn_action_handler(&mut session, signals);
     session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
-    if let (Some(text), Some(dashboard)) = (args.intro_text, session.reporter.dashboard()) {
-        dashboard.show_message(text);
+    if let (LaunchMode::Demo, Some(dashboard)) = (args.command, session.reporter.dashboard()) {
+        dashboard.show_message(DEMO_INTRO);
     }
     let [attach, down] = ["attach", "down"].map(|verb| session.suggest_command(verb, ""));
     let mut context = LaunchContext::new(&mut session, &request, launch_error, signals);
@@ -96,18 +91,18 @@ pub(super) async fn launch_with_signals(
     Ok(EndedLaunch { session, end, registered })
 }
 
-/// With `confirm_first`, a missing secret is not an error yet: a live run can be followed without it. It is returned beside the request.
+/// For a launch that is confirmed first, a missing secret is not an error yet: a live run can be followed without it. It is returned beside the request.
 fn build_request(
     args: &UpArgs,
     whole_inventory: Inventory,
     inventory: &Inventory,
 ) -> Result<(LaunchRequest, Option<WorkflowError>), CliError> {
     let draft = Arc::clone(inventory.draft()?);
-    if !args.tasks_only {
+    if !args.command.is_tasks_only() {
         require_launch(&draft)?;
     }
     let selection = args.tasks.selection();
-    if select_tasks(&selection, &draft.tasks)?.is_empty() && args.tasks_only {
+    if select_tasks(&selection, &draft.tasks)?.is_empty() && args.command.is_tasks_only() {
         let why = if draft.tasks.is_empty() {
             "the inventory has no `prepare` tasks"
         } else {
@@ -119,7 +114,7 @@ fn build_request(
     }
     let mut launch_error = None;
     let mut read_or_defer = |names: &[String]| match read_secrets(names) {
-        Err(error) if args.confirm_first => {
+        Err(error) if args.command.confirms_first() => {
             launch_error.get_or_insert(error);
             Ok(Vec::new())
         }
@@ -127,6 +122,7 @@ fn build_request(
     };
     let (secrets, registry_passwords) = (read_or_defer(&draft.secret_names)?, read_or_defer(&registry_variables(&draft))?);
     let request = LaunchRequest {
+        command: args.command,
         whole_inventory,
         limit: args.common.limit.clone(),
         checks: preflight_checks(args.preflight, &draft),
@@ -141,10 +137,7 @@ fn build_request(
         show_all_differences: args.diff,
         tasks: selection,
         file_sources: BTreeMap::new(),
-        tasks_only: args.tasks_only,
         show_scripts: args.common.verbose > 0,
-        confirm_first: args.confirm_first,
-        stay_open: args.intro_text.is_some(),
     };
     Ok((request, launch_error))
 }

@@ -5,6 +5,7 @@ use clap::Args;
 use super::common_args::{CommonArgs, PreflightLevel};
 use super::task_args::TaskArgs;
 use super::value_parsers::{DEFAULT_TAIL, parse_duration, parse_tail};
+use crate::lifecycle::launch_request::LaunchMode;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct UpArgs {
@@ -33,28 +34,20 @@ pub(crate) struct UpArgs {
     pub lock_wait: std::time::Duration,
     #[command(flatten)]
     pub tasks: TaskArgs,
-    /// `prepare`: runs the tasks and launches nothing.
+    /// The command whose options these are.
     #[arg(skip)]
-    pub tasks_only: bool,
-    /// `slurm submit`: runs the tasks on the login node.
-    #[arg(skip)]
-    pub before_submit: bool,
+    pub command: LaunchMode,
     /// If the run is already live: how many of the last lines of each log to show first
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TAIL, value_parser = parse_tail)]
     pub tail: usize,
-    /// `tui`: changes nothing before the user starts it, and follows a live run even if it differs from the inventory.
-    #[arg(skip)]
-    pub confirm_first: bool,
-    /// `demo`: shown when the dashboard opens, which then stays open after the run until the user leaves.
-    #[arg(skip)]
-    pub intro_text: Option<&'static str>,
 }
 
 impl UpArgs {
-    /// The defaults of `up`.
-    pub(crate) fn with_common(common: CommonArgs) -> UpArgs {
+    /// The defaults of `up`, for a command that launches as `up` does.
+    pub(crate) fn for_command(command: LaunchMode, common: CommonArgs) -> UpArgs {
         UpArgs {
             common,
+            command,
             detach: false,
             keep: false,
             recreate: false,
@@ -63,11 +56,7 @@ impl UpArgs {
             preflight: PreflightLevel::Fast,
             lock_wait: std::time::Duration::from_secs(45),
             tasks: TaskArgs::default(),
-            tasks_only: false,
-            before_submit: false,
             tail: DEFAULT_TAIL,
-            confirm_first: false,
-            intro_text: None,
         }
     }
 }

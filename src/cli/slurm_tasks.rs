@@ -10,6 +10,7 @@ use crate::inventory::Inventory;
 use crate::lifecycle::error::WorkflowEnd;
 use crate::lifecycle::file_sources::find_file_sources;
 use crate::lifecycle::launch::LaunchEnd;
+use crate::lifecycle::launch_request::LaunchMode;
 use crate::lifecycle::slurm_prepare::remove_task_files;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
@@ -31,12 +32,10 @@ pub(super) async fn run_login_tasks(
     signals: &mut StopController,
 ) -> Result<Result<Vec<(String, String)>, Outcome>, CliError> {
     let up = UpArgs {
-        tasks_only: true,
-        before_submit: true,
         dry_run: args.dry_run,
         // The checks are for hosts of ranks.
         preflight: PreflightLevel::Off,
-        ..UpArgs::with_common(args.common.clone())
+        ..UpArgs::for_command(LaunchMode::SlurmSubmit, args.common.clone())
     };
     signals.set_policy(InterruptPolicy::Stop);
     let EndedLaunch { mut session, end, registered } = launch_with_signals(&up, tasks, base, signals).await?;

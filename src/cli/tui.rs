@@ -3,6 +3,7 @@
 use crate::cli::args::{CommonArgs, ProgressMode, TuiArgs, UpArgs};
 use crate::cli::exit::CliError;
 use crate::event::Outcome;
+use crate::lifecycle::launch_request::LaunchMode;
 
 pub(crate) async fn run(args: &TuiArgs) -> Result<Outcome, CliError> {
     let common = CommonArgs { progress: ProgressMode::Tui, ..args.common.clone() };
@@ -11,8 +12,7 @@ pub(crate) async fn run(args: &TuiArgs) -> Result<Outcome, CliError> {
         diff: true,
         preflight: args.preflight,
         lock_wait: args.lock_wait,
-        confirm_first: true,
-        ..UpArgs::with_common(common)
+        ..UpArgs::for_command(LaunchMode::Tui, common)
     };
     super::up::run(&up).await
 }

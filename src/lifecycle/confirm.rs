@@ -59,7 +59,7 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
         }
     };
     context.session.emit_run_started("", Some(&plan));
-    let effect = describe_launch_effect(&target.existing, context.request.tasks_only);
+    let effect = describe_launch_effect(&target.existing, context.request.command.is_tasks_only());
     let differences = match &target.existing {
         ExistingRun::Live { differences, .. } => &differences[..],
         _ => &[],

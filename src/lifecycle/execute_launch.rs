@@ -47,7 +47,7 @@ pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget
     if !report.is_ok() {
         return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);
     }
-    if context.request.tasks_only {
+    if context.request.command.is_tasks_only() {
         context.state.registered = report.registered.into_iter().next().unwrap_or_default();
         let kept = if context.session.inventory.engine.is_some() {
             "containers stay on the hosts: `orchestrate up` launches in them, `orchestrate down` removes them"
@@ -110,7 +110,7 @@ async fn prepare_and_execute(
     };
     // The dashboard shows what is launched until the plan has been executed.
     let view_only = DashboardCapabilities::view_only(context.signals.dashboard_role());
-    let plan_lines = match context.request.tasks_only {
+    let plan_lines = match context.request.command.is_tasks_only() {
         true => Vec::new(),
         // A live run that differed is gone.
         false => describe_plan(target, &session.inventory.hosts, &plan, &[], session.reporter.lang()),
@@ -152,7 +152,7 @@ async fn roll_back(
     let options = TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: Some(job.launch.stop_grace) };
     let engine = context.session.engine.clone();
     // `prepare` keeps its containers also where a task failed.
-    let keeps_containers = context.request.tasks_only && context.session.inventory.engine.is_some();
+    let keeps_containers = context.request.command.is_tasks_only() && context.session.inventory.engine.is_some();
     let rollback = teardown::lock_and_tear_down(context.session, options, context.request.lock_wait, false);
     tokio::pin!(rollback);
     let torn_down = loop {

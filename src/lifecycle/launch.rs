@@ -3,7 +3,7 @@
 use crate::event::Outcome;
 use crate::lifecycle::confirm;
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
-use crate::lifecycle::launch_request::{LaunchContext, LaunchStep};
+use crate::lifecycle::launch_request::{LaunchContext, LaunchMode, LaunchStep};
 use crate::lifecycle::reconcile::reconcile;
 
 /// How often the facts are gathered again because another operator changed the run first.
@@ -49,7 +49,8 @@ fn stays_open(context: &LaunchContext<'_>, outcome: &Outcome) -> bool {
     let request = context.request;
     let has_failed = matches!(outcome, Outcome::Failed | Outcome::Refused | Outcome::Unreachable | Outcome::Leftovers);
     let has_dashboard = context.session.reporter.has_dashboard();
-    let can_stay_open = request.confirm_first && context.state.confirmed || (request.stay_open || has_failed) && has_dashboard;
+    let can_stay_open =
+        request.command.confirms_first() && context.state.confirmed || (request.command == LaunchMode::Demo || has_failed) && has_dashboard;
     can_stay_open && !user_left
 }
 

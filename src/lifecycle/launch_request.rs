@@ -11,14 +11,53 @@ use crate::lifecycle::file_sources::TaskFiles;
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::build::{LaunchInputs, RunIdentity};
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::facts::HostFacts;
 use crate::preflight::PreflightCheck;
 use crate::preflight::probe_output::ProbeOutput;
 
+/// The command that launches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum LaunchMode {
+    #[default]
+    Up,
+    Tui,
+    Demo,
+    Prepare,
+    SlurmSubmit,
+}
+
+impl LaunchMode {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            LaunchMode::Up | LaunchMode::Demo => "up",
+            LaunchMode::Tui => "tui",
+            LaunchMode::Prepare => "prepare",
+            LaunchMode::SlurmSubmit => "slurm submit",
+        }
+    }
+
+    /// Changes nothing before the user starts the launch on the dashboard; follows a live run even if it differs from the inventory.
+    pub(crate) fn confirms_first(self) -> bool {
+        self == LaunchMode::Tui
+    }
+
+    /// Runs the tasks of `prepare` and launches nothing.
+    pub(crate) fn is_tasks_only(self) -> bool {
+        matches!(self, LaunchMode::Prepare | LaunchMode::SlurmSubmit)
+    }
+
+    /// What a signal does while nothing else is said.
+    pub(crate) fn interrupt_policy(self) -> InterruptPolicy {
+        if self.confirms_first() { InterruptPolicy::Detach } else { InterruptPolicy::Stop }
+    }
+}
+
 /// Immutable during the launch.
 pub(crate) struct LaunchRequest {
+    pub(crate) command: LaunchMode,
     /// Without `--limit`.
     pub(crate) whole_inventory: Inventory,
     /// The job before facts are known.
@@ -39,16 +78,10 @@ pub(crate) struct LaunchRequest {
     pub(crate) show_all_differences: bool,
     /// A dry run prints every script.
     pub(crate) show_scripts: bool,
-    /// Change nothing before the user starts the launch on the dashboard; follow a live run even if it differs from the inventory.
-    pub(crate) confirm_first: bool,
     /// Which tasks of `prepare` run.
     pub(crate) tasks: TaskSelection,
     /// What the `sync` and `copy` tasks among them send, by number.
     pub(crate) file_sources: BTreeMap<u32, TaskFiles>,
-    /// Run the tasks and launch nothing.
-    pub(crate) tasks_only: bool,
-    /// Keep the dashboard open after the run until the user leaves.
-    pub(crate) stay_open: bool,
 }
 
 pub(crate) struct LaunchState {
@@ -76,11 +109,11 @@ impl LaunchState {
                 started_at: String::new(),
                 recreate_containers: request.recreate,
                 tasks: request.tasks.clone(),
-                tasks_only: request.tasks_only,
+                tasks_only: request.command.is_tasks_only(),
             },
             run_stamp: String::new(),
             launch_error,
-            confirmed: !request.confirm_first,
+            confirmed: !request.command.confirms_first(),
             relaunch: false,
             cleared_hosts: Vec::new(),
             registered: Vec::new(),

@@ -12,7 +12,7 @@ use crate::lifecycle::execute_launch::launch;
 use crate::lifecycle::file_preview::preview_files;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
 use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks};
-use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
+use crate::lifecycle::launch_request::{LaunchContext, LaunchMode, LaunchStep, LaunchTarget};
 use crate::lifecycle::preflight::{HostAnswers, gather_facts_and_probes, report_failed_checks};
 use crate::lifecycle::session::{Session, collect_facts, find_run_record, report_issues};
 use crate::lifecycle::stop_ladder::InterruptPolicy;
@@ -45,7 +45,7 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
     {
         return wait_for_tasks(context, &target.facts, &run_id).await;
     }
-    if request.tasks_only
+    if request.command.is_tasks_only()
         && let Some(end) = refuse_beside_ranks(context.session, &target.facts)
     {
         return Ok(LaunchStep::Done(end));
@@ -58,7 +58,7 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
             context.session.notice(text, true);
             return Ok(LaunchStep::done(Outcome::Refused, "a run is live"));
         }
-        if (differences.is_empty() || request.confirm_first) && !request.recreate {
+        if (differences.is_empty() || request.command.confirms_first()) && !request.recreate {
             return attach_to_live_run(context, &target.facts, run_id, differences).await;
         }
         if !request.recreate {
@@ -96,13 +96,13 @@ fn refuse_beside_ranks(session: &Session, facts: &[HostFacts]) -> Option<Workflo
 
 /// Waits for tasks that another command has started, so that none is started twice; then the hosts are looked at again.
 async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], run: &str) -> Result<LaunchStep, WorkflowError> {
-    let before_submit = context.session.command() == "slurm submit";
+    let before_submit = context.request.command == LaunchMode::SlurmSubmit;
     let stop = if before_submit { "`orchestrate down`" } else { "`--recreate`" };
     let text = format!("tasks of {run} are running: waiting for them (Ctrl-C leaves them running); {stop} stops them");
     context.session.notice(text, false);
     context.signals.set_policy(InterruptPolicy::Detach);
     let end = follow_tasks(context.session, facts, run, context.signals).await?;
-    context.signals.set_policy(if context.request.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop });
+    context.signals.set_policy(context.request.command.interrupt_policy());
     match (end, context.signals.first_signal()) {
         // The other `slurm submit` may submit its job now: tasks that run again would change what its ranks use.
         (TasksEnd::HostsLost(_), None) if before_submit => Ok(LaunchStep::done(Outcome::Unreachable, "the tasks may run on")),
@@ -196,7 +196,7 @@ fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job,
         master_port: facts.first().and_then(|f| f.free_port),
     };
     let mut job = inventory.job(&values).map_err(|problems| refuse(problems.iter().map(|p| (None, p.to_string())).collect()))?;
-    if context.request.keep || context.request.tasks_only {
+    if context.request.keep || context.request.command.is_tasks_only() {
         job.teardown = Teardown::Never;
     }
     let texts = (0..inventory.hosts.len()).map(|i| inventory.fingerprint_text(i)).map(|t| (t.container, t.launch)).collect();
@@ -256,7 +256,7 @@ async fn print_tasks(context: &LaunchContext<'_>, target: &LaunchTarget, plan: &
 fn print_dry_run(context: &LaunchContext<'_>, target: &LaunchTarget, (plan, facts): (&Plan, &[HostFacts])) {
     let session = &*context.session;
     let console = &session.local.console;
-    let mut effect = vec![describe_launch_effect(&target.existing, context.request.tasks_only)];
+    let mut effect = vec![describe_launch_effect(&target.existing, context.request.command.is_tasks_only())];
     if let ExistingRun::Live { differences, .. } = &target.existing {
         effect.extend(differences.iter().cloned());
     }
@@ -318,7 +318,7 @@ async fn attach_to_live_run(
     if outcome == FollowOutcome::Restart {
         context.state.reset();
         // Restarting a run makes this command its launcher.
-        context.signals.set_policy(if request.confirm_first { InterruptPolicy::Detach } else { InterruptPolicy::Stop });
+        context.signals.set_policy(request.command.interrupt_policy());
         return Ok(LaunchStep::Reconcile);
     }
     let teardown = match record.teardown.as_str() {
