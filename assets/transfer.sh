@@ -36,10 +36,17 @@ take_data() { # BYTES
   [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock 2>/dev/null || return 1
   [ $(($1 % 65536)) -eq 0 ] || take $(($1 % 65536))
 }
-# Keeps the laptop waiting while a silent command works, for an hour at most. Not to be nested. No EXIT trap ends the beat: a background
-# process that is killed before it has begun runs that trap too (bash 5.2), and complains.
+# Keeps the laptop waiting while a silent command works, for an hour at most: a beat every 20 seconds. The sleep outlives the subshell that is
+# killed, so it is short: nothing of ours stays on the host. Not to be nested. No EXIT trap ends the beat: a background process that is killed
+# before it has begun runs that trap too (bash 5.2), and complains.
 patiently() {
-  { beats=180; while [ "$beats" -gt 0 ] && sleep 20 >/dev/null 5>&- 6<&-; do printf 'K\n' >&5 || exit; beats=$((beats - 1)); done; } </dev/null >/dev/null 2>&1 &
+  {
+    n=0
+    while [ "$n" -lt 3600 ] && sleep 1 >/dev/null 5>&- 6<&-; do
+      n=$((n + 1))
+      [ $((n % 20)) -ne 0 ] || printf 'K\n' >&5 || exit
+    done
+  } </dev/null >/dev/null 2>&1 &
   beat=$!
   "$@"
   status=$?

@@ -401,9 +401,9 @@ fn long_checksum_sends_heartbeats() {
         let (bin, calls) = (dir.path().join(name), dir.path().join(format!("{name}-calls")));
         std::fs::write(&calls, "").expect("written");
         let sleep = format!("echo >>'{}'; exec /usr/bin/sleep 0.02", calls.display());
-        // It ends after two sleeps of the shell, so that at least one heartbeat was sent.
+        // It ends after 21 sleeps of the shell, so that at least one heartbeat was sent.
         let sum = format!(
-            "n=0; while [ $n -lt 200 ] && [ \"$(wc -l <'{0}' 2>/dev/null || echo 0)\" -lt 2 ]; do n=$((n + 1)); /usr/bin/sleep 0.05; done; exec /usr/bin/sha256sum",
+            "n=0; while [ $n -lt 200 ] && [ \"$(wc -l <'{0}' 2>/dev/null || echo 0)\" -lt 21 ]; do n=$((n + 1)); /usr/bin/sleep 0.05; done; exec /usr/bin/sha256sum",
             calls.display()
         );
         let slow = with_programs(&shell, &bin, &[("sleep", sleep), ("openssl", "exit 1".to_owned()), ("sha256sum", sum)]);
