@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 #[path = "appender/test_host.rs"]
 mod test_host;
 
-use test_host::{LogLoss, TestHost, WrapperProcess, has_builtin_tools, read_process_stat, send_signal, seq_output};
+use test_host::{LogLoss, TestHost, WrapperProcess, read_process_stat, send_signal, seq_output};
 
 /// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,12 +31,17 @@ trap : TERM INT HUP
 exit "$?"
 "#;
 
+macro_rules! tests_of_shells {
+    ($($shell:ident: $($name:ident)*;)*) => { $(
+        mod $shell { $( #[test] #[ignore = "needs root, bash and busybox: tests/run says how"] fn $name() { super::super::$name(stringify!($shell)); } )* }
+    )* };
+}
 macro_rules! in_each_shell {
-    ($($name:ident)*) => {
-        mod dash { $( #[test] #[ignore = "needs root, bash and busybox: tests/run says how"] fn $name() { super::$name("dash"); } )* }
-        mod bash { $( #[test] #[ignore = "needs root, bash and busybox: tests/run says how"] fn $name() { super::$name("bash"); } )* }
-        mod busybox { $( #[test] #[ignore = "needs root, bash and busybox: tests/run says how"] fn $name() { super::$name("busybox"); } )* }
-    };
+    ($($name:ident)*) => { mod each { tests_of_shells! { dash: $($name)*; bash: $($name)*; busybox: $($name)*; } } };
+}
+/// For tests that take a tool away: busybox has its tools built in.
+macro_rules! in_shells_without_tools {
+    ($($name:ident)*) => { mod without_tools { tests_of_shells! { dash: $($name)*; bash: $($name)*; } } };
 }
 
 in_each_shell! {
@@ -55,6 +60,9 @@ in_each_shell! {
     planted_directories_have_a_defined_effect
     appender_inherits_no_run_state
     rank_starts_as_without_the_appender
+}
+
+in_shells_without_tools! {
     missing_tools_fall_back_to_direct_log
     without_setsid_appender_stays_in_group
     copying_continues_without_a_new_copier
@@ -393,9 +401,6 @@ fn rank_starts_as_without_the_appender(shell: &'static str) {
 }
 
 fn missing_tools_fall_back_to_direct_log(shell: &'static str) {
-    if has_builtin_tools(shell) {
-        return;
-    }
     for tool in ["mkfifo", "dd", "readlink"] {
         let host = TestHost::without_tool(shell, tool);
         assert_eq!(host.run_rank("echo line; exit 6"), Some(6));
@@ -405,9 +410,6 @@ fn missing_tools_fall_back_to_direct_log(shell: &'static str) {
 }
 
 fn without_setsid_appender_stays_in_group(shell: &'static str) {
-    if has_builtin_tools(shell) {
-        return;
-    }
     let host = TestHost::without_tool(shell, "setsid");
     let mut wrapper = host.start_rank("trap '' TERM; echo line; touch ready; until [ -e go ]; do sleep 0.01; done; echo more; exit 6");
     wait_until("the rank runs", || host.path("ready").exists().then_some(()));
@@ -420,9 +422,6 @@ fn without_setsid_appender_stays_in_group(shell: &'static str) {
 }
 
 fn copying_continues_without_a_new_copier(shell: &'static str) {
-    if has_builtin_tools(shell) {
-        return;
-    }
     let host = TestHost::new(shell);
     let mut wrapper = host.start_rank("echo one; touch ready; until [ -e go ]; do sleep 0.01; done; seq 1 1000; exit 6");
     wait_until("the rank runs", || host.path("ready").exists().then_some(()));

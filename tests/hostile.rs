@@ -24,7 +24,11 @@ const SECRET: &str = "the ssh user's own words";
 /// The shells that hosts may have, each as the arguments before a script.
 fn available_shells() -> Vec<Vec<String>> {
     let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
-    let all = [words(&["/bin/sh"]), words(&["dash"]), words(&["bash", "--posix"]), words(&["busybox", "sh"])];
+    let mut all = vec![words(&["dash"]), words(&["bash", "--posix"]), words(&["busybox", "sh"])];
+    // Debian's /bin/sh is dash.
+    if std::fs::canonicalize("/bin/sh").is_ok_and(|sh| !sh.ends_with("dash")) {
+        all.push(words(&["/bin/sh"]));
+    }
     let there = |shell: &Vec<String>| {
         Command::new(&shell[0]).args(&shell[1..]).args(["-c", "exit 0"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     };

@@ -172,17 +172,6 @@ impl TestHost {
     }
 }
 
-/// A busybox with built-in tools never lacks one.
-pub(crate) fn has_builtin_tools(shell: &str) -> bool {
-    shell == "busybox"
-        && Command::new(which("busybox").expect("busybox"))
-            .args(["sh", "-c", "command -v setsid"])
-            .env("PATH", "")
-            .status()
-            .expect("a shell")
-            .success()
-}
-
 /// Every process with its parent.
 pub(crate) fn list_processes() -> Vec<(i32, i32)> {
     let entries = fs::read_dir("/proc").expect("/proc").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());

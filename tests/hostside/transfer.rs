@@ -12,7 +12,7 @@ pub(super) fn shells(dir: &Path) -> Vec<(&'static str, Command)> {
     std::fs::create_dir_all(&bin).expect("made");
     let busybox = ["/usr/bin/busybox", "/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
     let mut shells = Vec::new();
-    for (name, argv) in [("dash", &["dash"][..]), ("bash", &["bash", "--posix"]), ("sh", &["sh"])] {
+    for (name, argv) in [("dash", &["dash"][..]), ("bash", &["bash", "--posix"])] {
         let mut command = Command::new(argv[0]);
         command.args(&argv[1..]);
         if Command::new(argv[0]).args(["-c", ":"]).status().is_ok_and(|status| status.success()) {
