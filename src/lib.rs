@@ -1,7 +1,7 @@
 //! `orchestrate` runs multi-node GPU training on bare machines: one inventory, one command, nothing left behind.
 //!
-//! The rooms, ground to roof. A room may use the rooms above it in this list, never those below; `tests/architecture.rs`
-//! holds the rule, `docs/architecture.md` explains it. Nothing is re-exported here, so that an import names its room.
+//! The rooms, ground to roof, those of a floor by name. A room never uses a later floor; the order within a floor is in
+//! `docs/architecture.md`, and `tests/architecture.rs` enforces it. Nothing is re-exported here, so that an import names its room.
 
 // The build without tests keeps the rule of .clippy.toml for everything else.
 #![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests read files, start programs and measure time"))]
