@@ -26,6 +26,8 @@ const CLOCK_EXCHANGES: (usize, usize) = (8, 3);
 const CLOCK_TIME_BUDGET: Duration = Duration::from_millis(600);
 /// How long one line of a stream may take.
 const LINE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a host may take to listen: a few lines.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is asked of one host besides its facts.
 #[derive(Clone, Default)]
@@ -176,7 +178,7 @@ impl Engine {
             match self.connections.get(host).filter(|_| wanted(host) && !address.is_empty()) {
                 Some(link) => {
                     let port = if host == 0 { asked.master_port } else { 0 };
-                    start_listeners(link, &probe::listener_command(context, address.contains(':'), port)).await
+                    start_listeners(link, &probe::listener_command(context, address.contains(':'), port), LISTEN_TIMEOUT).await
                 }
                 None => (ListenerStatus { failure_reason: "nobody listened".to_owned(), ..ListenerStatus::default() }, None),
             }
@@ -283,6 +285,7 @@ async fn measure_clock_offset(connection: &Arc<HostConnection>, command: &Remote
 
 /// The next line of a stream.
 async fn read_line(stream: &mut RemoteStream, held: &mut Vec<u8>) -> Option<String> {
+    let until = Instant::now() + LINE_TIMEOUT;
     loop {
         if let Some(end) = held.iter().position(|b| *b == b'\n') {
             let line: Vec<u8> = held.drain(..=end).collect();
@@ -291,7 +294,7 @@ async fn read_line(stream: &mut RemoteStream, held: &mut Vec<u8>) -> Option<Stri
         if held.len() > 4096 {
             return None;
         }
-        match tokio::time::timeout(LINE_TIMEOUT, stream.output.recv()).await {
+        match tokio::time::timeout_at(until, stream.output.recv()).await {
             Ok(Some(Ok(bytes))) => held.extend_from_slice(&bytes),
             _ => return None,
         }
@@ -299,7 +302,11 @@ async fn read_line(stream: &mut RemoteStream, held: &mut Vec<u8>) -> Option<Stri
 }
 
 /// Starts a listener; it ends with the stream that comes back.
-async fn start_listeners(connection: &Arc<HostConnection>, command: &RemoteCommand) -> (ListenerStatus, Option<RemoteStream>) {
+async fn start_listeners(
+    connection: &Arc<HostConnection>,
+    command: &RemoteCommand,
+    within: Duration,
+) -> (ListenerStatus, Option<RemoteStream>) {
     let mut listeners = ListenerStatus::default();
     let mut stream = match connection.open_stream(command).await {
         Ok(stream) => stream,
@@ -309,16 +316,71 @@ async fn start_listeners(connection: &Arc<HostConnection>, command: &RemoteComma
         }
     };
     let mut held = Vec::new();
-    while let Some(line) = read_line(&mut stream, &mut held).await {
-        let words: Vec<&str> = line.splitn(3, ' ').collect();
-        match words.as_slice() {
-            ["ready", ..] => return (listeners, Some(stream)),
-            ["listens", "ephemeral", port] => listeners.ephemeral_port = port.parse().ok(),
-            ["listens", "given", _] => listeners.given_port_open = true,
-            ["cannot", "ephemeral" | "both", why] => listeners.failure_reason = format!("it could not be listened to: {why}"),
-            _ => {}
+    // As many lines as it likes, but within the time.
+    let is_ready = tokio::time::timeout(within, async {
+        while let Some(line) = read_line(&mut stream, &mut held).await {
+            let words: Vec<&str> = line.splitn(3, ' ').collect();
+            match words.as_slice() {
+                ["ready", ..] => return true,
+                ["listens", "ephemeral", port] => listeners.ephemeral_port = port.parse().ok(),
+                ["listens", "given", _] => listeners.given_port_open = true,
+                ["cannot", "ephemeral" | "both", why] => listeners.failure_reason = format!("it could not be listened to: {why}"),
+                _ => {}
+            }
+        }
+        false
+    });
+    if !is_ready.await.unwrap_or(false) {
+        listeners = ListenerStatus { failure_reason: "its listener broke off".to_owned(), ..ListenerStatus::default() };
+    }
+    (listeners, Some(stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures_util::future::BoxFuture;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::engine::emitter::Emitter;
+    use crate::remote::byte_channel::byte_channel;
+    use crate::remote::stub_remote::StubRemote;
+    use crate::remote::{HostConnector, Remote};
+
+    /// A host whose streams repeat a line without end.
+    #[derive(Clone)]
+    struct EndlessLines;
+
+    impl StubRemote for EndlessLines {
+        fn open_stream<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>> {
+            let (sender, output) = byte_channel(command.output_limit);
+            tokio::spawn(async move {
+                while sender.send(Bytes::from_static(b"noise\n"), |_| RemoteError::Protocol { what: String::new() }) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            });
+            let (input, _) = mpsc::channel(1);
+            Box::pin(async { Ok(RemoteStream { output, input }) })
         }
     }
-    listeners = ListenerStatus { failure_reason: "its listener broke off".to_owned(), ..ListenerStatus::default() };
-    (listeners, Some(stream))
+
+    impl HostConnector for EndlessLines {
+        fn retry_window(&self, _: usize) -> Duration {
+            Duration::MAX
+        }
+
+        fn connect(&self, _: usize) -> BoxFuture<'_, Result<Arc<dyn Remote>, RemoteError>> {
+            Box::pin(async { Ok(Arc::new(EndlessLines) as Arc<dyn Remote>) })
+        }
+    }
+
+    #[tokio::test]
+    async fn listener_that_talks_without_end_is_given_up() {
+        let link = Arc::new(HostConnection::new(0, Arc::new(EndlessLines), Emitter::new().0));
+        let command = probe::listener_command(&HostContext::new("n", "gpu01", "/r"), false, 0);
+        let started = start_listeners(&link, &command, Duration::from_millis(50));
+        let (listeners, _) = tokio::time::timeout(Duration::from_secs(20), started).await.expect("given up");
+        assert_eq!(listeners.failure_reason, "its listener broke off");
+    }
 }
