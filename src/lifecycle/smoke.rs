@@ -26,7 +26,7 @@ use crate::text::hostlist::fold_names;
 /// Per rank; the rest of a log is not read.
 const MAX_LOG_BYTES: u64 = 8 << 20;
 
-/// The results of the checks that ran inputs.
+/// What the smoke needs of the checks before it.
 pub(crate) struct SmokeInputs<'a> {
     /// The job before facts are known.
     pub(crate) draft: &'a Job,

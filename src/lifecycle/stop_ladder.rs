@@ -2,14 +2,14 @@
 //!
 //! | policy | commands | earlier interrupts | Ctrl-C, SIGINT, SIGTERM | SIGHUP |
 //! |---|---|---|---|---|
-//! | stop | `up` | none | stop the ranks | detach |
+//! | stop | `up`, `prepare`, `demo`, `check --smoke` while the smoke runs, tasks before `slurm submit` | none | stop the ranks | detach |
 //! | stop | | one | kill the ranks | detach, leave now |
 //! | stop | | several | leave now | detach, leave now |
-//! | detach | `attach`, `tui`, `logs -f`, `replay`, `sandbox` | none | detach | detach |
+//! | detach | `attach`, `tui`, `logs -f`, `slurm attach`, `slurm logs -f`, `replay`, `sandbox` | none | detach | detach |
 //! | detach | | one or more | detach, leave now | detach, leave now |
-//! | cancel | `check`, `exec`, `stacks`, `ps`, `plan`, `render`, `logs`, `shell` until it is open | none | cancel, then disconnect | cancel, then disconnect |
+//! | cancel | `check`, `exec`, `stacks`, `ps`, `plan`, `render`, `logs`, `push`, `pull`, `slurm submit`, `slurm status`, `slurm logs`, `shell` until it is open | none | cancel, then disconnect | cancel, then disconnect |
 //! | cancel | | one or more | leave now | leave now |
-//! | leave | `down` | any | leave now | ignored |
+//! | leave | `down`, `slurm cancel`, `slurm down` | any | leave now | ignored |
 //!
 //! SIGHUP that was ignored when the program started stays ignored (`hangup_signal`).
 //!
@@ -270,11 +270,11 @@ mod tests {
             (Detach, &[Action(UserAction::Start)], &["start"], None),
             (Stop, &[Action(UserAction::LeaveNow)], &["leave"], Some(2)),
             (Detach, &[Hangup, Action(UserAction::DashboardPanicked)], &["detach", "leave"], Some(1)),
-            // `check`, `exec`, `stacks`, `ps`, `plan`, `render`: the first signal cancels, the second does not wait for the hosts.
+            // A command that changes no run: the first signal cancels, the second does not wait for the hosts.
             (Cancel, &[Interrupt, Interrupt], &["cancel", "leave"], Some(2)),
             (Cancel, &[Terminate, Hangup], &["cancel", "leave"], Some(15)),
             (Cancel, &[Hangup, Interrupt], &["cancel", "leave"], Some(1)),
-            // `down`: a closed terminal does not interrupt it.
+            // A closed terminal does not interrupt it.
             (Leave, &[Interrupt], &["leave"], Some(2)),
             (Leave, &[Hangup, Terminate], &["", "leave"], Some(15)),
         ];
