@@ -71,31 +71,23 @@ fn wants_json(args: &ExecArgs) -> bool {
     args.json || args.common.progress == ProgressMode::Json
 }
 
-type HostAnswer = Option<Result<CommandOutput, RemoteError>>;
+type HostAnswers = Vec<(usize, Result<CommandOutput, RemoteError>)>;
 
-async fn run_on_all_hosts(session: &Session, command: RemoteCommand) -> Vec<HostAnswer> {
+async fn run_on_all_hosts(session: &Session, command: RemoteCommand) -> HostAnswers {
     let hosts = session.inventory.hosts.len();
     let command = command.with_output_limit(MAX_OUTPUT_BYTES / hosts.max(1));
-    let commands = (0..hosts).map(|host| (host, command.clone())).collect();
-    let mut answers: Vec<HostAnswer> = (0..hosts).map(|_| None).collect();
-    let collect = |host: usize, answer| {
-        if let Some(slot) = answers.get_mut(host) {
-            *slot = Some(answer);
-        }
-    };
-    session.engine.fan_out(commands, collect).await;
-    answers
+    session.engine.fan_out((0..hosts).map(|host| (host, command.clone())).collect()).await
 }
 
-fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, args: &ExecArgs) -> Outcome {
+fn print_results(session: &Session, names: &[String], answers: HostAnswers, args: &ExecArgs) -> Outcome {
     let (json, lang) = (wants_json(args), user_lang());
     let (mut outputs, mut notes, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     let mut outcome = Outcome::Ok;
     let sanitizer = session.reporter.sanitizer();
     let style = session.reporter.style();
-    for (name, answer) in names.iter().zip(answers) {
+    for (name, answer) in answers.into_iter().filter_map(|(host, answer)| Some((names.get(host)?, answer))) {
         match answer {
-            Some(Ok(output)) => {
+            Ok(output) => {
                 let mut text = sanitizer.sanitize_multiline(&output.stdout_text());
                 if output.dropped_bytes > 0 {
                     let dropped = output.dropped_bytes.to_string();
@@ -115,7 +107,7 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
                     outcome = worse_outcome(Outcome::Failed, outcome);
                 }
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 outcome = worse_outcome(Outcome::Unreachable, outcome);
                 if json {
                     let line =
@@ -123,10 +115,6 @@ fn print_results(session: &Session, names: &[String], answers: Vec<HostAnswer>, 
                     print_json(&format!("{line}\n"));
                 }
                 unreachable.push((name.clone(), error.to_string(), error.hint().to_owned()));
-            }
-            None => {
-                outcome = worse_outcome(Outcome::Unreachable, outcome);
-                unreachable.push((name.clone(), "no answer".to_owned(), String::new()));
             }
         }
     }

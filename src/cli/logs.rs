@@ -79,8 +79,10 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
 }
 
 fn explain_missing_logs(args: &LogsArgs, facts: &[Option<HostFacts>], run: &str, outcome: &Outcome) -> MissingLogs {
-    if *outcome != Outcome::Ok {
-        return MissingLogs::Unknown("not started, nothing written yet, or its host did not answer");
+    match outcome {
+        Outcome::Ok => {}
+        Outcome::Failed => return MissingLogs::Unknown("not started, or not fetched by this laptop"),
+        _ => return MissingLogs::Unknown("not started, nothing written yet, or its host did not answer"),
     }
     // A rank may be on another host than those that were asked.
     if args.common.limit.is_some() || !args.hosts.is_empty() {
@@ -111,7 +113,7 @@ async fn fetch_run(session: &mut Session, selected: Option<&RunSummary>) -> Resu
     };
     let offsets = session.open_run_dir(&run, find_run_record(facts.iter().flatten(), &run)).await?;
     session.emit_run_started(&run, None);
-    session.emit_run_found(&facts).await;
+    session.emit_run_found(&facts);
     let outcome = worse_outcome(fetch_logs(session, &facts, offsets).await, outcome);
     Ok(FetchedRun { facts, run: Some(run), outcome })
 }

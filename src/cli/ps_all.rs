@@ -6,8 +6,10 @@ use crate::cli::text_table::format_table;
 use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
 use crate::lifecycle::session::Session;
+use crate::model::remote_command::CommandOutput;
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::all_runs::{AllRuns, NamedRun, all_runs_command, parse_all_runs};
+use crate::remote::RemoteError;
 use crate::report::style::format_duration;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
@@ -19,19 +21,11 @@ pub(super) async fn collect(session: &Session) -> RunListings {
     let contexts =
         session.inventory.hosts.iter().map(|host| HostContext::from_inventory(&session.inventory, host, &session.inventory.run_dir));
     let commands = contexts.map(|context| all_runs_command(&context)).enumerate().collect();
-    let no_answer = || Err(("no answer".to_owned(), String::new()));
-    let mut answers: RunListings = session.inventory.hosts.iter().map(|_| no_answer()).collect();
-    let collect = |host: usize, answer: Result<crate::model::remote_command::CommandOutput, crate::remote::RemoteError>| {
-        let answer = match answer {
-            Ok(output) => parse_all_runs(&output.stdout_text()).ok_or_else(|| ("the answer is not whole".to_owned(), String::new())),
-            Err(error) => Err((error.to_string(), error.hint().to_owned())),
-        };
-        if let Some(slot) = answers.get_mut(host) {
-            *slot = answer;
-        }
+    let parse = |(_, answer): (usize, Result<CommandOutput, RemoteError>)| match answer {
+        Ok(output) => parse_all_runs(&output.stdout_text()).ok_or_else(|| ("the answer is not whole".to_owned(), String::new())),
+        Err(error) => Err((error.to_string(), error.hint().to_owned())),
     };
-    session.engine.fan_out(commands, collect).await;
-    answers
+    session.engine.fan_out(commands).await.into_iter().map(parse).collect()
 }
 
 /// A row per run and host; hosts that did not answer below.

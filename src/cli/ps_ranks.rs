@@ -46,16 +46,15 @@ pub(super) async fn collect_ranks(session: &Session, facts: &[Option<HostFacts>]
         let logs = last_logs(facts.as_ref()?);
         (!logs.is_empty()).then(|| (host, log_ends_command(context, &logs)))
     });
-    let collect = |host: usize, answer: Result<crate::model::remote_command::CommandOutput, _>| {
-        let Ok(output) = answer else { return };
+    for (host, answer) in session.engine.fan_out(commands.collect()).await {
+        let Ok(output) = answer else { continue };
         for (file, bytes) in parse_log_ends(&output.stdout) {
             let LogFile::Rank { rank, .. } = file else { continue };
             if let Some(row) = rows.get_mut(host).and_then(|rows| rows.iter_mut().find(|row| row.rank == rank)) {
                 (row.step, row.last_line) = read_end(&bytes);
             }
         }
-    };
-    session.engine.fan_out(commands.collect(), collect).await;
+    }
     rows
 }
 

@@ -25,8 +25,8 @@ pub(crate) enum EngineMessage {
 const SAMPLE_QUEUE_LIMIT: usize = 4096;
 
 /// Where events go. Emitting never waits, and each sender bounds its part of the queue: a stream emits one piece of a log and waits until it is
-/// stored, reports each start and end once (`HostConnection::is_first_report`), a warning once and of 256 at most (`HostConnection::warn_once`), a disk once a second; a
-/// lost connection is reported once a try. Samples are counted here.
+/// stored, reports each start and end once (`HostConnection::is_first_report`), each warning once and 256 at most (`HostConnection::warn_once`), a disk
+/// once a second; a lost connection is reported once a try. Samples are counted here.
 #[derive(Clone)]
 pub(crate) struct Emitter {
     sender: mpsc::UnboundedSender<EngineMessage>,
@@ -72,10 +72,12 @@ impl Emitter {
         )
     }
 
-    /// Whether it was taken.
-    fn enqueue(&self, message: EngineMessage) -> bool {
+    /// Without a receiver the message is dropped, and a question has no answer.
+    fn enqueue(&self, message: EngineMessage) {
         self.queued.fetch_add(1, Ordering::Relaxed);
-        self.sender.send(message).is_ok()
+        if self.sender.send(message).is_err() {
+            tracing::debug!("a message came after the last listener had gone");
+        }
     }
 
     fn stamp(&self, mut kind: EventKind) -> Event {
@@ -89,17 +91,13 @@ impl Emitter {
         if kind.is_sample() && self.queued.load(Ordering::Relaxed) >= SAMPLE_QUEUE_LIMIT {
             return;
         }
-        if !self.enqueue(EngineMessage::Event(Box::new(self.stamp(kind)), None)) {
-            tracing::debug!("an event came after the last listener had gone");
-        }
+        self.enqueue(EngineMessage::Event(Box::new(self.stamp(kind)), None));
     }
 
     /// Hands log bytes up and waits until they are stored; `false`: they could not be.
     pub(crate) async fn send_and_wait_stored(&self, kind: EventKind) -> bool {
         let (stored, answer) = oneshot::channel();
-        if !self.enqueue(EngineMessage::Event(Box::new(self.stamp(kind)), Some(stored))) {
-            return false;
-        }
+        self.enqueue(EngineMessage::Event(Box::new(self.stamp(kind)), Some(stored)));
         answer.await.unwrap_or(false)
     }
 
@@ -109,16 +107,15 @@ impl Emitter {
     /// Why they are not.
     pub(crate) async fn sync_logs(&self) -> Result<(), String> {
         let (done, answer) = oneshot::channel();
-        if !self.enqueue(EngineMessage::SyncLogs(done)) {
-            return Err("the reporter has ended".to_owned());
-        }
+        self.enqueue(EngineMessage::SyncLogs(done));
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
     }
 
     /// Whether log bytes can be stored again; stores none.
     pub(crate) async fn can_store_logs(&self) -> bool {
         let (asked, answer) = oneshot::channel();
-        self.enqueue(EngineMessage::CheckLogSpace(asked)) && answer.await.unwrap_or(false)
+        self.enqueue(EngineMessage::CheckLogSpace(asked));
+        answer.await.unwrap_or(false)
     }
 
     /// Something a person should know.

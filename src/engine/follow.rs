@@ -2,8 +2,10 @@
 
 mod stopping;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use regex::bytes::Regex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -11,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::gang::Gang;
+use crate::engine::host_connection::HostConnection;
 use crate::engine::host_metrics_stream;
 use crate::engine::log_follower::LogFollower;
 use crate::engine::log_stream::LogOffsets;
@@ -19,7 +22,7 @@ use crate::engine::log_stream_reporting::emit_stream_event;
 use crate::engine::postmortem::PostmortemRequests;
 use crate::event::{EventKind, RunControl, RunGoal, RunOutcome};
 use crate::plan;
-use crate::plan::action::{Action, Execution, launch::StopRanks};
+use crate::plan::action::launch::StopRanks;
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::log_frames::LogStreamPurpose;
 
@@ -89,7 +92,7 @@ struct Follower<'a> {
     goal_reason: Option<String>,
     ready: bool,
     partial_lines: std::collections::HashMap<(usize, crate::event::LogFile), Vec<u8>>,
-    stop_tasks: JoinSet<(usize, bool)>,
+    stop_tasks: JoinSet<usize>,
     /// When a failed gang is stopped: the reports of one moment are awaited, so that the right one is named.
     stop_deadline: Option<tokio::time::Instant>,
     /// When it may be detached: shortly after every rank was started.
@@ -158,39 +161,31 @@ impl Engine {
 
     /// Notifies the hosts that they guard their ranks alone from now on. If that fails they notice it by themselves within 30 s.
     async fn notify_detached(&self, contexts: &[HostContext]) {
-        let mut tasks = JoinSet::new();
-        for (link, context) in self.connections.iter().cloned().zip(contexts) {
-            let command = plan::protocol::log_frames::detach_command(context);
-            tasks.spawn(async move {
+        let notify = |(link, context): (&Arc<HostConnection>, &HostContext)| {
+            let (link, command) = (link.clone(), plan::protocol::log_frames::detach_command(context));
+            async move {
                 match tokio::time::timeout(command.timeout, link.exec_priority(&command)).await {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => tracing::debug!(%error, host = link.host_index(), "could not notify the host of the detach"),
                     Err(_) => tracing::debug!(host = link.host_index(), "could not notify the host of the detach in time"),
                 }
-            });
-        }
-        while tasks.join_next().await.is_some() {}
+            }
+        };
+        join_all(self.connections.iter().zip(contexts).map(notify)).await;
     }
-}
 
-impl Engine {
     /// Kills every process of a run on all its hosts, in the session that is kept free for it.
     pub(crate) async fn kill_all_ranks(&self, contexts: &[HostContext]) {
-        let mut tasks = JoinSet::new();
-        for (link, host_context) in self.connections.iter().cloned().zip(contexts.iter().cloned()) {
-            tasks.spawn(async move {
-                let Execution::Script(command) =
-                    Action::StopRanks(StopRanks { context: host_context, grace: None, by_request: true, restore_scripts: false })
-                        .execution()
-                else {
-                    return;
-                };
+        let kill = |(link, context): (&Arc<HostConnection>, &HostContext)| {
+            let stop = StopRanks { context: context.clone(), grace: None, by_request: true, restore_scripts: false };
+            let (link, command) = (link.clone(), stop.command());
+            async move {
                 if let Err(error) = link.exec_priority(&command).await {
                     link.emitter().send_notice(Some(link.host_index()), format!("its ranks could not be killed: {error}"), true);
                 }
-            });
-        }
-        while tasks.join_next().await.is_some() {}
+            }
+        };
+        join_all(self.connections.iter().zip(contexts).map(kill)).await;
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct HostConnection {
 }
 
 impl HostConnection {
-    /// A way that is not yet gone.
+    /// Not connected yet.
     pub(crate) fn new(host: usize, connect: Arc<dyn HostConnector>, emit: Emitter) -> HostConnection {
         HostConnection {
             host_index: host,
@@ -136,27 +136,20 @@ impl HostConnection {
 
     /// Notes that the connection is of no use any more.
     pub(crate) async fn drop_connection(&self, error: &RemoteError, retrying: bool) {
-        let gone = self.remote.lock().await.take();
-        if let Some(remote) = gone {
-            remote.close().await;
-        }
+        self.close().await;
         if !self.is_lost.swap(true, Ordering::Relaxed) || !retrying {
             let (host, hint) = (self.event_host_index(), error.hint().to_owned());
             self.emitter.send(EventKind::HostLost { host, error: error.to_string(), hint, will_retry: retrying });
         }
     }
 
-    /// Runs a command. A connection that proves dead is dropped, so that the next call makes a new one.
+    /// Runs a command. A connection that has died is made again by the next call.
     ///
     /// # Errors
     /// Why there is no answer.
     pub(crate) async fn exec(&self, command: &RemoteCommand) -> Result<CommandOutput, RemoteError> {
-        let remote = self.get_or_connect().await?;
-        let answer = remote.exec(command).await;
+        let answer = self.get_or_connect().await?.exec(command).await;
         self.log_command_duration(command, &answer);
-        if answer.is_err() && remote.is_closed() {
-            self.forget_closed(&remote).await;
-        }
         answer
     }
 
@@ -165,12 +158,8 @@ impl HostConnection {
     /// # Errors
     /// Why there is no answer.
     pub(crate) async fn exec_priority(&self, command: &RemoteCommand) -> Result<CommandOutput, RemoteError> {
-        let remote = self.get_or_connect().await?;
-        let answer = remote.exec_priority(command).await;
+        let answer = self.get_or_connect().await?.exec_priority(command).await;
         self.log_command_duration(command, &answer);
-        if answer.is_err() && remote.is_closed() {
-            self.forget_closed(&remote).await;
-        }
         answer
     }
 
@@ -179,12 +168,7 @@ impl HostConnection {
     /// # Errors
     /// Why it did not complete.
     pub(crate) async fn exec_streaming(&self, command: &RemoteCommand, chunks: mpsc::Sender<OutputChunk>) -> Result<i32, RemoteError> {
-        let remote = self.get_or_connect().await?;
-        let answer = remote.exec_streaming(command, chunks).await;
-        if answer.is_err() && remote.is_closed() {
-            self.forget_closed(&remote).await;
-        }
-        answer
+        self.get_or_connect().await?.exec_streaming(command, chunks).await
     }
 
     /// Starts a stream.
@@ -192,12 +176,7 @@ impl HostConnection {
     /// # Errors
     /// Why there is none.
     pub(crate) async fn open_stream(&self, command: &RemoteCommand) -> Result<RemoteStream, RemoteError> {
-        let remote = self.get_or_connect().await?;
-        let answer = remote.open_stream(command).await;
-        if answer.is_err() && remote.is_closed() {
-            self.forget_closed(&remote).await;
-        }
-        answer
+        self.get_or_connect().await?.open_stream(command).await
     }
 
     /// Tries a TCP connection from the host.
@@ -275,14 +254,7 @@ impl HostConnection {
         }
     }
 
-    async fn forget_closed(&self, dead: &Arc<dyn Remote>) {
-        let mut current = self.remote.lock().await;
-        if current.as_ref().is_some_and(|c| Arc::ptr_eq(c, dead)) {
-            *current = None;
-        }
-    }
-
-    /// Notes how far the host's clock is from ours, milliseconds, where that is known better than before.
+    /// Notes how far the host's clock is from ours, and how wrong that may be, in milliseconds.
     pub(crate) fn set_clock_offset(&self, offset: f64, uncertain: f64) {
         self.clock_offset.store(offset as i64, Ordering::Relaxed);
         self.clock_uncertainty.store(uncertain.ceil() as i64, Ordering::Relaxed);

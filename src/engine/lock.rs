@@ -4,13 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::emitter::now_unix_millis;
 use crate::engine::host_connection::HostConnection;
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::action::lock;
+use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::lock_record::LockRecord;
 use crate::plan::protocol::run_follower::RunFollower;
@@ -69,50 +72,28 @@ pub(crate) struct HeldLock {
     heartbeat_task: tokio::task::JoinHandle<()>,
 }
 
-/// Who requests the lock, how long to wait for its holder, and whether to take it from a live holder.
-struct LockRequest<'a> {
-    identity: &'a LockIdentity,
-    wait: Duration,
-    force: bool,
+/// How a lock is requested.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LockRequest {
+    /// How long its holder is waited for.
+    pub wait: Duration,
+    /// Take it from a live holder.
+    pub force: bool,
+    /// A host that is lost or full is returned, and does not prevent the others from being locked.
+    pub skip_unavailable: bool,
 }
 
 impl Engine {
-    /// Locks the name on all of the given hosts: the first alone, since every operator begins there, then the others at once. `force`: take
-    /// it from a live holder.
+    /// Locks the name on the given hosts: the first alone, since every operator begins there, then the others at once. With it come the hosts
+    /// that could not be locked.
     ///
     /// # Errors
-    /// Another process holds it, or a host did not answer; acquired locks are released.
+    /// Another process holds it, or a host that is not to be skipped did not answer; acquired locks are released.
     pub(crate) async fn lock_hosts(
         &self,
         contexts: Vec<(usize, HostContext)>,
         identity: &LockIdentity,
-        wait: Duration,
-        force: bool,
-    ) -> Result<HeldLock, LockError> {
-        self.lock_hosts_tolerating(contexts, LockRequest { identity, wait, force }, |_| false).await.map(|(held, _)| held)
-    }
-
-    /// Locks the name on those of the given hosts that can be locked, and returns those that cannot: a host that is lost or full does not
-    /// prevent the cleanup of the others.
-    ///
-    /// # Errors
-    /// Another process holds it; acquired locks are released.
-    pub(crate) async fn lock_available_hosts(
-        &self,
-        contexts: Vec<(usize, HostContext)>,
-        identity: &LockIdentity,
-        wait: Duration,
-        force: bool,
-    ) -> Result<(HeldLock, Vec<(usize, LockError)>), LockError> {
-        let request = LockRequest { identity, wait, force };
-        self.lock_hosts_tolerating(contexts, request, |error| !matches!(error, LockError::Held { .. })).await
-    }
-
-    async fn lock_hosts_tolerating(
-        &self,
-        contexts: Vec<(usize, HostContext)>,
-        LockRequest { identity, wait, force }: LockRequest<'_>,
-        is_tolerable: impl Fn(&LockError) -> bool,
+        LockRequest { wait, force, skip_unavailable }: LockRequest,
     ) -> Result<(HeldLock, Vec<(usize, LockError)>), LockError> {
         let until = tokio::time::Instant::now() + wait;
         let (mut taken, mut current, mut without) = (Vec::new(), Vec::new(), Vec::new());
@@ -133,7 +114,7 @@ impl Engine {
                         current.push((context.0, run));
                         taken.push(context);
                     }
-                    Ok((context, Err(error))) if is_tolerable(&error) => without.push((context.0, error)),
+                    Ok((context, Err(error))) if skip_unavailable && !matches!(error, LockError::Held { .. }) => without.push((context.0, error)),
                     Ok((_, Err(error))) => trouble = Some(error),
                     Err(_) => {}
                 }
@@ -159,12 +140,11 @@ impl Engine {
 
     async fn release_locks(&self, contexts: &[(usize, HostContext)]) {
         let commands = contexts.iter().map(|(index, context)| (*index, lock::release_lock_command(context))).collect();
-        self.fan_out(commands, |index, answer| {
+        for (host, answer) in self.fan_out(commands).await {
             if let Err(error) = answer {
-                tracing::warn!(host = index, %error, "the lock was not given back; it ends by age");
+                tracing::warn!(host, %error, "the lock was not given back; it ends by age");
             }
-        })
-        .await;
+        }
     }
 }
 
@@ -176,23 +156,23 @@ async fn acquire_lock(
     force: bool,
 ) -> Result<String, LockError> {
     let host = || context.host.clone();
+    let lost = |error| LockError::Remote { host: host(), error };
     let text =
         LockRecord::format_link_text(&identity.token, now_unix_millis() / 1000, identity.pid, &identity.local_machine_id, &identity.owner);
     loop {
-        let output = connection
-            .exec(&lock::acquire_lock_command(context, &text))
-            .await
-            .map_err(|error| LockError::Remote { host: host(), error })?;
+        let output = connection.exec(&lock::acquire_lock_command(context, &text)).await.map_err(lost)?;
         if output.is_success() {
             return Ok(output.stdout_text().trim().to_owned());
         }
         if output.exit_code != lock::EXIT_LOCK_HELD {
             return Err(LockError::AcquireFailed { host: host(), message: output.error_line() });
         }
-        let Some(found) = read_lock(connection, context).await? else { continue };
+        // The lock as it stands, with its age on the host's own clock.
+        let inspected = connection.exec(&lock::inspect_lock_command(context)).await.map_err(lost)?;
+        let Some(found) = HostFacts::parse(&inspected.stdout_text()).lock else { continue };
         if force || lock::is_lock_stale(&found, &identity.local_machine_id, identity.is_process_alive) {
             connection.emitter().send_notice(Some(connection.host_index()), format!("the lock of {} is taken over", found.owner), true);
-            connection.exec(&lock::break_lock_command(context, &found)).await.map_err(|error| LockError::Remote { host: host(), error })?;
+            connection.exec(&lock::break_lock_command(context, &found)).await.map_err(lost)?;
             continue;
         }
         if tokio::time::Instant::now() >= until {
@@ -202,34 +182,21 @@ async fn acquire_lock(
     }
 }
 
-/// The lock as it stands, with its age on the host's own clock.
-async fn read_lock(connection: &Arc<HostConnection>, context: &HostContext) -> Result<Option<LockRecord>, LockError> {
-    let output = connection
-        .exec(&lock::inspect_lock_command(context))
-        .await
-        .map_err(|error| LockError::Remote { host: context.host.clone(), error })?;
-    Ok(crate::plan::facts::HostFacts::parse(&output.stdout_text()).lock)
-}
-
 /// Shows on every host that the holder lives. Needs none of the `forks`, which steps keep for as long as they run, and a host that hangs delays
 /// no other.
 async fn run_heartbeat(engine: Engine, contexts: Vec<(usize, HostContext)>, end: CancellationToken) {
-    let mut hosts = JoinSet::new();
-    for (index, context) in contexts {
-        let Some(link) = engine.connections.get(index).cloned() else { continue };
-        let end = end.clone();
-        hosts.spawn(async move {
-            let command = lock::renew_lock_command(&context);
-            while end.run_until_cancelled(tokio::time::sleep(HEARTBEAT_INTERVAL)).await.is_some() {
-                match tokio::time::timeout(command.timeout, link.exec(&command)).await {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(error)) => tracing::debug!(host = index, %error, "the lock's heartbeat did not arrive"),
-                    Err(_) => tracing::debug!(host = index, "the lock's heartbeat did not arrive in time"),
-                }
+    let hosts = contexts.iter().filter_map(|(host, context)| Some((engine.connections.get(*host)?.clone(), lock::renew_lock_command(context))));
+    let end = &end;
+    let beat = |(link, command): (Arc<HostConnection>, RemoteCommand)| async move {
+        while end.run_until_cancelled(tokio::time::sleep(HEARTBEAT_INTERVAL)).await.is_some() {
+            match tokio::time::timeout(command.timeout, link.exec(&command)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::debug!(host = link.host_index(), %error, "the lock's heartbeat did not arrive"),
+                Err(_) => tracing::debug!(host = link.host_index(), "the lock's heartbeat did not arrive in time"),
             }
-        });
-    }
-    while hosts.join_next().await.is_some() {}
+        }
+    };
+    join_all(hosts.map(beat)).await;
 }
 
 #[cfg(test)]
@@ -240,7 +207,7 @@ mod tests {
 
     use super::*;
     use crate::engine::emitter::Emitter;
-    use crate::model::remote_command::{CommandOutput, RemoteCommand};
+    use crate::model::remote_command::CommandOutput;
     use crate::remote::stub_remote::StubRemote;
     use crate::remote::{HostConnector, Remote};
 
@@ -294,7 +261,8 @@ mod tests {
             pid: 1,
             is_process_alive: |_| true,
         };
-        let held = engine.lock_hosts(vec![(0, context(0)), (1, context(1))], &identity, Duration::ZERO, false).await;
+        let request = LockRequest { wait: Duration::ZERO, force: false, skip_unavailable: false };
+        let held = engine.lock_hosts(vec![(0, context(0)), (1, context(1))], &identity, request).await;
         assert!(held.is_ok());
         let _step = engine.forks.clone().acquire_owned().await;
         let twice = async {

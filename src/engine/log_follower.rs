@@ -89,7 +89,7 @@ impl LogFollower {
                     without_logs_poll = None;
                     continue;
                 }
-                Err(LogStreamError::NotStored | LogStreamError::NotSynced(_)) => {
+                Err(LogStreamError::NotStored) => {
                     // The files may be shorter than counted here.
                     lengths = stored_lengths();
                     without_logs_poll = Some(pauses.next_disk_poll());

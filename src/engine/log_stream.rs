@@ -33,8 +33,6 @@ const MAX_LOG_FILES: usize = 4097;
 pub(crate) enum LogStreamError {
     Remote(RemoteError),
     NotStored,
-    /// What was stored may not survive a power cut, and why.
-    NotSynced(String),
 }
 
 /// What a fetch brought.
@@ -86,21 +84,6 @@ struct LogStreamSession<'a> {
     frame_bytes: u64,
     received_bytes: u64,
     ack_count: u64,
-}
-
-/// As [`fetch_logs`]; what came, and what came before it, is on the laptop's disk then: the host may delete it.
-///
-/// # Errors
-/// The connection, or the laptop's disk.
-pub(crate) async fn fetch_and_sync_logs(
-    connection: &Arc<HostConnection>,
-    context: &HostContext,
-    offsets: &LogOffsets,
-    hosts: usize,
-) -> Result<FetchedLogs, LogStreamError> {
-    let fetched = fetch_logs(connection, context, offsets, hosts).await?;
-    connection.emitter().sync_logs().await.map_err(LogStreamError::NotSynced)?;
-    Ok(fetched)
 }
 
 /// Fetches what is there and the laptop lacks.

@@ -4,7 +4,6 @@
 
 pub(crate) mod emitter;
 pub(crate) mod executor;
-mod fetched_logs;
 pub(crate) mod follow;
 pub(crate) mod gang;
 pub(crate) mod host_connection;
@@ -25,6 +24,7 @@ mod task_logs;
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -32,7 +32,7 @@ use crate::engine::emitter::Emitter;
 use crate::engine::host_connection::HostConnection;
 use crate::event::EventKind;
 use crate::model::phase::Phase;
-use crate::model::remote_command::RemoteCommand;
+use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::facts::HostFacts;
 use crate::remote::{HostConnector, RemoteError};
 
@@ -66,52 +66,40 @@ impl Engine {
         self.ask_for_facts(commands, false).await
     }
 
-    /// As [`Engine::gather_facts`], for a caller that retries: a host that does not answer is reported once, as awaited.
-    pub(crate) async fn poll_facts(&self, commands: Vec<(usize, RemoteCommand)>) -> Vec<Result<HostFacts, RemoteError>> {
-        self.ask_for_facts(commands, true).await
-    }
-
-    async fn ask_for_facts(&self, commands: Vec<(usize, RemoteCommand)>, will_retry: bool) -> Vec<Result<HostFacts, RemoteError>> {
-        let mut tasks = JoinSet::new();
-        for (index, command) in commands {
-            let Some(link) = self.connections.get(index).cloned() else { continue };
-            let forks = self.forks.clone();
-            tasks.spawn(async move {
-                let _turn = forks.acquire_owned().await;
-                (index, link.connect_and_gather_facts(&command, will_retry).await)
-            });
-        }
-        let mut answers: Vec<Result<HostFacts, RemoteError>> = (0..self.connections.len()).map(|_| Err(not_asked_error())).collect();
-        while let Some(done) = tasks.join_next().await {
-            if let Ok((index, answer)) = done
-                && let Some(place) = answers.get_mut(index)
-            {
+    /// As [`Engine::gather_facts`], within a phase. `will_retry`: a host that does not answer is reported once, as awaited.
+    pub(crate) async fn ask_for_facts(&self, commands: Vec<(usize, RemoteCommand)>, will_retry: bool) -> Vec<Result<HostFacts, RemoteError>> {
+        let mut answers: Vec<_> = self.connections.iter().map(|_| Err(not_asked_error())).collect();
+        let ask = |link: Arc<HostConnection>, command| async move { link.connect_and_gather_facts(&command, will_retry).await };
+        for (host, answer) in self.on_hosts(commands, ask).await {
+            if let Some(place) = answers.get_mut(host) {
                 *place = answer;
             }
         }
         answers
     }
 
-    /// Runs one command on each of the given hosts; answers in the order in which they come, through `done`.
-    pub(crate) async fn fan_out(
+    /// Runs one command on each of the given hosts; the answers in the order of the hosts.
+    pub(crate) async fn fan_out(&self, commands: Vec<(usize, RemoteCommand)>) -> Vec<(usize, Result<CommandOutput, RemoteError>)> {
+        self.on_hosts(commands, |link, command| async move { link.exec(&command).await }).await
+    }
+
+    async fn on_hosts<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         commands: Vec<(usize, RemoteCommand)>,
-        mut done: impl FnMut(usize, Result<crate::model::remote_command::CommandOutput, RemoteError>),
-    ) {
+        ask: impl Fn(Arc<HostConnection>, RemoteCommand) -> F,
+    ) -> Vec<(usize, T)> {
         let mut tasks = JoinSet::new();
-        for (index, command) in commands {
-            let Some(link) = self.connections.get(index).cloned() else { continue };
-            let forks = self.forks.clone();
+        for (host, command) in commands {
+            let Some(link) = self.connections.get(host).cloned() else { continue };
+            let (forks, answer) = (self.forks.clone(), ask(link, command));
             tasks.spawn(async move {
                 let _turn = forks.acquire_owned().await;
-                (index, link.exec(&command).await)
+                (host, answer.await)
             });
         }
-        while let Some(answer) = tasks.join_next().await {
-            if let Ok((index, output)) = answer {
-                done(index, output);
-            }
-        }
+        let mut answers = tasks.join_all().await;
+        answers.sort_by_key(|(host, _)| *host);
+        answers
     }
 
     /// Asks a host what nvidia-smi prints; the answer is an event. Does nothing where there is no such host.
@@ -123,12 +111,7 @@ impl Engine {
 
     /// Says goodbye to every host.
     pub(crate) async fn close(&self) {
-        let mut tasks = JoinSet::new();
-        for link in &self.connections {
-            let link = link.clone();
-            tasks.spawn(async move { link.close().await });
-        }
-        while tasks.join_next().await.is_some() {}
+        join_all(self.connections.iter().map(|link| link.close())).await;
     }
 }
 

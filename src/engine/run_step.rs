@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::engine::fetched_logs::describe_fetched_logs;
 use crate::engine::host_connection::HostConnection;
-use crate::engine::log_stream::{self, LogOffsets};
+use crate::engine::log_stream::{FetchedLogs, LogOffsets, LogStreamError, fetch_logs};
 use crate::engine::pull_image::pull_image;
 use crate::engine::send_files::{SendFailure, SendPlace, SendTarget, send_files};
 use crate::model::remote_command::CommandOutput;
@@ -115,20 +114,48 @@ async fn run_step_once(connection: &Arc<HostConnection>, step: &PlanStep, offset
             Ok(found) => step.action.judge_connection(&found).map_or_else(StepResult::Satisfied, StepResult::Executed),
             Err(error) => StepResult::Unreachable(error),
         },
-        Execution::FetchLogs { run_id: _ } => {
-            let Action::FetchLogs(fetch) = &step.action else { return StepResult::Satisfied(String::new()) };
-            match log_stream::fetch_and_sync_logs(connection, &fetch.context, offsets, hosts).await {
-                Ok(fetched) => StepResult::Executed(ActionResult::unchanged(describe_fetched_logs(&fetched))),
-                Err(log_stream::LogStreamError::Remote(error)) => StepResult::Unreachable(error),
-                Err(log_stream::LogStreamError::NotStored) => StepResult::Executed(ActionResult::failed(
-                    "the logs could not be written on this laptop",
-                    "free space here then `orchestrate down`: the host keeps them",
-                )),
-                Err(log_stream::LogStreamError::NotSynced(why)) => StepResult::Executed(ActionResult::failed(
-                    format!("this laptop's disk did not take the logs: {why}"),
-                    "look at the disk then `orchestrate down`: the host keeps them",
-                )),
-            }
-        }
+        Execution::FetchLogs { .. } => fetch_logs_to_disk(connection, step, offsets, hosts).await,
+    }
+}
+
+/// What came, and what came before it, is on this laptop's disk then: the host may delete it.
+async fn fetch_logs_to_disk(connection: &Arc<HostConnection>, step: &PlanStep, offsets: &LogOffsets, hosts: usize) -> StepResult {
+    let Action::FetchLogs(fetch) = &step.action else { return StepResult::Satisfied(String::new()) };
+    StepResult::Executed(match fetch_logs(connection, &fetch.context, offsets, hosts).await {
+        Ok(fetched) => match connection.emitter().sync_logs().await {
+            Ok(()) => ActionResult::unchanged(describe_fetched_logs(&fetched)),
+            Err(why) => ActionResult::failed(
+                format!("this laptop's disk did not take the logs: {why}"),
+                "look at the disk then `orchestrate down`: the host keeps them",
+            ),
+        },
+        Err(LogStreamError::Remote(error)) => return StepResult::Unreachable(error),
+        Err(LogStreamError::NotStored) => ActionResult::failed(
+            "the logs could not be written on this laptop",
+            "free space here then `orchestrate down`: the host keeps them",
+        ),
+    })
+}
+
+/// What a fetch brought, in words; a log that shrank is not complete.
+fn describe_fetched_logs(fetched: &FetchedLogs) -> String {
+    let names: Vec<String> = fetched.truncated_files.iter().map(ToString::to_string).collect();
+    if names.is_empty() {
+        return format!("{} bytes", fetched.bytes);
+    }
+    format!("{} bytes; not complete, since shorter on the host than before: {}", fetched.bytes, names.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::LogFile;
+
+    #[test]
+    fn truncated_logs_are_not_reported_complete() {
+        let whole = FetchedLogs { bytes: 7, ..FetchedLogs::default() };
+        assert_eq!(describe_fetched_logs(&whole), "7 bytes");
+        let shrunk = FetchedLogs { truncated_files: [LogFile::Launcher, LogFile::Rank { rank: 3, restart: 0 }].into(), ..whole };
+        assert_eq!(describe_fetched_logs(&shrunk), "7 bytes; not complete, since shorter on the host than before: node rank-3.0");
     }
 }

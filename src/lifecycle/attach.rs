@@ -36,7 +36,7 @@ pub(crate) async fn attach(session: &mut Session, signals: &mut StopController) 
     let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
     let (follow_outcome, record) = follow_existing_run(session, &facts, &run, signals, FollowMode::MayStop).await?;
     if follow_outcome == FollowOutcome::Teardown {
-        let policy = EndPolicy { lock_wait: LOCK_WAIT, teardown: Teardown::Always, grace: Duration::from_secs(record.stop_grace_secs) };
+        let policy = EndPolicy { lock_wait: LOCK_WAIT, teardown: Teardown::Always, grace: None };
         return finish_run(session, follow_outcome, policy, signals.first_signal()).await;
     }
     let (outcome, reason) = match (follow_outcome, signals.first_signal()) {
@@ -128,7 +128,7 @@ async fn end_following(session: &mut Session, end: TasksEnd, signals: &StopContr
     let left = "the tasks keep running";
     match (end, signals.first_signal()) {
         (TasksEnd::Teardown, signal) => {
-            let policy = EndPolicy { lock_wait: LOCK_WAIT, teardown: Teardown::Always, grace: Duration::from_secs(60) };
+            let policy = EndPolicy { lock_wait: LOCK_WAIT, teardown: Teardown::Always, grace: None };
             finish_run(session, FollowOutcome::Teardown, policy, signal).await
         }
         (TasksEnd::Detached, Some(number)) => Ok(WorkflowEnd::new(Outcome::Signal(number), left)),

@@ -34,7 +34,7 @@ pub(crate) async fn collect_stacks(session: &Session) -> CollectedStacks {
     let hosts = contexts.iter().enumerate().filter(|(host, _)| facts.get(*host).is_some_and(has_ranks));
     let commands: Vec<_> = hosts.map(|(host, context)| (host, stacks::stacks_command(context))).collect();
     let (queried_hosts, mut found) = (commands.len(), Vec::new());
-    let collect = |host: usize, answer: Result<_, crate::remote::RemoteError>| {
+    for (host, answer) in session.engine.fan_out(commands).await {
         let parsed = match answer {
             Ok(output) => stacks::parse_stacks(&output).map_err(|problem| {
                 let hint = format!("`{}` shows whether its ranks are running", session.suggest_command("ps", ""));
@@ -45,11 +45,10 @@ pub(crate) async fn collect_stacks(session: &Session) -> CollectedStacks {
         match parsed {
             Ok(stacks) => found.extend(stacks.into_iter().map(|stack| (host, stack))),
             Err((error, hint, end)) => {
-                outcome = worse_outcome(end, outcome.clone());
+                outcome = worse_outcome(end, outcome);
                 unreachable.push((names.get(host).cloned().unwrap_or_default(), error, hint));
             }
         }
-    };
-    session.engine.fan_out(commands, collect).await;
+    }
     CollectedStacks { stacks: found, queried_hosts, unreachable, outcome }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::executor::ExecutionOptions;
 use crate::engine::executor::{ExecutionReport, FailedStep};
 use crate::engine::follow::FollowOutcome;
-use crate::engine::lock::HeldLock;
+use crate::engine::lock::{HeldLock, LockRequest};
 use crate::engine::log_stream::LogOffsets;
 use crate::engine::scheduler::FailurePolicy;
 use crate::engine::send_files::FileInputs;
@@ -33,8 +33,9 @@ use crate::transfer::NONCE_DIGITS;
 /// Launches under the lock, gives the lock back, then follows the run or rolls the launch back.
 pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget) -> Result<LaunchStep, WorkflowError> {
     let known: Vec<_> = target.facts.iter().cloned().map(Some).collect();
-    let held = match context.session.lock_hosts(&known, context.request.lock_wait, false).await {
-        Ok(held) => held,
+    let request = LockRequest { wait: context.request.lock_wait, force: false, skip_unavailable: false };
+    let held = match context.session.lock_hosts(&known, request).await {
+        Ok((held, _)) => held,
         Err(outcome) => return Ok(LaunchStep::done(outcome, "nothing was changed")),
     };
     let result = prepare_and_execute(context, &target, &held).await;
@@ -219,7 +220,7 @@ async fn follow(context: &mut LaunchContext<'_>, job: &Job, plan: &Plan, offsets
             Ok(LaunchStep::Reconcile)
         }
         outcome => {
-            let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: job.teardown, grace: job.launch.stop_grace };
+            let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: job.teardown, grace: Some(job.launch.stop_grace) };
             teardown::finish_run(context.session, outcome, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
         }
     }

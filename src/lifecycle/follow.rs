@@ -46,8 +46,7 @@ pub(crate) async fn follow_launched_run(
 pub(crate) fn follow_spec(plan: &Plan, job: &Job, detach: bool) -> FollowSpec {
     FollowSpec {
         hosts: plan.hosts.clone(),
-        // An elastic gang may start with fewer hosts.
-        rank_count: job.launch.min_nodes.map_or(plan.world_size, |min_nodes| min_nodes * job.nproc_per_node.unwrap_or(1)) as usize,
+        rank_count: least_rank_count(plan.world_size, plan.hosts.len(), job.min_hosts()),
         // The inventory validated the pattern.
         ready_when: job.launch.ready_pattern.as_ref().and_then(|pattern| regex::bytes::Regex::new(pattern).ok()),
         stop_grace: job.launch.stop_grace,
@@ -57,6 +56,12 @@ pub(crate) fn follow_spec(plan: &Plan, job: &Job, detach: bool) -> FollowSpec {
         read_only: false,
         sampled_hosts: usize::MAX,
     }
+}
+
+/// How many ranks run at least: an elastic gang may start with fewer hosts. `least`: how many it needs; 0: all.
+fn least_rank_count(world_size: u32, hosts: usize, least: usize) -> usize {
+    let all = world_size as usize;
+    if least == 0 || least >= hosts { all } else { all / hosts * least }
 }
 
 /// Follows a run that another command launched, from its record on the hosts.
@@ -74,7 +79,7 @@ pub(crate) async fn follow_existing_run(
     let mut plan = Plan::empty(contexts.clone());
     plan.run_record = Some(record.clone());
     session.emit_run_started(run, Some(&plan));
-    session.emit_run_found(&known).await;
+    session.emit_run_found(&known);
     if let Some(dir) = &session.run_dir {
         let names = session.host_names();
         session.reporter.show_stored_logs(match mode {
@@ -84,7 +89,7 @@ pub(crate) async fn follow_existing_run(
     }
     let spec = FollowSpec {
         hosts: contexts,
-        rank_count: record.world_size as usize,
+        rank_count: least_rank_count(record.world_size, record.hosts.len(), record.min_hosts),
         ready_when: record.ready_when.as_ref().and_then(|pattern| regex::bytes::Regex::new(pattern).ok()),
         stop_grace: Duration::from_secs(record.stop_grace_secs),
         return_when_running: false,
@@ -121,4 +126,16 @@ async fn follow_with_watchdog(
     let outcome = session.engine.follow_run(run, offsets, &mut signals.controls).await;
     session.reporter.set_watchdog(None);
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elastic_gang_is_ready_with_its_least_hosts() {
+        assert_eq!(least_rank_count(24, 3, 2), 16);
+        assert_eq!([0, 3, 4].map(|least| least_rank_count(24, 3, least)), [24; 3]);
+        assert_eq!(least_rank_count(0, 0, 1), 0);
+    }
 }

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use crate::lifecycle::session::Session;
-use crate::model::remote_command::CommandOutput;
 use crate::plan::existing_run::{HostRunState, host_run_state};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::all_runs::{NamedRun, all_runs_command, parse_all_runs};
-use crate::remote::RemoteError;
 use crate::text::width::truncate_text;
 
 /// So many are named.
@@ -27,16 +25,14 @@ pub(super) async fn add_other_runs(session: &Session, master_port: Option<u16>, 
     };
     let context = HostContext::from_inventory(&session.inventory, host, &session.inventory.run_dir);
     let is_other = |run: &NamedRun| run.state == "running" && run.name != session.inventory.name;
-    let collect = |_: usize, answer: Result<CommandOutput, RemoteError>| match answer {
-        Ok(output) => {
+    let asked = session.engine.fan_out(vec![(0, all_runs_command(&context))]);
+    match tokio::time::timeout(DEADLINE, asked).await.map(|mut answers| answers.pop()) {
+        Ok(Some((_, Ok(output)))) => {
             let runs = parse_all_runs(&output.stdout_text()).map(|all| all.runs).unwrap_or_default();
             master.orphans.other_live_runs = runs.iter().filter(|run| is_other(run)).take(MAX_RUNS).map(describe).collect();
         }
-        Err(error) => tracing::debug!(%error, "the other runs of the master are not known"),
-    };
-    let asked = session.engine.fan_out(vec![(0, all_runs_command(&context))], collect);
-    if tokio::time::timeout(DEADLINE, asked).await.is_err() {
-        tracing::debug!("the other runs of the master are not known: no answer");
+        Ok(Some((_, Err(error)))) => tracing::debug!(%error, "the other runs of the master are not known"),
+        Ok(None) | Err(_) => tracing::debug!("the other runs of the master are not known: no answer"),
     }
 }
 

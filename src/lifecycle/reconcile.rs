@@ -1,7 +1,5 @@
 //! Compares the hosts with the inventory and decides: attach, refuse, dry run, ask for confirmation, or launch.
 
-use std::time::Duration;
-
 use crate::engine::follow::FollowOutcome;
 use crate::event::Outcome;
 use crate::inventory::{Become, Inventory, Job, RuntimeValues, Teardown};
@@ -117,7 +115,7 @@ async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], ru
             Ok(LaunchStep::Reconcile)
         }
         (TasksEnd::Teardown, signal) => {
-            let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: Teardown::Always, grace: Duration::from_secs(60) };
+            let policy = EndPolicy { lock_wait: context.request.lock_wait, teardown: Teardown::Always, grace: None };
             finish_run(context.session, FollowOutcome::Teardown, policy, signal).await.map(LaunchStep::Done)
         }
         (_, Some(number)) => Ok(LaunchStep::done(Outcome::Signal(number), "the tasks keep running")),
@@ -308,7 +306,7 @@ async fn attach_to_live_run(
         let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
         context.session.open_run_dir(run, find_run_record(facts.iter(), run)).await?;
         context.session.emit_run_started(run, None);
-        context.session.emit_run_found(&known).await;
+        context.session.emit_run_found(&known);
         return Ok(LaunchStep::done(Outcome::Detached, format!("{run} is already running and {comparison}")));
     }
     context.session.notice(format!("{run} is already running and {comparison}: attaching (Ctrl-C detaches)"), false);
@@ -326,6 +324,6 @@ async fn attach_to_live_run(
         "on-success" => Teardown::OnSuccess,
         _ => Teardown::Never,
     };
-    let policy = EndPolicy { lock_wait: request.lock_wait, teardown, grace: Duration::from_secs(record.stop_grace_secs) };
+    let policy = EndPolicy { lock_wait: request.lock_wait, teardown, grace: None };
     finish_run(context.session, outcome, policy, context.signals.first_signal()).await.map(LaunchStep::Done)
 }

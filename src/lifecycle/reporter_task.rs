@@ -27,7 +27,6 @@ use crate::text::translation::Lang;
 enum ReporterRequest {
     OpenRunDir { dir: RunDir, record: Vec<String>, hosts: Vec<String>, done: oneshot::Sender<Result<(), String>> },
     ShowStoredLogs(Vec<LogPart>),
-    GetState(oneshot::Sender<Box<RunState>>),
     Finish(oneshot::Sender<ReporterOutcome>),
     SetEvidence(Box<Evidence>),
     SetWatchdog(Option<HangWatchdog>),
@@ -113,7 +112,6 @@ impl ReporterTask {
                     self.reporter.show_stored_log(log, now_unix_millis());
                 }
             }
-            ReporterRequest::GetState(done) => send_reply(done, Box::new(self.reporter.state().clone())),
             ReporterRequest::SetEvidence(evidence) => self.reporter.set_evidence(*evidence),
             ReporterRequest::SetWatchdog(watchdog) => self.watchdog = watchdog,
             ReporterRequest::Finish(done) => send_reply(done, self.finish()),
@@ -142,6 +140,13 @@ impl ReporterHandle {
         }
         let task = tokio::spawn(ReporterTask { reporter, events, watchdog: None, dashboard: view }.run(inbox));
         ReporterHandle { requests, task, sanitizer, style, lang, advice, dashboard }
+    }
+
+    /// What is asked of a reporter that has ended gets no answer.
+    fn request(&self, request: ReporterRequest) {
+        if self.requests.send(request).is_err() {
+            tracing::debug!("the reporter has ended");
+        }
     }
 
     /// `None` without a dashboard, and after the first call.
@@ -173,24 +178,12 @@ impl ReporterHandle {
         if let Some(dashboard) = &self.dashboard {
             dashboard.view.set_run_dir(dir.path());
         }
-        if self.requests.send(ReporterRequest::OpenRunDir { dir, record, hosts, done }).is_err() {
-            return Err("the reporter has ended".to_owned());
-        }
+        self.request(ReporterRequest::OpenRunDir { dir, record, hosts, done });
         answer.await.unwrap_or_else(|_| Err("the reporter has ended".to_owned()))
     }
 
     pub(crate) fn show_stored_logs(&self, parts: Vec<LogPart>) {
-        if self.requests.send(ReporterRequest::ShowStoredLogs(parts)).is_err() {
-            tracing::debug!("the reporter has ended");
-        }
-    }
-
-    pub(crate) async fn state(&self) -> RunState {
-        let (done, answer) = oneshot::channel();
-        if self.requests.send(ReporterRequest::GetState(done)).is_err() {
-            return RunState::new();
-        }
-        answer.await.map(|s| *s).unwrap_or_default()
+        self.request(ReporterRequest::ShowStoredLogs(parts));
     }
 
     pub(crate) fn sanitizer(&self) -> &Sanitizer {
@@ -211,32 +204,26 @@ impl ReporterHandle {
 
     /// Adds the user's rules to the diagnosis.
     pub(crate) fn set_rules(&self, rules: RuleSet) {
-        let evidence = Evidence::new(Arc::new(rules)).with_advice_formatter(self.advice.clone());
-        if self.requests.send(ReporterRequest::SetEvidence(Box::new(evidence))).is_err() {
-            tracing::debug!("the reporter has ended");
-        }
+        self.set_evidence(Evidence::new(Arc::new(rules)));
     }
 
     /// Looks for no cause of a failure: neither the recap nor `report.json` gets one from this session.
     pub(crate) fn disable_diagnosis(&self) {
-        let evidence = Evidence::default().with_advice_formatter(self.advice.clone());
-        if self.requests.send(ReporterRequest::SetEvidence(Box::new(evidence))).is_err() {
-            tracing::debug!("the reporter has ended");
-        }
+        self.set_evidence(Evidence::default());
+    }
+
+    fn set_evidence(&self, evidence: Evidence) {
+        self.request(ReporterRequest::SetEvidence(Box::new(evidence.with_advice_formatter(self.advice.clone()))));
     }
 
     pub(crate) fn set_watchdog(&self, watchdog: Option<HangWatchdog>) {
-        if self.requests.send(ReporterRequest::SetWatchdog(watchdog)).is_err() {
-            tracing::debug!("the reporter has ended");
-        }
+        self.request(ReporterRequest::SetWatchdog(watchdog));
     }
 
     /// Ends every output.
     pub(crate) async fn finish(self) -> ReporterOutcome {
         let (done, answer) = oneshot::channel();
-        if self.requests.send(ReporterRequest::Finish(done)).is_err() {
-            return ReporterOutcome::default();
-        }
+        self.request(ReporterRequest::Finish(done));
         let ended = answer.await.unwrap_or_default();
         if self.task.await.is_err() {
             tracing::warn!("the reporter panicked");

@@ -1,11 +1,10 @@
 //! The session of a command that reaches hosts: inventory, engine and reporter.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::engine::emitter::Emitter;
-use crate::engine::lock::{HeldLock, LockError, LockIdentity};
+use crate::engine::lock::{HeldLock, LockError, LockIdentity, LockRequest};
 use crate::engine::log_stream::LogOffsets;
 use crate::event::{EventKind, JOURNAL_FORMAT, Outcome, RunInfo, StepInfo};
 use crate::inventory::{Inventory, InventoryHost, Job};
@@ -139,12 +138,12 @@ impl Session {
     }
 
     /// Sends how the current run of these hosts ended, or that it is live, by its record and exit files.
-    pub(crate) async fn emit_run_found(&self, facts: &[Option<HostFacts>]) {
+    pub(crate) fn emit_run_found(&self, facts: &[Option<HostFacts>]) {
         let known: Vec<&HostFacts> = facts.iter().flatten().collect();
         let Some((end, host_seconds)) = run_outcome(&known) else { return };
-        // Converts to the laptop's clock with any known offset: the time has a resolution of one second.
-        let offset = self.reporter.state().await.hosts.iter().find_map(|host| host.clock_offset).map_or(0, |(offset, _)| offset);
-        let ended_at = if host_seconds > 0.0 { (host_seconds * 1000.0) as i64 - offset } else { 0 };
+        // On the laptop's clock, by that of any host: the time has a resolution of one second.
+        let reached = self.engine.connections().iter().zip(facts).find(|(_, facts)| facts.is_some());
+        let ended_at = reached.map_or(0, |(connection, _)| connection.to_local_time(host_seconds).0);
         self.engine.emitter().send(EventKind::RunEndReported { end, ended_at });
     }
 
@@ -154,13 +153,13 @@ impl Session {
 
     /// As [`Session::gather_facts`], for a caller that retries.
     pub(crate) async fn poll_facts(&self) -> Vec<Result<HostFacts, RemoteError>> {
-        self.engine.poll_facts(self.fact_commands(None).collect()).await
+        self.engine.ask_for_facts(self.fact_commands(None).collect(), true).await
     }
 
     /// Re-gathers facts; reports hosts that stopped answering.
     pub(crate) async fn gather_facts_again(&self, earlier: &[Option<HostFacts>]) -> Vec<Option<HostFacts>> {
         let commands = self.fact_commands(None).filter(|(host, _)| earlier.get(*host).is_some_and(Option::is_some));
-        collect_facts(self.engine.gather_facts(commands.collect()).await).0
+        collect_facts(self.engine.ask_for_facts(commands.collect(), false).await).0
     }
 
     fn fact_commands(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::model::remote_command::RemoteCommand)> {
@@ -228,34 +227,19 @@ impl Session {
         Ok(stored_log_offsets(dir, self.host_names()))
     }
 
-    /// Locks all hosts that answered, or none.
+    /// Locks the hosts that answered; also returns the errors of those that were skipped.
     ///
     /// # Errors
     /// The outcome; the error is reported.
-    pub(crate) async fn lock_hosts(&self, facts: &[Option<HostFacts>], wait: Duration, force: bool) -> Result<HeldLock, Outcome> {
-        self.engine
-            .lock_hosts(self.lockable_hosts(facts), &self.local.identity, wait, force)
-            .await
-            .map_err(|error| self.report_lock_error(&error))
-    }
-
-    /// Locks the hosts that answered as far as possible; also returns the errors of the others.
-    ///
-    /// # Errors
-    /// The outcome if another operator holds the lock; the error is reported.
-    pub(crate) async fn lock_available_hosts(
+    pub(crate) async fn lock_hosts(
         &self,
         facts: &[Option<HostFacts>],
-        wait: Duration,
-        force: bool,
+        request: LockRequest,
     ) -> Result<(HeldLock, Vec<(usize, LockError)>), Outcome> {
-        let locked = self.engine.lock_available_hosts(self.lockable_hosts(facts), &self.local.identity, wait, force).await;
+        let contexts = self.host_contexts(facts, Some(&self.local.identity.token)).into_iter().enumerate();
+        let answered = contexts.filter(|(host, _)| facts.get(*host).is_some_and(Option::is_some)).collect();
+        let locked = self.engine.lock_hosts(answered, &self.local.identity, request).await;
         locked.map_err(|error| self.report_lock_error(&error))
-    }
-
-    fn lockable_hosts(&self, facts: &[Option<HostFacts>]) -> Vec<(usize, HostContext)> {
-        let contexts = self.host_contexts(facts, Some(&self.local.identity.token));
-        contexts.into_iter().enumerate().filter(|(i, _)| facts.get(*i).is_some_and(Option::is_some)).collect()
     }
 
     fn report_lock_error(&self, error: &LockError) -> Outcome {

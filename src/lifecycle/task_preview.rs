@@ -1,5 +1,7 @@
 //! A dry run of tasks: what each would do on each host now, and what differs in them since they last ran.
 
+use std::collections::BTreeMap;
+
 use crate::lifecycle::session::Session;
 use crate::model::remote_command::CommandOutput;
 use crate::plan::Plan;
@@ -10,14 +12,9 @@ use crate::plan::task_preview::{PreviewRow, TaskPreview, format_rows};
 /// The tasks of a plan with their forecasts, one line each; empty where there are no tasks. `rows`: those of tasks that send files.
 pub(crate) async fn preview_tasks(session: &Session, plan: &Plan, facts: &[HostFacts], mut rows: Vec<PreviewRow>) -> String {
     let preview = TaskPreview::new(plan, facts);
-    let mut answers: Vec<Option<CommandOutput>> = vec![None; plan.hosts.len()];
-    let collect = |host: usize, answer: Result<CommandOutput, _>| {
-        if let (Some(place), Ok(output)) = (answers.get_mut(host), answer) {
-            *place = Some(output);
-        }
-    };
-    session.engine.fan_out(preview.commands(), collect).await;
-    let forecasts: Vec<_> = answers.iter().enumerate().map(|(host, answer)| preview.forecasts(host, answer.as_ref())).collect();
+    let answers = session.engine.fan_out(preview.commands()).await.into_iter();
+    let answers: BTreeMap<usize, CommandOutput> = answers.filter_map(|(host, answer)| Some((host, answer.ok()?))).collect();
+    let forecasts: Vec<_> = (0..plan.hosts.len()).map(|host| preview.forecasts(host, answers.get(&host))).collect();
     rows.extend(preview.rows(&forecasts));
     let columns = session.local.console.columns().map_or(usize::MAX, usize::from);
     format_rows(rows, session.reporter.lang(), columns)

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::executor::ExecutionOptions;
 use crate::engine::follow::FollowOutcome;
-use crate::engine::lock::LockError;
+use crate::engine::lock::{LockError, LockRequest};
 use crate::engine::scheduler::FailurePolicy;
 use crate::engine::send_files::FileInputs;
 use crate::event::{EventKind, Outcome, RunGoal};
@@ -33,8 +33,8 @@ pub(crate) struct TeardownOptions {
 pub(crate) struct EndPolicy {
     pub(crate) lock_wait: Duration,
     pub(crate) teardown: Teardown,
-    /// Time from TERM to KILL.
-    pub(crate) grace: Duration,
+    /// As that of [`TeardownOptions`].
+    pub(crate) grace: Option<Duration>,
 }
 
 /// The result of a teardown.
@@ -72,7 +72,7 @@ pub(crate) async fn finish_run(
     let take_over_lock = follow_outcome == FollowOutcome::Teardown;
     let torn_down = lock_and_tear_down(
         session,
-        TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: Some(policy.grace) },
+        TeardownOptions { scope, kill_at_once: false, fetch_logs: true, grace: policy.grace },
         policy.lock_wait,
         take_over_lock,
     )
@@ -112,7 +112,8 @@ pub(crate) async fn lock_and_tear_down(
     if found.iter().flatten().all(|f| !f.has_any_resource()) {
         return Ok(TeardownResult { outcome: leftover_outcome, reached: Outcome::Ok });
     }
-    let (held, not_locked) = match session.lock_available_hosts(&found, lock_wait, take_over_lock).await {
+    let request = LockRequest { wait: lock_wait, force: take_over_lock, skip_unavailable: true };
+    let (held, not_locked) = match session.lock_hosts(&found, request).await {
         Ok(locked) => locked,
         Err(locked) => {
             let outcome = worse_outcome(locked.clone(), worse_outcome(outcome, leftover_outcome));
@@ -239,7 +240,7 @@ async fn tear_down_run(
     // If another operator has cleared the run already, this is still the end of the run that was followed.
     let run_id = run.unwrap_or_else(|| session.run_id.clone());
     session.emit_run_started(&run_id, Some(&plan));
-    session.emit_run_found(facts).await;
+    session.emit_run_found(facts);
     if facts.iter().flatten().any(|f| host_run_state(f) == HostRunState::Running) {
         let reason = format!("requested by `{}`", session.command());
         session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Down, reason });

@@ -42,16 +42,12 @@ impl TransferSummary {
     pub(crate) fn new(changes: &TreeChanges, entries: &[TreeEntry], with_names: bool) -> TransferSummary {
         let mut summary = TransferSummary { unchanged: changes.unchanged, bytes: changes.bytes, ..TransferSummary::default() };
         for (index, change) in &changes.changes {
-            let mark = match change {
-                Change::New => '+',
-                Change::Content => '~',
-                Change::Mode => 'm',
+            let (mark, count) = match change {
+                Change::New => ('+', &mut summary.new),
+                Change::Content => ('~', &mut summary.changed),
+                Change::Mode => ('m', &mut summary.modes),
             };
-            match change {
-                Change::New => summary.new += 1,
-                Change::Content => summary.changed += 1,
-                Change::Mode => summary.modes += 1,
-            }
+            *count += 1;
             if with_names && let Some(entry) = entries.get(*index) {
                 summary.names.push((mark, entry.name.display()));
             }
@@ -81,7 +77,7 @@ pub(crate) struct TransferMode {
 
 pub(crate) type HostTransfers = Vec<Result<TransferSummary, TransferError>>;
 
-/// Connects to a host and starts something there, within the session's forks.
+/// Connects to a host; takes none of the session's forks.
 pub(crate) async fn connect(session: &Session, host: usize) -> Result<Arc<dyn Remote>, TransferError> {
     match session.engine.connections().get(host) {
         Some(connection) => Ok(connection.get_or_connect().await?),
@@ -168,13 +164,7 @@ pub(crate) async fn pull_files(
             (host, pulled)
         });
     }
-    let mut results: Vec<Option<Result<TransferSummary, TransferError>>> = (0..tasks.len()).map(|_| None).collect();
-    while let Some(done) = tasks.join_next().await {
-        if let Ok((host, result)) = done
-            && let Some(slot) = results.get_mut(host)
-        {
-            *slot = Some(result);
-        }
-    }
-    results.into_iter().map(|result| result.unwrap_or_else(|| Err(TransferError::protocol("its task ended early")))).collect()
+    let mut results = tasks.join_all().await;
+    results.sort_by_key(|(host, _)| *host);
+    results.into_iter().map(|(_, result)| result).collect()
 }

@@ -9,10 +9,12 @@ use super::Follower;
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::event::{EventKind, RunGoal, RunOutcome};
 use crate::plan;
-use crate::plan::action::{Action, ActionResult, Execution, launch::StopRanks};
+use crate::plan::action::{Action, ActionResult, launch::StopRanks};
 
 /// How many of the hosts that failed first are asked whether a command has stopped them.
 const MAX_QUERIED_HOSTS: usize = 4;
+/// How long a host's last output may take after its stop.
+const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Follower<'_> {
     /// Stops the ranks on every host. Each host's script completes the stop alone; a second order can only turn TERM into KILL.
@@ -31,49 +33,45 @@ impl Follower<'_> {
             // Where launcher and ranks have ended, the command is a precaution and no news.
             let runs_ranks = !self.gang.has_host_ended(link.host_index());
             self.stop_tasks.spawn(async move {
-                let action = Action::StopRanks(StopRanks { context: host_context, grace, by_request: ordered, restore_scripts: false });
-                let Execution::Script(command) = action.execution() else { return (link.host_index(), false) };
+                let stop = StopRanks { context: host_context, grace, by_request: ordered, restore_scripts: false };
                 if runs_ranks {
                     let signal = if grace.is_some() { "TERM" } else { "KILL" }.to_owned();
                     emit.send(EventKind::RanksSignaled { host: link.event_host_index(), signal });
                 }
-                let ended = match link.exec_priority(&command).await {
-                    Ok(output) => match action.judge(&output) {
-                        ActionResult::Done { .. } => true,
-                        ActionResult::Failed(trouble) => {
-                            emit.send_notice(Some(link.host_index()), trouble.message, true);
-                            false
-                        }
-                        ActionResult::LockLost | ActionResult::Skipped(_) => false,
+                let trouble = match link.exec_priority(&stop.command()).await {
+                    Ok(output) => match Action::StopRanks(stop).judge(&output) {
+                        ActionResult::Failed(trouble) => Some(trouble.message),
+                        ActionResult::Done { .. } | ActionResult::LockLost | ActionResult::Skipped(_) => None,
                     },
-                    Err(error) => {
-                        emit.send_notice(Some(link.host_index()), format!("its ranks could not be stopped: {error}"), true);
-                        false
-                    }
+                    Err(error) => Some(format!("its ranks could not be stopped: {error}")),
                 };
-                (link.host_index(), ended)
+                if let Some(trouble) = trouble {
+                    emit.send_notice(Some(link.host_index()), trouble, true);
+                }
+                link.host_index()
             });
         }
     }
 
-    /// A host's ranks are dead: after a short wait for its last output it counts as ended, whatever its status file says.
+    /// A host's stop is over: after a short wait for its last output it counts as ended, whatever its status file says, and also if its ranks
+    /// could not be stopped, which was reported: a teardown finds them.
     pub(super) async fn handle_host_stopped(
         &mut self,
-        stopped: Result<(usize, bool), tokio::task::JoinError>,
+        stopped: Result<usize, tokio::task::JoinError>,
         events: &mut mpsc::Receiver<LogStreamEvent>,
     ) {
-        let Ok((host, _)) = stopped else { return };
-        let finish_timeout = tokio::time::sleep(Duration::from_secs(3));
-        tokio::pin!(finish_timeout);
-        while !self.gang.has_launcher_ended(host) {
-            tokio::select! {
-                () = &mut finish_timeout => { self.gang.mark_launcher_killed(host); }
-                report = events.recv() => match report {
-                    Some(report) => self.handle_log_event(&report),
-                    None => self.gang.mark_launcher_killed(host),
-                }
+        let Ok(host) = stopped else { return };
+        let last_output = async {
+            while !self.gang.has_launcher_ended(host)
+                && let Some(report) = events.recv().await
+            {
+                self.handle_log_event(&report);
             }
+        };
+        if tokio::time::timeout(LAST_OUTPUT_TIMEOUT, last_output).await.is_err() {
+            tracing::debug!(host, "its launcher did not report its end");
         }
+        self.gang.mark_launcher_killed(host);
     }
 
     /// Asks the hosts of the failed ranks, within this time, whether another command stopped them.

@@ -129,7 +129,7 @@ pub struct StopRanks {
 }
 
 impl StopRanks {
-    pub(super) fn command(&self) -> RemoteCommand {
+    pub fn command(&self) -> RemoteCommand {
         let own = self.stop_script(&self.context);
         // Both at once: each may take the whole grace.
         let script = match self.context.host_task_context() {
