@@ -70,18 +70,14 @@ struct PlanExecution<'a> {
     engine: &'a Engine,
     plan: &'a Arc<Plan>,
     facts: &'a [Option<HostFacts>],
-    offsets: &'a LogOffsets,
+    options: ExecutionOptions<'a>,
     statuses: Vec<StepStatus>,
     report: ExecutionReport,
     running: JoinSet<(u32, StepResult)>,
     read_only_steps: Vec<AbortHandle>,
-    cancel_token: &'a CancellationToken,
     phase: Option<Phase>,
-    /// What tasks have registered, by host.
-    registered: Vec<Vec<(String, String)>>,
     /// The logs of tasks, while tasks run.
     task_logs: Option<TaskLogs>,
-    file_inputs: &'a FileInputs,
     /// For the hosts of a `sync` or `copy` task that starts.
     send_place: Option<SendPlace>,
     /// Sends the files of tasks.
@@ -91,21 +87,18 @@ struct PlanExecution<'a> {
 impl Engine {
     /// Runs every step of a plan. `facts`: one a host, what the steps observe.
     pub(crate) async fn execute(&self, plan: &Arc<Plan>, facts: &[Option<HostFacts>], options: ExecutionOptions<'_>) -> ExecutionReport {
-        let ExecutionOptions { offsets, file_inputs, failure_policy, cancel_token } = options;
+        let ExecutionOptions { failure_policy, cancel_token, .. } = options;
         let mut execution = PlanExecution {
             engine: self,
             plan,
             facts,
-            offsets,
+            options,
             statuses: vec![StepStatus::Waiting; plan.steps.len()],
-            report: ExecutionReport::default(),
+            report: ExecutionReport { registered: vec![Vec::new(); plan.hosts.len()], ..ExecutionReport::default() },
             running: JoinSet::new(),
             read_only_steps: Vec::new(),
-            cancel_token,
             phase: None,
-            registered: vec![Vec::new(); plan.hosts.len()],
             task_logs: None,
-            file_inputs,
             send_place: None,
             senders: JoinSet::new(),
         };
@@ -139,7 +132,7 @@ impl PlanExecution<'_> {
         if self.phase != Some(step.phase) {
             self.phase = Some(step.phase);
             match (step.phase, self.task_logs.take()) {
-                (Phase::Task(_), None) => self.task_logs = Some(TaskLogs::start(self.engine, &self.plan.hosts, self.offsets)),
+                (Phase::Task(_), None) => self.task_logs = Some(TaskLogs::start(self.engine, &self.plan.hosts, self.options.offsets)),
                 (Phase::Task(_), logs) => self.task_logs = logs,
                 // A follower opens its own streams.
                 (_, Some(logs)) => logs.stop().await,
@@ -153,20 +146,22 @@ impl PlanExecution<'_> {
         if let Action::SendFiles(task) = &step.action
             && self.send_place.is_none()
         {
-            self.send_place = SendPlace::open(self.file_inputs, task.number, &self.engine.connections, &mut self.senders);
+            self.send_place = SendPlace::open(self.options.file_inputs, task.number, &self.engine.connections, &mut self.senders);
         }
         let Some(run) = self.step_work(step.clone()) else { return };
         let task = self.running.spawn(run);
-        self.read_only_steps.extend(Some(task).filter(|_| step.action.is_read_only()));
+        if step.action.is_read_only() {
+            self.read_only_steps.push(task);
+        }
     }
 
     /// The work of a step, with its id; `None` without a connection.
     fn step_work(&self, mut step: PlanStep) -> Option<impl Future<Output = (u32, StepResult)> + Send + 'static> {
         let link = self.engine.connections.get(step.host).cloned()?;
-        let (emit, forks, offsets) = (self.engine.emitter.clone(), self.engine.forks.clone(), self.offsets.clone());
+        let (emit, forks, offsets) = (self.engine.emitter.clone(), self.engine.forks.clone(), self.options.offsets.clone());
         let (facts, hosts) = (self.facts.get(step.host).cloned().flatten(), self.plan.hosts.len());
-        let cancel_token = self.cancel_token.clone();
-        step.action.set_registered(self.registered.get(step.host).map(Vec::as_slice).unwrap_or_default());
+        let cancel_token = self.options.cancel_token.clone();
+        step.action.set_registered(self.report.registered.get(step.host).map(Vec::as_slice).unwrap_or_default());
         let (place, context) = (self.send_place.clone(), self.plan.hosts.get(step.host).cloned());
         let log_end = match (step.phase, &self.task_logs) {
             (Phase::Task(number), Some(logs)) if matches!(step.action, Action::RunTask(_) | Action::WaitForTask(_)) => {
@@ -216,7 +211,6 @@ impl PlanExecution<'_> {
             self.engine.emitter.send(EventKind::StepFailed { step: step.id, error, hint: String::new(), unreachable: false });
             self.report.may_have_leftovers |= step.action.can_leave_leftovers();
         }
-        self.report.registered = self.registered;
         self.report.interrupted = cancelled && self.statuses.iter().any(|status| !status.has_ended());
         self.report
     }
@@ -240,7 +234,9 @@ impl PlanExecution<'_> {
             StepResult::NotSent(error) => {
                 let status = self.record_failure(step, vec![Issue::new(error.what, error.hint)], error.unreachable && !error.of_source);
                 // That the source was lost decides the outcome, but this host was reached.
-                self.report.failed_steps.iter_mut().rev().take(1).for_each(|failed| failed.unreachable = error.unreachable);
+                if let Some(failed) = self.report.failed_steps.last_mut() {
+                    failed.unreachable = error.unreachable;
+                }
                 status
             }
             StepResult::Unreachable(error) => self.record_failure(step, vec![Issue::new(error.to_string(), error.hint())], true),
@@ -284,7 +280,7 @@ impl PlanExecution<'_> {
     /// Keeps a registered value for the later steps of its host, or of every host.
     fn register(&mut self, step: &PlanStep, value: &(String, String)) {
         let shared = matches!(&step.action, Action::RunTask(run) if run.task.shares_value);
-        for (_, values) in self.registered.iter_mut().enumerate().filter(|(host, _)| shared || *host == step.host) {
+        for (_, values) in self.report.registered.iter_mut().enumerate().filter(|(host, _)| shared || *host == step.host) {
             values.retain(|(name, _)| *name != value.0);
             values.push(value.clone());
         }

@@ -134,7 +134,7 @@ impl Engine {
         let mut follower = Follower {
             engine: self,
             run,
-            gang: Gang::new(run.hosts.len(), run.launcher_restarts_ranks).with_min_hosts(run.min_hosts),
+            gang: Gang::new(run.hosts.len(), run.launcher_restarts_ranks, run.min_hosts),
             goal: RunGoal::Up,
             goal_reason: None,
             ready: false,

@@ -46,14 +46,10 @@ pub(crate) struct Gang {
 }
 
 impl Gang {
-    pub(crate) fn new(hosts: usize, restarts: bool) -> Gang {
-        Gang { launcher_exits: vec![None; hosts], launcher_restarts_ranks: restarts, ..Gang::default() }
-    }
-
-    /// Sets how many of its hosts the gang needs (0: all).
-    pub(crate) fn with_min_hosts(self, least: usize) -> Gang {
-        let spare = if least == 0 { 0 } else { self.launcher_exits.len().saturating_sub(least) };
-        Gang { spare_hosts: spare, ..self }
+    /// `min_hosts`: how many of its hosts it needs; 0: all.
+    pub(crate) fn new(hosts: usize, restarts: bool, min_hosts: usize) -> Gang {
+        let spare_hosts = if min_hosts == 0 { 0 } else { hosts.saturating_sub(min_hosts) };
+        Gang { launcher_exits: vec![None; hosts], launcher_restarts_ranks: restarts, spare_hosts, ..Gang::default() }
     }
 
     /// While an elastic gang has enough hosts, it continues without the failed one. It never continues without the first host, which has the
@@ -97,22 +93,20 @@ impl Gang {
                     self.record_failure(ProcessFailure { host, rank, exit, ended_at: when, ended_at_uncertainty: uncertainty });
                 }
             }
-            // Its exit is known already: its directory was removed since.
-            LogStreamEvent::RunMissing(host) if self.has_launcher_ended(host) => {}
-            LogStreamEvent::RunMissing(host) => {
-                if let Some(node) = self.launcher_exits.get_mut(host) {
-                    *node = Some(Exit::Killed);
-                }
-                self.record_failure(ProcessFailure { host, rank: None, exit: Exit::Killed, ended_at: 0, ended_at_uncertainty: 0 });
-            }
-            LogStreamEvent::HostGivenUp(host, _) if self.has_launcher_ended(host) => {}
+            // Its exit is known already.
+            LogStreamEvent::RunMissing(host) | LogStreamEvent::HostGivenUp(host, _) if self.has_launcher_ended(host) => {}
+            LogStreamEvent::RunMissing(host) => self.record_lost_host(host),
             LogStreamEvent::HostGivenUp(host, ref why) => {
-                self.mark_launcher_killed(host);
                 self.give_up_reasons.insert(host, why.clone());
-                self.record_failure(ProcessFailure { host, rank: None, exit: Exit::Killed, ended_at: 0, ended_at_uncertainty: 0 });
+                self.record_lost_host(host);
             }
             LogStreamEvent::ProcessStarted(_, LogFile::Launcher | LogFile::Task { .. }, _) | LogStreamEvent::Log(..) => {}
         }
+    }
+
+    fn record_lost_host(&mut self, host: usize) {
+        self.mark_launcher_killed(host);
+        self.record_failure(ProcessFailure { host, rank: None, exit: Exit::Killed, ended_at: 0, ended_at_uncertainty: 0 });
     }
 
     /// The launcher of a host no longer runs; its status may be missing.
@@ -234,7 +228,7 @@ mod tests {
 
     #[test]
     fn culprit_is_earliest_not_first_reported() {
-        let mut gang = Gang::new(2, false);
+        let mut gang = Gang::new(2, false, 0);
         for report in [
             rank_ended(1, 9, 1, 5000),
             rank_ended(0, 3, 7, 4000),
@@ -250,7 +244,7 @@ mod tests {
 
     #[test]
     fn failures_within_clock_uncertainty_are_both_culprits() {
-        let mut gang = Gang::new(2, false);
+        let mut gang = Gang::new(2, false, 0);
         gang.apply_event(&rank_ended(1, 9, 1, 4015));
         gang.apply_event(&rank_ended(0, 3, 7, 4000));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(3), Some(9)]);
@@ -263,7 +257,7 @@ mod tests {
 
     #[test]
     fn ranks_killed_by_stop_are_not_the_cause() {
-        let mut gang = Gang::new(3, false);
+        let mut gang = Gang::new(3, false, 0);
         let died =
             |host: usize, exit, when| LogStreamEvent::ProcessEnded(host, LogFile::Rank { rank: host as u32, restart: 0 }, exit, when, 3000);
         gang.apply_event(&died(1, Exit::Code(7), 10_000));
@@ -277,12 +271,12 @@ mod tests {
 
     #[test]
     fn restartable_rank_death_does_not_fail_gang() {
-        let mut gang = Gang::new(1, true);
+        let mut gang = Gang::new(1, true, 0);
         gang.apply_event(&rank_ended(0, 1, 7, 4000));
         assert_eq!(gang.first_reported_failure(), None);
         gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 9000, 10));
         assert!(gang.has_succeeded());
-        let mut gang = Gang::new(1, true);
+        let mut gang = Gang::new(1, true, 0);
         gang.apply_event(&rank_ended(0, 1, 7, 4000));
         gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(1), 9000, 10));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [Some(1)]);
@@ -292,7 +286,7 @@ mod tests {
     #[test]
     fn elastic_gang_survives_losing_spare_hosts() {
         let node = |host: usize, exit| LogStreamEvent::ProcessEnded(host, LogFile::Launcher, exit, 5000, 10);
-        let mut gang = Gang::new(3, true).with_min_hosts(2);
+        let mut gang = Gang::new(3, true, 2);
         gang.apply_event(&rank_ended(2, 5, 9, 4000));
         gang.apply_event(&node(2, Exit::Code(1)));
         assert_eq!(gang.first_reported_failure(), None, "two of three are left");
@@ -300,20 +294,20 @@ mod tests {
         gang.apply_event(&node(1, Exit::Code(0)));
         assert!(gang.has_succeeded());
 
-        let mut gang = Gang::new(3, true).with_min_hosts(2);
+        let mut gang = Gang::new(3, true, 2);
         gang.apply_event(&node(2, Exit::Code(1)));
         gang.apply_event(&node(1, Exit::Signal(9)));
         assert_eq!(gang.culprits().iter().map(|f| f.host).collect::<Vec<_>>(), [2, 1], "one is too few");
 
-        let mut gang = Gang::new(3, true).with_min_hosts(2);
+        let mut gang = Gang::new(3, true, 2);
         gang.apply_event(&node(0, Exit::Code(1)));
         assert!(gang.first_reported_failure().is_some(), "the rendezvous lives on the first");
-        assert!(Gang::new(2, true).with_min_hosts(0).spare_hosts == 0 && Gang::new(2, true).with_min_hosts(2).spare_hosts == 0);
+        assert!(Gang::new(2, true, 0).spare_hosts == 0 && Gang::new(2, true, 2).spare_hosts == 0);
     }
 
     #[test]
     fn missing_run_directory_keeps_known_exit() {
-        let mut gang = Gang::new(2, false);
+        let mut gang = Gang::new(2, false, 0);
         gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 100, 1));
         gang.apply_event(&LogStreamEvent::RunMissing(0));
         assert_eq!(gang.first_reported_failure(), None);
@@ -324,7 +318,7 @@ mod tests {
 
     #[test]
     fn given_up_host_fails_gang_unless_already_ended() {
-        let mut gang = Gang::new(2, false);
+        let mut gang = Gang::new(2, false, 0);
         gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(0), 100, 1));
         gang.apply_event(&LogStreamEvent::HostGivenUp(0, "the key changed".to_owned()));
         assert_eq!((gang.first_reported_failure(), gang.give_up_reason(0)), (None, None));
@@ -335,7 +329,7 @@ mod tests {
 
     #[test]
     fn lone_launcher_failure_is_the_culprit() {
-        let mut gang = Gang::new(1, false);
+        let mut gang = Gang::new(1, false, 0);
         gang.apply_event(&LogStreamEvent::ProcessEnded(0, LogFile::Launcher, Exit::Code(2), 100, 1));
         assert_eq!(gang.culprits().iter().map(|f| f.rank).collect::<Vec<_>>(), [None]);
         assert!(gang.have_all_launchers_ended() && !gang.has_succeeded());
