@@ -14,7 +14,7 @@ use crate::plan::action::task::check_lock_command;
 use crate::plan::action::{ActionResult, EXIT_LOCK_LOST};
 use crate::plan::host_context::HostContext;
 use crate::text::byte_size::format_bytes;
-use crate::transfer::compare::{Change, TreeChanges};
+use crate::transfer::compare::TreeChanges;
 use crate::transfer::error::TransferError;
 use crate::transfer::host_files::{HostFiles, HostFilesQuery};
 use crate::transfer::host_stream::HostDirectory;
@@ -267,10 +267,8 @@ pub(super) async fn send_files(
 
 /// `2 new, 1 changed, 7 B (3 unchanged)`
 fn describe_changes(changes: &TreeChanges) -> String {
-    let count = |wanted: Change| changes.changes.iter().filter(|(_, change)| *change == wanted).count();
-    let deleted = changes.deletions.len();
-    let counts = [(count(Change::New), "new"), (count(Change::Content), "changed"), (count(Change::Mode), "mode"), (deleted, "deleted")];
-    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    let counts = changes.counts().into_iter().zip(["new", "changed", "mode", "deleted"]).filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
     let unchanged = format!("{} unchanged", changes.unchanged);
     if counts.is_empty() { unchanged } else { format!("{}, {} ({unchanged})", counts.join(", "), format_bytes(changes.bytes)) }
 }

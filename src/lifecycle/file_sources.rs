@@ -96,16 +96,12 @@ impl TaskFileSource {
                 (tree, SyncMode { mark: true, delete: *delete })
             }
             TaskFileSource::Files { path, rename, mode } => {
-                (read_files(path, rename.as_deref(), *mode).map_err(|problem| vec![problem])?, SyncMode::default())
+                (LocalTree::matching(path, rename.as_deref().map(str::as_bytes), *mode).map_err(|problem| vec![problem])?, SyncMode::default())
             }
             TaskFileSource::OnHost(host, query) => return Ok(FileInput::OnHost(*host, query.clone())),
         };
         Ok(FileInput::Local(Arc::new(TreeSource::Local(tree)), mode))
     }
-}
-
-fn read_files(path: &Path, rename: Option<&str>, mode: Option<u32>) -> Result<LocalTree, String> {
-    LocalTree::matching(path, rename.map(str::as_bytes), mode)
 }
 
 /// Reads names, sizes and times of what the tasks send, as they are now; the files of a host are looked for when their task begins.

@@ -40,23 +40,18 @@ pub(crate) struct TransferSummary {
 
 impl TransferSummary {
     pub(crate) fn new(changes: &TreeChanges, entries: &[TreeEntry], with_names: bool) -> TransferSummary {
-        let mut summary = TransferSummary { unchanged: changes.unchanged, bytes: changes.bytes, ..TransferSummary::default() };
-        for (index, change) in &changes.changes {
-            let (mark, count) = match change {
-                Change::New => ('+', &mut summary.new),
-                Change::Content => ('~', &mut summary.changed),
-                Change::Mode => ('m', &mut summary.modes),
-            };
-            *count += 1;
-            if with_names && let Some(entry) = entries.get(*index) {
-                summary.names.push((mark, entry.name.display()));
-            }
-        }
-        summary.deleted = changes.deletions.len();
+        let [new, changed, modes, deleted] = changes.counts();
+        let mut names = Vec::new();
         if with_names {
-            summary.names.extend(changes.deletions.iter().map(|entry| ('-', entry.name.display())));
+            let mark = |change: &Change| match change {
+                Change::New => '+',
+                Change::Content => '~',
+                Change::Mode => 'm',
+            };
+            names.extend(changes.changes.iter().filter_map(|(index, change)| Some((mark(change), entries.get(*index)?.name.display()))));
+            names.extend(changes.deletions.iter().map(|entry| ('-', entry.name.display())));
         }
-        summary
+        TransferSummary { new, changed, modes, deleted, unchanged: changes.unchanged, bytes: changes.bytes, names, skipped: Vec::new() }
     }
 
     /// Whether anything differs.

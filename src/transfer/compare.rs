@@ -33,6 +33,12 @@ impl TreeChanges {
         self.changes.is_empty() && self.deletions.is_empty()
     }
 
+    /// How many are new, have another content, have another mode alone, and are removed.
+    pub(crate) fn counts(&self) -> [usize; 4] {
+        let count = |wanted: Change| self.changes.iter().filter(|(_, change)| *change == wanted).count();
+        [count(Change::New), count(Change::Content), count(Change::Mode), self.deletions.len()]
+    }
+
     /// Whether an entry's content must travel.
     pub(crate) fn must_send(change: Change, kind: &EntryKind) -> bool {
         match kind {
