@@ -2,7 +2,7 @@
 
 pub(crate) use super::follow_args::{AttachArgs, LogsArgs};
 pub(crate) use super::launch_args::{PrepareArgs, TuiArgs, UpArgs};
-pub(crate) use super::slurm_args::{SlurmArgs, SlurmCommand, SlurmJobArgs, SlurmRenderArgs, SlurmSubmitArgs};
+pub(crate) use super::slurm_args::{SlurmArgs, SlurmCommand, SlurmRenderArgs, SlurmSubmitArgs};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};

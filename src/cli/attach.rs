@@ -3,25 +3,23 @@
 use crate::cli::args::AttachArgs;
 use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::print_stderr;
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::event::Outcome;
 use crate::lifecycle::attach::attach;
-use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 
 pub(crate) async fn run(args: &AttachArgs) -> Result<Outcome, CliError> {
     let loaded = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let mut session = open_session("attach", &args.common, loaded, OutputOptions::with_main_rank(args.common.progress, args.tail))?;
     session.history_lines = args.tail;
-    let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
+    let mut signals = listen(InterruptPolicy::Detach)?;
     let leave = signals.leave_token.clone();
     spawn_action_handler(&mut session, &signals);
-    session.emit_run_started("", None);
+    session.announce_hosts();
     let end = tokio::select! {
         end = attach(&mut session, &mut signals) => end?,
         () = leave.cancelled() => return Ok(signals.signal_outcome()),
     };
-    Ok(session.finish(end.outcome, &end.reason, true).await.0)
+    Ok(session.finish(end.outcome, &end.reason, true).await)
 }

@@ -9,7 +9,7 @@ use crate::cli::args::{CheckArgs, CommonArgs, PreflightLevel, ProgressMode, UpAr
 use crate::cli::exit::CliError;
 use crate::cli::launch::launch;
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, terminal_columns, user_lang};
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::event::Outcome;
 use crate::inventory::Job;
@@ -18,7 +18,6 @@ use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::launch_request::LaunchMode;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::smoke::{SmokePlan, SmokeStart};
-use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::preflight::smoke::{CHECK, CHECK_NAME};
 use crate::preflight::{ALL_CHECKS, CheckReport, PreflightCheck, select_checks};
@@ -37,12 +36,15 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     let checks = selection.resolve_checks(&draft.checks.skip)?;
     let progress = if args.common.progress == ProgressMode::Auto { ProgressMode::Quiet } else { args.common.progress };
     let mut session = open_session("check", &args.common, (inventory, base.clone()), OutputOptions::progress_only(progress))?;
-    session.emit_run_started("", None);
+    session.announce_hosts();
     let started_at = Instant::now();
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let signals = listen(InterruptPolicy::Cancel)?;
     let mut checked = match signals.run_until_stopped(check_hosts(&session, &draft, &checks)).await {
         Ok(checked) => checked,
-        Err(outcome) => return Ok(close_cancelled(session, &signals, outcome).await),
+        Err(outcome) => {
+            let finished = signals.run_until_leaving(session.finish(outcome, "cancelled", false)).await;
+            return Ok(finished.unwrap_or_else(|signal| signal));
+        }
     };
     checked.emit_reports(&session);
     let mut outcome = Outcome::Ok;
@@ -53,15 +55,7 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
     }
     outcome = worse_outcome(outcome, checked.outcome());
     print_results(args, &session, &checked, started_at, &outcome);
-    let (outcome, _) = session.finish(outcome, "", false).await;
-    Ok(outcome)
-}
-
-async fn close_cancelled(session: Session, signals: &StopController, outcome: Outcome) -> Outcome {
-    match signals.run_until_leaving(session.finish(outcome, "cancelled", false)).await {
-        Ok((outcome, _)) => outcome,
-        Err(outcome) => outcome,
-    }
+    Ok(session.finish(outcome, "", false).await)
 }
 
 fn print_results(args: &CheckArgs, session: &Session, checked: &CheckedHosts, started_at: Instant, outcome: &Outcome) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::cli::args::{DownArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
-use crate::cli::open_session::{LoadMode, is_for_slurm_alone, load_inventory, open_session};
+use crate::cli::open_session::{LoadMode, is_for_slurm_alone, listen, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_down;
 use crate::event::Outcome;
@@ -25,7 +25,7 @@ pub(crate) async fn run(args: &DownArgs) -> Result<Outcome, CliError> {
         return slurm_down::down(&args.common).await;
     }
     let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let signals = StopController::listen(InterruptPolicy::Leave, print_stderr).map_err(anyhow::Error::from)?;
+    let signals = listen(InterruptPolicy::Leave)?;
     let (outcome, has_smoke_run) = tear_down_inventory(args, (inventory.clone(), base.clone()), &signals).await?;
     if !has_smoke_run {
         return Ok(outcome);
@@ -47,7 +47,7 @@ fn refuse_flags_of_hosts(args: &DownArgs) -> Result<(), CliError> {
 async fn tear_down_inventory(args: &DownArgs, loaded: (Inventory, PathBuf), signals: &StopController) -> Result<(Outcome, bool), CliError> {
     let output = OutputOptions::progress_only(args.common.progress).without_bars_if(args.dry_run);
     let mut session = open_session("down", &args.common, loaded, output)?;
-    session.emit_run_started("", None);
+    session.announce_hosts();
     let retry_command = session.suggest_command("down", "");
     let request = DownRequest {
         limited: args.common.limit.is_some(),
@@ -65,10 +65,9 @@ async fn tear_down_inventory(args: &DownArgs, loaded: (Inventory, PathBuf), sign
             return Ok((outcome, false));
         }
     };
-    let reason = session.reporter.lang().message(&end.reason).into_owned();
-    let (outcome, _) = session.finish(end.outcome, &end.reason, !args.dry_run).await;
+    let outcome = session.finish(end.outcome, &end.reason, !args.dry_run).await;
     if args.dry_run {
-        print_stderr(&reason);
+        print_stderr(&end.reason);
     }
     Ok((outcome, has_smoke_run))
 }

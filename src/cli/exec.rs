@@ -5,14 +5,11 @@ use crate::cli::args::{CommonArgs, ExecArgs, ProgressMode};
 use crate::cli::exec_single_host::{has_piped_input, has_unread_input, pipe_to_single_host, stream_single_host};
 use crate::cli::exit::{CliError, as_ssh_exit};
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, print_untranslated, user_lang};
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::open_session::open_query;
 use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::session::Session;
-use crate::lifecycle::stop_controller::StopController;
-use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::RemoteError;
 use crate::report::style::Tone;
@@ -24,13 +21,11 @@ const MAX_OUTPUT_BYTES: usize = 256 << 20;
 
 pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     let common = CommonArgs { limit: args.host.clone().or_else(|| args.common.limit.clone()), ..args.common.clone() };
-    let (inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;
-    let session = open_session("exec", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
+    let (session, signals) = open_query("exec", &common)?;
     let command = match args.command.as_slice() {
         [line] => RemoteCommand::from_script("exec", line.as_str(), args.timeout),
         argv => RemoteCommand::from_argv("exec", argv, args.timeout),
     };
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
     let names = session.host_names();
     let is_single = names.len() == 1 && !wants_json(args);
     let outcome = if let ([name], true) = (names.as_slice(), is_single) {
@@ -127,7 +122,7 @@ fn print_results(session: &Session, names: &[String], answers: HostAnswers, args
         // What the command wrote is not translated.
         print_untranslated(&format!("{}{}{text}", style.paint(Tone::Warn, &hosts), lang.colon()));
     }
-    print_unreachable(sanitizer, style, unreachable);
+    print_unreachable(session, unreachable);
     outcome
 }
 

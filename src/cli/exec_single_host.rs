@@ -1,7 +1,7 @@
 //! `exec` on a single host: streams its output, unchanged into a file or a pipe, sanitized on a terminal. A pipe or a file on standard input
 //! reaches the command, as with ssh.
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::cli::exit::CliError;
 use crate::cli::interactive;
@@ -10,6 +10,7 @@ use crate::cli::local_env::{print_stderr, user_lang};
 use crate::cli::passthrough;
 use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
+use crate::lifecycle::operator::run_in_thread;
 use crate::lifecycle::session::Session;
 use crate::model::remote_command::RemoteCommand;
 use crate::remote::RemoteError;
@@ -19,21 +20,13 @@ use crate::report::style::Tone;
 const MAX_QUEUED_CHUNKS: usize = 64;
 
 pub(super) async fn stream_single_host(session: &Session, name: &str, command: &RemoteCommand) -> Result<Outcome, CliError> {
+    let Some(connection) = session.engine.connections().first() else { return Ok(Outcome::Ok) };
     let (chunk_sender, chunks) = mpsc::channel(MAX_QUEUED_CHUNKS);
-    let (result_sender, write_result) = oneshot::channel();
     let sanitizer = session.reporter.sanitizer().clone();
-    let write = move || {
-        if result_sender.send(passthrough::write_output(chunks, &sanitizer)).is_err() {
-            tracing::debug!("the command was cancelled before its last output was written");
-        }
-    };
-    // A thread, since a pipe without a reader blocks the write: signals must still work.
-    std::thread::Builder::new().name("output".to_owned()).spawn(write).map_err(anyhow::Error::from)?;
-    let exit = match session.engine.connections().first() {
-        Some(connection) => connection.exec_streaming(command, chunk_sender).await,
-        None => return Ok(Outcome::Ok),
-    };
-    let written = write_result.await.map_err(anyhow::Error::from)?;
+    // A pipe without a reader blocks the write.
+    let written = run_in_thread("output", move || passthrough::write_output(chunks, &sanitizer)).map_err(anyhow::Error::from)?;
+    let exit = connection.exec_streaming(command, chunk_sender).await;
+    let written = written.await.map_err(anyhow::Error::from)?;
     report_end(session, name, exit, written)
 }
 
@@ -87,7 +80,7 @@ fn report_end(session: &Session, name: &str, exit: Result<i32, RemoteError>, wri
         }
         (Ok(()), Err(error)) => {
             let unreachable = (name.to_owned(), error.to_string(), error.hint().to_owned());
-            print_unreachable(session.reporter.sanitizer(), style, vec![unreachable]);
+            print_unreachable(session, vec![unreachable]);
             Outcome::Unreachable
         }
     })

@@ -31,7 +31,6 @@ impl From<WorkflowError> for CliError {
         match error {
             WorkflowError::Usage(text) => CliError::Usage(text),
             WorkflowError::Inventory(problems) => CliError::Inventory(problems),
-            WorkflowError::Internal(error) => CliError::Bug(error),
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cli::interactive_end::InteractiveEnd;
 use crate::cli::passthrough;
 use crate::lifecycle::hangup_signal::HangupSignal;
+use crate::lifecycle::operator::run_in_thread;
 use crate::remote::{ChannelInput, InteractiveChannel, OutputChunk, PtySpec, RemoteError};
 use crate::tui::terminal::RawModeGuard;
 
@@ -244,14 +245,9 @@ fn spawn_keyboard_thread() -> io::Result<(mpsc::Receiver<Bytes>, KeyboardGuard)>
 /// In a terminal session, output is written unchanged: the remote program may draw on the terminal, as with ssh. Otherwise files and pipes get
 /// every byte, and a terminal gets sanitized text.
 fn spawn_output_thread(mut chunks: mpsc::Receiver<OutputChunk>, in_terminal: bool) -> io::Result<oneshot::Receiver<OutputThreadResult>> {
-    let (result_sender, result) = oneshot::channel();
-    std::thread::Builder::new().name("output".to_owned()).spawn(move || {
+    run_in_thread("output", move || {
         if !in_terminal {
-            let written = passthrough::write_output(chunks, &crate::report::safe_output::sanitizer());
-            if result_sender.send((written, false)).is_err() {
-                tracing::debug!("the session ended before its last output was written");
-            }
-            return;
+            return (passthrough::write_output(chunks, &crate::report::safe_output::sanitizer()), false);
         }
         let mut alternate = AltScreenTracker::default();
         let mut write = || -> io::Result<()> {
@@ -269,12 +265,8 @@ fn spawn_output_thread(mut chunks: mpsc::Receiver<OutputChunk>, in_terminal: boo
             Ok(())
         };
         let written = write();
-        drop(chunks);
-        if result_sender.send((written, alternate.active)).is_err() {
-            tracing::debug!("the session ended before its last output was written");
-        }
-    })?;
-    Ok(result)
+        (written, alternate.active)
+    })
 }
 
 /// Detects from the output whether the program uses the alternate screen.

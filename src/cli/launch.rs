@@ -9,7 +9,7 @@ use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
 use crate::cli::inventory_files::read_secrets;
 use crate::cli::local_env::print_stderr;
-use crate::cli::open_session::open_session;
+use crate::cli::open_session::{listen, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::task_listing::select_tasks;
 use crate::event::controls::{DashboardCapabilities, DashboardRole};
@@ -45,7 +45,7 @@ pub(super) struct EndedLaunch {
 
 /// Launches and follows. The caller closes the session.
 pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
-    let mut signals = StopController::listen(args.command.interrupt_policy(), print_stderr).map_err(anyhow::Error::from)?;
+    let mut signals = listen(args.command.interrupt_policy())?;
     let ended = launch_with_signals(args, full_inventory, base, &mut signals).await?;
     Ok((ended.session, ended.end))
 }

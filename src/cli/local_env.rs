@@ -17,8 +17,9 @@ pub(crate) use crate::cli::printing::{
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::engine::lock::LockIdentity;
 use crate::inventory::{Inventory, InventoryHost};
-use crate::lifecycle::operator::Console;
+use crate::lifecycle::operator::{Console, run_in_thread};
 use crate::lifecycle::random::random_hex;
+use crate::plan::protocol::run_record::short_hash;
 use crate::remote::{SshSettings, UserPrompt};
 use crate::report::safe_output;
 use crate::text::shell_quote::quote;
@@ -59,14 +60,7 @@ impl LocalEnv {
             token: random_hex(8),
             owner: format!("{}@{}", plain(&self.user), plain(&self.hostname)),
             // Machines that share a home directory share the id, so the hostname is part of the hash.
-            local_machine_id: crate::plan::protocol::run_record::short_hash(&format!(
-                "{} {}",
-                laptop_id::laptop_id(&self.state_dir),
-                self.hostname
-            ))
-            .chars()
-            .take(16)
-            .collect(),
+            local_machine_id: short_hash(&format!("{} {}", laptop_id::laptop_id(&self.state_dir), self.hostname)),
             pid: std::process::id(),
             is_process_alive: |pid| {
                 i32::try_from(pid)
@@ -189,13 +183,7 @@ impl UserPrompt for TtyPrompt {
 /// # Errors
 /// The thread could not be started, or panicked.
 pub(crate) async fn write_in_thread<T: Send + 'static>(write: impl FnOnce() -> T + Send + 'static) -> Result<T, CliError> {
-    let (done, written) = tokio::sync::oneshot::channel();
-    let work = move || {
-        if done.send(write()).is_err() {
-            tracing::debug!("the command was cancelled before its last output was written");
-        }
-    };
-    std::thread::Builder::new().name("output".to_owned()).spawn(work).map_err(anyhow::Error::from)?;
+    let written = run_in_thread("output", write).map_err(anyhow::Error::from)?;
     written.await.map_err(|error| CliError::Bug(error.into()))
 }
 

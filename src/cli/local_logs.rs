@@ -86,7 +86,8 @@ impl LocalRuns {
     pub(super) fn copy_printer(&self, run: &RunSummary, args: &LogsArgs) -> Result<LogPrinter, CliError> {
         let world_size = u32::try_from(run.ranks).ok().filter(|ranks| *ranks > 0);
         let missing_logs = MissingLogs::Unknown(missing_log_reason(run));
-        Ok(LogPrinter::new(self.open_run_dir(run)?, args, self.sanitizer.clone(), world_size, missing_logs))
+        let (dir, sanitizer) = (self.open_run_dir(run)?, self.sanitizer.clone());
+        Ok(LogPrinter { dir, args: args.clone(), will_follow: false, sanitizer, world_size, missing_logs })
     }
 
     fn open_run_dir(&self, run: &RunSummary) -> Result<RunDir, CliError> {
@@ -161,20 +162,6 @@ impl MissingLogs {
 }
 
 impl LogPrinter {
-    pub(super) fn new(
-        dir: RunDir,
-        args: &LogsArgs,
-        sanitizer: Sanitizer,
-        world_size: Option<u32>,
-        missing_logs: MissingLogs,
-    ) -> LogPrinter {
-        LogPrinter { dir, args: args.clone(), will_follow: false, sanitizer, world_size, missing_logs }
-    }
-
-    pub(super) fn following(self, will_follow: bool) -> LogPrinter {
-        LogPrinter { will_follow, ..self }
-    }
-
     /// # Errors
     /// A rank that the run does not have.
     pub(super) fn check_ranks(&self) -> Result<(), CliError> {

@@ -4,7 +4,7 @@ use crate::cli::args::{LogsArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
 use crate::cli::local_logs::{LocalRuns, LogPrinter, MissingLogs, PrintedLogs};
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::engine::follow::FollowOutcome;
 use crate::event::{Outcome, RunControl, RunOutcome};
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     }
     // Listen before the fetch: with -f, a Ctrl-C during it also ends the following.
     let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
-    let signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
+    let signals = listen(policy)?;
     let output = OutputOptions::progress_only(ProgressMode::Plain);
     let mut session = open_session("logs", &args.common, (inventory.clone(), base.clone()), output)?;
     let fetched = match signals.run_until_stopped(fetch_run(&mut session, selected.as_ref())).await {
@@ -47,11 +47,11 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
             let world_size = find_run_record(facts.iter().flatten(), run).map(|file| file.world_size);
             let (sanitizer, will_follow) = (session.reporter.sanitizer().clone(), args.follow && outcome == Outcome::Ok);
             let missing_logs = explain_missing_logs(args, &facts, run, &outcome);
-            Ok(LogPrinter::new(dir.clone(), args, sanitizer, world_size, missing_logs).following(will_follow))
+            Ok(LogPrinter { dir: dir.clone(), args: args.clone(), will_follow, sanitizer, world_size, missing_logs })
         }
         _ => Err(past.local_copy(selected, &outcome, &session.suggest_command("up", ""))),
     };
-    let (outcome, _) = session.finish(outcome, "", false).await;
+    let outcome = session.finish(outcome, "", false).await;
     let printer = match printer {
         Ok(printer) => printer,
         Err(Ok(copy)) => {
@@ -101,7 +101,7 @@ struct FetchedRun {
 
 async fn fetch_run(session: &mut Session, selected: Option<&RunSummary>) -> Result<FetchedRun, CliError> {
     // Sends the host names first: errors while gathering facts are reported under them.
-    session.emit_run_started("", None);
+    session.announce_hosts();
     let (facts, outcome) = collect_facts(session.gather_facts(None).await);
     // Reading the lines by rules takes half of the fetch's time, and `logs` prints no cause: only the report of a failed run needs one.
     if !facts.iter().flatten().any(has_failure) {
@@ -149,7 +149,7 @@ async fn follow_logs(
         _ => Outcome::Ok,
     };
     let is_detached = matches!(outcome, Outcome::Signal(_));
-    let (outcome, _) = session.finish(outcome, "", false).await;
+    let outcome = session.finish(outcome, "", false).await;
     if is_detached {
         print_stderr("the run keeps running");
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::cli::args::CommonArgs;
+use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::inventory_files::{load_diagnosis_rules, read_inventory_files};
 use crate::cli::local_env::{LocalEnv, TerminalConsole, build_advice, hide_known_secrets, print_stderr, raise_nofile_limit, user_lang};
@@ -14,6 +14,8 @@ use crate::inventory::{Inventory, InventoryHost};
 use crate::lifecycle::local_context::LocalContext;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_job::LoginNode;
+use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 
 /// Which parts of the inventory must be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +30,7 @@ pub(super) enum LoadMode {
 /// # Errors
 /// Every problem in the inventory.
 pub(super) fn load_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inventory, PathBuf), CliError> {
-    let (sources, base) = read_inventory_files(args)?;
-    let mut inventory = match mode {
-        LoadMode::Full => apply_lints(Inventory::load(&sources, &args.set)?, args)?,
-        LoadMode::ConnectionOnly => Inventory::load_connection(&sources, &args.set)?,
-    };
+    let (mut inventory, base) = read_inventory(args, mode)?;
     if inventory.hosts.is_empty() {
         let message = "the inventory has no `hosts`: it is for SLURM alone\n    help: `orchestrate slurm --help` lists the commands for it; or add hosts";
         return Err(CliError::Usage(message.to_owned()));
@@ -52,6 +50,10 @@ pub(super) fn load_slurm_inventory(args: &CommonArgs, mode: LoadMode) -> Result<
         let help = "set slurm.nodes, for example with --set slurm.nodes=1";
         return Err(CliError::Usage(format!("--limit: SLURM chooses the hosts\n    help: {help}")));
     }
+    read_inventory(args, mode)
+}
+
+fn read_inventory(args: &CommonArgs, mode: LoadMode) -> Result<(Inventory, PathBuf), CliError> {
     let (sources, base) = read_inventory_files(args)?;
     let inventory = match mode {
         LoadMode::Full => apply_lints(Inventory::load(&sources, &args.set)?, args)?,
@@ -115,6 +117,24 @@ pub(super) fn open_session(
     output: OutputOptions,
 ) -> Result<Session, CliError> {
     open_session_through(None, command, args, loaded, output)
+}
+
+/// Starts to listen for signals.
+///
+/// # Errors
+/// A signal handler could not be installed.
+pub(super) fn listen(policy: InterruptPolicy) -> Result<StopController, CliError> {
+    Ok(StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?)
+}
+
+/// Opens the session of a command that changes no run and whose only output is its result.
+///
+/// # Errors
+/// As [`load_inventory`] and [`open_session`].
+pub(super) fn open_query(command: &'static str, args: &CommonArgs) -> Result<(Session, StopController), CliError> {
+    let loaded = load_inventory(args, LoadMode::ConnectionOnly)?;
+    let session = open_session(command, args, loaded, OutputOptions::progress_only(ProgressMode::Quiet))?;
+    Ok((session, listen(InterruptPolicy::Cancel)?))
 }
 
 fn open_session_through(

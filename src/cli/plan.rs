@@ -10,7 +10,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{
     LocalEnv, hide_known_secrets, print_json, print_stderr, print_stdout, terminal_columns, user_lang, write_in_thread,
 };
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::unreachable::print_unreachable;
 use crate::cli::{probe_listing, ssh_report};
@@ -18,6 +18,7 @@ use crate::event::Outcome;
 use crate::inventory::constraint::GangSize;
 use crate::inventory::{Inventory, RuntimeValues};
 use crate::lifecycle::plan_preview::{build_plan, gpu_counts, placeholder_facts};
+use crate::lifecycle::session::split_answers;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::display;
@@ -106,23 +107,17 @@ pub(super) async fn load_with_facts(
     }
     let draft = if mode == LoadMode::Full { Some(Arc::clone(inventory.draft()?)) } else { None };
     let session = open_session(command, args, (inventory, base.clone()), OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let signals = listen(InterruptPolicy::Cancel)?;
     let answers = signals.run_until_stopped(session.gather_facts(draft.as_deref())).await;
     if let outcome @ Outcome::Signal(_) = session.disconnect(&signals, answers.as_ref().err().cloned().unwrap_or(Outcome::Ok)).await {
         return Ok(Err(outcome));
     }
-    let answers = answers.unwrap_or_default();
-    let (mut facts, mut unreachable) = (Vec::new(), Vec::new());
-    for (name, answer) in session.host_names().into_iter().zip(answers) {
-        match answer {
-            Ok(found) => facts.push(found),
-            Err(error) => unreachable.push((name, error.to_string(), error.hint().to_owned())),
-        }
-    }
+    let (facts, unreachable) = split_answers(session.host_names(), answers.unwrap_or_default());
     if !unreachable.is_empty() {
-        print_unreachable(session.reporter.sanitizer(), session.reporter.style(), unreachable);
+        print_unreachable(&session, unreachable);
         return Ok(Err(Outcome::Unreachable));
     }
+    let facts = facts.into_iter().flatten().collect();
     Ok(Ok(PlanInputs { inventory: session.inventory, base, facts, signals: Some(signals) }))
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::inventory::{Inventory, Job};
-use crate::lifecycle::preflight::{fabric_addresses, host_contexts, needs_probe, net_probes};
+use crate::lifecycle::preflight::{fabric_addresses, probe_contexts, needs_probe, net_probes};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::facts::HostFacts;
 use crate::plan::facts_request::{facts_command, facts_request};
@@ -24,7 +24,7 @@ pub(crate) struct ListedProbe {
 pub(crate) fn launch_probes(inventory: &Inventory, job: &Job, facts: &[HostFacts]) -> Vec<ListedProbe> {
     let checks = launch_checks(job);
     let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
-    let (contexts, addresses) = (host_contexts(inventory, &known), fabric_addresses(inventory, &known));
+    let (contexts, addresses) = (probe_contexts(inventory, &known), fabric_addresses(inventory, &known));
     let hosts: Vec<usize> = (0..contexts.len()).collect();
     let mut found: Vec<ListedProbe> = Vec::new();
     for (host, context) in contexts.iter().enumerate() {

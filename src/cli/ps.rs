@@ -3,15 +3,12 @@
 use crate::cli::args::{ProgressMode, PsArgs};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, terminal_columns, user_lang};
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::open_session::open_query;
 use crate::cli::ps_all;
 use crate::cli::ps_ranks::{RankRow, collect_ranks};
 use crate::cli::text_table::format_table;
 use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
-use crate::lifecycle::stop_controller::StopController;
-use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::existing_run::{HostRunState, host_run_state, is_docker_state_unknown, running_tasks};
 use crate::plan::facts::HostFacts;
 use crate::plan::overview::DEFAULT_COLUMNS;
@@ -21,9 +18,7 @@ use crate::text::translation::Lang;
 use crate::text::width::truncate_text;
 
 pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
-    let loaded = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let session = open_session("ps", &args.common, loaded, OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let (session, signals) = open_query("ps", &args.common)?;
     if args.all {
         let outcome = match signals.run_until_stopped(ps_all::collect(&session)).await {
             Ok(answers) => ps_all::print(&session, answers, args),
@@ -60,7 +55,7 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
     } else {
         print_stdout(&format_hosts(&rows, sanitizer, user_lang()));
         print_stdout(&format_ranks(&rows, sanitizer, user_lang()));
-        print_unreachable(sanitizer, session.reporter.style(), unreachable);
+        print_unreachable(&session, unreachable);
         if outcome == Outcome::Ok && rows.iter().all(|row| row.run.is_none() && row.container.is_none()) {
             print_stderr(&format!("no run of {} is on any host", session.inventory.name));
         }

@@ -57,7 +57,7 @@ pub(super) fn print(session: &Session, answers: RunListings, args: &PsArgs) -> O
         print_stdout(&format_rows(&rows, now, sanitizer, lang));
     }
     let outcome = if unreachable.is_empty() { Outcome::Ok } else { Outcome::Unreachable };
-    print_unreachable(sanitizer, session.reporter.style(), unreachable);
+    print_unreachable(session, unreachable);
     outcome
 }
 

@@ -5,14 +5,11 @@ use std::sync::Arc;
 use crate::cli::args::ProgressMode;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_stderr, user_lang};
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::open_session::open_query;
 use crate::cli::push::check_host_path;
 use crate::cli::transfer_args::{PullArgs, refuse_surplus_word};
 use crate::cli::transfer_output::{TransferBars, print_home_hint, print_transfers};
 use crate::event::Outcome;
-use crate::lifecycle::stop_controller::StopController;
-use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::lifecycle::transfer_files::{TransferMode, pull_files};
 use crate::transfer::entry::TreeName;
 use crate::transfer::host_stream::HostDirectory;
@@ -35,9 +32,7 @@ pub(crate) async fn run(args: &PullArgs) -> Result<Outcome, CliError> {
         )));
     }
     let common = args.transfer.common_args();
-    let (inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;
-    let session = open_session("pull", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let (session, signals) = open_query("pull", &common)?;
     let progress = Arc::new(TransferProgress::new(session.inventory.hosts.len()));
     let mode =
         TransferMode { dry_run: args.transfer.dry_run, names: args.transfer.diff || args.transfer.verbose > 0, sync: SyncMode::default() };

@@ -6,13 +6,10 @@ use std::path::Path;
 use crate::cli::args::ProgressMode;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_stderr, user_lang};
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::open_session::open_query;
 use crate::cli::transfer_args::{PushArgs, refuse_surplus_word};
 use crate::cli::transfer_output::{TransferBars, print_home_hint, print_transfers};
 use crate::event::Outcome;
-use crate::lifecycle::stop_controller::StopController;
-use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::lifecycle::transfer_files::{TransferMode, push_files};
 use crate::transfer::host_stream::HostDirectory;
 use crate::transfer::local_tree::{LocalTree, TreeFilter};
@@ -28,9 +25,7 @@ pub(crate) async fn run(args: &PushArgs) -> Result<Outcome, CliError> {
     )?;
     let (tree, directory) = read_source(args)?;
     let common = args.transfer.common_args();
-    let (inventory, base) = load_inventory(&common, LoadMode::ConnectionOnly)?;
-    let session = open_session("push", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let (session, signals) = open_query("push", &common)?;
     let progress = TransferProgress::new(session.inventory.hosts.len());
     let mode = TransferMode {
         dry_run: args.transfer.dry_run,

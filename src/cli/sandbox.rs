@@ -5,9 +5,9 @@ use anyhow::Context as _;
 
 use crate::cli::args::SandboxArgs;
 use crate::cli::exit::CliError;
-use crate::cli::local_env::{print_stderr, print_stdout};
+use crate::cli::local_env::print_stdout;
+use crate::cli::open_session::listen;
 use crate::event::Outcome;
-use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::sandbox::{Sandbox, Scenario};
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(args: &SandboxArgs) -> Result<Outcome, CliError> {
         }
         None => Scenario::with_hosts(args.hosts),
     };
-    let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
+    let mut signals = listen(InterruptPolicy::Detach)?;
     let sandbox = Sandbox::start(scenario).await.context("could not start the sandbox")?;
     let file = sandbox.dir().join("inventory.yaml");
     std::fs::write(&file, sandbox.inventory_yaml("sandbox", "")).context("could not write the inventory")?;

@@ -7,7 +7,7 @@ use crate::cli::exit::{CliError, as_ssh_exit};
 use crate::cli::interactive;
 use crate::cli::interactive_end::InteractiveEnd;
 use crate::cli::local_env::{print_stderr, user_lang};
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
+use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::shell_target::{ShellTarget, find_rank_host, parse_target};
 use crate::cli::unreachable::print_unreachable;
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &ShellArgs) -> Result<Outcome, CliError> {
     }
     let session = open_session("shell", &common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
     // Until the session on the host is open; then `interactive` decides what a signal does.
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let signals = listen(InterruptPolicy::Cancel)?;
     let answers = match signals.run_until_stopped(session.gather_facts(None)).await {
         Ok(answers) => answers,
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
@@ -76,7 +76,7 @@ fn report_no_target(session: &Session, target: &ShellTarget, answers: &[Result<H
         .filter_map(|(name, answer)| answer.as_ref().err().map(|error| (name, error.to_string(), error.hint().to_owned())))
         .collect();
     let is_unreachable = !unreachable.is_empty();
-    print_unreachable(session.reporter.sanitizer(), style, unreachable);
+    print_unreachable(session, unreachable);
     if let ShellTarget::Rank(rank) = target {
         let record = answers.iter().flatten().find_map(HostFacts::run_record);
         let ps = session.suggest_command("ps", "");
@@ -148,7 +148,7 @@ async fn open_shell(
         }
         InteractiveEnd::Signal(number) => Ok(Outcome::Signal(number)),
         InteractiveEnd::ConnectionLost(error) => {
-            print_unreachable(sanitizer, style, vec![(inventory_host.name.clone(), error.to_string(), error.hint().to_owned())]);
+            print_unreachable(session, vec![(inventory_host.name.clone(), error.to_string(), error.hint().to_owned())]);
             Ok(if matches!(error, RemoteError::Refused { .. }) { Outcome::Refused } else { Outcome::Unreachable })
         }
     }

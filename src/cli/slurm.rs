@@ -1,16 +1,15 @@
 #![expect(clippy::disallowed_methods, reason = "writes the script into --output")]
 //! `slurm`: the same job on a SLURM cluster. `render` writes it as a script for sbatch; the others reach the login node.
 
-use crate::cli::args::{ProgressMode, SlurmCommand, SlurmJobArgs, SlurmRenderArgs};
+use crate::cli::args::{CommonArgs, ProgressMode, SlurmCommand, SlurmRenderArgs};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_raw_unless_tty, print_stderr, print_stdout, user_lang};
-use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
+use crate::cli::open_session::{LoadMode, listen, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, save_end};
 use crate::cli::{slurm_down, slurm_logs, slurm_submit};
 use crate::event::Outcome;
 use crate::lifecycle::slurm_job::CancelEnd;
-use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::slurm;
 use crate::report::job_status::{job_outcome, status_lines};
@@ -24,7 +23,7 @@ pub(crate) async fn run(command: &SlurmCommand) -> Result<Outcome, CliError> {
         SlurmCommand::Logs(args) => slurm_logs::logs(args).await,
         SlurmCommand::Attach(args) => slurm_logs::attach(args).await,
         SlurmCommand::Cancel(args) => cancel(args).await,
-        SlurmCommand::Down(args) => slurm_down::down(&args.common).await,
+        SlurmCommand::Down(args) => slurm_down::down(args).await,
     }
 }
 
@@ -43,10 +42,10 @@ fn render(args: &SlurmRenderArgs) -> Result<Outcome, CliError> {
     Ok(Outcome::Ok)
 }
 
-async fn status(args: &SlurmJobArgs) -> Result<Outcome, CliError> {
-    let loaded = load_slurm_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let (mut session, login) = open_slurm_session("slurm status", &args.common, loaded, OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+async fn status(args: &CommonArgs) -> Result<Outcome, CliError> {
+    let loaded = load_slurm_inventory(args, LoadMode::ConnectionOnly)?;
+    let (mut session, login) = open_slurm_session("slurm status", args, loaded, OutputOptions::progress_only(ProgressMode::Quiet))?;
+    let signals = listen(InterruptPolicy::Cancel)?;
     let outcome = match signals.run_until_stopped(login.status()).await {
         Err(outcome) => outcome,
         Ok(Err(error)) => report_login_error(&login, &error),
@@ -61,10 +60,10 @@ async fn status(args: &SlurmJobArgs) -> Result<Outcome, CliError> {
     Ok(finish(session, login, outcome, "").await)
 }
 
-async fn cancel(args: &SlurmJobArgs) -> Result<Outcome, CliError> {
-    let loaded = load_slurm_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let (mut session, login) = open_slurm_session("slurm cancel", &args.common, loaded, OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let signals = StopController::listen(InterruptPolicy::Leave, print_stderr).map_err(anyhow::Error::from)?;
+async fn cancel(args: &CommonArgs) -> Result<Outcome, CliError> {
+    let loaded = load_slurm_inventory(args, LoadMode::ConnectionOnly)?;
+    let (mut session, login) = open_slurm_session("slurm cancel", args, loaded, OutputOptions::progress_only(ProgressMode::Quiet))?;
+    let signals = listen(InterruptPolicy::Leave)?;
     let outcome = match signals.run_until_leaving(login.cancel()).await {
         Err(outcome) => outcome,
         Ok(Err(error)) => report_login_error(&login, &error),

@@ -20,15 +20,15 @@ pub(crate) enum SlurmCommand {
     /// Submit the job through the login node
     Submit(SlurmSubmitArgs),
     /// Show the job's state: why it waits, where it runs, how it ended
-    Status(SlurmJobArgs),
+    Status(CommonArgs),
     /// Show the logs of the ranks
     Logs(LogsArgs),
     /// Follow the job, from the queue to its end; Ctrl-C detaches
     Attach(AttachArgs),
     /// Cancel the job and wait for its end
-    Cancel(SlurmJobArgs),
+    Cancel(CommonArgs),
     /// Cancel the job, fetch its logs and remove its files
-    Down(SlurmJobArgs),
+    Down(CommonArgs),
 }
 
 impl SlurmCommand {
@@ -36,17 +36,11 @@ impl SlurmCommand {
         match self {
             SlurmCommand::Render(args) => &args.common,
             SlurmCommand::Submit(args) => &args.common,
-            SlurmCommand::Status(args) | SlurmCommand::Cancel(args) | SlurmCommand::Down(args) => &args.common,
+            SlurmCommand::Status(args) | SlurmCommand::Cancel(args) | SlurmCommand::Down(args) => args,
             SlurmCommand::Logs(args) => &args.common,
             SlurmCommand::Attach(args) => &args.common,
         }
     }
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SlurmJobArgs {
-    #[command(flatten)]
-    pub common: CommonArgs,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
-use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
+use crate::cli::open_session::{LoadMode, listen, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, report_silence, save_end};
 use crate::event::Outcome;
@@ -15,7 +15,6 @@ use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_follow::{fetch_earlier_starts, open_nodes, report_end};
 use crate::lifecycle::slurm_job::{CancelEnd, LoginNode};
 use crate::lifecycle::slurm_prepare::remove_files_of_login_node;
-use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::slurm::job_report::JobReport;
 use crate::report::past_runs::RunDir;
@@ -26,7 +25,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(45);
 pub(super) async fn down(args: &CommonArgs) -> Result<Outcome, CliError> {
     let loaded = load_slurm_inventory(args, LoadMode::ConnectionOnly)?;
     let (mut session, login) = open_slurm_session("slurm down", args, loaded, OutputOptions::progress_only(ProgressMode::Plain))?;
-    let signals = StopController::listen(InterruptPolicy::Leave, print_stderr).map_err(anyhow::Error::from)?;
+    let signals = listen(InterruptPolicy::Leave)?;
     let retry = session.suggest_command("slurm down", "");
     let outcome = match signals.run_until_leaving(cancel_and_clean(&mut session, &login)).await {
         Ok(outcome) => outcome?,

@@ -5,7 +5,7 @@ use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
 use crate::cli::local_logs::{LocalRuns, LogPrinter, MissingLogs, PrintedLogs};
-use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
+use crate::cli::open_session::{LoadMode, listen, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, save_end};
 use crate::event::Outcome;
@@ -31,7 +31,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
         return Ok(Outcome::Ok);
     }
     let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
-    let mut signals = StopController::listen(policy, print_stderr).map_err(anyhow::Error::from)?;
+    let mut signals = listen(policy)?;
     let output = OutputOptions::progress_only(ProgressMode::Plain);
     let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory.clone(), base.clone()), output)?;
     let asked = async { if args.follow { wait_for_start(&session, &login, None, None).await } else { login.status().await } };
@@ -56,7 +56,8 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let world_size = Some(report.ranks_per_node.saturating_mul(u32::try_from(report.nodes.len()).unwrap_or(0))).filter(|size| *size > 0);
     let will_follow = args.follow && outcome == Outcome::Ok;
     let sanitizer = session.reporter.sanitizer().clone();
-    let new_printer = |dir| LogPrinter::new(dir, args, sanitizer, world_size, MissingLogs::default()).following(will_follow);
+    let missing_logs = MissingLogs::default();
+    let new_printer = |dir| LogPrinter { dir, args: args.clone(), will_follow, sanitizer, world_size, missing_logs };
     let printer = session.run_dir.clone().map(new_printer);
     let outcome = finish(session, login, outcome, "").await;
     let print = move || printer.map_or(Ok(PrintedLogs::default()), |printer| printer.print());
@@ -87,16 +88,16 @@ pub(super) async fn attach(args: &AttachArgs) -> Result<Outcome, CliError> {
     let loaded = load_slurm_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let output = OutputOptions::with_main_rank(args.common.progress, args.tail);
     let (mut session, login) = open_slurm_session("slurm attach", &args.common, loaded, output)?;
-    let mut signals = StopController::listen(InterruptPolicy::Detach, print_stderr).map_err(anyhow::Error::from)?;
+    let mut signals = listen(InterruptPolicy::Detach)?;
     let leave = signals.leave_token.clone();
     spawn_action_handler(&mut session, &signals);
-    session.emit_run_started("", None);
+    session.announce_hosts();
     let end = tokio::select! {
         end = follow(&mut session, &login, &mut signals, FollowStart { history: Some(args.tail), known: None }) => end?,
         () = leave.cancelled() => return Ok(signals.signal_outcome()),
     };
     login.close().await;
-    Ok(session.finish(end.outcome, &end.reason, true).await.0)
+    Ok(session.finish(end.outcome, &end.reason, true).await)
 }
 
 /// Where following begins.

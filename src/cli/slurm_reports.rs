@@ -64,5 +64,5 @@ pub(super) async fn save_end(session: &mut Session, report: &JobReport) {
 
 pub(super) async fn finish(session: Session, login: LoginNode, outcome: Outcome, reason: &str) -> Outcome {
     login.close().await;
-    session.finish(outcome, reason, false).await.0
+    session.finish(outcome, reason, false).await
 }

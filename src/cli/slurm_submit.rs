@@ -4,7 +4,7 @@ use crate::cli::args::{PreflightLevel, ProgressMode, SlurmSubmitArgs};
 use crate::cli::exit::CliError;
 use crate::cli::inventory_files::read_secrets;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, print_stdout};
-use crate::cli::open_session::{LoadMode, load_slurm_inventory, open_slurm_session};
+use crate::cli::open_session::{LoadMode, listen, load_slurm_inventory, open_slurm_session};
 use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, report_silence};
 use crate::cli::slurm_tasks::{check_login_tasks, run_login_tasks};
@@ -34,7 +34,7 @@ pub(super) async fn submit(args: &SlurmSubmitArgs) -> Result<Outcome, CliError> 
     }
     let output = OutputOptions::progress_only(ProgressMode::Plain);
     let (mut session, login) = open_slurm_session("slurm submit", &args.common, (inventory.clone(), base.clone()), output)?;
-    let mut signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let mut signals = listen(InterruptPolicy::Cancel)?;
     // Tasks would change what a live job uses, and may take an hour: sbatch is asked before them.
     let asked = Some(script.as_str()).filter(|_| args.dry_run || tasks.is_some());
     let settings = Some(&job.settings).filter(|_| args.preflight != PreflightLevel::Off);

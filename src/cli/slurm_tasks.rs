@@ -45,7 +45,8 @@ pub(super) async fn run_login_tasks(
         LaunchEnd::LeftNow(outcome) => return Ok(Err(outcome)),
     };
     if args.dry_run {
-        return Ok(Err(session.close(outcome, false).await.0));
+        session.close(false).await;
+        return Ok(Err(outcome));
     }
     // A task that another command follows, or that may still run, keeps its files.
     let removed = match outcome {
@@ -53,7 +54,7 @@ pub(super) async fn run_login_tasks(
         _ => Outcome::Ok,
     };
     let outcome = if outcome == Outcome::Ok { removed } else { outcome };
-    match session.finish(outcome, &reason, true).await.0 {
+    match session.finish(outcome, &reason, true).await {
         Outcome::Ok => Ok(Ok(registered)),
         outcome => Ok(Err(outcome)),
     }

@@ -2,17 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::args::{ProgressMode, StacksArgs};
+use crate::cli::args::StacksArgs;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, user_lang, wrap_to_terminal};
-use crate::cli::open_session::{LoadMode, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::open_session::open_query;
 use crate::cli::unreachable::print_unreachable;
 use crate::event::Outcome;
 use crate::lifecycle::collect_stacks::{CollectedStacks, collect_stacks};
 use crate::lifecycle::session::Session;
-use crate::lifecycle::stop_controller::StopController;
-use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::plan::protocol::stacks;
 use crate::plan::protocol::stacks::{RankStack, StackGroup};
 use crate::report::style::{Tone, count_noun, format_ranks};
@@ -23,9 +20,7 @@ use crate::text::rank_selection::RankSelection;
 const MAX_FRAMES: usize = 24;
 
 pub(crate) async fn run(args: &StacksArgs) -> Result<Outcome, CliError> {
-    let (inventory, base) = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
-    let session = open_session("stacks", &args.common, (inventory, base), OutputOptions::progress_only(ProgressMode::Quiet))?;
-    let signals = StopController::listen(InterruptPolicy::Cancel, print_stderr).map_err(anyhow::Error::from)?;
+    let (session, signals) = open_query("stacks", &args.common)?;
     let filter = RankSelection::merge(&args.rank).resolve(&session.host_names(), &[]).map_err(CliError::Usage)?;
     let outcome = match signals.run_until_stopped(collect_stacks(&session)).await {
         Ok(mut collected) => {
@@ -52,7 +47,7 @@ fn print_stacks(session: &Session, collected: CollectedStacks, json: bool) -> Ou
         let (ps, up) = (session.suggest_command("ps", ""), session.suggest_command("up", ""));
         print_stderr(&format!("no rank is on any host; `{ps}` shows the hosts, `{up}` launches a run"));
     }
-    print_unreachable(session.reporter.sanitizer(), session.reporter.style(), unreachable);
+    print_unreachable(session, unreachable);
     outcome
 }
 

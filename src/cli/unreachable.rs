@@ -1,12 +1,13 @@
 //! Prints hosts that could not be reached.
 
 use crate::cli::local_env::{print_stderr, user_lang};
-use crate::report::style::{TextStyle, Tone};
+use crate::lifecycle::session::Session;
+use crate::report::style::Tone;
 use crate::text::hostlist::group_errors;
-use crate::text::sanitize::Sanitizer;
 
 /// Prints the hosts that could not be reached, grouped by error.
-pub(super) fn print_unreachable(sanitizer: &Sanitizer, style: TextStyle, unreachable: Vec<(String, String, String)>) {
+pub(super) fn print_unreachable(session: &Session, unreachable: Vec<(String, String, String)>) {
+    let (sanitizer, style) = (session.reporter.sanitizer(), session.reporter.style());
     for group in group_errors(unreachable) {
         for (index, line) in group.lines().iter().enumerate() {
             print_stderr(

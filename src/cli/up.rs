@@ -28,11 +28,10 @@ pub(crate) async fn run_with_inventory(args: &UpArgs, full_inventory: Inventory,
         LaunchEnd::Ended(end) => end,
         LaunchEnd::LeftNow(outcome) => return Ok(outcome),
     };
-    let reason = session.reporter.lang().message(&end.reason).into_owned();
-    let (outcome, _) = session.close(end.outcome, !args.dry_run).await;
+    session.close(!args.dry_run).await;
     // After the warnings, which another task writes.
     if args.dry_run {
-        print_stderr(&reason);
+        print_stderr(&end.reason);
     }
-    Ok(outcome)
+    Ok(end.outcome)
 }

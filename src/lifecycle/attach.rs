@@ -135,7 +135,7 @@ async fn end_following(session: &mut Session, end: TasksEnd, signals: &StopContr
         (TasksEnd::Detached | TasksEnd::Replaced, _) => Ok(WorkflowEnd::new(Outcome::Detached, left)),
         (TasksEnd::Stopped, _) => Ok(WorkflowEnd::new(Outcome::Stopped, "the tasks were stopped by another command")),
         (TasksEnd::HostsLost(hosts), _) => Ok(lost_hosts_end(session, &hosts)),
-        (TasksEnd::Ended { ok }, _) => Ok(tasks_end(session, ok)),
+        (TasksEnd::Ended { ok }, _) => Ok(preparation_end(session, ok)),
         (TasksEnd::Abandoned { remaining, launch_follows }, _) => Ok(abandoned_tasks_end(session, &remaining, launch_follows)),
     }
 }
@@ -153,7 +153,7 @@ fn describe_ended_tasks(session: &Session, facts: &[HostFacts], silent: &[String
         _ if is_stopped(facts, &run) => WorkflowEnd::new(Outcome::Stopped, "the tasks were stopped by another command"),
         _ if !silent.is_empty() => lost_hosts_end(session, silent),
         PreparationProgress::Between { remaining, launch_follows } => abandoned_tasks_end(session, &remaining, launch_follows),
-        _ => tasks_end(session, ended_tasks_ok(facts) == Some(true)),
+        _ => preparation_end(session, ended_tasks_ok(facts) == Some(true)),
     }
 }
 
@@ -165,7 +165,7 @@ fn lost_hosts_end(session: &Session, hosts: &[String]) -> WorkflowEnd {
     WorkflowEnd::new(Outcome::Unreachable, reason)
 }
 
-fn tasks_end(session: &Session, ok: bool) -> WorkflowEnd {
+fn preparation_end(session: &Session, ok: bool) -> WorkflowEnd {
     let next = session.suggest_command("up", "");
     if ok {
         WorkflowEnd::new(Outcome::Ok, format!("the tasks have ended and no rank was started; continue with `{next}`"))
@@ -177,7 +177,7 @@ fn tasks_end(session: &Session, ok: bool) -> WorkflowEnd {
 /// The command that ran the tasks has ended, or was killed, before the last one.
 fn abandoned_tasks_end(session: &Session, remaining: &[String], launch_follows: bool) -> WorkflowEnd {
     if remaining.is_empty() {
-        return tasks_end(session, true);
+        return preparation_end(session, true);
     }
     let next = session.suggest_command(if launch_follows { "up" } else { "prepare" }, "");
     let more = remaining.len().saturating_sub(MAX_NAMED_TASKS);

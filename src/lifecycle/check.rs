@@ -4,9 +4,9 @@ use crate::event::{EventKind, Outcome};
 use crate::inventory::{Job, RuntimeValues};
 use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::preflight::{
-    HostAnswers, cross_host_probes, emit_check_report, evaluate_preflight, fabric_addresses, gather_facts_and_probes,
+    HostAnswers, cross_host_probes, emit_check_report, evaluate_preflight, fabric_addresses, gather_for_checks,
 };
-use crate::lifecycle::session::Session;
+use crate::lifecycle::session::{Session, split_answers};
 use crate::lifecycle::smoke::SmokeInputs;
 use crate::model::level::Level;
 use crate::model::phase::Phase;
@@ -25,17 +25,8 @@ pub(crate) struct CheckedHosts {
 }
 
 pub(crate) async fn check_hosts(session: &Session, draft: &Job, checks: &[PreflightCheck]) -> CheckedHosts {
-    let (mut facts, mut probes, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, (answer, probe)) in session.host_names().into_iter().zip(gather_facts_and_probes(session, draft, checks).await) {
-        match answer {
-            Ok(found) => facts.push(Some(found)),
-            Err(error) => {
-                unreachable.push((name, error.to_string(), error.hint().to_owned()));
-                facts.push(None);
-            }
-        }
-        probes.push(probe);
-    }
+    let (answers, probes) = gather_for_checks(session, draft, checks).await.into_iter().unzip();
+    let (facts, unreachable) = split_answers(session.host_names(), answers);
     session.engine.emitter().send(EventKind::PhaseStarted { phase: Phase::Preflight });
     let runtime_values = runtime_values(session, &facts);
     let (job, problems) = build_job_or_draft(session, draft, &runtime_values);

@@ -36,7 +36,7 @@ async fn tear_down_recorded_hosts(session: &Session, recorded: Vec<RecordedHost>
     inventory.hosts.clear();
     let mut nested = session.open_silent("down", inventory);
     nested.add_recorded_hosts(recorded);
-    nested.emit_run_started("", None);
+    nested.announce_hosts();
     let request = DownRequest {
         // The record names the inventory hosts too; they are not part of this teardown.
         limited: true,
@@ -48,5 +48,5 @@ async fn tear_down_recorded_hosts(session: &Session, recorded: Vec<RecordedHost>
         show_scripts: false,
     };
     let WorkflowEnd { outcome, reason } = tear_down_all(&mut nested, &request).await?.end;
-    Ok(nested.finish(outcome, &reason, false).await.0)
+    Ok(nested.finish(outcome, &reason, false).await)
 }

@@ -2,7 +2,7 @@
 
 use crate::event::Outcome;
 use crate::lifecycle::error::worse_outcome;
-use crate::lifecycle::session::Session;
+use crate::lifecycle::session::{Session, split_answers};
 use crate::plan::facts::HostFacts;
 use crate::plan::protocol::stacks::{self, RankStack};
 
@@ -17,18 +17,9 @@ pub(crate) struct CollectedStacks {
 }
 
 pub(crate) async fn collect_stacks(session: &Session) -> CollectedStacks {
-    let (mut outcome, mut unreachable, mut facts) = (Outcome::Ok, Vec::new(), Vec::new());
     let names = session.host_names();
-    for (name, answer) in names.iter().zip(session.gather_facts(None).await) {
-        facts.push(match answer {
-            Ok(facts) => Some(facts),
-            Err(error) => {
-                outcome = Outcome::Unreachable;
-                unreachable.push((name.clone(), error.to_string(), error.hint().to_owned()));
-                None
-            }
-        });
-    }
+    let (facts, mut unreachable) = split_answers(names.clone(), session.gather_facts(None).await);
+    let mut outcome = if unreachable.is_empty() { Outcome::Ok } else { Outcome::Unreachable };
     let has_ranks = |facts: &Option<HostFacts>| facts.as_ref().is_some_and(|facts| facts.current_run.is_some() && !facts.ranks.is_empty());
     let contexts = session.host_contexts(&facts, None);
     let hosts = contexts.iter().enumerate().filter(|(host, _)| facts.get(*host).is_some_and(has_ranks));

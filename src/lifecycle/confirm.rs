@@ -71,7 +71,7 @@ pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &Launc
                 return Err(error);
             }
             context.state.confirmed = true;
-            context.session.emit_run_started("", None);
+            context.session.announce_hosts();
             Ok(LaunchStep::Reconcile)
         }
         DashboardDecision::TearDown => {

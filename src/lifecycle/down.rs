@@ -183,7 +183,7 @@ async fn include_recorded_hosts(session: &mut Session, facts: Vec<Option<HostFac
             break;
         }
         session.add_recorded_hosts(added);
-        session.emit_run_started("", None);
+        session.announce_hosts();
         facts = collect_facts(session.gather_facts(None).await).0;
     }
     (facts, excluded)

@@ -10,14 +10,6 @@ pub(crate) enum WorkflowError {
     Usage(String),
     /// Every problem of the inventory.
     Inventory(Vec<InventoryProblem>),
-    /// A bug, or a failure of the laptop.
-    Internal(anyhow::Error),
-}
-
-impl From<anyhow::Error> for WorkflowError {
-    fn from(error: anyhow::Error) -> WorkflowError {
-        WorkflowError::Internal(error)
-    }
 }
 
 impl From<Vec<InventoryProblem>> for WorkflowError {

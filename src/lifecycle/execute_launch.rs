@@ -18,7 +18,7 @@ use crate::lifecycle::follow::{follow_launched_run, follow_spec};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::launch_summary::describe_plan;
 use crate::lifecycle::preflight::emit_check_report;
-use crate::lifecycle::prepare_launch::{Preparation, PreparedLaunch, prepare_launch};
+use crate::lifecycle::prepare_launch::{PreparedLaunch, prepare_launch};
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::teardown::{self, EndPolicy, TeardownOptions};
 use crate::model::phase::Phase;
@@ -31,7 +31,7 @@ use crate::text::width::truncate_text;
 use crate::transfer::NONCE_DIGITS;
 
 /// Launches under the lock, gives the lock back, then follows the run or rolls the launch back.
-pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget) -> Result<LaunchStep, WorkflowError> {
+pub(crate) async fn launch_under_lock(context: &mut LaunchContext<'_>, target: LaunchTarget) -> Result<LaunchStep, WorkflowError> {
     let known: Vec<_> = target.facts.iter().cloned().map(Some).collect();
     let request = LockRequest { wait: context.request.lock_wait, force: false, skip_unavailable: false };
     let held = match context.session.lock_hosts(&known, request).await {
@@ -42,8 +42,8 @@ pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget
     // An error gives the lock back too: otherwise every other operator waits until it is stale.
     context.session.engine.unlock_hosts(held).await;
     let (plan, offsets, report) = match result? {
-        LockedLaunch::Executed { plan, offsets, report } => (plan, offsets, report),
-        LockedLaunch::Stopped(step) => return Ok(step),
+        Ok(executed) => executed,
+        Err(step) => return Ok(step),
     };
     if !report.is_ok() {
         return roll_back(context, &target.job, &plan, &report).await.map(LaunchStep::Done);
@@ -60,25 +60,15 @@ pub(crate) async fn launch(context: &mut LaunchContext<'_>, target: LaunchTarget
     follow(context, &target.job, &plan, &offsets).await
 }
 
-/// What was done while the lock was held.
-enum LockedLaunch {
-    Executed {
-        plan: Arc<Plan>,
-        offsets: LogOffsets,
-        report: ExecutionReport,
-    },
-    /// Nothing was executed.
-    Stopped(LaunchStep),
-}
-
+/// What is done while the lock is held. `Err`: nothing was executed.
 async fn prepare_and_execute(
     context: &mut LaunchContext<'_>,
     target: &LaunchTarget,
     held: &HeldLock,
-) -> Result<LockedLaunch, WorkflowError> {
+) -> Result<Result<(Arc<Plan>, LogOffsets, ExecutionReport), LaunchStep>, WorkflowError> {
     let PreparedLaunch { plan, facts, reports } = match prepare_launch(context, target, held).await? {
-        Preparation::Ready(prepared) => prepared,
-        Preparation::Stopped(step) => return Ok(LockedLaunch::Stopped(step)),
+        Ok(prepared) => prepared,
+        Err(step) => return Ok(Err(step)),
     };
     let file_inputs = FileInputs { sources: read_file_inputs(&context.request.file_sources)?, nonce: random_hex(NONCE_DIGITS) };
     let session = &mut *context.session;
@@ -119,7 +109,7 @@ async fn prepare_and_execute(
     session.reporter.set_capabilities(DashboardCapabilities { plan_lines, ..view_only.clone() });
     let report = session.engine.execute(&plan, &facts, options).await;
     session.reporter.set_capabilities(view_only);
-    Ok(LockedLaunch::Executed { plan, offsets, report })
+    Ok(Ok((plan, offsets, report)))
 }
 
 /// Undoes everything that a failed launch started.

@@ -76,14 +76,14 @@ pub(crate) fn is_driver_alive(session: &Session, facts: &[HostFacts]) -> bool {
 }
 
 /// The last answers of the hosts.
-struct HostAnswers {
+struct PolledHosts {
     /// One a host; of a host that did not answer nothing is known.
     facts: Vec<Option<HostFacts>>,
     /// Hosts that did not answer, and whether another try can mend why.
     silent: Vec<(usize, bool)>,
 }
 
-impl HostAnswers {
+impl PolledHosts {
     fn known(&self) -> Vec<HostFacts> {
         self.facts.iter().flatten().cloned().collect()
     }
@@ -109,7 +109,7 @@ pub(crate) async fn follow_tasks(
 ) -> Result<TasksEnd, WorkflowError> {
     // A host that did not answer has no facts.
     let facts = facts.iter().cloned().map(|facts| Some(facts).filter(|facts| !facts.run_dir.is_empty())).collect();
-    let mut answers = HostAnswers { facts, silent: Vec::new() };
+    let mut answers = PolledHosts { facts, silent: Vec::new() };
     let mut followed = BTreeSet::new();
     let mut offsets = None;
     // The run of a failed task is removed; then nothing on the hosts shows the failure any more.
@@ -120,7 +120,7 @@ pub(crate) async fn follow_tasks(
         has_failed |= has_failed_task(&known, run);
         let plan = plan_waiting(session, &answers.facts, &mut followed);
         let end = if plan.steps.is_empty() {
-            tasks_end(session, &answers, (run, has_failed), &mut lost_since)
+            judge_preparation(session, &answers, (run, has_failed), &mut lost_since)
         } else {
             let is_first = offsets.is_none();
             let offsets = match &offsets {
@@ -164,9 +164,9 @@ fn judge_waiting(report: &ExecutionReport) -> Option<TasksEnd> {
 }
 
 /// Whether there is nothing more to wait for, by the hosts' answers.
-fn tasks_end(
+fn judge_preparation(
     session: &Session,
-    answers: &HostAnswers,
+    answers: &PolledHosts,
     (run, has_failed): (&str, bool),
     lost_since: &mut Option<Instant>,
 ) -> Option<TasksEnd> {
@@ -191,7 +191,7 @@ fn tasks_end(
 }
 
 /// The end, once lost hosts were waited for as long as `give_up` says. The network of a laptop that reaches no host is waited for without end.
-fn give_up_lost_hosts(session: &Session, answers: &HostAnswers, lost_since: &mut Option<Instant>) -> Option<TasksEnd> {
+fn give_up_lost_hosts(session: &Session, answers: &PolledHosts, lost_since: &mut Option<Instant>) -> Option<TasksEnd> {
     if !answers.has_lost_host() {
         *lost_since = None;
         return None;
@@ -221,7 +221,7 @@ async fn watch_lost_hosts(session: &Session, run: &str) -> TasksEnd {
             continue;
         }
         let answers = ask_again(session).await;
-        let end = tasks_end(session, &answers, (run, false), &mut lost_since);
+        let end = judge_preparation(session, &answers, (run, false), &mut lost_since);
         if let Some(end @ TasksEnd::HostsLost(_)) = end {
             return end;
         }
@@ -231,7 +231,7 @@ async fn watch_lost_hosts(session: &Session, run: &str) -> TasksEnd {
 }
 
 /// Asks every host for its facts.
-async fn ask_again(session: &Session) -> HostAnswers {
+async fn ask_again(session: &Session) -> PolledHosts {
     let mut silent = Vec::new();
     let mut facts = Vec::new();
     for (host, answer) in session.poll_facts().await.into_iter().enumerate() {
@@ -240,7 +240,7 @@ async fn ask_again(session: &Session) -> HostAnswers {
         }
         facts.push(answer.ok());
     }
-    HostAnswers { facts, silent }
+    PolledHosts { facts, silent }
 }
 
 /// Waits for the interval; returns the request of the user if one comes first.

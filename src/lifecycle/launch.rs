@@ -17,7 +17,7 @@ pub(crate) enum LaunchEnd {
 
 pub(crate) async fn run_launch(context: &mut LaunchContext<'_>) -> Result<LaunchEnd, WorkflowError> {
     let leave = context.signals.leave_token.clone();
-    context.session.emit_run_started("", None);
+    context.session.announce_hosts();
     loop {
         let end = tokio::select! {
             end = reconcile_with_retries(context) => end?,
@@ -35,7 +35,7 @@ pub(crate) async fn run_launch(context: &mut LaunchContext<'_>) -> Result<Launch
         context.state.relaunch = false;
         context.signals.reset();
         context.session.attempt += 1;
-        context.session.emit_run_started("", None);
+        context.session.announce_hosts();
     }
 }
 

@@ -30,15 +30,30 @@ pub(crate) trait Console: Send + Sync {
     fn columns(&self) -> Option<u16>;
 }
 
-/// Asks in a thread of its own, so that Ctrl-C works while the terminal waits for an answer. `false` also where no thread could be started.
-pub(crate) async fn confirm_in_thread(console: Arc<dyn Console>, question: String) -> bool {
+/// Runs work that blocks in a thread of its own, so that signals are handled meanwhile. No answer: it panicked.
+///
+/// # Errors
+/// The thread could not be started.
+pub(crate) fn run_in_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<oneshot::Receiver<T>> {
     let (sender, answer) = oneshot::channel();
-    let ask = move || {
-        if sender.send(console.confirm(&question)).is_err() {
-            tracing::debug!("the command was cancelled before the answer");
+    let run = move || {
+        if sender.send(work()).is_err() {
+            tracing::debug!("the command ended before its thread");
         }
     };
-    std::thread::Builder::new().name("question".to_owned()).spawn(ask).is_ok() && answer.await.unwrap_or(false)
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+    Ok(answer)
+}
+
+/// `false` also where no thread could be started.
+pub(crate) async fn confirm_in_thread(console: Arc<dyn Console>, question: String) -> bool {
+    match run_in_thread("question", move || console.confirm(&question)) {
+        Ok(answer) => answer.await.unwrap_or(false),
+        Err(_) => false,
+    }
 }
 
 /// What the dashboard gets beside events.

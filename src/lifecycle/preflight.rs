@@ -35,7 +35,7 @@ pub(crate) fn needs_probe(checks: &[PreflightCheck], probe: Probe) -> bool {
 }
 
 /// Gathers the facts of every host and, in parallel, runs the probes that need no other host.
-pub(crate) async fn gather_facts_and_probes(
+pub(crate) async fn gather_for_checks(
     session: &Session,
     job: &Job,
     checks: &[PreflightCheck],
@@ -76,7 +76,7 @@ pub(crate) fn fabric_addresses(inventory: &Inventory, facts: &[Option<HostFacts>
     inventory.hosts.iter().zip(facts).map(address).collect()
 }
 
-pub(crate) fn host_contexts(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<HostContext> {
+pub(crate) fn probe_contexts(inventory: &Inventory, facts: &[Option<HostFacts>]) -> Vec<HostContext> {
     let run_dir = |facts: &Option<HostFacts>| facts.as_ref().map_or_else(|| inventory.run_dir.clone(), |f| f.run_dir.clone());
     inventory.hosts.iter().zip(facts).map(|(host, facts)| HostContext::from_inventory(inventory, host, &run_dir(facts))).collect()
 }
@@ -87,7 +87,7 @@ pub(crate) async fn cross_host_probes(session: &Session, job: &Job, checks: &[Pr
     let facts = facts.as_slice();
     let inventory = &session.inventory;
     let addresses = fabric_addresses(inventory, facts);
-    let contexts = host_contexts(inventory, facts);
+    let contexts = probe_contexts(inventory, facts);
     let reachable: Vec<usize> = facts.iter().enumerate().filter(|(_, f)| f.is_some()).map(|(i, _)| i).collect();
     let empty = || vec![ProbeOutput::default(); probes.len()];
     let (mut network, mut connectivity, mut environment) = (empty(), empty(), empty());

@@ -6,7 +6,7 @@ use crate::engine::lock::HeldLock;
 use crate::event::Outcome;
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
-use crate::lifecycle::preflight::{HostAnswers, cross_host_probes, evaluate_preflight, gather_facts_and_probes};
+use crate::lifecycle::preflight::{HostAnswers, cross_host_probes, evaluate_preflight, gather_for_checks};
 use crate::lifecycle::session::{collect_facts, report_issues};
 use crate::lifecycle::teardown::{self, TeardownOptions};
 use crate::plan::Plan;
@@ -22,18 +22,14 @@ pub(crate) struct PreparedLaunch {
     pub(crate) reports: Vec<CheckReport>,
 }
 
-pub(crate) enum Preparation {
-    Ready(PreparedLaunch),
-    Stopped(LaunchStep),
-}
-
+/// `Err`: with what the launch stops.
 pub(crate) async fn prepare_launch(
     context: &mut LaunchContext<'_>,
     target: &LaunchTarget,
     held: &HeldLock,
-) -> Result<Preparation, WorkflowError> {
-    let Some(current) = verify_target(context, target, held).await else { return Ok(Preparation::Stopped(LaunchStep::Reconcile)) };
-    let stopped = |outcome, reason: &str| Ok(Preparation::Stopped(LaunchStep::done(outcome, reason)));
+) -> Result<Result<PreparedLaunch, LaunchStep>, WorkflowError> {
+    let Some(current) = verify_target(context, target, held).await else { return Ok(Err(LaunchStep::Reconcile)) };
+    let stopped = |outcome, reason: &str| Ok(Err(LaunchStep::done(outcome, reason)));
     let (facts, probes) = if target.existing == ExistingRun::NoRun {
         (current, target.probes.clone())
     } else {
@@ -42,7 +38,7 @@ pub(crate) async fn prepare_launch(
         if outcome != Outcome::Ok {
             return stopped(outcome, "the previous run could not be cleared");
         }
-        let results = gather_facts_and_probes(context.session, &target.job, &context.request.checks).await;
+        let results = gather_for_checks(context.session, &target.job, &context.request.checks).await;
         let (facts, probes) = results.into_iter().unzip();
         (collect_facts(facts).0, probes)
     };
@@ -63,7 +59,7 @@ pub(crate) async fn prepare_launch(
         ..target.inputs(session, &reached, &context.state.identity)
     };
     match build::plan_launch(inputs) {
-        Ok(plan) => Ok(Preparation::Ready(PreparedLaunch { plan: Arc::new(plan), facts: answers.facts, reports })),
+        Ok(plan) => Ok(Ok(PreparedLaunch { plan: Arc::new(plan), facts: answers.facts, reports })),
         Err(issues) => stopped(report_issues(session, &issues), "the inventory does not fit the hosts: nothing was launched"),
     }
 }

@@ -6,12 +6,12 @@ use crate::inventory::{Become, Inventory, Job, RuntimeValues, Teardown};
 use crate::lifecycle::clear_recorded_hosts::confirm_and_clean_recorded_hosts;
 use crate::lifecycle::confirm::{confirm_plan, describe_launch_effect};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
-use crate::lifecycle::execute_launch::launch;
+use crate::lifecycle::execute_launch::launch_under_lock;
 use crate::lifecycle::file_preview::preview_files;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
 use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchMode, LaunchStep, LaunchTarget};
-use crate::lifecycle::preflight::{HostAnswers, gather_facts_and_probes, report_failed_checks};
+use crate::lifecycle::preflight::{HostAnswers, gather_for_checks, report_failed_checks};
 use crate::lifecycle::session::{Session, collect_facts, find_run_record, report_issues};
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::lifecycle::task_preview::{changed_tasks, preview_tasks};
@@ -79,7 +79,7 @@ pub(crate) async fn reconcile(context: &mut LaunchContext<'_>) -> Result<LaunchS
     if !context.state.confirmed {
         return confirm_plan(context, &target).await;
     }
-    launch(context, target).await
+    launch_under_lock(context, target).await
 }
 
 /// `prepare` never stops ranks, and changes nothing beneath them: whether a whole gang runs or a part of one.
@@ -126,7 +126,7 @@ async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], ru
 /// Gathers the facts; `Err` if no decision is possible.
 async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEnd> {
     let (session, request) = (&*context.session, context.request);
-    let answers = gather_facts_and_probes(session, &request.draft, &request.checks).await;
+    let answers = gather_for_checks(session, &request.draft, &request.checks).await;
     let (facts, probes) = answers.into_iter().unzip();
     let (facts, outcome) = collect_facts(facts);
     let names = session.host_names();

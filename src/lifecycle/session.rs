@@ -14,6 +14,7 @@ use crate::lifecycle::log_copies::{LogEnd, stored_log_offsets};
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::reporter_task::{ReporterHandle, ReporterOutcome, ReporterSetup};
 use crate::lifecycle::stop_controller::StopController;
+use crate::model::remote_command::RemoteCommand;
 use crate::plan::Plan;
 use crate::plan::action::Issue;
 use crate::plan::existing_run::run_outcome;
@@ -108,6 +109,11 @@ impl Session {
         self.reporter.advice().format_command(verb, rest)
     }
 
+    /// Tells the outputs the hosts; no run is known yet, or no longer.
+    pub(crate) fn announce_hosts(&mut self) {
+        self.emit_run_started("", None);
+    }
+
     /// With a plan, the event has its steps and ranks.
     pub(crate) fn emit_run_started(&mut self, run: &str, plan: Option<&Plan>) {
         run.clone_into(&mut self.run_id);
@@ -162,15 +168,10 @@ impl Session {
         collect_facts(self.engine.ask_for_facts(commands.collect(), false).await).0
     }
 
-    fn fact_commands(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, crate::model::remote_command::RemoteCommand)> {
+    fn fact_commands(&self, job: Option<&Job>) -> impl Iterator<Item = (usize, RemoteCommand)> {
         self.inventory.hosts.iter().enumerate().map(move |(i, host)| {
             let context = HostContext::from_inventory(&self.inventory, host, &self.inventory.run_dir);
-            let include_orphans = self.command == "down";
-            let request = if job.is_some() {
-                facts_request(&self.inventory, job, i)
-            } else {
-                FactsRequest { docker: context.in_container, orphans: include_orphans, ..FactsRequest::default() }
-            };
+            let request = FactsRequest { orphans: self.command == "down", ..facts_request(&self.inventory, job, i) };
             (i, facts_command(&context, &request))
         })
     }
@@ -179,11 +180,11 @@ impl Session {
     pub(crate) async fn gather_facts_of_others(&self, others: &Inventory) -> Vec<(String, HostFacts)> {
         let (emitter, _events) = Emitter::new();
         let engine = self.local.build_engine(others, emitter);
-        let command = |host: &InventoryHost| {
+        let command = |(i, host): (usize, &InventoryHost)| {
             let context = HostContext::from_inventory(others, host, &others.run_dir);
-            facts_command(&context, &FactsRequest { docker: context.in_container, ..FactsRequest::default() })
+            (i, facts_command(&context, &facts_request(others, None, i)))
         };
-        let answers = engine.gather_facts(others.hosts.iter().map(command).enumerate().collect()).await;
+        let answers = engine.gather_facts(others.hosts.iter().enumerate().map(command).collect()).await;
         engine.close().await;
         let names = others.hosts.iter().map(|h| h.name.clone());
         names.zip(answers).filter_map(|(name, answer)| answer.ok().map(|facts| (name, facts))).collect()
@@ -259,9 +260,10 @@ impl Session {
     }
 
     /// Sends the final event, then closes the session.
-    pub(crate) async fn finish(self, outcome: Outcome, reason: &str, recap: bool) -> (Outcome, RunState) {
+    pub(crate) async fn finish(self, outcome: Outcome, reason: &str, recap: bool) -> Outcome {
         self.emit_run_finished(&outcome, reason);
-        self.close(outcome, recap).await
+        self.close(recap).await;
+        outcome
     }
 
     pub(crate) fn emit_run_finished(&self, outcome: &Outcome, reason: &str) {
@@ -269,7 +271,7 @@ impl Session {
     }
 
     /// Ends the outputs, disconnects, prints the recap.
-    pub(crate) async fn close(self, outcome: Outcome, recap: bool) -> (Outcome, RunState) {
+    pub(crate) async fn close(self, recap: bool) -> RunState {
         let had_dashboard = self.reporter.has_dashboard();
         // Wait until an open shell on a host has ended.
         drop(self.screen_lock.lock().await);
@@ -291,13 +293,26 @@ impl Session {
                 self.local.console.print_finished(&line);
             }
         }
-        (outcome, *state)
+        *state
     }
 }
 
 /// The record of the run, from the first host that has it.
 pub(crate) fn find_run_record<'a>(mut facts: impl Iterator<Item = &'a HostFacts>, run: &str) -> Option<&'a RunRecord> {
     facts.find_map(|facts| facts.run_record().filter(|record| record.run_id == run))
+}
+
+/// The facts of each host, and of those without facts name, error and hint.
+pub(crate) fn split_answers(
+    names: Vec<String>,
+    answers: Vec<Result<HostFacts, RemoteError>>,
+) -> (Vec<Option<HostFacts>>, Vec<(String, String, String)>) {
+    let mut unreachable = Vec::new();
+    let mut note = |(name, answer): (String, Result<HostFacts, RemoteError>)| {
+        answer.map_err(|error| unreachable.push((name, error.to_string(), error.hint().to_owned()))).ok()
+    };
+    let facts = names.into_iter().zip(answers).map(&mut note).collect();
+    (facts, unreachable)
 }
 
 /// Splits answers into facts and an outcome.

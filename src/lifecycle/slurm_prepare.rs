@@ -29,5 +29,5 @@ pub(crate) async fn remove_files_of_login_node(session: &Session, lock_wait: Dur
     (inventory.hosts, inventory.engine) = (vec![host], None);
     let mut own = session.open_silent("slurm down", inventory);
     let outcome = remove_task_files(&mut own, lock_wait).await?;
-    Ok(own.finish(outcome, "", false).await.0)
+    Ok(own.finish(outcome, "", false).await)
 }

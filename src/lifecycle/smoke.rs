@@ -93,7 +93,7 @@ impl SmokePlan {
             LaunchEnd::LeftNow(outcome) => return (interrupted(), outcome),
         };
         let (logs, console) = (session.run_dir.clone(), Arc::clone(&session.local.console));
-        let (outcome, state) = session.close(outcome, false).await;
+        let state = session.close(false).await;
         if let Outcome::Signal(_) = outcome {
             return (interrupted(), outcome);
         }
