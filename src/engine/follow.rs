@@ -27,6 +27,7 @@ use crate::plan::host_context::HostContext;
 use crate::plan::protocol::log_frames::LogStreamPurpose;
 
 /// A run to follow.
+#[derive(Default)]
 pub(crate) struct FollowSpec {
     /// Its place on every host.
     pub hosts: Vec<HostContext>,

@@ -33,17 +33,13 @@ pub(crate) async fn stream_host_metrics(connection: Arc<HostConnection>, context
     let (mut pause, mut unread) = (RETRY_PAUSE, None);
     loop {
         let begun = Instant::now();
-        let error = tokio::select! {
-            () = end.cancelled() => return,
-            error = read_stream_until_lost(&connection, &command, &mut unread) => error,
-        };
+        let Some(error) = end.run_until_cancelled(read_stream_until_lost(&connection, &command, &mut unread)).await else { return };
         tracing::debug!(%error, host = connection.host_index(), "the host is not watched any more");
         if begun.elapsed() > MAX_RETRY_PAUSE {
             pause = RETRY_PAUSE;
         }
-        tokio::select! {
-            () = end.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+        if end.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            return;
         }
         pause = (pause * 2).min(MAX_RETRY_PAUSE);
     }

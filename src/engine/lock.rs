@@ -114,7 +114,9 @@ impl Engine {
                         current.push((context.0, run));
                         taken.push(context);
                     }
-                    Ok((context, Err(error))) if skip_unavailable && !matches!(error, LockError::Held { .. }) => without.push((context.0, error)),
+                    Ok((context, Err(error))) if skip_unavailable && !matches!(error, LockError::Held { .. }) => {
+                        without.push((context.0, error))
+                    }
                     Ok((_, Err(error))) => trouble = Some(error),
                     Err(_) => {}
                 }
@@ -185,7 +187,8 @@ async fn acquire_lock(
 /// Shows on every host that the holder lives. Needs none of the `forks`, which steps keep for as long as they run, and a host that hangs delays
 /// no other.
 async fn run_heartbeat(engine: Engine, contexts: Vec<(usize, HostContext)>, end: CancellationToken) {
-    let hosts = contexts.iter().filter_map(|(host, context)| Some((engine.connections.get(*host)?.clone(), lock::renew_lock_command(context))));
+    let hosts =
+        contexts.iter().filter_map(|(host, context)| Some((engine.connections.get(*host)?.clone(), lock::renew_lock_command(context))));
     let end = &end;
     let beat = |(link, command): (Arc<HostConnection>, RemoteCommand)| async move {
         while end.run_until_cancelled(tokio::time::sleep(HEARTBEAT_INTERVAL)).await.is_some() {

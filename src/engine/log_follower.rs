@@ -76,10 +76,8 @@ impl LogFollower {
             let started = Instant::now();
             let request = StreamRequest { host_count: self.host_count, purpose: self.purpose, without_logs_poll };
             let target = StreamEventTarget::Follower(&self.events);
-            let result = tokio::select! {
-                () = end.cancelled() => return,
-                result = run_stream_once(&self.connection, &self.context, &mut lengths, request, target) => result,
-            };
+            let stream = run_stream_once(&self.connection, &self.context, &mut lengths, request, target);
+            let Some(result) = end.run_until_cancelled(stream).await else { return };
             if started.elapsed() > HEALTHY_STREAM_AGE {
                 pauses = RetryPauses::INITIAL;
             }
@@ -100,9 +98,8 @@ impl LogFollower {
                     None => return,
                 },
             };
-            tokio::select! {
-                () = end.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
+            if end.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
             }
         }
     }

@@ -67,7 +67,11 @@ impl Engine {
     }
 
     /// As [`Engine::gather_facts`], within a phase. `will_retry`: a host that does not answer is reported once, as awaited.
-    pub(crate) async fn ask_for_facts(&self, commands: Vec<(usize, RemoteCommand)>, will_retry: bool) -> Vec<Result<HostFacts, RemoteError>> {
+    pub(crate) async fn ask_for_facts(
+        &self,
+        commands: Vec<(usize, RemoteCommand)>,
+        will_retry: bool,
+    ) -> Vec<Result<HostFacts, RemoteError>> {
         let mut answers: Vec<_> = self.connections.iter().map(|_| Err(not_asked_error())).collect();
         let ask = |link: Arc<HostConnection>, command| async move { link.connect_and_gather_facts(&command, will_retry).await };
         for (host, answer) in self.on_hosts(commands, ask).await {

@@ -22,13 +22,7 @@ pub(super) async fn run_task(
 ) -> Option<Result<CommandOutput, RemoteError>> {
     while !cancel_token.is_cancelled() {
         let ended = match connection.exec(&run.start_command()).await {
-            Ok(started) if started.is_success() => {
-                let wait = run.wait_command();
-                tokio::select! {
-                    ended = connection.exec(&wait) => ended,
-                    () = cancel_token.cancelled() => return None,
-                }
-            }
+            Ok(started) if started.is_success() => cancel_token.run_until_cancelled(connection.exec(&run.wait_command())).await?,
             other => other,
         };
         let error = match ended {
@@ -36,10 +30,7 @@ pub(super) async fn run_task(
             ended => return Some(ended),
         };
         connection.emit_step_retry(step, &error);
-        tokio::select! {
-            () = tokio::time::sleep(RETRY_PAUSE) => {}
-            () = cancel_token.cancelled() => {}
-        }
+        cancel_token.run_until_cancelled(tokio::time::sleep(RETRY_PAUSE)).await?;
     }
     None
 }

@@ -19,9 +19,8 @@ pub(crate) async fn run_launch(context: &mut LaunchContext<'_>) -> Result<Launch
     let leave = context.signals.leave_token.clone();
     context.session.announce_hosts();
     loop {
-        let end = tokio::select! {
-            end = reconcile_with_retries(context) => end?,
-            () = leave.cancelled() => return Ok(LaunchEnd::LeftNow(context.signals.signal_outcome())),
+        let Some(end) = leave.run_until_cancelled(reconcile_with_retries(context)).await.transpose()? else {
+            return Ok(LaunchEnd::LeftNow(context.signals.signal_outcome()));
         };
         context.session.emit_run_finished(&end.outcome, &end.reason);
         if !stays_open(context, &end.outcome) {

@@ -136,20 +136,14 @@ impl StopController {
     /// # Errors
     /// The outcome of the signal that cancelled the work.
     pub(crate) async fn run_until_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Outcome> {
-        tokio::select! {
-            result = work => Ok(result),
-            () = self.stop_token.cancelled() => Err(self.signal_outcome()),
-            () = self.leave_token.cancelled() => Err(self.signal_outcome()),
-        }
+        let work = self.leave_token.run_until_cancelled(work);
+        self.stop_token.run_until_cancelled(work).await.flatten().ok_or_else(|| self.signal_outcome())
     }
 
     /// # Errors
     /// The outcome of the signal after which the command does not wait for the hosts.
     pub(crate) async fn run_until_leaving<T>(&self, work: impl Future<Output = T>) -> Result<T, Outcome> {
-        tokio::select! {
-            result = work => Ok(result),
-            () = self.leave_token.cancelled() => Err(self.signal_outcome()),
-        }
+        self.leave_token.run_until_cancelled(work).await.ok_or_else(|| self.signal_outcome())
     }
 }
 
