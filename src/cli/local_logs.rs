@@ -12,7 +12,7 @@ use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::log_copies::LogEnd;
 use crate::report::log_store::LogStoreError;
 use crate::report::log_tail::tail_offset;
-use crate::report::past_runs::{RunDir, RunSummary, list_runs, open_logs};
+use crate::report::past_runs::{RunDir, RunSummary, find_run, list_runs, open_logs};
 use crate::report::style;
 use crate::text::error_chain::error_chain;
 use crate::text::sanitize::Sanitizer;
@@ -35,19 +35,12 @@ impl LocalRuns {
 
     /// Finds a run by its id or a unique prefix.
     pub(super) fn find(&self, id: &str) -> Result<RunSummary, CliError> {
-        let matches: Vec<&RunSummary> = self.runs.iter().filter(|run| run.run.starts_with(id)).collect();
-        match (self.runs.iter().find(|run| run.run == id), &matches[..]) {
-            (Some(run), _) => Ok(run.clone()),
-            (None, [one]) => Ok((*one).clone()),
-            (None, []) => Err(CliError::Usage(format!(
-                "--run {id}: no such run of {} on this laptop\n    help: `orchestrate runs` lists them",
-                self.name
-            ))),
-            (None, candidates) => {
-                let ids: Vec<&str> = candidates.iter().map(|run| run.run.as_str()).collect();
-                Err(CliError::Usage(format!("--run {id}: several runs begin with it: {}", ids.join(" "))))
-            }
-        }
+        find_run(&self.runs, id).cloned().map_err(|candidates| {
+            CliError::Usage(match &candidates[..] {
+                [] => format!("--run {id}: no such run of {} on this laptop\n    help: `orchestrate runs` lists them", self.name),
+                ids => format!("--run {id}: several runs begin with it: {}", ids.join(" ")),
+            })
+        })
     }
 
     /// The copy to use for a run that is no longer on the hosts: of the selected run, else of the last one that was on hosts. `Err`: there is

@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::cli::args::ReplayArgs;
-use crate::cli::clipboard::LocalClipboard;
-use crate::cli::dashboard::RunDirLogReader;
+use crate::cli::dashboard::{RunDirLogReader, open_screen};
 use crate::cli::exit::CliError;
 use crate::cli::journal_player::JournalPlayer;
 use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, print_untranslated, terminal_columns, use_color, user_lang};
@@ -14,30 +13,28 @@ use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::report::journal::JOURNAL_FILE;
-use crate::report::past_runs::{RunDir, list_runs, open_logs};
+use crate::report::past_runs::{RunDir, find_run, list_runs, open_logs};
 use crate::report::replay_source::{self, LogTextLoader, ReplayData};
 use crate::report::style::TextStyle;
 use crate::report::{ReportSink as _, recap};
 use crate::state::RunState;
 use crate::text::error_chain::error_chain;
 use crate::text::sanitize::Sanitizer;
+use crate::tui::Dashboard;
 use crate::tui::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 
 pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let local_env = LocalEnv::read()?;
-    let dir = find_run(&local_env, &args.run)?;
+    let dir = open_run(&local_env, &args.run)?;
     let ReplayData { events, problems } = read_journal(&dir)?;
     let settings = dashboard_settings(&args.dashboard, args.color, Vec::new())?;
     let mut signals = listen(InterruptPolicy::Detach)?;
-    let open = crate::tui::open_dashboard(DashboardRole::Replay, Sanitizer::default(), settings);
-    let open = open.map_err(|e| CliError::Usage(format!("could not open the dashboard on this terminal: {e}")))?;
-    let (feed_sender, mut actions, ended) = (open.sender, open.actions, open.ended);
+    let Dashboard { sender: feed_sender, mut actions, ended } =
+        open_screen(DashboardRole::Replay, Sanitizer::default(), settings, &local_env.state_dir)?;
     let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), feed_sender, args.speed);
     player.feed_sender.send(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Replay)));
     player.feed_sender.send(FeedMessage::Wording(AdviceFormatter::default(), user_lang()));
     player.feed_sender.send(FeedMessage::StoredLogs(Box::new(RunDirLogReader(dir.path().to_owned()))));
-    player.feed_sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&local_env.state_dir))));
-    player.feed_sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
     if !problems.is_empty() {
         player.feed_sender.send(FeedMessage::ShowToast(problems.clone()));
     }
@@ -81,7 +78,6 @@ fn print_recap(state: &RunState, dir: &RunDir, args: &ReplayArgs) {
     let context = recap::RecapContext {
         style,
         log_dir: logs,
-        tail_lines: 20,
         lang: user_lang(),
         hide_suggestions: true,
         columns: terminal_columns(),
@@ -99,20 +95,16 @@ async fn sleep_or_wait_forever(time: Option<Duration>) {
 }
 
 /// Finds a run by its id or a unique prefix.
-fn find_run(local_env: &LocalEnv, name: &str) -> Result<RunDir, CliError> {
+fn open_run(local_env: &LocalEnv, name: &str) -> Result<RunDir, CliError> {
     let state_error = |e: std::io::Error| CliError::Usage(format!("{}: {e}", local_env.state_dir.display()));
-    let runs: Vec<String> = list_runs(&local_env.state_dir).map_err(state_error)?.into_iter().map(|run| run.run).collect();
-    let matches: Vec<&String> = runs.iter().filter(|run| run.starts_with(name)).collect();
-    let run = match (runs.iter().find(|run| *run == name), &matches[..]) {
-        (Some(run), _) => run,
-        (None, [one]) => one,
-        (None, []) => return Err(CliError::Usage(format!("{name}: no such run on this laptop\n    help: `orchestrate runs` lists them"))),
-        (None, candidates) => {
-            let ids: Vec<&str> = candidates.iter().map(|run| run.as_str()).collect();
-            return Err(CliError::Usage(format!("{name}: several runs begin with it: {}", ids.join(" "))));
-        }
-    };
-    RunDir::open(&local_env.state_dir, run).map_err(state_error)
+    let runs = list_runs(&local_env.state_dir).map_err(state_error)?;
+    let run = find_run(&runs, name).map_err(|candidates| {
+        CliError::Usage(match &candidates[..] {
+            [] => format!("{name}: no such run on this laptop\n    help: `orchestrate runs` lists them"),
+            ids => format!("{name}: several runs begin with it: {}", ids.join(" ")),
+        })
+    })?;
+    RunDir::open(&local_env.state_dir, &run.run).map_err(state_error)
 }
 
 fn read_journal(dir: &RunDir) -> Result<ReplayData, CliError> {

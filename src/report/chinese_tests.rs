@@ -38,7 +38,6 @@ fn context() -> RecapContext {
     RecapContext {
         log_dir: Some("/state/runs/r/logs".to_owned()),
         advice: AdviceFormatter::new(&["wan22.yaml".to_owned()], &[], std::collections::BTreeMap::new()),
-        tail_lines: 20,
         columns: Some(80),
         lang: Lang::Zh,
         ..RecapContext::default()

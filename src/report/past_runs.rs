@@ -180,6 +180,18 @@ pub fn list_runs(state_dir: &Path) -> io::Result<Vec<RunSummary>> {
     Ok(runs)
 }
 
+/// The run with this id, or the only one whose id begins so.
+///
+/// # Errors
+/// The ids of several that begin so; empty: there is none.
+pub fn find_run<'a>(runs: &'a [RunSummary], id: &str) -> Result<&'a RunSummary, Vec<&'a str>> {
+    let matches: Vec<&RunSummary> = runs.iter().filter(|run| run.run.starts_with(id)).collect();
+    match (matches.iter().find(|run| run.run == id), &matches[..]) {
+        (Some(run), _) | (None, [run]) => Ok(run),
+        (None, _) => Err(matches.into_iter().map(|run| run.run.as_str()).collect()),
+    }
+}
+
 fn read_summary(dir: &Path, run: &str) -> RunSummary {
     let empty = RunSummary {
         run: run.to_owned(),

@@ -32,8 +32,6 @@ pub(crate) struct RecapContext {
     pub log_dir: Option<String>,
     /// Completes suggested commands with the inventory and its flags.
     pub advice: AdviceFormatter,
-    /// How many of the last lines of the first failed rank are shown.
-    pub tail_lines: usize,
     /// The first cause comes first.
     pub findings: Vec<DiagnosisFinding>,
     pub lang: Lang,
@@ -59,6 +57,8 @@ impl RecapContext {
 const LABEL_COLUMNS: usize = 12;
 /// The maximum number of rows in one section.
 const MAX_ROWS: usize = 20;
+/// How many of the last lines of the first failed rank are shown.
+const TAIL_LINES: usize = 20;
 /// The widest the column of host names may be.
 const MAX_HOST_COLUMNS: usize = 30;
 

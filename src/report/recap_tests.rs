@@ -27,13 +27,7 @@ fn advice() -> AdviceFormatter {
 }
 
 fn context() -> RecapContext {
-    RecapContext {
-        log_dir: Some("/state/runs/r/logs".to_owned()),
-        advice: advice(),
-        tail_lines: 20,
-        columns: Some(80),
-        ..RecapContext::default()
-    }
+    RecapContext { log_dir: Some("/state/runs/r/logs".to_owned()), advice: advice(), columns: Some(80), ..RecapContext::default() }
 }
 
 fn render(harness: &SinkHarness<NullSink>) -> String {

@@ -99,7 +99,7 @@ impl RecapRenderer<'_> {
             let location = lang.tr_fill("rank {} on {}", &[&rank.rank.to_string(), &self.host_names([&rank.host])]);
             let text = format!("{location}{}{}{duration}", lang.colon(), self.rank_outcome(rank));
             lines.push(self.labeled_row(Tone::Bad, if several { lang.tr("FIRST ?") } else { lang.tr("FIRST") }, &text));
-            lines.extend(self.quoted_lines(&rank.recent_lines.last_lines(self.context.tail_lines)));
+            lines.extend(self.quoted_lines(&rank.recent_lines.last_lines(super::TAIL_LINES)));
         }
         if several {
             lines.push(self.labeled_row(Tone::Dim, "", lang.tr("they failed too close together for the clocks to order them")));
@@ -116,7 +116,7 @@ impl RecapRenderer<'_> {
                 let exit = host_state.launcher_exit.map_or_else(|| lang.tr("failed").to_owned(), |(exit, _)| self.exit(exit));
                 let text = lang.tr_fill("the launcher on {}: {}", &[&self.host_names([host]), &exit]);
                 lines.push(self.labeled_row(Tone::Bad, lang.tr("FIRST"), &text));
-                lines.extend(self.quoted_lines(&host_state.launcher_recent_lines.last_lines(self.context.tail_lines)));
+                lines.extend(self.quoted_lines(&host_state.launcher_recent_lines.last_lines(super::TAIL_LINES)));
             }
         }
         lines.extend(self.other_failure_rows(&culprit.ranks));
