@@ -12,14 +12,12 @@ use crate::lifecycle::stop_ladder::InterruptPolicy;
 pub(crate) async fn run(args: &AttachArgs) -> Result<Outcome, CliError> {
     let loaded = load_inventory(&args.common, LoadMode::ConnectionOnly)?;
     let mut session = open_session("attach", &args.common, loaded, OutputOptions::with_main_rank(args.common.progress, args.tail))?;
-    session.history_lines = args.tail;
     let mut signals = listen(InterruptPolicy::Detach)?;
     let leave = signals.leave_token.clone();
     spawn_action_handler(&mut session, &signals);
     session.announce_hosts();
-    let end = tokio::select! {
-        end = attach(&mut session, &mut signals) => end?,
-        () = leave.cancelled() => return Ok(signals.signal_outcome()),
+    let Some(end) = leave.run_until_cancelled(attach(&mut session, &mut signals)).await.transpose()? else {
+        return Ok(signals.signal_outcome());
     };
     Ok(session.finish(end.outcome, &end.reason, true).await)
 }

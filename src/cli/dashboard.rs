@@ -16,7 +16,9 @@ use crate::report::ReportSink;
 use crate::report::past_runs::open_logs;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
+use crate::tui::Dashboard;
 use crate::tui::feed::{FeedMessage, SnapshotRequests, WeakFeedSender};
+use crate::tui::settings::DashboardSettings;
 
 /// # Errors
 /// No suitable terminal.
@@ -31,14 +33,26 @@ pub(super) fn open_dashboard(
         advice.format_command("down", "")
     )];
     let settings = dashboard_settings(&args.dashboard, args.color, panic_advice)?;
-    let open = crate::tui::open_dashboard(DashboardRole::Observer, sanitizer.clone(), settings);
-    let open = open.map_err(|e| CliError::Usage(format!("could not open the dashboard on this terminal: {e}")))?;
+    let open = open_screen(DashboardRole::Observer, sanitizer.clone(), settings, &LocalEnv::read()?.state_dir)?;
     #[cfg(debug_assertions)]
     crate::cli::fault_injection::spawn_fault_listener(open.sender.downgrade());
-    open.sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(&LocalEnv::read()?.state_dir))));
-    open.sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
     let view = Arc::new(FeedDashboard { feed_sender: open.sender.downgrade(), snapshot_requests: open.sender.snapshot_requests() });
     Ok((Box::new(open.sender), DashboardHandle { view, user_actions: Some(open.actions), closed: open.ended }))
+}
+
+/// # Errors
+/// The terminal or the system refuses.
+pub(super) fn open_screen(
+    role: DashboardRole,
+    sanitizer: Sanitizer,
+    settings: DashboardSettings,
+    state_dir: &Path,
+) -> Result<Dashboard, CliError> {
+    let open = crate::tui::open_dashboard(role, sanitizer, settings);
+    let open = open.map_err(|e| CliError::Usage(format!("could not open the dashboard on this terminal: {e}")))?;
+    open.sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(state_dir))));
+    open.sender.send(FeedMessage::UtcOffset(jiff::Zoned::now().offset().seconds().into()));
+    Ok(open)
 }
 
 struct FeedDashboard {

@@ -67,7 +67,6 @@ pub(super) async fn launch_with_signals(
     }
     let common = CommonArgs { task_flags: args.tasks.to_words(), ..args.common.clone() };
     let mut session = open_session(args.command.name(), &common, (inventory, base), output)?;
-    session.history_lines = args.tail;
     spawn_action_handler(&mut session, signals);
     session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
     if let (LaunchMode::Demo, Some(dashboard)) = (args.command, session.reporter.dashboard()) {

@@ -6,6 +6,7 @@ use super::common_args::{CommonArgs, PreflightLevel};
 use super::task_args::TaskArgs;
 use super::value_parsers::{DEFAULT_TAIL, parse_duration, parse_tail};
 use crate::lifecycle::launch_request::LaunchMode;
+use crate::lifecycle::teardown::DEFAULT_LOCK_WAIT;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct UpArgs {
@@ -54,7 +55,7 @@ impl UpArgs {
             dry_run: false,
             diff: false,
             preflight: PreflightLevel::Fast,
-            lock_wait: std::time::Duration::from_secs(45),
+            lock_wait: DEFAULT_LOCK_WAIT,
             tasks: TaskArgs::default(),
             tail: DEFAULT_TAIL,
         }

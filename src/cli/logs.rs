@@ -129,7 +129,6 @@ async fn follow_logs(
     facts: Vec<Option<HostFacts>>,
     run: &str,
 ) -> Result<Outcome, CliError> {
-    let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
     let controls = signals.control_sender.clone();
     let until_closed = async {
         wait_for_closed_stdout().await;

@@ -149,6 +149,7 @@ fn open_session_through(
     raise_nofile_limit(inventory.hosts.len()).map_err(CliError::Usage)?;
     let advice = build_advice(args, &base_dir, &inventory.hosts);
     let advice = if command.starts_with("slurm ") { advice.for_slurm_job() } else { advice };
+    let history_lines = output.history_lines;
     let reporter = reporter_setup(args, output, &secrets, advice)?;
     let (rules, rule_error) = match command {
         "up" | "tui" | "attach" | "slurm attach" => (load_user_rules(&inventory, &base_dir)?, None),
@@ -167,7 +168,8 @@ fn open_session_through(
         console: Arc::new(TerminalConsole),
         login,
     };
-    let session = Session::open(command, inventory, local, reporter);
+    let mut session = Session::open(command, inventory, local, reporter);
+    session.history_lines = history_lines.unwrap_or_default();
     if let Some(rules) = rules {
         session.reporter.set_rules(rules);
     }

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::inventory::{Inventory, Job};
-use crate::lifecycle::preflight::{fabric_addresses, probe_contexts, needs_probe, net_probes};
+use crate::lifecycle::preflight::{fabric_addresses, needs_probe, net_probes, probe_contexts, single_host_probes};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::facts::HostFacts;
 use crate::plan::facts_request::{facts_command, facts_request};
 use crate::plan::host_context::HostContext;
+use crate::preflight::launch_checks;
 use crate::preflight::probe;
 use crate::preflight::probe::Probe;
-use crate::preflight::{PreflightCheck, launch_checks};
 use crate::text::hostlist::fold_names;
 
 pub(crate) struct ListedProbe {
@@ -29,7 +29,8 @@ pub(crate) fn launch_probes(inventory: &Inventory, job: &Job, facts: &[HostFacts
     let mut found: Vec<ListedProbe> = Vec::new();
     for (host, context) in contexts.iter().enumerate() {
         add_probe(&mut found, context, host, facts_command(context, &facts_request(inventory, Some(job), host)));
-        for command in single_host_probes(context, job, host, &checks) {
+        let probes = single_host_probes(context, job, host, &checks);
+        for command in probes.host_command.into_iter().chain(probes.clock_command) {
             add_probe(&mut found, context, host, command);
         }
     }
@@ -54,12 +55,6 @@ pub(crate) fn launch_probes(inventory: &Inventory, job: &Job, facts: &[HostFacts
     }
     found.sort_by_key(|probe| titles.iter().position(|title| *title == probe.command.title));
     found
-}
-
-fn single_host_probes(context: &HostContext, job: &Job, host: usize, checks: &[PreflightCheck]) -> Vec<RemoteCommand> {
-    let probes: Vec<Probe> = probe::INDEPENDENT_PROBES.into_iter().filter(|probe| needs_probe(checks, *probe)).collect();
-    let clock = needs_probe(checks, Probe::Clock).then(|| probe::clock_probe_command(context));
-    probe::host_probe_command(context, job, host, &probes).into_iter().chain(clock).collect()
 }
 
 fn add_probe(probes: &mut Vec<ListedProbe>, context: &HostContext, host: usize, command: RemoteCommand) {

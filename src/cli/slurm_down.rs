@@ -1,7 +1,6 @@
 //! `down` for a job on SLURM: cancels it, fetches its logs, removes its files.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::exit::CliError;
@@ -16,11 +15,9 @@ use crate::lifecycle::slurm_follow::{fetch_earlier_starts, open_nodes, report_en
 use crate::lifecycle::slurm_job::{CancelEnd, LoginNode};
 use crate::lifecycle::slurm_prepare::remove_files_of_login_node;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::lifecycle::teardown::DEFAULT_LOCK_WAIT;
 use crate::plan::slurm::job_report::JobReport;
 use crate::report::past_runs::RunDir;
-
-/// For the lock of a submission whose tasks run.
-const LOCK_WAIT: Duration = Duration::from_secs(45);
 
 pub(super) async fn down(args: &CommonArgs) -> Result<Outcome, CliError> {
     let loaded = load_slurm_inventory(args, LoadMode::ConnectionOnly)?;
@@ -104,7 +101,7 @@ async fn cancel_and_clean(session: &mut Session, login: &LoginNode) -> Result<Ou
         return Ok(outcome);
     }
     // What the tasks of a submission have left on the login node, and tasks that still run there.
-    let tasks = remove_files_of_login_node(session, LOCK_WAIT).await?;
+    let tasks = remove_files_of_login_node(session, DEFAULT_LOCK_WAIT).await?;
     if tasks != Outcome::Ok {
         print_stderr("the files of the tasks on the login node could not be removed: nothing else was");
         return Ok(tasks);

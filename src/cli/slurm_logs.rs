@@ -10,8 +10,7 @@ use crate::cli::output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, save_end};
 use crate::event::Outcome;
 use crate::lifecycle::error::{WorkflowEnd, worse_outcome};
-use crate::lifecycle::log_copies::{read_log_tails, read_unprinted_logs};
-use crate::lifecycle::session::{MIN_HISTORY_LINES, Session};
+use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_follow::{open_nodes, report_end, report_replaced, report_requeue, wait_for_start};
 use crate::lifecycle::slurm_job::LoginNode;
 use crate::lifecycle::stop_controller::StopController;
@@ -76,7 +75,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let (mut session, login) = open_slurm_session("slurm logs", &args.common, (inventory, base), output)?;
     session.printed_logs = ends;
     let end = tokio::select! {
-        end = follow(&mut session, &login, &mut signals, FollowStart { history: None, known: Some(report) }) => end?,
+        end = follow(&mut session, &login, &mut signals, FollowStart { is_log_printer: true, known: Some(report) }) => end?,
         () = wait_for_closed_stdout() => WorkflowEnd::new(Outcome::Detached, DETACHED),
     };
     let outcome = if matches!(end.outcome, Outcome::Signal(_) | Outcome::Unreachable) { end.outcome } else { Outcome::Ok };
@@ -92,18 +91,16 @@ pub(super) async fn attach(args: &AttachArgs) -> Result<Outcome, CliError> {
     let leave = signals.leave_token.clone();
     spawn_action_handler(&mut session, &signals);
     session.announce_hosts();
-    let end = tokio::select! {
-        end = follow(&mut session, &login, &mut signals, FollowStart { history: Some(args.tail), known: None }) => end?,
-        () = leave.cancelled() => return Ok(signals.signal_outcome()),
-    };
+    let following = follow(&mut session, &login, &mut signals, FollowStart { is_log_printer: false, known: None });
+    let Some(end) = leave.run_until_cancelled(following).await.transpose()? else { return Ok(signals.signal_outcome()) };
     login.close().await;
     Ok(session.finish(end.outcome, &end.reason, true).await)
 }
 
 /// Where following begins.
 struct FollowStart {
-    /// How many lines of each log are shown first; `None`: what was not printed yet.
-    history: Option<usize>,
+    /// Prints the logs alone, after what was printed of them; else their last lines come first, and the nodes are sampled.
+    is_log_printer: bool,
     /// The last answer of the login node, where there is one.
     known: Option<JobReport>,
 }
@@ -113,7 +110,7 @@ async fn follow(
     session: &mut Session,
     login: &LoginNode,
     signals: &mut StopController,
-    FollowStart { history, mut known }: FollowStart,
+    FollowStart { is_log_printer, mut known }: FollowStart,
 ) -> Result<WorkflowEnd, CliError> {
     let left = |signals: &StopController| {
         let outcome = signals.first_signal().map_or(Outcome::Detached, Outcome::Signal);
@@ -137,14 +134,8 @@ async fn follow(
                 None => WorkflowEnd::new(Outcome::Ok, "no job exists"),
             });
         };
-        if let Some(dir) = &session.run_dir {
-            let names = session.host_names();
-            session.reporter.show_stored_logs(match history {
-                Some(lines) => read_log_tails(dir, &names, lines.max(MIN_HISTORY_LINES)),
-                None => read_unprinted_logs(dir, &names, &session.printed_logs),
-            });
-        }
-        let job = if history.is_some() { job.with_samples(session) } else { job };
+        session.show_stored_logs(is_log_printer);
+        let job = if is_log_printer { job } else { job.with_samples(session) };
         match job.follow(session, login, signals).await {
             None => return Ok(left(signals)),
             Some(report) if report.is_of_another_job(job.job) => return Ok(report_replaced(session, job.job, &report)),

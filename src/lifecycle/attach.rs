@@ -1,7 +1,5 @@
 //! Attaches to a run that another command launched.
 
-use std::time::Duration;
-
 use crate::engine::follow::FollowOutcome;
 use crate::event::Outcome;
 use crate::inventory::Teardown;
@@ -10,14 +8,12 @@ use crate::lifecycle::follow::{FollowMode, follow_existing_run};
 use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks, is_driver_alive, pause};
 use crate::lifecycle::session::{Session, collect_facts};
 use crate::lifecycle::stop_controller::StopController;
-use crate::lifecycle::teardown::{EndPolicy, finish_run};
+use crate::lifecycle::teardown::{DEFAULT_LOCK_WAIT, EndPolicy, finish_run};
 use crate::plan::existing_run::{ExistingRun, classify_existing_run, ended_tasks_ok};
 use crate::plan::facts::HostFacts;
 use crate::plan::preparation::{PreparationProgress, has_tasks_alone, is_stopped, preparation_progress};
 use crate::text::hostlist::fold_names;
 
-/// How long a teardown waits for another operator's lock.
-const LOCK_WAIT: Duration = Duration::from_secs(45);
 /// How many tasks that did not run are named.
 const MAX_NAMED_TASKS: usize = 3;
 
@@ -33,10 +29,9 @@ pub(crate) async fn attach(session: &mut Session, signals: &mut StopController) 
         AttachTarget::Run { run_id, facts } => (run_id, facts),
         AttachTarget::Nothing(end) => return Ok(end),
     };
-    let facts: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
     let (follow_outcome, record) = follow_existing_run(session, &facts, &run, signals, FollowMode::MayStop).await?;
     if follow_outcome == FollowOutcome::Teardown {
-        let policy = EndPolicy { lock_wait: LOCK_WAIT, teardown: Teardown::Always, grace: None };
+        let policy = EndPolicy { lock_wait: DEFAULT_LOCK_WAIT, teardown: Teardown::Always, grace: None };
         return finish_run(session, follow_outcome, policy, signals.first_signal()).await;
     }
     let (outcome, reason) = match (follow_outcome, signals.first_signal()) {
@@ -64,8 +59,7 @@ async fn find_target(session: &mut Session, signals: &mut StopController) -> Res
         let reached: Vec<String> = names.iter().zip(&facts).filter(|(_, f)| f.is_some()).map(|(n, _)| n.clone()).collect();
         let existing = classify_existing_run(&known, &reached, &[]);
         if let Some(run) = find_tasks_in_progress(session, &existing, &known) {
-            let all: Vec<HostFacts> = facts.into_iter().map(Option::unwrap_or_default).collect();
-            if let Some(end) = attach_to_tasks(session, &all, &run, signals).await? {
+            if let Some(end) = attach_to_tasks(session, &facts, &run, signals).await? {
                 return Ok(AttachTarget::Nothing(end));
             }
             followed_tasks = true;
@@ -113,7 +107,7 @@ async fn find_target(session: &mut Session, signals: &mut StopController) -> Res
 /// Follows tasks of `prepare`; `None`: something else is there now.
 async fn attach_to_tasks(
     session: &mut Session,
-    facts: &[HostFacts],
+    facts: &[Option<HostFacts>],
     run: &str,
     signals: &mut StopController,
 ) -> Result<Option<WorkflowEnd>, WorkflowError> {
@@ -128,7 +122,7 @@ async fn end_following(session: &mut Session, end: TasksEnd, signals: &StopContr
     let left = "the tasks keep running";
     match (end, signals.first_signal()) {
         (TasksEnd::Teardown, signal) => {
-            let policy = EndPolicy { lock_wait: LOCK_WAIT, teardown: Teardown::Always, grace: None };
+            let policy = EndPolicy { lock_wait: DEFAULT_LOCK_WAIT, teardown: Teardown::Always, grace: None };
             finish_run(session, FollowOutcome::Teardown, policy, signal).await
         }
         (TasksEnd::Detached, Some(number)) => Ok(WorkflowEnd::new(Outcome::Signal(number), left)),

@@ -1,12 +1,11 @@
 //! Clears hosts that only an earlier run's record names, before a launch.
 
-use std::time::Duration;
-
 use crate::event::Outcome;
 use crate::lifecycle::down::{DownRequest, tear_down_all};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::recorded_hosts::{RecordedHost, describe_hosts};
 use crate::lifecycle::session::Session;
+use crate::lifecycle::teardown::DEFAULT_LOCK_WAIT;
 use crate::plan::facts::HostFacts;
 
 /// Returns the end of the launch if the user does not agree or the hosts could not be cleared. `cleared`: names of hosts that are clear already.
@@ -42,7 +41,7 @@ async fn tear_down_recorded_hosts(session: &Session, recorded: Vec<RecordedHost>
         limited: true,
         discard_logs: false,
         kill_at_once: false,
-        lock_wait: Duration::from_secs(45),
+        lock_wait: DEFAULT_LOCK_WAIT,
         take_over_lock: session.local.assume_yes,
         dry_run: false,
         show_scripts: false,

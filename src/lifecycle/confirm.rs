@@ -5,11 +5,9 @@ use crate::event::{Outcome, RunControl};
 use crate::lifecycle::error::{WorkflowError, worse_outcome};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchStep, LaunchTarget};
 use crate::lifecycle::launch_summary::describe_plan;
-use crate::lifecycle::session::report_issues;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::teardown::{self, TeardownOptions};
-use crate::plan::build::{self, LaunchInputs};
-use crate::plan::existing_run::{ExistingRun, facts_after_stop};
+use crate::plan::existing_run::ExistingRun;
 use crate::plan::teardown::TeardownScope;
 
 enum DashboardDecision {
@@ -44,18 +42,11 @@ async fn wait_for_decision(signals: &mut StopController) -> DashboardDecision {
 
 /// Shows the plan and waits until the user starts it; then the facts are gathered again.
 pub(crate) async fn confirm_plan(context: &mut LaunchContext<'_>, target: &LaunchTarget) -> Result<LaunchStep, WorkflowError> {
-    let mut identity = context.state.identity.clone();
-    identity.lock_token = None;
-    let facts = facts_after_stop(&target.facts);
-    let inputs = LaunchInputs { secrets: &context.request.secrets, ..target.inputs(context.session, &facts, &identity) };
-    let plan = match build::plan_launch(inputs) {
-        Ok(plan) => plan,
-        Err(issues) => {
+    let plan = match target.preview(context.session, &context.state.identity, &context.request.secrets) {
+        Ok((plan, _)) => plan,
+        Err(end) => {
             context.state.confirmed = true;
-            return Ok(LaunchStep::done(
-                report_issues(context.session, &issues),
-                "the inventory does not fit the hosts: nothing was changed",
-            ));
+            return Ok(LaunchStep::Done(end));
         }
     };
     context.session.emit_run_started("", Some(&plan));

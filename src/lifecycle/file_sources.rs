@@ -95,9 +95,10 @@ impl TaskFileSource {
                 }
                 (tree, SyncMode { mark: true, delete: *delete })
             }
-            TaskFileSource::Files { path, rename, mode } => {
-                (LocalTree::matching(path, rename.as_deref().map(str::as_bytes), *mode).map_err(|problem| vec![problem])?, SyncMode::default())
-            }
+            TaskFileSource::Files { path, rename, mode } => (
+                LocalTree::matching(path, rename.as_deref().map(str::as_bytes), *mode).map_err(|problem| vec![problem])?,
+                SyncMode::default(),
+            ),
             TaskFileSource::OnHost(host, query) => return Ok(FileInput::OnHost(*host, query.clone())),
         };
         Ok(FileInput::Local(Arc::new(TreeSource::Local(tree)), mode))

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use regex::bytes::Regex;
+
 use crate::diagnose::hang_detector::HangSettings;
 use crate::engine::emitter::now_unix_millis;
 use crate::engine::follow::{FollowOutcome, FollowSpec};
@@ -10,8 +12,7 @@ use crate::event::controls::DashboardCapabilities;
 use crate::inventory::Job;
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::hang_watchdog::{HangWatchdog, hang_config};
-use crate::lifecycle::log_copies::{read_log_tails, read_unprinted_logs};
-use crate::lifecycle::session::{MIN_HISTORY_LINES, Session, find_run_record};
+use crate::lifecycle::session::{Session, find_run_record};
 use crate::lifecycle::stop_controller::StopController;
 use crate::plan::Plan;
 use crate::plan::facts::HostFacts;
@@ -32,23 +33,15 @@ pub(crate) async fn follow_launched_run(
     offsets: &LogOffsets,
     signals: &mut StopController,
 ) -> FollowOutcome {
-    session.reporter.set_capabilities(DashboardCapabilities {
-        can_control: true,
-        can_restart: true,
-        ..DashboardCapabilities::view_only(signals.dashboard_role())
-    });
     let hang = plan.run_record.as_ref().map(hang_config).unwrap_or_default();
-    let outcome = follow_with_watchdog(session, run, offsets, signals, hang).await;
-    session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
-    outcome
+    follow_with_watchdog(session, (run, offsets), signals, FollowMode::MayRestart, hang).await
 }
 
 pub(crate) fn follow_spec(plan: &Plan, job: &Job, detach: bool) -> FollowSpec {
     FollowSpec {
         hosts: plan.hosts.clone(),
         rank_count: least_rank_count(plan.world_size, plan.hosts.len(), job.min_hosts()),
-        // The inventory validated the pattern.
-        ready_when: job.launch.ready_pattern.as_ref().and_then(|pattern| regex::bytes::Regex::new(pattern).ok()),
+        ready_when: ready_regex(job.launch.ready_pattern.as_ref()),
         stop_grace: job.launch.stop_grace,
         return_when_running: detach,
         launcher_restarts_ranks: job.is_elastic(),
@@ -56,6 +49,11 @@ pub(crate) fn follow_spec(plan: &Plan, job: &Job, detach: bool) -> FollowSpec {
         read_only: false,
         sampled_hosts: usize::MAX,
     }
+}
+
+/// The inventory has validated the pattern.
+fn ready_regex(pattern: Option<&String>) -> Option<Regex> {
+    pattern.and_then(|pattern| Regex::new(pattern).ok())
 }
 
 /// How many ranks run at least: an elastic gang may start with fewer hosts. `least`: how many it needs; 0: all.
@@ -67,30 +65,23 @@ fn least_rank_count(world_size: u32, hosts: usize, least: usize) -> usize {
 /// Follows a run that another command launched, from its record on the hosts.
 pub(crate) async fn follow_existing_run(
     session: &mut Session,
-    facts: &[HostFacts],
+    facts: &[Option<HostFacts>],
     run: &str,
     signals: &mut StopController,
     mode: FollowMode,
 ) -> Result<(FollowOutcome, RunRecord), WorkflowError> {
-    let record = facts.iter().find_map(HostFacts::run_record).cloned().unwrap_or_default();
-    let offsets = session.open_run_dir(run, find_run_record(facts.iter(), run)).await?;
-    let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(|f| Some(f).filter(|f| !f.run_dir.is_empty())).collect();
-    let contexts = session.host_contexts(&known, None);
+    let record = facts.iter().flatten().find_map(HostFacts::run_record).cloned().unwrap_or_default();
+    let offsets = session.open_run_dir(run, find_run_record(facts.iter().flatten(), run)).await?;
+    let contexts = session.host_contexts(facts, None);
     let mut plan = Plan::empty(contexts.clone());
     plan.run_record = Some(record.clone());
     session.emit_run_started(run, Some(&plan));
-    session.emit_run_found(&known);
-    if let Some(dir) = &session.run_dir {
-        let names = session.host_names();
-        session.reporter.show_stored_logs(match mode {
-            FollowMode::ReadOnly => read_unprinted_logs(dir, &names, &session.printed_logs),
-            FollowMode::MayStop | FollowMode::MayRestart => read_log_tails(dir, &names, session.history_lines.max(MIN_HISTORY_LINES)),
-        });
-    }
+    session.emit_run_found(facts);
+    session.show_stored_logs(mode == FollowMode::ReadOnly);
     let spec = FollowSpec {
         hosts: contexts,
         rank_count: least_rank_count(record.world_size, record.hosts.len(), record.min_hosts),
-        ready_when: record.ready_when.as_ref().and_then(|pattern| regex::bytes::Regex::new(pattern).ok()),
+        ready_when: ready_regex(record.ready_when.as_ref()),
         stop_grace: Duration::from_secs(record.stop_grace_secs),
         return_when_running: false,
         launcher_restarts_ranks: record.tolerates_rank_loss,
@@ -98,33 +89,33 @@ pub(crate) async fn follow_existing_run(
         read_only: mode == FollowMode::ReadOnly,
         sampled_hosts: if mode == FollowMode::ReadOnly { 0 } else { usize::MAX },
     };
-    let may_control = mode != FollowMode::ReadOnly;
-    session.reporter.set_capabilities(DashboardCapabilities {
-        can_control: may_control,
-        can_restart: mode == FollowMode::MayRestart,
-        ..DashboardCapabilities::view_only(signals.dashboard_role())
-    });
     let (mut hang, stop_hung) = hang_config(&record);
     // The ready line may be in the part of the log that was read earlier, so its absence now means nothing.
     hang.has_ready_line = false;
-    let outcome = follow_with_watchdog(session, &spec, &offsets, signals, (hang, stop_hung)).await;
-    session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
+    let outcome = follow_with_watchdog(session, (&spec, &offsets), signals, mode, (hang, stop_hung)).await;
     Ok((outcome, record))
 }
 
+/// The dashboard has the keys of `mode` meanwhile.
 async fn follow_with_watchdog(
     session: &Session,
-    run: &FollowSpec,
-    offsets: &LogOffsets,
+    (run, offsets): (&FollowSpec, &LogOffsets),
     signals: &mut StopController,
+    mode: FollowMode,
     (hang, stop_hung): (HangSettings, bool),
 ) -> FollowOutcome {
+    session.reporter.set_capabilities(DashboardCapabilities {
+        can_control: mode != FollowMode::ReadOnly,
+        can_restart: mode == FollowMode::MayRestart,
+        ..DashboardCapabilities::view_only(signals.dashboard_role())
+    });
     let stop_sender = Some(signals.control_sender.clone()).filter(|_| stop_hung && !run.read_only);
     let watchdog = HangWatchdog::new(hang, session.engine.emitter().clone(), stop_sender, now_unix_millis());
     // A read-only follower gets no GPU data, so it cannot detect a hang.
     session.reporter.set_watchdog(Some(watchdog).filter(|_| !run.return_when_running && !run.read_only));
     let outcome = session.engine.follow_run(run, offsets, &mut signals.controls).await;
     session.reporter.set_watchdog(None);
+    session.reporter.set_capabilities(DashboardCapabilities::view_only(signals.dashboard_role()));
     outcome
 }
 

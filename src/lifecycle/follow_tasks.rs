@@ -13,8 +13,7 @@ use crate::engine::scheduler::FailurePolicy;
 use crate::engine::send_files::FileInputs;
 use crate::event::RunControl;
 use crate::lifecycle::error::WorkflowError;
-use crate::lifecycle::log_copies::read_log_tails;
-use crate::lifecycle::session::{MIN_HISTORY_LINES, Session, find_run_record};
+use crate::lifecycle::session::{Session, find_run_record};
 use crate::lifecycle::stop_controller::StopController;
 use crate::model::phase::Phase;
 use crate::plan::Plan;
@@ -103,13 +102,11 @@ impl PolledHosts {
 /// Shows the logs of the tasks that run, and waits for their end and for the tasks after them.
 pub(crate) async fn follow_tasks(
     session: &mut Session,
-    facts: &[HostFacts],
+    facts: &[Option<HostFacts>],
     run: &str,
     signals: &mut StopController,
 ) -> Result<TasksEnd, WorkflowError> {
-    // A host that did not answer has no facts.
-    let facts = facts.iter().cloned().map(|facts| Some(facts).filter(|facts| !facts.run_dir.is_empty())).collect();
-    let mut answers = PolledHosts { facts, silent: Vec::new() };
+    let mut answers = PolledHosts { facts: facts.to_vec(), silent: Vec::new() };
     let mut followed = BTreeSet::new();
     let mut offsets = None;
     // The run of a failed task is removed; then nothing on the hosts shows the failure any more.
@@ -128,9 +125,8 @@ pub(crate) async fn follow_tasks(
                 None => offsets.insert(session.open_run_dir(run, find_run_record(known.iter(), run)).await?),
             };
             session.emit_run_started(run, Some(&plan));
-            if let (true, Some(dir)) = (is_first, &session.run_dir) {
-                let lines = session.history_lines.max(MIN_HISTORY_LINES);
-                session.reporter.show_stored_logs(read_log_tails(dir, &session.host_names(), lines));
+            if is_first {
+                session.show_stored_logs(false);
             }
             let lost = watch_lost_hosts(session, run);
             match execute_waiting(session, (&plan, &answers.facts), offsets, lost, signals).await {

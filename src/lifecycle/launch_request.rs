@@ -9,11 +9,12 @@ use crate::inventory::{Inventory, Job, TaskSelection};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::file_sources::TaskFiles;
 use crate::lifecycle::random::random_hex;
-use crate::lifecycle::session::Session;
+use crate::lifecycle::session::{Session, report_issues};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
-use crate::plan::build::{LaunchInputs, RunIdentity};
-use crate::plan::existing_run::ExistingRun;
+use crate::plan::Plan;
+use crate::plan::build::{self, LaunchInputs, RunIdentity};
+use crate::plan::existing_run::{ExistingRun, facts_after_stop};
 use crate::plan::facts::HostFacts;
 use crate::preflight::PreflightCheck;
 use crate::preflight::probe_output::ProbeOutput;
@@ -183,6 +184,27 @@ impl LaunchTarget {
             check_summaries: &[],
         }
     }
+
+    /// The plan that is only shown, with the facts it is made from: a run that is live would be stopped first.
+    pub(crate) fn preview(
+        &self,
+        session: &Session,
+        identity: &RunIdentity,
+        secrets: &[(String, String)],
+    ) -> Result<(Plan, Vec<HostFacts>), WorkflowEnd> {
+        let identity = RunIdentity { lock_token: None, ..identity.clone() };
+        let facts = facts_after_stop(&self.facts);
+        let plan = build::plan_launch(LaunchInputs { secrets, ..self.inputs(session, &facts, &identity) }).map_err(|issues| {
+            report_issues(session, &issues);
+            misfit()
+        })?;
+        Ok((plan, facts))
+    }
+}
+
+/// The end of a launch whose inventory does not fit the hosts, which is reported already.
+pub(crate) fn misfit() -> WorkflowEnd {
+    WorkflowEnd::new(Outcome::Refused, "the inventory does not fit the hosts: nothing was changed")
 }
 
 pub(crate) enum LaunchStep {

@@ -1,6 +1,6 @@
 //! Builds the plan of a launch without launching it, for `plan` and `render`.
 
-use crate::inventory::{Inventory, Job, RuntimeValues, TaskSelection};
+use crate::inventory::{Inventory, InventoryProblem, Job, RuntimeValues, TaskSelection};
 use crate::lifecycle::error::WorkflowError;
 use crate::plan::Plan;
 use crate::plan::build::{self, LaunchInputs, RunIdentity};
@@ -96,21 +96,30 @@ fn describe_up(existing: ExistingRun) -> Vec<String> {
     }
 }
 
-/// The job and its launch plan. Secrets are shown by name.
-pub(crate) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run_id: &str, run_stamp: &str) -> Result<PlanPreview, WorkflowError> {
-    let usage_error = |lines: Vec<String>| WorkflowError::Usage(lines.join("\n"));
-    let addresses = build::resolve_addresses(inventory, facts)
-        .map_err(|issues| usage_error(issues.into_iter().map(|(_, issue)| issue.message).collect()))?;
-    let values = RuntimeValues {
+/// The job with the facts of the hosts, and per host the texts of its container and launch, by which runs are compared.
+pub(crate) fn evaluate_job(
+    inventory: &Inventory,
+    facts: &[HostFacts],
+    addresses: Vec<String>,
+    (run_id, run_stamp): (&str, &str),
+) -> Result<(Job, Vec<(String, String)>), Vec<InventoryProblem>> {
+    let job = inventory.job(&RuntimeValues {
         run_id: run_id.to_owned(),
         run_stamp: run_stamp.to_owned(),
         gpu_counts: gpu_counts(inventory, facts),
         fabric_addresses: addresses.into_iter().map(Some).collect(),
         master_port: facts.first().and_then(|facts| facts.free_port),
-    };
-    let job = inventory.job(&values)?;
-    let config_texts: Vec<(String, String)> =
-        (0..inventory.hosts.len()).map(|host| inventory.fingerprint_text(host)).map(|text| (text.container, text.launch)).collect();
+    })?;
+    let texts = (0..inventory.hosts.len()).map(|host| inventory.fingerprint_text(host)).map(|text| (text.container, text.launch)).collect();
+    Ok((job, texts))
+}
+
+/// The job and its launch plan. Secrets are shown by name.
+pub(crate) fn build_plan(inventory: &Inventory, facts: &[HostFacts], run_id: &str, run_stamp: &str) -> Result<PlanPreview, WorkflowError> {
+    let usage_error = |lines: Vec<String>| WorkflowError::Usage(lines.join("\n"));
+    let addresses = build::resolve_addresses(inventory, facts)
+        .map_err(|issues| usage_error(issues.into_iter().map(|(_, issue)| issue.message).collect()))?;
+    let (job, config_texts) = evaluate_job(inventory, facts, addresses, (run_id, run_stamp))?;
     let identity = RunIdentity {
         run_id: run_id.to_owned(),
         lock_token: None,

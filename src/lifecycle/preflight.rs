@@ -44,16 +44,11 @@ pub(crate) async fn gather_for_checks(
     if !checks.is_empty() {
         session.engine.emitter().send(EventKind::PhaseStarted { phase: Phase::Preflight });
     }
-    let independent: Vec<Probe> = probe::INDEPENDENT_PROBES.into_iter().filter(|probe| needs_probe(checks, *probe)).collect();
     let (mut commands, mut probes) = (Vec::new(), Vec::new());
     for (index, host) in inventory.hosts.iter().enumerate() {
         let context = HostContext::from_inventory(inventory, host, &inventory.run_dir);
         commands.push(facts_command(&context, &facts_request(inventory, Some(job), index)));
-        probes.push(HostProbes {
-            host_command: probe::host_probe_command(&context, job, index, &independent),
-            probes: independent.iter().copied().filter(|probe| *probe != Probe::Docker || context.in_container).collect(),
-            clock_command: needs_probe(checks, Probe::Clock).then(|| probe::clock_probe_command(&context)),
-        });
+        probes.push(single_host_probes(&context, job, index, checks));
     }
     let mut answers = session.engine.gather_facts_and_probes(commands, probes).await;
     if let Some((Ok(master), _)) = answers.first_mut()
@@ -67,6 +62,16 @@ pub(crate) async fn gather_for_checks(
         }
     }
     answers
+}
+
+/// The probes that need no other host.
+pub(crate) fn single_host_probes(context: &HostContext, job: &Job, host: usize, checks: &[PreflightCheck]) -> HostProbes {
+    let probes: Vec<Probe> = probe::INDEPENDENT_PROBES.into_iter().filter(|probe| needs_probe(checks, *probe)).collect();
+    HostProbes {
+        host_command: probe::host_probe_command(context, job, host, &probes),
+        probes: probes.into_iter().filter(|probe| *probe != Probe::Docker || context.in_container).collect(),
+        clock_command: needs_probe(checks, Probe::Clock).then(|| probe::clock_probe_command(context)),
+    }
 }
 
 /// Per host; empty if unknown.

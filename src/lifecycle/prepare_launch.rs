@@ -60,7 +60,10 @@ pub(crate) async fn prepare_launch(
     };
     match build::plan_launch(inputs) {
         Ok(plan) => Ok(Ok(PreparedLaunch { plan: Arc::new(plan), facts: answers.facts, reports })),
-        Err(issues) => stopped(report_issues(session, &issues), "the inventory does not fit the hosts: nothing was launched"),
+        Err(issues) => {
+            report_issues(session, &issues);
+            stopped(Outcome::Refused, "the inventory does not fit the hosts: nothing was launched")
+        }
     }
 }
 

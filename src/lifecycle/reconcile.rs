@@ -2,7 +2,7 @@
 
 use crate::engine::follow::FollowOutcome;
 use crate::event::Outcome;
-use crate::inventory::{Become, Inventory, Job, RuntimeValues, Teardown};
+use crate::inventory::{Become, Inventory, Job, Teardown};
 use crate::lifecycle::clear_recorded_hosts::confirm_and_clean_recorded_hosts;
 use crate::lifecycle::confirm::{confirm_plan, describe_launch_effect};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
@@ -10,7 +10,8 @@ use crate::lifecycle::execute_launch::launch_under_lock;
 use crate::lifecycle::file_preview::preview_files;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
 use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks};
-use crate::lifecycle::launch_request::{LaunchContext, LaunchMode, LaunchStep, LaunchTarget};
+use crate::lifecycle::launch_request::{LaunchContext, LaunchMode, LaunchStep, LaunchTarget, misfit};
+use crate::lifecycle::plan_preview::evaluate_job;
 use crate::lifecycle::preflight::{HostAnswers, gather_for_checks, report_failed_checks};
 use crate::lifecycle::session::{Session, collect_facts, find_run_record, report_issues};
 use crate::lifecycle::stop_ladder::InterruptPolicy;
@@ -21,12 +22,11 @@ use crate::plan::action::Issue;
 use crate::plan::build;
 use crate::plan::display::format_plan;
 use crate::plan::existing_run::{
-    ExistingRun, HostRunState, classify_existing_run, facts_after_stop, find_host_without_docker_answer, host_run_state, running_ranks,
+    ExistingRun, HostRunState, classify_existing_run, find_host_without_docker_answer, host_run_state, running_ranks,
 };
 use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::overview::{DEFAULT_COLUMNS, PlanOverview, format_overview};
-use crate::plan::rank_layout::usable_gpu_count;
 use crate::text::hostlist::fold_names;
 
 /// How many differences from the live run are shown without `--diff`.
@@ -94,12 +94,13 @@ fn refuse_beside_ranks(session: &Session, facts: &[HostFacts]) -> Option<Workflo
 
 /// Waits for tasks that another command has started, so that none is started twice; then the hosts are looked at again.
 async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], run: &str) -> Result<LaunchStep, WorkflowError> {
+    let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
     let before_submit = context.request.command == LaunchMode::SlurmSubmit;
     let stop = if before_submit { "`orchestrate down`" } else { "`--recreate`" };
     let text = format!("tasks of {run} are running: waiting for them (Ctrl-C leaves them running); {stop} stops them");
     context.session.notice(text, false);
     context.signals.set_policy(InterruptPolicy::Detach);
-    let end = follow_tasks(context.session, facts, run, context.signals).await?;
+    let end = follow_tasks(context.session, &known, run, context.signals).await?;
     context.signals.set_policy(context.request.command.interrupt_policy());
     match (end, context.signals.first_signal()) {
         // The other `slurm submit` may submit its job now: tasks that run again would change what its ranks use.
@@ -145,14 +146,13 @@ async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEn
         session.notice("help: `orchestrate down` ends it; `orchestrate attach` follows it", false);
         return Err(WorkflowEnd::new(Outcome::Refused, "a run of other hosts is live"));
     }
-    let misfit = |outcome| WorkflowEnd::new(outcome, "the inventory does not fit the hosts: nothing was changed");
-    let (job, config_texts) = resolve_job(context, &facts).map_err(misfit)?;
+    let (job, config_texts) = resolve_job(context, &facts)?;
     if let Some((index, facts, error)) = find_host_without_docker_answer(&facts)
         && let Some(host) = session.inventory.hosts.get(index)
     {
         let issue = docker_issue(error, &host.name, &facts.user, host.ssh.r#become == Become::Sudo);
-        let outcome = report_issues(session, &[(index, issue)]);
-        return Err(WorkflowEnd::new(outcome, "cannot tell whether a run is live there: nothing was changed"));
+        report_issues(session, &[(index, issue)]);
+        return Err(WorkflowEnd::new(Outcome::Refused, "cannot tell whether a run is live there: nothing was changed"));
     }
     let existing = classify_existing_run(&facts, &names, &config_texts);
     Ok(LaunchTarget { job, config_texts, facts, probes, existing })
@@ -173,12 +173,12 @@ async fn find_live_run_elsewhere(session: &Session, full_inventory: &Inventory, 
 }
 
 /// The job with the facts of the hosts, and the texts by which runs are compared.
-fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job, Vec<(String, String)>), Outcome> {
+fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job, Vec<(String, String)>), WorkflowEnd> {
     let refuse = |issues: Vec<(Option<usize>, String)>| {
         for (host, text) in issues {
             context.session.engine.emitter().send_notice(host, text, true);
         }
-        Outcome::Refused
+        misfit()
     };
     let inventory = &context.session.inventory;
     let with_hint = |issue: &Issue| {
@@ -186,44 +186,27 @@ fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job,
     };
     let addresses = build::resolve_addresses(inventory, facts)
         .map_err(|issues| refuse(issues.iter().map(|(host, issue)| (Some(*host), with_hint(issue))).collect()))?;
-    let values = RuntimeValues {
-        run_id: context.state.identity.run_id.clone(),
-        run_stamp: context.state.run_stamp.clone(),
-        gpu_counts: inventory.hosts.iter().zip(facts).map(|(h, f)| Some(usable_gpu_count(h, f)).filter(|n| *n > 0)).collect(),
-        fabric_addresses: addresses.into_iter().map(Some).collect(),
-        master_port: facts.first().and_then(|f| f.free_port),
-    };
-    let mut job = inventory.job(&values).map_err(|problems| refuse(problems.iter().map(|p| (None, p.to_string())).collect()))?;
+    let (mut job, texts) = evaluate_job(inventory, facts, addresses, (&context.state.identity.run_id, &context.state.run_stamp))
+        .map_err(|problems| refuse(problems.iter().map(|p| (None, p.to_string())).collect()))?;
     if context.request.keep || context.request.command.is_tasks_only() {
         job.teardown = Teardown::Never;
     }
-    let texts = (0..inventory.hosts.len()).map(|i| inventory.fingerprint_text(i)).map(|t| (t.container, t.launch)).collect();
     Ok((job, texts))
 }
 
 async fn dry_run(context: &LaunchContext<'_>, target: &LaunchTarget) -> Result<WorkflowEnd, WorkflowError> {
-    let mut identity = context.state.identity.clone();
-    identity.lock_token = None;
-    let facts = &facts_after_stop(&target.facts);
-    let outcome = match build::plan_launch(target.inputs(context.session, facts, &identity)) {
-        Ok(plan) => {
-            print_dry_run(context, target, (&plan, facts));
-            print_tasks(context, target, &plan).await?;
-            let answers = HostAnswers { facts: facts.iter().cloned().map(Some).collect(), probes: target.probes.clone() };
-            if report_failed_checks(context.session, &target.job, &answers, &context.request.checks) {
-                let reason = format!("`{}` would refuse; nothing was changed", context.session.command());
-                return Ok(WorkflowEnd::new(Outcome::Refused, reason));
-            }
-            Outcome::Ok
-        }
-        Err(issues) => {
-            return Ok(WorkflowEnd::new(
-                report_issues(context.session, &issues),
-                "the inventory does not fit the hosts: nothing was changed",
-            ));
-        }
+    let (plan, facts) = match target.preview(context.session, &context.state.identity, &[]) {
+        Ok(preview) => preview,
+        Err(end) => return Ok(end),
     };
-    Ok(WorkflowEnd::new(outcome, "nothing was changed"))
+    print_dry_run(context, target, (&plan, &facts));
+    print_tasks(context, target, &plan).await?;
+    let answers = HostAnswers { facts: facts.into_iter().map(Some).collect(), probes: target.probes.clone() };
+    if report_failed_checks(context.session, &target.job, &answers, &context.request.checks) {
+        let reason = format!("`{}` would refuse; nothing was changed", context.session.command());
+        return Ok(WorkflowEnd::new(Outcome::Refused, reason));
+    }
+    Ok(WorkflowEnd::new(Outcome::Ok, "nothing was changed"))
 }
 
 /// What the tasks would do, and with `--diff` what is different in them since they last ran.
@@ -291,7 +274,7 @@ async fn attach_to_live_run(
     run: &str,
     differences: &[String],
 ) -> Result<LaunchStep, WorkflowError> {
-    let request = context.request;
+    let (request, known) = (context.request, facts.iter().cloned().map(Some).collect::<Vec<_>>());
     for line in differences {
         context.session.notice(format!("the live run differs from the inventory: {line}"), true);
     }
@@ -303,7 +286,6 @@ async fn attach_to_live_run(
     context.signals.set_policy(InterruptPolicy::Detach);
     let comparison = if differences.is_empty() { "matches the inventory" } else { "differs from the inventory" };
     if request.detach || request.dry_run {
-        let known: Vec<Option<HostFacts>> = facts.iter().cloned().map(Some).collect();
         context.session.open_run_dir(run, find_run_record(facts.iter(), run)).await?;
         context.session.emit_run_started(run, None);
         context.session.emit_run_found(&known);
@@ -312,7 +294,7 @@ async fn attach_to_live_run(
     context.session.notice(format!("{run} is already running and {comparison}: attaching (Ctrl-C detaches)"), false);
     let may_restart = differences.is_empty() && context.state.launch_error.is_none();
     let mode = if may_restart { FollowMode::MayRestart } else { FollowMode::MayStop };
-    let (outcome, record) = follow_existing_run(context.session, facts, run, context.signals, mode).await?;
+    let (outcome, record) = follow_existing_run(context.session, &known, run, context.signals, mode).await?;
     if outcome == FollowOutcome::Restart {
         context.state.reset();
         // Restarting a run makes this command its launcher.

@@ -243,11 +243,9 @@ impl ReporterHandle {
             sanitizer: self.sanitizer.clone(),
             log_dir: logs,
             advice: self.advice.clone(),
-            tail_lines: 20,
-            findings: Vec::new(),
             lang: self.lang,
-            hide_suggestions: false,
             columns,
+            ..recap::RecapContext::default()
         }
     }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::engine::emitter::Emitter;
+use crate::engine::emitter::{Emitter, now_unix_millis};
 use crate::engine::lock::{HeldLock, LockError, LockIdentity, LockRequest};
 use crate::engine::log_stream::LogOffsets;
-use crate::event::{EventKind, JOURNAL_FORMAT, Outcome, RunInfo, StepInfo};
+use crate::event::{EventKind, JOURNAL_FORMAT, Outcome, RunInfo, RunOutcome, StepInfo};
 use crate::inventory::{Inventory, InventoryHost, Job};
 use crate::lifecycle::error::WorkflowError;
 use crate::lifecycle::local_context::LocalContext;
-use crate::lifecycle::log_copies::{LogEnd, stored_log_offsets};
+use crate::lifecycle::log_copies::{LogEnd, read_log_tails, read_unprinted_logs, stored_log_offsets};
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::reporter_task::{ReporterHandle, ReporterOutcome, ReporterSetup};
 use crate::lifecycle::stop_controller::StopController;
@@ -27,7 +27,7 @@ use crate::report::past_runs::RunDir;
 use crate::state::RunState;
 
 /// The dashboard always shows this many.
-pub(crate) const MIN_HISTORY_LINES: usize = 20;
+const MIN_HISTORY_LINES: usize = 20;
 
 pub(crate) struct Session {
     pub(crate) inventory: Inventory,
@@ -63,7 +63,7 @@ impl Session {
             command,
             screen_lock: Arc::default(),
             run_id: String::new(),
-            history_lines: MIN_HISTORY_LINES,
+            history_lines: 0,
             printed_logs: Vec::new(),
         }
     }
@@ -112,6 +112,12 @@ impl Session {
     /// Tells the outputs the hosts; no run is known yet, or no longer.
     pub(crate) fn announce_hosts(&mut self) {
         self.emit_run_started("", None);
+    }
+
+    /// Reports how the current run ended, now, or that it is live.
+    pub(crate) fn emit_run_end(&self, end: RunOutcome) {
+        let ended_at = if end == RunOutcome::Running { 0 } else { now_unix_millis() };
+        self.engine.emitter().send(EventKind::RunEndReported { end, ended_at });
     }
 
     /// With a plan, the event has its steps and ranks.
@@ -228,6 +234,15 @@ impl Session {
         Ok(stored_log_offsets(dir, self.host_names()))
     }
 
+    /// Shows what this laptop has of the logs: the last lines of each, or what was not printed yet.
+    pub(crate) fn show_stored_logs(&self, unprinted: bool) {
+        let (Some(dir), names) = (&self.run_dir, self.host_names()) else { return };
+        self.reporter.show_stored_logs(match unprinted {
+            true => read_unprinted_logs(dir, &names, &self.printed_logs),
+            false => read_log_tails(dir, &names, self.history_lines.max(MIN_HISTORY_LINES)),
+        });
+    }
+
     /// Locks the hosts that answered; also returns the errors of those that were skipped.
     ///
     /// # Errors
@@ -322,9 +337,8 @@ pub(crate) fn collect_facts(answers: Vec<Result<HostFacts, RemoteError>>) -> (Ve
     (facts, outcome)
 }
 
-pub(crate) fn report_issues(session: &Session, issues: &[(usize, Issue)]) -> Outcome {
+pub(crate) fn report_issues(session: &Session, issues: &[(usize, Issue)]) {
     for (host, issue) in issues {
         session.engine.emitter().send_notice(Some(*host), format!("{}; help: {}", issue.message, issue.hint), true);
     }
-    Outcome::Refused
 }

@@ -117,17 +117,7 @@ pub(crate) async fn open_nodes(
     plan.ranks = (0..world_size.min(1 << 16)).map(|rank| RankInfo { rank, host: rank / per_node, local_rank: rank % per_node }).collect();
     let offsets = session.open_run_dir(&run_id, None).await?;
     session.emit_run_started(&run_id, Some(&plan));
-    let spec = FollowSpec {
-        hosts: contexts,
-        rank_count: world_size as usize,
-        ready_when: None,
-        stop_grace: Duration::ZERO,
-        return_when_running: false,
-        launcher_restarts_ranks: false,
-        min_hosts: 0,
-        read_only: true,
-        sampled_hosts: 0,
-    };
+    let spec = FollowSpec { hosts: contexts, rank_count: world_size as usize, read_only: true, ..FollowSpec::default() };
     Ok(Some(StartedJob { run_id, job: report.job, spec, offsets }))
 }
 
@@ -233,8 +223,7 @@ impl StartedJob {
 
 /// Reports that SLURM starts the job again: this start has ended.
 pub(crate) fn report_requeue(session: &Session, report: &JobReport) {
-    let ended_at = crate::engine::emitter::now_unix_millis();
-    session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at });
+    session.emit_run_end(RunOutcome::Stopped);
     let job = report.job.unwrap_or_default();
     session.notice(format!("job {job} was requeued: its next start is followed"), false);
 }
@@ -245,8 +234,7 @@ fn replaced_text(job: Option<u64>, next: &JobReport) -> String {
 
 /// Reports that a later job with this name was found instead of the followed one, whose end is unknown.
 pub(crate) fn report_replaced(session: &Session, job: Option<u64>, next: &JobReport) -> WorkflowEnd {
-    let ended_at = crate::engine::emitter::now_unix_millis();
-    session.engine.emitter().send(EventKind::RunEndReported { end: RunOutcome::Stopped, ended_at });
+    session.emit_run_end(RunOutcome::Stopped);
     WorkflowEnd::new(Outcome::Failed, replaced_text(job, next))
 }
 
@@ -255,8 +243,7 @@ pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str
     let job = report.job.unwrap_or_default();
     let (outcome, end) = job_outcome(report);
     if run.is_some() {
-        let ended_at = if end == RunOutcome::Running { 0 } else { crate::engine::emitter::now_unix_millis() };
-        session.engine.emitter().send(EventKind::RunEndReported { end, ended_at });
+        session.emit_run_end(end);
     }
     // The advice is for a line of its own: the recap cuts long reasons.
     let is_named_below = report.notes.first_failure.as_ref().is_some_and(|(rank, ..)| rank.is_some()) && !report.is_out_of_memory;

@@ -245,7 +245,6 @@ pub(crate) async fn record_end_without_start(session: &mut Session, report: &Job
     session.run_dir = Some(dir.clone());
     session.reporter.open_run_dir(dir, Vec::new(), Vec::new()).await?;
     session.emit_run_started(&run, None);
-    let ended_at = crate::engine::emitter::now_unix_millis();
-    session.engine.emitter().send(EventKind::RunEndReported { end, ended_at });
+    session.emit_run_end(end);
     Ok(())
 }

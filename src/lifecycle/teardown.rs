@@ -19,6 +19,9 @@ use crate::plan::existing_run::{HostRunState, host_run_state};
 use crate::plan::facts::HostFacts;
 use crate::plan::teardown::{self, TeardownScope, TeardownSpec};
 
+/// How long another operator's lock is waited for where no option says it: also the default of `--lock-wait`.
+pub(crate) const DEFAULT_LOCK_WAIT: Duration = Duration::from_secs(45);
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TeardownOptions {
     pub(crate) scope: TeardownScope,
@@ -170,10 +173,8 @@ pub(crate) async fn tear_down(
     options: TeardownOptions,
     cancel_token: &CancellationToken,
 ) -> Result<Outcome, WorkflowError> {
-    let mut runs: Vec<String> = facts.iter().flatten().filter_map(|f| f.current_run.clone()).collect();
-    runs.sort();
-    runs.dedup();
-    runs.pop();
+    let mut runs: BTreeSet<String> = facts.iter().flatten().filter_map(|f| f.current_run.clone()).collect();
+    runs.pop_last();
     let mut facts = facts.to_vec();
     let mut worst = Outcome::Ok;
     if options.scope == TeardownScope::Everything && options.fetch_logs {
@@ -241,14 +242,13 @@ async fn tear_down_run(
     let run_id = run.unwrap_or_else(|| session.run_id.clone());
     session.emit_run_started(&run_id, Some(&plan));
     session.emit_run_found(facts);
-    if facts.iter().flatten().any(|f| host_run_state(f) == HostRunState::Running) {
+    let is_running = |facts: &Option<HostFacts>| facts.as_ref().is_some_and(|f| host_run_state(f) == HostRunState::Running);
+    if facts.iter().any(is_running) {
         let reason = format!("requested by `{}`", session.command());
         session.engine.emitter().send(EventKind::GoalChanged { goal: RunGoal::Down, reason });
         // Ranks that end from now on were stopped by this teardown and have not failed.
         let signal = if options.kill_at_once { "KILL" } else { "TERM" };
-        for (host, _) in
-            (0_u32..).zip(facts).filter(|(_, facts)| facts.as_ref().is_some_and(|f| host_run_state(f) == HostRunState::Running))
-        {
+        for (host, _) in (0_u32..).zip(facts).filter(|(_, facts)| is_running(facts)) {
             session.engine.emitter().send(EventKind::RanksSignaled { host, signal: signal.to_owned() });
         }
     }
