@@ -53,8 +53,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     };
     let filter = args.ranks().resolve(&report.nodes, &args.hosts).map_err(CliError::Usage)?;
     let world_size = Some(report.ranks_per_node.saturating_mul(u32::try_from(report.nodes.len()).unwrap_or(0))).filter(|size| *size > 0);
-    let will_follow = args.follow && outcome == Outcome::Ok;
-    let sanitizer = session.reporter.sanitizer().clone();
+    let (will_follow, sanitizer) = (args.follow && outcome == Outcome::Ok, session.reporter.sanitizer().clone());
     let missing_logs = MissingLogs::default();
     let new_printer = |dir| LogPrinter { dir, args: args.clone(), will_follow, sanitizer, world_size, missing_logs };
     let printer = session.run_dir.clone().map(new_printer);
