@@ -1,12 +1,12 @@
 //! Prints hosts that could not be reached.
 
 use crate::cli::local_env::{print_stderr, user_lang};
-use crate::lifecycle::session::Session;
+use crate::lifecycle::session::{Session, UnreachableHosts};
 use crate::report::style::Tone;
 use crate::text::hostlist::group_errors;
 
 /// Prints the hosts that could not be reached, grouped by error.
-pub(super) fn print_unreachable(session: &Session, unreachable: Vec<(String, String, String)>) {
+pub(super) fn print_unreachable(session: &Session, unreachable: UnreachableHosts) {
     let (sanitizer, style) = (session.reporter.sanitizer(), session.reporter.style());
     for group in group_errors(unreachable) {
         for (index, line) in group.lines().iter().enumerate() {

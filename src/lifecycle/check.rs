@@ -6,7 +6,7 @@ use crate::lifecycle::error::worse_outcome;
 use crate::lifecycle::preflight::{
     HostAnswers, cross_host_probes, emit_check_report, evaluate_preflight, fabric_addresses, gather_for_checks,
 };
-use crate::lifecycle::session::{Session, split_answers};
+use crate::lifecycle::session::{Session, UnreachableHosts, split_answers};
 use crate::lifecycle::smoke::SmokeInputs;
 use crate::model::level::Level;
 use crate::model::phase::Phase;
@@ -16,8 +16,7 @@ use crate::preflight::{CheckReport, PreflightCheck};
 
 pub(crate) struct CheckedHosts {
     pub(crate) reports: Vec<CheckReport>,
-    /// Name, error and hint of each host.
-    pub(crate) unreachable: Vec<(String, String, String)>,
+    pub(crate) unreachable: UnreachableHosts,
     /// Why the inventory does not fit the hosts.
     pub(crate) problems: Vec<String>,
     facts: Vec<Option<HostFacts>>,

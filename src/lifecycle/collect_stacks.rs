@@ -2,7 +2,7 @@
 
 use crate::event::Outcome;
 use crate::lifecycle::error::worse_outcome;
-use crate::lifecycle::session::{Session, split_answers};
+use crate::lifecycle::session::{Session, UnreachableHosts, split_answers};
 use crate::plan::facts::HostFacts;
 use crate::plan::protocol::stacks::{self, RankStack};
 
@@ -11,8 +11,8 @@ pub(crate) struct CollectedStacks {
     pub(crate) stacks: Vec<(usize, RankStack)>,
     /// How many hosts have ranks.
     pub(crate) queried_hosts: usize,
-    /// Name, error and hint of the hosts that gave no stacks.
-    pub(crate) unreachable: Vec<(String, String, String)>,
+    /// Also those that gave no stacks.
+    pub(crate) unreachable: UnreachableHosts,
     pub(crate) outcome: Outcome,
 }
 

@@ -60,12 +60,14 @@ pub(crate) async fn launch_under_lock(context: &mut LaunchContext<'_>, target: L
     follow(context, &target.job, &plan, &offsets).await
 }
 
+type ExecutedLaunch = (Arc<Plan>, LogOffsets, ExecutionReport);
+
 /// What is done while the lock is held. `Err`: nothing was executed.
 async fn prepare_and_execute(
     context: &mut LaunchContext<'_>,
     target: &LaunchTarget,
     held: &HeldLock,
-) -> Result<Result<(Arc<Plan>, LogOffsets, ExecutionReport), LaunchStep>, WorkflowError> {
+) -> Result<Result<ExecutedLaunch, LaunchStep>, WorkflowError> {
     let PreparedLaunch { plan, facts, reports } = match prepare_launch(context, target, held).await? {
         Ok(prepared) => prepared,
         Err(step) => return Ok(Err(step)),

@@ -8,6 +8,7 @@ use crate::event::Outcome;
 use crate::inventory::{Inventory, Job, TaskSelection};
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::file_sources::TaskFiles;
+use crate::lifecycle::plan_preview::ConfigTexts;
 use crate::lifecycle::random::random_hex;
 use crate::lifecycle::session::{Session, report_issues};
 use crate::lifecycle::stop_controller::StopController;
@@ -163,8 +164,7 @@ impl<'a> LaunchContext<'a> {
 /// What was found on the hosts, and the job that fits them.
 pub(crate) struct LaunchTarget {
     pub(crate) job: Job,
-    /// Per host, container and launch: equal texts mean an equal run.
-    pub(crate) config_texts: Vec<(String, String)>,
+    pub(crate) config_texts: ConfigTexts,
     pub(crate) facts: Vec<HostFacts>,
     pub(crate) probes: Vec<ProbeOutput>,
     pub(crate) existing: ExistingRun,

@@ -29,8 +29,7 @@ pub(crate) fn gpu_counts(inventory: &Inventory, facts: &[HostFacts]) -> Vec<Opti
 pub(crate) struct PlanPreview {
     pub(crate) job: Job,
     pub(crate) plan: Plan,
-    /// Per host, container and launch: what decides whether a live run is equal.
-    config_texts: Vec<(String, String)>,
+    config_texts: ConfigTexts,
 }
 
 impl PlanPreview {
@@ -96,13 +95,16 @@ fn describe_up(existing: ExistingRun) -> Vec<String> {
     }
 }
 
-/// The job with the facts of the hosts, and per host the texts of its container and launch, by which runs are compared.
+/// Per host, container and launch: equal texts mean an equal run.
+pub(crate) type ConfigTexts = Vec<(String, String)>;
+
+/// The job with the facts of the hosts, and the texts by which runs are compared.
 pub(crate) fn evaluate_job(
     inventory: &Inventory,
     facts: &[HostFacts],
     addresses: Vec<String>,
     (run_id, run_stamp): (&str, &str),
-) -> Result<(Job, Vec<(String, String)>), Vec<InventoryProblem>> {
+) -> Result<(Job, ConfigTexts), Vec<InventoryProblem>> {
     let job = inventory.job(&RuntimeValues {
         run_id: run_id.to_owned(),
         run_stamp: run_stamp.to_owned(),

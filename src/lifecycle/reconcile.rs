@@ -11,7 +11,7 @@ use crate::lifecycle::file_preview::preview_files;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
 use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchMode, LaunchStep, LaunchTarget, misfit};
-use crate::lifecycle::plan_preview::evaluate_job;
+use crate::lifecycle::plan_preview::{ConfigTexts, evaluate_job};
 use crate::lifecycle::preflight::{HostAnswers, gather_for_checks, report_failed_checks};
 use crate::lifecycle::session::{Session, collect_facts, find_run_record, report_issues};
 use crate::lifecycle::stop_ladder::InterruptPolicy;
@@ -173,7 +173,7 @@ async fn find_live_run_elsewhere(session: &Session, full_inventory: &Inventory, 
 }
 
 /// The job with the facts of the hosts, and the texts by which runs are compared.
-fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job, Vec<(String, String)>), WorkflowEnd> {
+fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job, ConfigTexts), WorkflowEnd> {
     let refuse = |issues: Vec<(Option<usize>, String)>| {
         for (host, text) in issues {
             context.session.engine.emitter().send_notice(host, text, true);

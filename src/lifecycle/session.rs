@@ -317,11 +317,14 @@ pub(crate) fn find_run_record<'a>(mut facts: impl Iterator<Item = &'a HostFacts>
     facts.find_map(|facts| facts.run_record().filter(|record| record.run_id == run))
 }
 
-/// The facts of each host, and of those without facts name, error and hint.
+/// Name, error and hint of hosts that gave no answer.
+pub(crate) type UnreachableHosts = Vec<(String, String, String)>;
+
+/// The facts of each host, and the hosts that gave none.
 pub(crate) fn split_answers(
     names: Vec<String>,
     answers: Vec<Result<HostFacts, RemoteError>>,
-) -> (Vec<Option<HostFacts>>, Vec<(String, String, String)>) {
+) -> (Vec<Option<HostFacts>>, UnreachableHosts) {
     let mut unreachable = Vec::new();
     let mut note = |(name, answer): (String, Result<HostFacts, RemoteError>)| {
         answer.map_err(|error| unreachable.push((name, error.to_string(), error.hint().to_owned()))).ok()
