@@ -229,6 +229,8 @@ lost_ranks() {
 $(first_lines "$dir" $files)
 RANKS
 }
+# A follower gets its first heartbeat after one pass: a log of which nothing came before it is current.
+[ -n "$once" ] || beat=24
 if [ -z "$once" ] && [ -n "$mark" ]; then { printf '%s\n' "$who" >"$mark"; } 2>/dev/null; trap remove_mark EXIT; fi
 note_attached
 while :; do

@@ -20,6 +20,7 @@ use crate::lifecycle::launch::{LaunchEnd, run_launch};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchMode, LaunchRequest};
 use crate::lifecycle::session::Session;
 use crate::lifecycle::stop_controller::StopController;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::preflight::{PreflightCheck, launch_checks, select_checks};
 use crate::report::log_lines::LogSelection;
 
@@ -45,7 +46,7 @@ pub(super) struct EndedLaunch {
 
 /// Launches and follows. The caller closes the session.
 pub(super) async fn launch(args: &UpArgs, full_inventory: Inventory, base: PathBuf) -> Result<(Session, LaunchEnd), CliError> {
-    let mut signals = listen(args.command.interrupt_policy())?;
+    let mut signals = listen(if args.command.confirms_first() { InterruptPolicy::Detach } else { InterruptPolicy::Abort })?;
     let ended = launch_with_signals(args, full_inventory, base, &mut signals).await?;
     Ok((ended.session, ended.end))
 }

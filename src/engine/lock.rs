@@ -18,6 +18,7 @@ use crate::plan::host_context::HostContext;
 use crate::plan::protocol::lock_record::LockRecord;
 use crate::plan::protocol::run_follower::RunFollower;
 use crate::remote::RemoteError;
+use crate::text::duration::format_rounded;
 
 /// How often the holder shows that he lives.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
@@ -73,7 +74,7 @@ pub(crate) struct HeldLock {
 }
 
 /// How a lock is requested.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct LockRequest {
     /// How long its holder is waited for.
     pub wait: Duration,
@@ -81,6 +82,8 @@ pub(crate) struct LockRequest {
     pub force: bool,
     /// A host that is lost or full is returned, and does not prevent the others from being locked.
     pub skip_unavailable: bool,
+    /// Ends the wait for the holder.
+    pub give_up: CancellationToken,
 }
 
 impl Engine {
@@ -93,9 +96,9 @@ impl Engine {
         &self,
         contexts: Vec<(usize, HostContext)>,
         identity: &LockIdentity,
-        LockRequest { wait, force, skip_unavailable }: LockRequest,
+        request: LockRequest,
     ) -> Result<(HeldLock, Vec<(usize, LockError)>), LockError> {
-        let until = tokio::time::Instant::now() + wait;
+        let until = tokio::time::Instant::now() + request.wait;
         let (mut taken, mut current, mut without) = (Vec::new(), Vec::new(), Vec::new());
         let mut trouble = None;
         let mut sites = contexts.into_iter().peekable();
@@ -105,8 +108,8 @@ impl Engine {
             let mut tasks = JoinSet::new();
             for (index, context) in sites.by_ref().take(group) {
                 let Some(link) = self.connections.get(index).cloned() else { continue };
-                let owner = identity.clone();
-                tasks.spawn(async move { ((index, context.clone()), acquire_lock(&link, &context, &owner, until, force).await) });
+                let (owner, request) = (identity.clone(), request.clone());
+                tasks.spawn(async move { ((index, context.clone()), acquire_lock(&link, &context, &owner, until, &request).await) });
             }
             while let Some(done) = tasks.join_next().await {
                 match done {
@@ -114,7 +117,7 @@ impl Engine {
                         current.push((context.0, run));
                         taken.push(context);
                     }
-                    Ok((context, Err(error))) if skip_unavailable && !matches!(error, LockError::Held { .. }) => {
+                    Ok((context, Err(error))) if request.skip_unavailable && !matches!(error, LockError::Held { .. }) => {
                         without.push((context.0, error))
                     }
                     Ok((_, Err(error))) => trouble = Some(error),
@@ -155,12 +158,13 @@ async fn acquire_lock(
     context: &HostContext,
     identity: &LockIdentity,
     until: tokio::time::Instant,
-    force: bool,
+    request: &LockRequest,
 ) -> Result<String, LockError> {
     let host = || context.host.clone();
     let lost = |error| LockError::Remote { host: host(), error };
     let text =
         LockRecord::format_link_text(&identity.token, now_unix_millis() / 1000, identity.pid, &identity.local_machine_id, &identity.owner);
+    let mut is_announced = false;
     loop {
         let output = connection.exec(&lock::acquire_lock_command(context, &text)).await.map_err(lost)?;
         if output.is_success() {
@@ -172,15 +176,24 @@ async fn acquire_lock(
         // The lock as it stands, with its age on the host's own clock.
         let inspected = connection.exec(&lock::inspect_lock_command(context)).await.map_err(lost)?;
         let Some(found) = HostFacts::parse(&inspected.stdout_text()).lock else { continue };
-        if force || lock::is_lock_stale(&found, &identity.local_machine_id, identity.is_process_alive) {
+        if request.force || lock::is_lock_stale(&found, &identity.local_machine_id, identity.is_process_alive) {
             connection.emitter().send_notice(Some(connection.host_index()), format!("the lock of {} is taken over", found.owner), true);
             connection.exec(&lock::break_lock_command(context, &found)).await.map_err(lost)?;
             continue;
         }
-        if tokio::time::Instant::now() >= until {
+        if tokio::time::Instant::now() >= until || request.give_up.is_cancelled() {
             return Err(LockError::Held { host: host(), owner: found.owner, age: found.heartbeat_age });
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        if !is_announced {
+            is_announced = true;
+            let text = format!(
+                "{} holds the lock: waiting for up to {}",
+                found.owner,
+                format_rounded(request.wait.as_millis().try_into().unwrap_or(i64::MAX))
+            );
+            connection.emitter().send_notice(Some(connection.host_index()), text, false);
+        }
+        request.give_up.run_until_cancelled(tokio::time::sleep(Duration::from_millis(500))).await;
     }
 }
 
@@ -264,7 +277,7 @@ mod tests {
             pid: 1,
             is_process_alive: |_| true,
         };
-        let request = LockRequest { wait: Duration::ZERO, force: false, skip_unavailable: false };
+        let request = LockRequest { wait: Duration::ZERO, force: false, skip_unavailable: false, give_up: CancellationToken::new() };
         let held = engine.lock_hosts(vec![(0, context(0)), (1, context(1))], &identity, request).await;
         assert!(held.is_ok());
         let _step = engine.forks.clone().acquire_owned().await;

@@ -80,6 +80,8 @@ struct LogStreamSession<'a> {
     truncated_files: BTreeSet<LogFile>,
     /// Files whose end was reached.
     current_files: BTreeSet<LogFile>,
+    /// Files of which more follows.
+    growing_files: BTreeSet<LogFile>,
     /// Bytes of the frame that is being read.
     frame_bytes: u64,
     received_bytes: u64,
@@ -137,6 +139,7 @@ pub(super) async fn run_stream_once(
         without_logs_poll: no_logs,
         truncated_files: shrunk,
         current_files: BTreeSet::new(),
+        growing_files: BTreeSet::new(),
         frame_bytes: 0,
         received_bytes: 0,
         ack_count: 0,
@@ -193,8 +196,8 @@ impl LogStreamSession<'_> {
         }
     }
 
-    fn report_current(&mut self, file: LogFile, is_current: bool) {
-        if is_current && matches!(self.sink, StreamEventTarget::Follower(_)) && self.current_files.insert(file) {
+    fn report_current(&mut self, file: LogFile) {
+        if matches!(self.sink, StreamEventTarget::Follower(_)) && self.current_files.insert(file) {
             self.connection.emitter().send(EventKind::LogCurrent { host: self.connection.event_host_index(), file });
         }
     }
@@ -230,7 +233,12 @@ impl LogStreamSession<'_> {
                     // A host fills its frames while it has more.
                     let is_current = std::mem::take(&mut self.frame_bytes) < log_frames::MAX_FRAME_BYTES;
                     self.acknowledge().await?;
-                    self.report_current(file, is_current);
+                    if is_current {
+                        self.growing_files.remove(&file);
+                        self.report_current(file);
+                    } else {
+                        self.growing_files.insert(file);
+                    }
                 }
                 self.forward_if_new(LogStreamEvent::Log(host, file, bytes)).await
             }
@@ -245,6 +253,10 @@ impl LogStreamSession<'_> {
             }
             LogFrame::Heartbeat { free_kib: free, total_kib: total } => {
                 self.acknowledge().await?;
+                // A pass over all files precedes it: this laptop has all of those that sent nothing.
+                for file in self.offsets.keys().copied().filter(|file| !self.growing_files.contains(file)).collect::<Vec<_>>() {
+                    self.report_current(file);
+                }
                 self.connection.report_disk_space(free.saturating_mul(1024), total.saturating_mul(1024));
                 Ok(true)
             }

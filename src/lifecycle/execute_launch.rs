@@ -20,6 +20,7 @@ use crate::lifecycle::launch_summary::describe_plan;
 use crate::lifecycle::preflight::emit_check_report;
 use crate::lifecycle::prepare_launch::{PreparedLaunch, prepare_launch};
 use crate::lifecycle::random::random_hex;
+use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::lifecycle::teardown::{self, EndPolicy, TeardownOptions};
 use crate::model::phase::Phase;
 use crate::plan::Plan;
@@ -33,10 +34,21 @@ use crate::transfer::NONCE_DIGITS;
 /// Launches under the lock, gives the lock back, then follows the run or rolls the launch back.
 pub(crate) async fn launch_under_lock(context: &mut LaunchContext<'_>, target: LaunchTarget) -> Result<LaunchStep, WorkflowError> {
     let known: Vec<_> = target.facts.iter().cloned().map(Some).collect();
-    let request = LockRequest { wait: context.request.lock_wait, force: false, skip_unavailable: false };
-    let held = match context.session.lock_hosts(&known, request).await {
+    let stop = &context.signals.stop_token;
+    let request = LockRequest { wait: context.request.lock_wait, force: false, skip_unavailable: false, give_up: stop.clone() };
+    context.signals.set_policy(InterruptPolicy::Abort);
+    let locked = context.session.lock_hosts(&known, request).await;
+    context.signals.set_policy(context.request.command.interrupt_policy());
+    let held = match locked {
+        Ok((held, _)) if stop.is_cancelled() => {
+            context.session.engine.unlock_hosts(held).await;
+            return Ok(LaunchStep::done(context.signals.signal_outcome(), "nothing was changed"));
+        }
         Ok((held, _)) => held,
-        Err(outcome) => return Ok(LaunchStep::done(outcome, "nothing was changed")),
+        Err(outcome) => {
+            let outcome = context.signals.first_signal().map_or(outcome, Outcome::Signal);
+            return Ok(LaunchStep::done(outcome, "nothing was changed"));
+        }
     };
     let result = prepare_and_execute(context, &target, &held).await;
     // An error gives the lock back too: otherwise every other operator waits until it is stale.

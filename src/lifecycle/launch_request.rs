@@ -159,6 +159,17 @@ impl<'a> LaunchContext<'a> {
         let state = LaunchState::new(session, request, launch_error);
         LaunchContext { session, request, state, signals }
     }
+
+    /// Runs work that changes nothing: a signal cancels it.
+    ///
+    /// # Errors
+    /// The end of the launch after that signal.
+    pub(crate) async fn run_unchanged<T>(&self, work: impl Future<Output = T>) -> Result<T, WorkflowEnd> {
+        self.signals.set_policy(InterruptPolicy::Abort);
+        let done = self.signals.run_until_stopped(work).await;
+        self.signals.set_policy(self.request.command.interrupt_policy());
+        done.map_err(|outcome| WorkflowEnd::new(outcome, "nothing was changed"))
+    }
 }
 
 /// What was found on the hosts, and the job that fits them.

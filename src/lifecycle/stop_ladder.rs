@@ -9,6 +9,8 @@
 //! | detach | | one or more | detach, leave now | detach, leave now |
 //! | cancel | `check`, `exec`, `stacks`, `ps`, `plan`, `render`, `logs`, `push`, `pull`, `slurm submit`, `slurm status`, `slurm logs`, `shell` until it is open | none | cancel, then disconnect | cancel, then disconnect |
 //! | cancel | | one or more | leave now | leave now |
+//! | abort | a launch that asks the hosts or waits for the lock | none | cancel | detach |
+//! | abort | | one or more | leave now | detach, leave now |
 //! | leave | `down`, `slurm cancel`, `slurm down` | any | leave now | ignored |
 //!
 //! SIGHUP that was ignored when the program started stays ignored (`hangup_signal`).
@@ -32,6 +34,8 @@ pub(crate) enum InterruptPolicy {
     Detach,
     /// Cancels a command that changes no run.
     Cancel,
+    /// Cancels a launch that has changed nothing yet.
+    Abort,
     /// Leaves; a hang-up does not interrupt the command.
     Leave,
 }
@@ -143,8 +147,11 @@ impl StopLadder {
                 control: Some(RunControl::Kill { reason: format!("second {name}") }),
                 ..StopResponse::default()
             },
-            (InterruptPolicy::Cancel, InterruptCount::None) => StopResponse { cancel_steps: true, ..StopResponse::default() },
-            (InterruptPolicy::Stop, InterruptCount::Several) | (InterruptPolicy::Cancel | InterruptPolicy::Leave, _) => {
+            (InterruptPolicy::Cancel | InterruptPolicy::Abort, InterruptCount::None) => {
+                StopResponse { cancel_steps: true, ..StopResponse::default() }
+            }
+            (InterruptPolicy::Stop, InterruptCount::Several)
+            | (InterruptPolicy::Cancel | InterruptPolicy::Abort | InterruptPolicy::Leave, _) => {
                 StopResponse { leave_now: true, ..StopResponse::default() }
             }
         }
@@ -186,7 +193,10 @@ impl StopLadder {
     }
 
     pub(crate) fn dashboard_role(&self) -> DashboardRole {
-        if self.policy == InterruptPolicy::Stop { DashboardRole::Owner } else { DashboardRole::Observer }
+        match self.policy {
+            InterruptPolicy::Stop | InterruptPolicy::Abort => DashboardRole::Owner,
+            InterruptPolicy::Detach | InterruptPolicy::Cancel | InterruptPolicy::Leave => DashboardRole::Observer,
+        }
     }
 
     pub(crate) fn set_policy(&mut self, policy: InterruptPolicy) {
@@ -214,7 +224,7 @@ fn detach(earlier: InterruptCount) -> StopResponse {
 mod tests {
     use super::*;
 
-    use InterruptPolicy::{Cancel, Detach, Leave, Stop};
+    use InterruptPolicy::{Abort, Cancel, Detach, Leave, Stop};
     use StopInput::{Action, Hangup, Interrupt, SentInterrupt, Terminate};
 
     /// Policy, inputs, the effects of each input, the first signal.
@@ -274,6 +284,8 @@ mod tests {
             (Cancel, &[Interrupt, Interrupt], &["cancel", "leave"], Some(2)),
             (Cancel, &[Terminate, Hangup], &["cancel", "leave"], Some(15)),
             (Cancel, &[Hangup, Interrupt], &["cancel", "leave"], Some(1)),
+            (Abort, &[Interrupt, Terminate], &["cancel", "leave"], Some(2)),
+            (Abort, &[Hangup, Interrupt, Hangup], &["detach", "cancel", "leave detach"], Some(1)),
             // A closed terminal does not interrupt it.
             (Leave, &[Interrupt], &["leave"], Some(2)),
             (Leave, &[Hangup, Terminate], &["", "leave"], Some(15)),
@@ -296,7 +308,7 @@ mod tests {
         assert_eq!(next().as_deref(), Some("SIGTERM: stopping the ranks; the next signal kills them"));
         assert_eq!(next().as_deref(), Some("SIGTERM: killing the ranks; the next signal leaves without cleaning up"));
         assert_eq!(next(), None);
-        for policy in [Detach, Cancel, Leave] {
+        for policy in [Detach, Cancel, Abort, Leave] {
             assert_eq!(StopLadder::new(policy).handle(Interrupt).message, None);
         }
     }

@@ -115,7 +115,7 @@ pub(crate) async fn lock_and_tear_down(
     if found.iter().flatten().all(|f| !f.has_any_resource()) {
         return Ok(TeardownResult { outcome: leftover_outcome, reached: Outcome::Ok });
     }
-    let request = LockRequest { wait: lock_wait, force: take_over_lock, skip_unavailable: true };
+    let request = LockRequest { wait: lock_wait, force: take_over_lock, skip_unavailable: true, give_up: CancellationToken::new() };
     let (held, not_locked) = match session.lock_hosts(&found, request).await {
         Ok(locked) => locked,
         Err(locked) => {

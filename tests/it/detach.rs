@@ -132,6 +132,10 @@ async fn second_operator_waits_for_the_lock() {
         .assert_contains("orchestrate down ")
         .assert_contains("--yes`");
     assert!(second.run_dirs().is_empty());
+    let mut waiting = second.start(&[&["up", path_str(&file), "--lock-wait", "1h"], &image[..]].concat());
+    waiting.wait_for_output("holds the lock: waiting for up to 60 min").await;
+    waiting.send_signal("INT");
+    waiting.wait_for_exit().await.assert_exit_code(130).assert_contains("nothing was changed").assert_not_contains("stopping the ranks");
     // A patient operator waits, observes again, and finds the same run live.
     let mut patient = second.start(&[&["up", path_str(&file)], &image[..]].concat());
     fixture.wait_for_ranks(2).await;

@@ -9,7 +9,7 @@ use orchestrate::sandbox::{Faults, Sandbox, Scenario};
 
 use super::free_port::free_port;
 use super::laptop::Laptop;
-use super::{TEST_TIMEOUT, wait_until};
+use super::wait_until;
 
 /// One rank: prints its rank, creates `up.RANK`, then waits for `go` or `go.RANK`, which holds its exit code. Ranks in `$DEAF` ignore TERM.
 const PAYLOAD: &str = r#"#!/bin/sh
