@@ -12,6 +12,21 @@ const RETRY_HINT: &str = "run the same command again: what was complete before s
 /// Pieces of files in order. An error ends them.
 pub(super) type ContentPieces = mpsc::Receiver<Result<Bytes, TransferError>>;
 
+/// Pieces that wait for the hosts.
+const QUEUED_PIECES: usize = 64;
+
+/// Where a source puts the pieces.
+pub(super) type PieceSender = mpsc::Sender<Result<Bytes, TransferError>>;
+
+pub(super) fn piece_channel() -> (PieceSender, ContentPieces) {
+    mpsc::channel(QUEUED_PIECES)
+}
+
+/// A length as sizes and offsets of files are counted.
+pub(super) fn as_u64(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
 /// A file that cannot be read, or changed meanwhile.
 pub(super) fn source_error(what: impl Into<String>) -> TransferError {
     TransferError::new(what, RETRY_HINT)

@@ -4,6 +4,10 @@
 pub(crate) const PART_DIR: &str = ".orchestrate-part";
 /// The file in a directory that a sync has made: what is in it may be removed by `delete`.
 pub(crate) const SYNC_MARKER: &str = ".orchestrate-sync";
+/// Larger files are transferred alone and continue after an interruption.
+pub(super) const BIG_FILE: u64 = 8 << 20;
+/// A batch of smaller files is proven, synced and renamed as a whole.
+pub(super) const BATCH_BYTES: u64 = 64 << 20;
 const MAX_COMPONENT_BYTES: usize = 255;
 const MAX_NAME_BYTES: usize = 4000;
 const MAX_COMPONENTS: usize = 128;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
+use super::content_pieces::as_u64;
 use super::digest::hex;
 use super::entry::TreeEntry;
 use super::error::TransferError;
@@ -30,7 +31,7 @@ pub(super) struct HostFileReader<'a> {
 }
 
 /// A name for the script, without the NUL of a list.
-fn script_name(entry: &TreeEntry) -> Vec<u8> {
+pub(super) fn script_name(entry: &TreeEntry) -> Vec<u8> {
     let mut name = name_list(std::iter::once(entry));
     name.pop();
     name
@@ -61,7 +62,7 @@ impl<'a> HostFileReader<'a> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
         let rest = bytes.split_off(most);
         self.stream.unread(&rest);
-        self.left -= u64::try_from(bytes.len()).unwrap_or(self.left);
+        self.left -= as_u64(bytes.len());
         self.digest.update(&bytes);
         Ok(Some(bytes))
     }

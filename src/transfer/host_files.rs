@@ -3,11 +3,10 @@
 
 use std::sync::{Arc, PoisonError};
 
-use bytes::Bytes;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use super::content_pieces::{ContentPieces, source_error};
+use super::content_pieces::{ContentPieces, PieceSender, piece_channel, source_error};
 use super::entry::{EntryKind, TreeEntry, TreeName};
 use super::error::TransferError;
 use super::host_file_reader::{BLOCK, FileEnd, HostFileReader, ask_prefix_digest};
@@ -17,8 +16,6 @@ use super::survey::{ListingScope, read_listing};
 use crate::remote::Remote;
 use crate::text::glob::{file_name_matches, has_wildcards};
 
-/// Pieces that wait for the hosts.
-const QUEUED_PIECES: usize = 64;
 /// More files of one pattern are refused.
 const MAX_FILES: usize = 10_000;
 
@@ -95,7 +92,7 @@ impl HostFiles {
     }
 
     pub(super) fn read_contents(&self, files: Vec<(usize, u64)>) -> ContentPieces {
-        let (sender, pieces) = mpsc::channel(QUEUED_PIECES);
+        let (sender, pieces) = piece_channel();
         let (found, stream, query) = (self.found.clone(), self.stream.clone(), self.query.clone());
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         while readers.try_join_next().is_some() {}
@@ -189,7 +186,7 @@ async fn relay_file(
     stream: &mut HostStream,
     entry: &TreeEntry,
     offset: u64,
-    (query, sender): (&HostFilesQuery, &mpsc::Sender<Result<Bytes, TransferError>>),
+    (query, sender): (&HostFilesQuery, &PieceSender),
 ) -> Result<(), TransferError> {
     let mut reader = HostFileReader::start(stream, entry, offset / BLOCK).await.map_err(|error| query.named(error))?;
     let mut skip = usize::try_from(offset % BLOCK).unwrap_or(0);

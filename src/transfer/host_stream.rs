@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
+use super::content_pieces::as_u64;
 use super::error::TransferError;
 use super::host_hello::{HostHello, parse_hello};
 use crate::model::remote_command::RemoteCommand;
@@ -62,6 +63,8 @@ pub(crate) struct HostStream {
     output: ByteReceiver<RemoteError>,
     outgoing: BytesMut,
     incoming: BytesMut,
+    /// Why the output ended, where that was received before the bytes ahead of it were read.
+    end: Option<RemoteError>,
     bulk_bytes: u64,
     acknowledged: u64,
     expected: VecDeque<&'static str>,
@@ -96,6 +99,7 @@ impl HostStream {
             output,
             outgoing: BytesMut::new(),
             incoming: BytesMut::new(),
+            end: None,
             bulk_bytes: 0,
             acknowledged: 0,
             expected: VecDeque::new(),
@@ -147,6 +151,7 @@ impl HostStream {
                 }
                 Ok(Err(_)) => return Ok(false),
                 Err(_) if self.has_reported().await? => {}
+                Err(_) if self.end.is_some() => return Ok(false),
                 Err(_) => return Err(stalled("took")),
             }
         }
@@ -156,8 +161,11 @@ impl HostStream {
     /// Whether anything arrived that was not read yet.
     async fn has_reported(&mut self) -> Result<bool, TransferError> {
         let before = self.incoming.len();
-        while let Ok(Some(Ok(bytes))) = tokio::time::timeout(Duration::from_millis(1), self.output.recv()).await {
-            self.incoming.extend_from_slice(&bytes);
+        while let Ok(Some(received)) = tokio::time::timeout(Duration::from_millis(1), self.output.recv()).await {
+            match received {
+                Ok(bytes) => self.incoming.extend_from_slice(&bytes),
+                Err(error) => self.end = Some(error),
+            }
             if self.incoming.len() > OUTPUT_LIMIT {
                 return Err(TransferError::protocol("more output than was asked for"));
             }
@@ -212,7 +220,7 @@ impl HostStream {
     /// The next bytes of bulk data.
     pub(crate) async fn read_bulk(&mut self) -> Result<Bytes, TransferError> {
         let bytes = if self.incoming.is_empty() { self.receive().await? } else { self.incoming.split().freeze() };
-        self.bulk_bytes += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        self.bulk_bytes += as_u64(bytes.len());
         if self.bulk_bytes / FRAME_BYTES > self.acknowledged {
             self.acknowledged = self.bulk_bytes / FRAME_BYTES;
             let line = Bytes::from(format!("{}\n", self.acknowledged));
@@ -253,6 +261,9 @@ impl HostStream {
     }
 
     async fn receive(&mut self) -> Result<Bytes, TransferError> {
+        if let Some(error) = self.end.take() {
+            return Err(self.session_error(error));
+        }
         match tokio::time::timeout(self.stall_limit, self.output.recv()).await {
             Ok(Some(Ok(bytes))) => Ok(bytes),
             Ok(Some(Err(error))) => Err(self.session_error(error)),
@@ -331,6 +342,18 @@ mod tests {
         }
         let error = stream.read_bulk().await.expect_err("no more");
         assert!(error.unreachable && error.what.contains("the connection was lost"), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn connection_lost_while_nothing_is_taken_is_reported_as_lost() {
+        let (sender, output) = crate::remote::byte_channel::byte_channel(OUTPUT_LIMIT);
+        let (input, _open) = mpsc::channel(1);
+        input.try_send(Bytes::new()).expect("room for one");
+        let mut stream = HostStream::new(input, output, "ab", None);
+        stream.stall_limit = Duration::from_millis(20);
+        sender.fail(RemoteError::Lost { what: "the connection was lost".to_owned(), hint: String::new(), retry: true });
+        let error = stream.send_now(Bytes::from_static(b"x")).await.expect_err("nobody takes it");
+        assert!(error.what.contains("the connection was lost"), "{error:?}");
     }
 
     #[test]

@@ -19,13 +19,9 @@ pub(crate) struct ListingReader {
     received: usize,
     started: bool,
     ended: bool,
-    entries: Vec<TreeEntry>,
     link_texts: HashMap<Vec<u8>, Vec<u8>>,
     link_name: Option<Vec<u8>>,
-    /// Names that break the grammar.
-    refused: Vec<String>,
-    refused_count: usize,
-    complaint: Option<String>,
+    listing: HostListing,
 }
 
 /// A host's tree.
@@ -39,6 +35,15 @@ pub(crate) struct HostListing {
     pub(crate) complaint: Option<String>,
 }
 
+impl HostListing {
+    fn refuse(&mut self, line: String) {
+        self.refused_count += 1;
+        if self.refused.len() < 8 {
+            self.refused.push(line);
+        }
+    }
+}
+
 impl ListingReader {
     pub(crate) fn new(nonce: &str) -> Self {
         ListingReader {
@@ -47,12 +52,9 @@ impl ListingReader {
             received: 0,
             started: false,
             ended: false,
-            entries: Vec::new(),
             link_texts: HashMap::new(),
             link_name: None,
-            refused: Vec::new(),
-            refused_count: 0,
-            complaint: None,
+            listing: HostListing::default(),
         }
     }
 
@@ -92,11 +94,8 @@ impl ListingReader {
             b"E" => self.ended = true,
             [b'!', b' ', complaint @ ..] => {
                 let complaint = printable_bytes(complaint.get(..300).unwrap_or(complaint));
-                self.refused_count += 1;
-                if self.refused.len() < 8 {
-                    self.refused.push(format!("not listed: {complaint}"));
-                }
-                self.complaint.get_or_insert(complaint);
+                self.listing.refuse(format!("not listed: {complaint}"));
+                self.listing.complaint.get_or_insert(complaint);
             }
             [b'L', b' ', name @ ..] => self.link_name = Some(name.strip_prefix(b"./").unwrap_or(name).to_vec()),
             [b'>', b' ', text @ ..] => {
@@ -124,31 +123,27 @@ impl ListingReader {
         if name == b"." {
             return Ok(());
         }
-        if self.entries.len() + self.refused_count >= MAX_ENTRIES {
+        if self.listing.entries.len() + self.listing.refused_count >= MAX_ENTRIES {
             return Err(format!("the tree has more than {MAX_ENTRIES} entries"));
         }
         match TreeName::parse(name) {
-            Ok(name) => self.entries.push(TreeEntry { name, kind: EntryKind::from_mode(mode, size), mode: mode & 0o777, mtime }),
-            Err(reason) => {
-                self.refused_count += 1;
-                if self.refused.len() < 8 {
-                    self.refused.push(format!("{}: {reason}", shorten(name)));
-                }
-            }
+            Ok(name) => self.listing.entries.push(TreeEntry { name, kind: EntryKind::from_mode(mode, size), mode: mode & 0o777, mtime }),
+            Err(reason) => self.listing.refuse(format!("{}: {reason}", shorten(name))),
         }
         Ok(())
     }
 
     /// The listing, sorted by name: a directory comes before what is in it.
     pub(crate) fn finish(mut self) -> HostListing {
-        for entry in &mut self.entries {
+        let entries = &mut self.listing.entries;
+        for entry in entries.iter_mut() {
             if let EntryKind::Link(text) = &mut entry.kind {
                 *text = self.link_texts.remove(entry.name.as_bytes()).unwrap_or_default();
             }
         }
-        self.entries.sort_by(|a, b| a.name.cmp(&b.name));
-        self.entries.dedup_by(|a, b| a.name == b.name);
-        HostListing { entries: self.entries, refused: self.refused, refused_count: self.refused_count, complaint: self.complaint }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        entries.dedup_by(|a, b| a.name == b.name);
+        self.listing
     }
 }
 

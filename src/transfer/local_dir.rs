@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::entry::{EntryKind, PART_DIR, TreeEntry, TreeName};
 use super::local_parts::purge_old_parts;
 use super::part_file::{PartFile, Step};
+use crate::text::error_chain::plain_io_error;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
@@ -30,18 +31,18 @@ pub(crate) struct LocalDir {
 fn explain(name: &TreeName, error: Errno) -> String {
     let reason = match error {
         Errno::LOOP | Errno::NOTDIR => "a link or a file is in the way; nothing is written through it".to_owned(),
-        error => super::local_tree::plain_error(&error.into()),
+        error => plain_io_error(&error.into()),
     };
     format!("{}: {reason}", name.display())
 }
 
 impl LocalDir {
-    /// Opens `parent/name`; `parent` is the user's own path. `None` if it is missing and shall not be made.
+    /// Opens `parent/name`; `parent` is the user's own path. `None` if it is missing and `create` is false.
     ///
     /// # Errors
     /// What is in the way.
     pub(crate) fn open(parent: &Path, name: &str, nonce: &str, create: bool) -> Step<Option<LocalDir>> {
-        let error_at = |error: &std::io::Error| format!("{}: {}", parent.join(name).display(), super::local_tree::plain_error(error));
+        let error_at = |error: &std::io::Error| format!("{}: {}", parent.join(name).display(), plain_io_error(error));
         if create {
             std::fs::create_dir_all(parent).map_err(|e| error_at(&e))?;
         }
@@ -174,7 +175,7 @@ impl LocalDir {
     }
 
     fn open_part(&mut self, name: &str, more: OFlags) -> Step<PartFile> {
-        let error_at = |e: Errno| format!("{PART_DIR}/{name}: {}", super::local_tree::plain_error(&e.into()));
+        let error_at = |e: Errno| format!("{PART_DIR}/{name}: {}", plain_io_error(&e.into()));
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
         let parts = self.parts().map_err(error_at)?;
         let handle = fs::openat(parts, name, flags, Mode::RUSR | Mode::WUSR).map_err(error_at)?;
@@ -208,7 +209,7 @@ impl LocalDir {
     /// Brings everything written so far to the disk.
     pub(crate) fn sync(&self) -> Step<()> {
         #[cfg(target_os = "linux")]
-        return fs::syncfs(&self.root).map_err(|e| format!("the disk of this laptop: {}", super::local_tree::plain_error(&e.into())));
+        return fs::syncfs(&self.root).map_err(|e| format!("the disk of this laptop: {}", plain_io_error(&e.into())));
         #[cfg(not(target_os = "linux"))]
         {
             fs::sync();

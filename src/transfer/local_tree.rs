@@ -10,21 +10,19 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use ignore::WalkBuilder;
 use ignore::overrides::OverrideBuilder;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::mpsc;
 
 use self::left_out::{LocalFilter, io_problems};
-use super::content_pieces::{ContentPieces, source_error};
+use super::content_pieces::{ContentPieces, PieceSender, piece_channel, source_error};
+use super::digest::hex;
 use super::entry::{EntryKind, TreeEntry, TreeName, is_reserved, link_stays_inside};
 use super::error::TransferError;
 use super::host_stream::CHUNK_BYTES;
+use crate::text::error_chain::plain_io_error;
 use crate::text::glob::{file_name_matches, has_wildcards};
 
-/// Pieces that wait for the hosts.
-const QUEUED_PIECES: usize = 64;
 const MAX_PROBLEMS: usize = 8;
 
 /// What of a tree is left out.
@@ -85,8 +83,8 @@ impl LocalTree {
         let pattern = name.to_string_lossy();
         let mut files = Vec::new();
         if has_wildcards(&pattern) {
-            for entry in std::fs::read_dir(directory).map_err(|e| format!("{}: {}", directory.display(), plain_error(&e)))? {
-                let entry = entry.map_err(|e| format!("{}: {}", directory.display(), plain_error(&e)))?;
+            for entry in std::fs::read_dir(directory).map_err(|e| format!("{}: {}", directory.display(), plain_io_error(&e)))? {
+                let entry = entry.map_err(|e| format!("{}: {}", directory.display(), plain_io_error(&e)))?;
                 if file_name_matches(&pattern, entry.file_name().as_bytes()) {
                     files.push((entry.path(), entry.file_name().into_vec()));
                 }
@@ -106,7 +104,7 @@ impl LocalTree {
     /// # Errors
     /// What cannot be sent, at most 8 lines.
     pub(crate) fn walk(root: &Path, filter: &TreeFilter) -> Result<LocalTree, Vec<String>> {
-        let root = root.canonicalize().map_err(|e| vec![format!("{}: {}", root.display(), plain_error(&e))])?;
+        let root = root.canonicalize().map_err(|e| vec![format!("{}: {}", root.display(), plain_io_error(&e))])?;
         let mut builder = WalkBuilder::new(&root);
         builder.standard_filters(false).follow_links(false).git_ignore(filter.gitignore).parents(filter.gitignore).require_git(false);
         let without_git = filter.gitignore;
@@ -169,7 +167,7 @@ impl LocalTree {
 
     /// Reads these files in order, each from its offset to its end. An error ends the pieces.
     pub(crate) fn read_contents(&self, files: Vec<(usize, u64)>) -> ContentPieces {
-        let (sender, pieces) = mpsc::channel(QUEUED_PIECES);
+        let (sender, pieces) = piece_channel();
         let tree = self.clone();
         tokio::task::spawn_blocking(move || {
             for (index, offset) in files {
@@ -184,13 +182,13 @@ impl LocalTree {
         pieces
     }
 
-    /// The hash state over the beginning of a file up to each of these offsets, which are sorted.
-    pub(crate) async fn prefix_states(&self, index: usize, offsets: Vec<u64>) -> Result<Vec<Sha256>, String> {
-        let Some(entry) = self.entries.get(index) else { return Err("no such file".to_owned()) };
+    /// The checksum of the beginning of a file up to each of these offsets, which are sorted.
+    pub(super) async fn prefix_digests(&self, index: usize, offsets: Vec<u64>) -> Result<Vec<String>, TransferError> {
+        let Some(entry) = self.entries.get(index) else { return Err(source_error("no such file")) };
         let path = self.path_of(index, entry);
-        let read = move || -> std::io::Result<Vec<Sha256>> {
+        let read = move || -> std::io::Result<Vec<String>> {
             let (mut file, mut state, mut at) = (File::open(path)?, Sha256::new(), 0);
-            let mut states = Vec::new();
+            let mut digests = Vec::new();
             let mut buffer = vec![0; CHUNK_BYTES];
             for offset in offsets {
                 while at < offset {
@@ -202,24 +200,24 @@ impl LocalTree {
                     state.update(buffer.get(..count).unwrap_or_default());
                     at += u64::try_from(count).unwrap_or(0);
                 }
-                states.push(state.clone());
+                digests.push(hex(state.clone()));
             }
-            Ok(states)
+            Ok(digests)
         };
         let name = entry.name.display();
-        let read = tokio::task::spawn_blocking(read).await.map_err(|e| e.to_string())?;
-        read.map_err(|e| format!("{name}: {}", plain_error(&e)))
+        let read = tokio::task::spawn_blocking(read).await.map_err(|e| source_error(e.to_string()))?;
+        read.map_err(|e| source_error(format!("{name}: {}", plain_io_error(&e))))
     }
 }
 
 fn read_single_file(path: &Path, name: &[u8]) -> Result<TreeEntry, String> {
-    let metadata = std::fs::metadata(path).map_err(|e| format!("{}: {}", path.display(), plain_error(&e)))?;
+    let metadata = std::fs::metadata(path).map_err(|e| format!("{}: {}", path.display(), plain_io_error(&e)))?;
     let name = TreeName::parse(name).map_err(|reason| format!("{}: {reason}", path.display()))?;
     let entry = tree_entry(name, &metadata, Vec::new());
     if !metadata.is_file() {
         return Err(format!("{}: {} cannot be sent", path.display(), entry.kind.noun()));
     }
-    File::open(path).map_err(|e| format!("{}: {}", path.display(), plain_error(&e)))?;
+    File::open(path).map_err(|e| format!("{}: {}", path.display(), plain_io_error(&e)))?;
     Ok(entry)
 }
 
@@ -231,9 +229,9 @@ fn read_entry(root: &Path, path: &Path) -> Result<Option<TreeEntry>, String> {
     }
     let with_path = |reason: &str| format!("{}: {reason}", path.display());
     let name = TreeName::parse(relative.as_os_str().as_bytes()).map_err(with_path)?;
-    let metadata = std::fs::symlink_metadata(path).map_err(|e| with_path(&plain_error(&e)))?;
+    let metadata = std::fs::symlink_metadata(path).map_err(|e| with_path(&plain_io_error(&e)))?;
     let text = if metadata.is_symlink() {
-        std::fs::read_link(path).map_err(|e| with_path(&plain_error(&e)))?.into_os_string().into_vec()
+        std::fs::read_link(path).map_err(|e| with_path(&plain_io_error(&e)))?.into_os_string().into_vec()
     } else {
         Vec::new()
     };
@@ -253,11 +251,11 @@ fn tree_entry(name: TreeName, metadata: &Metadata, link: Vec<u8>) -> TreeEntry {
     TreeEntry { name, kind, mode: metadata.mode() & 0o777, mtime: metadata.mtime() }
 }
 
-fn send_content(path: &Path, entry: &TreeEntry, offset: u64, sender: &mpsc::Sender<Result<Bytes, TransferError>>) -> Result<(), String> {
+fn send_content(path: &Path, entry: &TreeEntry, offset: u64, sender: &PieceSender) -> Result<(), String> {
     let with_path = |reason: String| format!("{}: {reason}", path.display());
     let changed = || with_path("it changed while it was read; run the command again".to_owned());
-    let mut file = File::open(path).map_err(|e| with_path(plain_error(&e)))?;
-    file.seek(SeekFrom::Start(offset)).map_err(|e| with_path(plain_error(&e)))?;
+    let mut file = File::open(path).map_err(|e| with_path(plain_io_error(&e)))?;
+    file.seek(SeekFrom::Start(offset)).map_err(|e| with_path(plain_io_error(&e)))?;
     let mut left = entry.size().saturating_sub(offset);
     while left > 0 {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
@@ -268,14 +266,8 @@ fn send_content(path: &Path, entry: &TreeEntry, offset: u64, sender: &mpsc::Send
             return Ok(());
         }
     }
-    let now = file.metadata().map_err(|e| with_path(plain_error(&e)))?;
+    let now = file.metadata().map_err(|e| with_path(plain_io_error(&e)))?;
     if now.size() == entry.size() && now.mtime() == entry.mtime { Ok(()) } else { Err(changed()) }
-}
-
-/// A system error without its number, as other messages have it.
-pub(crate) fn plain_error(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 #[cfg(test)]

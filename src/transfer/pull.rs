@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use super::compare::Change;
+use super::content_pieces::as_u64;
 use super::digest::{hex, part_id};
-use super::entry::{EntryKind, TreeEntry, printable_bytes};
+use super::entry::{BATCH_BYTES, BIG_FILE, EntryKind, TreeEntry, printable_bytes};
 use super::error::TransferError;
 use super::host_file_reader::{BLOCK, FileEnd, HostFileReader, ask_prefix_digest};
 use super::host_stream::HostStream;
@@ -16,9 +17,7 @@ use super::pull_survey::{MAX_SKIPPED, PullSurvey, local_error};
 use super::survey::{name_list, read_records};
 use super::tar_reader::{TarEvent, TarReader};
 
-const BIG_FILE: u64 = 8 << 20;
-/// Files of one request.
-const BATCH_BYTES: u64 = 64 << 20;
+/// Bytes of the names in one request.
 const BATCH_NAMES: usize = 512 << 10;
 /// A file may grow while it is read; what is beyond its announced size is dropped.
 const MAX_GROWTH: u64 = 1 << 30;
@@ -126,8 +125,8 @@ impl Pull<'_> {
                     TarEvent::HardLink { name, target } => self.copy_arrived(batch, &mut arrived, (&name, &target))?,
                     TarEvent::Content(content) => {
                         let kept = content.get(..usize::try_from(room).unwrap_or(usize::MAX).min(content.len())).unwrap_or_default();
-                        room -= u64::try_from(kept.len()).unwrap_or(room);
-                        self.progress.add_done(self.host, u64::try_from(kept.len()).unwrap_or(0));
+                        room -= as_u64(kept.len());
+                        self.progress.add_done(self.host, as_u64(kept.len()));
                         if let Some(part) = &mut open {
                             tokio::task::block_in_place(|| part.write(kept)).map_err(local_error)?;
                         }
@@ -236,7 +235,7 @@ impl Pull<'_> {
         self.progress.subtract_total(self.host, blocks * BLOCK);
         let mut reader = HostFileReader::start(&mut self.stream, entry, blocks).await?;
         while let Some(bytes) = reader.next().await? {
-            self.progress.add_done(self.host, u64::try_from(bytes.len()).unwrap_or(0));
+            self.progress.add_done(self.host, as_u64(bytes.len()));
             tokio::task::block_in_place(|| part.write_sparse(&bytes)).map_err(local_error)?;
         }
         match reader.finish().await? {
@@ -255,7 +254,7 @@ impl Pull<'_> {
             }
         }
         part.resize(entry.size()).map_err(local_error)?;
-        tokio::task::block_in_place(|| part.file.sync_all()).map_err(|e| local_error(e.to_string()))?;
+        tokio::task::block_in_place(|| part.sync()).map_err(local_error)?;
         self.local.put_part(part, entry).map_err(local_error)
     }
 }

@@ -1,6 +1,5 @@
 //! To hosts, from the laptop or from another host: every file is read once, and each host gets what it lacks. The slowest host sets the pace.
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -8,9 +7,9 @@ use futures_util::future::join_all;
 use sha2::{Digest as _, Sha256};
 
 use super::compare::Change;
-use super::content_pieces::ended_early;
+use super::content_pieces::{as_u64, ended_early};
 use super::digest::hex;
-use super::entry::{EntryKind, TreeEntry};
+use super::entry::{BATCH_BYTES, BIG_FILE, EntryKind, TreeEntry};
 use super::error::TransferError;
 use super::host_hello::DirectoryState;
 use super::progress::TransferProgress;
@@ -18,12 +17,9 @@ use super::push_big_file::push_big_file;
 use super::survey::{SurveyedHost, name_list};
 use super::tar_writer::{TAR_RECORD, archive_length, entry_header, entry_length, padding};
 use super::tree_source::TreeSource;
-use super::upload::{Upload, length_of};
+use super::upload::Upload;
 
-/// Larger files are sent alone and continue after an interruption.
-const BIG_FILE: u64 = 8 << 20;
-/// A batch of small files is proven, synced and renamed as a whole.
-const BATCH_BYTES: u64 = 64 << 20;
+/// Entries of a batch.
 const BATCH_FILES: usize = 20_000;
 
 /// Names of one command.
@@ -117,6 +113,10 @@ struct BatchGroup {
     wanted: Vec<usize>,
     members: Vec<usize>,
     digest: Sha256,
+    /// Bytes of the entries in the archive.
+    length: u64,
+    /// Of the files.
+    names: Vec<u8>,
 }
 
 fn group_uploads(tree: &TreeSource, uploads: &[Upload<'_>], batch: &[usize]) -> Vec<BatchGroup> {
@@ -127,7 +127,12 @@ fn group_uploads(tree: &TreeSource, uploads: &[Upload<'_>], batch: &[usize]) -> 
         match groups.iter_mut().find(|group| group.wanted == wanted) {
             _ if wanted.is_empty() => {}
             Some(group) => group.members.push(member),
-            None => groups.push(BatchGroup { wanted, members: vec![member], digest: Sha256::new() }),
+            None => {
+                let entries = || wanted.iter().filter_map(|index| tree.entries().get(*index));
+                let length = entries().map(entry_length).sum();
+                let names = name_list(entries().filter(|entry| matches!(entry.kind, EntryKind::File { .. })));
+                groups.push(BatchGroup { wanted, members: vec![member], digest: Sha256::new(), length, names });
+            }
         }
     }
     groups
@@ -135,12 +140,8 @@ fn group_uploads(tree: &TreeSource, uploads: &[Upload<'_>], batch: &[usize]) -> 
 
 async fn push_batch(tree: &TreeSource, uploads: &mut [Upload<'_>], batch: &[usize]) -> Result<(), TransferError> {
     let mut groups = group_uploads(tree, uploads, batch);
-    let entries = |group: &BatchGroup| group.wanted.iter().filter_map(|index| tree.entries().get(*index)).collect::<Vec<_>>();
     for group in &groups {
-        let entries = entries(group);
-        let length: u64 = entries.iter().map(|entry| entry_length(entry)).sum();
-        let names = name_list(files(&entries)).len();
-        let line = format!("A {} {names}", archive_length(length) / TAR_RECORD);
+        let line = format!("A {} {}", archive_length(group.length) / TAR_RECORD, group.names.len());
         for member in &group.members {
             if let Some(upload) = uploads.get_mut(*member) {
                 upload.begin(&line, "A").await;
@@ -152,50 +153,38 @@ async fn push_batch(tree: &TreeSource, uploads: &mut [Upload<'_>], batch: &[usiz
     for index in batch {
         let Some(entry) = tree.entries().get(*index) else { continue };
         let mut takers: Vec<&mut BatchGroup> = groups.iter_mut().filter(|group| group.wanted.binary_search(index).is_ok()).collect();
-        send_to(uploads, &takers, &entry_header(entry).into()).await;
+        let members: Vec<usize> = takers.iter().flat_map(|group| group.members.clone()).collect();
+        send_to(uploads, &members, &entry_header(entry).into()).await;
         let mut left = entry.size();
         while left > 0 {
             let piece = pieces.recv().await.ok_or_else(|| ended_early(entry))??;
-            left = left.saturating_sub(length_of(&piece));
-            for group in &mut takers {
-                group.digest.update(&piece);
+            left = left.saturating_sub(as_u64(piece.len()));
+            takers.iter_mut().for_each(|group| group.digest.update(&piece));
+            for member in &members {
+                if let Some(upload) = uploads.get_mut(*member) {
+                    upload.send_content(piece.clone()).await;
+                }
             }
-            send_content_to(uploads, &takers, &piece).await;
         }
-        send_to(uploads, &takers, &Bytes::from_static(&[0; 512]).slice(..padding(entry.size()))).await;
+        send_to(uploads, &members, &Bytes::from_static(&[0; 512]).slice(..padding(entry.size()))).await;
     }
     // Whether the last file changed while it was read. Without a proof no host renames anything.
     if let Some(Err(problem)) = pieces.recv().await {
         return Err(problem);
     }
-    for group in &groups {
-        let entries = entries(group);
-        let length: u64 = entries.iter().map(|entry| entry_length(entry)).sum();
-        let end = usize::try_from(archive_length(length) - length).unwrap_or(0);
-        let proof = format!("V {}\n", hex(group.digest.clone()));
-        let tail = [&vec![0; end][..], &name_list(files(&entries)), proof.as_bytes()].concat();
-        send_to(uploads, &[group], &tail.into()).await;
+    for group in groups {
+        let end = usize::try_from(archive_length(group.length) - group.length).unwrap_or(0);
+        let proof = format!("V {}\n", hex(group.digest));
+        let tail = [&vec![0; end][..], &group.names, proof.as_bytes()].concat();
+        send_to(uploads, &group.members, &tail.into()).await;
     }
     Ok(())
 }
 
-fn files<'a>(entries: &'a [&TreeEntry]) -> impl Iterator<Item = &'a TreeEntry> {
-    entries.iter().copied().filter(|entry| matches!(entry.kind, EntryKind::File { .. }))
-}
-
-async fn send_to(uploads: &mut [Upload<'_>], groups: &[impl Borrow<BatchGroup>], bytes: &Bytes) {
-    for member in groups.iter().flat_map(|group| &group.borrow().members) {
-        if let Some(upload) = uploads.get_mut(*member).filter(|upload| upload.error.is_none()) {
-            let sent = upload.stream.send_shared(bytes.clone()).await;
-            upload.note(sent);
-        }
-    }
-}
-
-async fn send_content_to(uploads: &mut [Upload<'_>], groups: &[impl Borrow<BatchGroup>], bytes: &Bytes) {
-    for member in groups.iter().flat_map(|group| &group.borrow().members) {
-        if let Some(upload) = uploads.get_mut(*member).filter(|upload| upload.error.is_none()) {
-            upload.send_content(bytes.clone()).await;
+async fn send_to(uploads: &mut [Upload<'_>], members: &[usize], bytes: &Bytes) {
+    for member in members {
+        if let Some(upload) = uploads.get_mut(*member) {
+            upload.send(bytes.clone()).await;
         }
     }
 }

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use sha2::{Digest as _, Sha256};
 
-use super::content_pieces::{ContentPieces, ended_early};
+use super::content_pieces::{ContentPieces, as_u64, ended_early};
 use super::digest::{hex, part_id};
 use super::entry::TreeEntry;
 use super::error::TransferError;
-use super::survey::name_list;
+use super::host_file_reader::script_name;
 use super::tree_source::TreeSource;
-use super::upload::{Upload, length_of};
+use super::upload::Upload;
 
 /// A big file is proven in segments. The host's programs for one take as long as some 15 MiB of data.
 const SEGMENT_BYTES: u64 = 128 << 20;
@@ -70,20 +71,15 @@ async fn push_segment(
     pieces: &mut ContentPieces,
 ) -> Result<bool, TransferError> {
     let last = end >= entry.size();
-    let name = name_list(std::iter::once(entry));
+    let name = Bytes::from(script_name(entry));
     let finish = if last { finish } else { 0 };
-    // Without the NUL.
-    let name = name.get(..name.len() - 1).unwrap_or_default();
     let mut digests: BTreeMap<u64, Sha256> = BTreeMap::new();
     for (upload, offset) in takers.iter_mut().filter(|(_, offset)| *offset < end || last) {
         let from = (*offset).max(start);
         digests.entry(from).or_default();
         let (length, mode, mtime) = (end - from, entry.mode, entry.mtime);
         upload.begin(&format!("B {id} {from} {length} {finish} {mode:o} {mtime} {}", name.len()), "B").await;
-        if upload.error.is_none() {
-            let sent = upload.stream.send(name).await;
-            upload.note(sent);
-        }
+        upload.send(name.clone()).await;
     }
     let mut at = start;
     while at < end {
@@ -91,13 +87,13 @@ async fn push_segment(
             return Ok(false);
         }
         let piece = pieces.recv().await.ok_or_else(|| ended_early(entry))??;
-        let piece_end = at + length_of(&piece);
+        let piece_end = at + as_u64(piece.len());
         for (from, digest) in &mut digests {
             digest.update(piece.slice(bytes_to_skip(at, piece_end, *from)..));
         }
         for (upload, offset) in takers.iter_mut() {
             let rest = piece.slice(bytes_to_skip(at, piece_end, *offset)..);
-            if upload.error.is_none() && !rest.is_empty() {
+            if !rest.is_empty() {
                 upload.send_content(rest).await;
             }
         }
@@ -108,11 +104,8 @@ async fn push_segment(
         return Err(problem);
     }
     for (upload, offset) in takers.iter_mut() {
-        if let Some(digest) = digests.get(&(*offset).max(start)).filter(|_| *offset < end || last)
-            && upload.error.is_none()
-        {
-            let sent = upload.stream.send(format!("V {}\n", hex(digest.clone())).as_bytes()).await;
-            upload.note(sent);
+        if let Some(digest) = digests.get(&(*offset).max(start)).filter(|_| *offset < end || last) {
+            upload.send(format!("V {}\n", hex(digest.clone())).into()).await;
         }
     }
     Ok(true)

@@ -116,7 +116,7 @@ fn check_space(hello: &HostHello, changes: &TreeChanges, entries: &[TreeEntry]) 
     let needed = sent.fold(0_u64, |sum, entry| sum.saturating_add(entry.size()).saturating_add(FILE_OVERHEAD));
     match hello.free {
         Some(free) if needed > 0 && needed.saturating_add(RESERVED_SPACE) > free => Err(TransferError::new(
-            format!("{}: no space: {} MiB are needed, {} MiB are free", hello.path, needed.div_ceil(1 << 20) + 16, free >> 20),
+            format!("{}: no space: {} MiB are needed, {} MiB are free", hello.path, needed.saturating_add(RESERVED_SPACE).div_ceil(1 << 20), free >> 20),
             "free space there, or choose a directory on another disk",
         )),
         _ => Ok(()),
@@ -139,7 +139,7 @@ pub(crate) async fn read_listing(stream: &mut HostStream, scope: ListingScope<'_
     read_records(stream).await
 }
 
-/// Reads the answer to `T` or `S`.
+/// Reads the answer to `T`, `L` or `S`.
 ///
 /// # Errors
 /// The host cannot be reached or violates the protocol.

@@ -4,6 +4,7 @@
 use bytes::BytesMut;
 use sha2::{Digest as _, Sha256};
 
+use super::content_pieces::as_u64;
 use super::digest::hex;
 use super::tar_writer::{TAR_BLOCK, padding};
 
@@ -225,10 +226,6 @@ fn ustar_name(block: &[u8]) -> Vec<u8> {
 
 fn until_nul(bytes: &[u8]) -> Vec<u8> {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
-}
-
-fn as_u64(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Tar archives for the hosts' tar, GNU or busybox: ustar headers, GNU long names, base-256 sizes.
 
+use super::content_pieces::as_u64;
 use super::entry::{EntryKind, TreeEntry};
 
 /// What tar reads at a time: every archive is padded to a multiple.
@@ -80,10 +81,6 @@ fn header(name: &[u8], kind: u8, link: &[u8], (size, mode, mtime): (u64, u32, i6
         *slot = byte;
     }
     block
-}
-
-fn as_u64(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Where the files of a transfer to hosts come from: the laptop, or another host, whose files are relayed as they arrive.
 
-use super::content_pieces::{ContentPieces, source_error};
-use super::digest::hex;
+use super::content_pieces::ContentPieces;
 use super::entry::TreeEntry;
 use super::error::TransferError;
 use super::host_files::HostFiles;
@@ -66,10 +65,7 @@ impl TreeSource {
     /// The checksum of the beginning of a file up to each of these offsets, which are sorted.
     pub(super) async fn prefix_digests(&self, index: usize, offsets: Vec<u64>) -> Result<Vec<String>, TransferError> {
         match self {
-            TreeSource::Local(tree) => {
-                let states = tree.prefix_states(index, offsets).await.map_err(source_error)?;
-                Ok(states.into_iter().map(hex).collect())
-            }
+            TreeSource::Local(tree) => tree.prefix_digests(index, offsets).await,
             TreeSource::Host(files) => files.prefix_digests(index, &offsets).await,
         }
     }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::compare::{Change, TreeChanges};
+use super::content_pieces::as_u64;
 use super::entry::TreeEntry;
 use super::error::TransferError;
 use super::host_stream::HostStream;
@@ -69,11 +70,19 @@ impl<'a> Upload<'a> {
         self.stream.send(names).await
     }
 
+    /// Sends bytes, unless the host has failed; returns whether they were sent.
+    pub(super) async fn send(&mut self, bytes: Bytes) -> bool {
+        if self.error.is_some() {
+            return false;
+        }
+        let sent = self.stream.send_shared(bytes).await;
+        self.note(sent).is_some()
+    }
+
     /// Content of files.
     pub(super) async fn send_content(&mut self, bytes: Bytes) {
-        let count = length_of(&bytes);
-        let sent = self.stream.send_shared(bytes).await;
-        if self.note(sent).is_some() {
+        let count = as_u64(bytes.len());
+        if self.send(bytes).await {
             self.progress.add_done(self.host, count);
         }
     }
@@ -88,8 +97,4 @@ impl<'a> Upload<'a> {
             }
         }
     }
-}
-
-pub(super) fn length_of(bytes: &Bytes) -> u64 {
-    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }

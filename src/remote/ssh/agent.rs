@@ -15,6 +15,8 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
+use crate::text::error_chain::plain_io_error;
+
 /// Timeout for listing keys.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for signing: the user may have to touch a token.
@@ -125,7 +127,7 @@ pub(super) struct AgentConnection {
 }
 
 async fn connect_agent(path: &Path, binding: Option<&AgentSessionBinding>) -> Result<(AgentConnection, Vec<AgentIdentity>), String> {
-    let mut stream = UnixStream::connect(path).await.map_err(|e| super::transport::io_error_text(&e))?;
+    let mut stream = UnixStream::connect(path).await.map_err(|e| plain_io_error(&e))?;
     if let Some(binding) = binding
         && let Err(error) = AgentClient::connect(&mut stream).bind_session(binding, false).await
     {
@@ -143,7 +145,7 @@ async fn list_identities(stream: &mut UnixStream) -> Result<Vec<AgentIdentity>, 
     const ANSWER: u8 = 12;
     let broken = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::UnexpectedEof => "closed the connection without answering".to_owned(),
-        _ => super::transport::io_error_text(&e),
+        _ => plain_io_error(&e),
     };
     let invalid_list = || "returned an invalid list of keys".to_owned();
     stream.write_all(&REQUEST).await.map_err(broken)?;

@@ -16,6 +16,7 @@ use crate::remote::RemoteError;
 use crate::remote::host_certificate::HostCertificate;
 use crate::remote::host_key::{HostKeyDecision, HostKeyVerifier};
 use crate::remote::presented_key::PresentedKey;
+use crate::text::error_chain::plain_io_error;
 
 /// Prefix of a disconnect message sent by the host.
 pub(super) const HOST_SAID_PREFIX: &str = "the host said: ";
@@ -138,7 +139,7 @@ pub(super) fn describe_error(error: &russh::Error) -> String {
         russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => "closed by the remote side".to_owned(),
         russh::Error::NoAuthMethod => NO_METHOD_LEFT.to_owned(),
         russh::Error::IO(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => "closed by the remote side".to_owned(),
-        russh::Error::IO(e) => super::transport::io_error_text(e),
+        russh::Error::IO(e) => plain_io_error(e),
         other => other.to_string(),
     }
 }

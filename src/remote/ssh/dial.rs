@@ -10,11 +10,11 @@ use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
 
-use super::transport::io_error_text;
 use crate::model::ADDRESS_NOT_FOUND_HINT;
 use crate::remote::RemoteError;
 use crate::remote::connection_options::BindOptions;
 use crate::remote::hop::{AddressFamily, Hop};
+use crate::text::error_chain::plain_io_error;
 
 /// How long the kernel retries unacknowledged data.
 #[cfg(target_os = "linux")]
@@ -102,7 +102,7 @@ async fn race_addresses(addresses: Vec<SocketAddr>, sources: &[IpAddr], deadline
             Ok(Some((_, Ok(stream)))) => return Ok(stream),
             Ok(Some((address, Err(error)))) => {
                 open.retain(|a| *a != address);
-                failed.push((address, Some(io_error_text(&error))));
+                failed.push((address, Some(plain_io_error(&error))));
             }
             Ok(None) => return Err(failed),
             Err(_) if Instant::now() >= deadline => {
@@ -124,7 +124,7 @@ async fn connect_from(address: SocketAddr, sources: &[IpAddr]) -> io::Result<Tcp
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket
         .bind(SocketAddr::new(*source, 0))
-        .map_err(|e| io::Error::new(e.kind(), format!("could not bind to {source}: {}", io_error_text(&e))))?;
+        .map_err(|e| io::Error::new(e.kind(), format!("could not bind to {source}: {}", plain_io_error(&e))))?;
     socket.connect(address).await
 }
 
@@ -152,7 +152,7 @@ async fn bind_addresses(bind: &BindOptions, family: AddressFamily, deadline: Ins
 async fn resolve_addresses(host: &str, port: u16, family: AddressFamily, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
     let found = match tokio::time::timeout_at(deadline, tokio::net::lookup_host((host, port))).await {
         Ok(Ok(found)) => found,
-        Ok(Err(e)) => return Err(io_error_text(&e).replace("failed to lookup address information: ", "")),
+        Ok(Err(e)) => return Err(plain_io_error(&e).replace("failed to lookup address information: ", "")),
         Err(_) => return Err("no answer".to_owned()),
     };
     let found: Vec<SocketAddr> = found.filter(|a| family.allows(&a.ip())).collect();

@@ -20,6 +20,7 @@ use crate::remote::RemoteError;
 use crate::remote::hop::{Hop, KeyFile, KeyFileSource};
 use crate::remote::ssh_settings::{SshSettings, UserPrompt};
 use crate::ssh_config::SettingOrigin;
+use crate::text::error_chain::plain_io_error;
 use crate::text::shell_quote::quote;
 
 /// Maximum size of a key file.
@@ -138,7 +139,7 @@ impl Keyring {
 
     fn load_certificate(&self, path: &Path) -> Result<Option<UserCertificate>, String> {
         let shown = self.display_path(path);
-        let text = read_text(path).map_err(|e| format!("could not read {shown}: {}", super::transport::io_error_text(&e)))?;
+        let text = read_text(path).map_err(|e| format!("could not read {shown}: {}", plain_io_error(&e)))?;
         let certificate = Certificate::from_openssh(text.trim()).map_err(|e| format!("{shown} is not a certificate: {e}"))?;
         if certificate.cert_type() != CertType::User {
             return Err(format!("{shown} is a host certificate, not a user certificate"));
@@ -163,7 +164,7 @@ impl Keyring {
             }
             Err(e) => match load_public_key(path) {
                 Some(key) => return Ok(Some(key)),
-                None => return Err(format!("could not read {shown}: {}", super::transport::io_error_text(&e))),
+                None => return Err(format!("could not read {shown}: {}", plain_io_error(&e))),
             },
         };
         if let Ok(key) = PublicKey::from_openssh(text.trim()) {
@@ -206,7 +207,7 @@ impl Keyring {
         let path = path.to_owned();
         let ask = || async {
             let wrong = |what: String| RemoteError::InvalidConfig { what, hint: add.clone() };
-            let text = read_text(&path).map_err(|e| wrong(format!("could not read {shown}: {}", super::transport::io_error_text(&e))))?;
+            let text = read_text(&path).map_err(|e| wrong(format!("could not read {shown}: {}", plain_io_error(&e))))?;
             let name = shown.clone();
             let answer = self.prompt.run_exclusive(move |prompt| ask_passphrase(prompt, &name, &text)).await;
             match answer {

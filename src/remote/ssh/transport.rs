@@ -180,10 +180,3 @@ impl AsyncWrite for SshTransport {
         self.poll_output(cx, |wire, cx| wire.poll_shutdown(cx))
     }
 }
-
-/// A system error without its number.
-pub(super) fn io_error_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    let plain = text.split(" (os error").next().unwrap_or(&text);
-    plain.chars().next().map(|c| c.to_ascii_lowercase()).into_iter().chain(plain.chars().skip(1)).collect()
-}

@@ -60,8 +60,8 @@ async fn contents_come_in_order_and_a_changed_file_is_an_error() {
         bytes.extend_from_slice(&piece.expect("content"));
     }
     assert_eq!(bytes, b"abb");
-    let states = tree.prefix_states(0, vec![0, 3]).await.expect("states");
-    assert_eq!(states[1].clone().finalize(), Sha256::digest(b"aaa"));
+    let digests = tree.prefix_digests(0, vec![0, 3]).await.expect("digests");
+    assert_eq!(digests[1], hex(Sha256::new_with_prefix(b"aaa")));
     std::fs::write(dir.path().join("b"), "b").expect("written");
     let mut pieces = tree.read_contents(vec![(1, 0)]);
     assert!(pieces.recv().await.expect("an answer").is_err_and(|e| e.what.contains("changed while it was read")));
