@@ -14,23 +14,21 @@ use super::{docker, launchers, nvidia_smi, torchrun};
 /// Acts as a stand-in if that is the name this program was started under; `main` calls it before anything else.
 pub fn dispatch_program(argv0: &str, args: Vec<OsString>) -> Option<ExitCode> {
     let name = Path::new(argv0).file_name()?.to_str()?;
-    if !matches!(
-        name,
-        "docker"
-            | "nvidia-smi"
-            | "torchrun"
-            | "accelerate"
-            | "deepspeed"
-            | "sudo"
-            | "date"
-            | "hostname"
-            | "python"
-            | "python3"
-            | "setsid"
-            | "sandbox-shim"
-    ) {
-        return None;
-    }
+    let main: fn(&ProgramContext, &[String]) -> ExitCode = match name {
+        "docker" => docker::docker_main,
+        "nvidia-smi" => nvidia_smi::nvidia_smi_main,
+        "torchrun" => torchrun::torchrun_main,
+        "accelerate" => launchers::accelerate_main,
+        "deepspeed" => |_, words| launchers::deepspeed_main(words),
+        "sudo" => sudo_main,
+        "date" => date_main,
+        "hostname" => |here, words| ProgramOutput::ok(hostname_output(here, words)).print(),
+        "python" => |here, words| python_main(here, "python", words),
+        "python3" => |here, words| python_main(here, "python3", words),
+        "setsid" => |_, words| setsid_main(words),
+        "sandbox-shim" => shim_main,
+        _ => return None,
+    };
     let words: Vec<String> = match args.into_iter().map(OsString::into_string).collect() {
         Ok(words) => words,
         Err(word) => return Some(ProgramOutput::fail(125, format!("{name}: not UTF-8: {}", word.display())).print()),
@@ -48,18 +46,7 @@ pub fn dispatch_program(argv0: &str, args: Vec<OsString>) -> Option<ExitCode> {
         container_id: std::env::var("SANDBOX_CONTAINER").ok(),
         via_sudo: std::env::var_os("SANDBOX_SUDO").is_some(),
     };
-    Some(match name {
-        "docker" => docker::docker_main(&here, &words),
-        "nvidia-smi" => nvidia_smi::nvidia_smi_main(&here, &words),
-        "torchrun" => torchrun::torchrun_main(&here, &words),
-        "accelerate" => launchers::accelerate_main(&here, &words),
-        "deepspeed" => launchers::deepspeed_main(&words),
-        "sudo" => sudo_main(&here, &words),
-        "date" => date_main(&here, &words),
-        "hostname" => ProgramOutput::ok(hostname_output(&here, &words)).print(),
-        "sandbox-shim" => shim_main(&here, &words),
-        _ => python_main(&here, name, &words),
-    })
+    Some(main(&here, &words))
 }
 
 fn shim_main(context: &ProgramContext, args: &[String]) -> ExitCode {

@@ -53,25 +53,25 @@ impl FakeHost {
 
     /// Makes the directory of a new host whose stand-ins are `program`.
     pub(super) fn create(root: PathBuf, settings: &FakeHostSettings, faults: &Faults, program: &Path) -> io::Result<Self> {
-        let place = FakeHost { root };
+        let host = FakeHost { root };
         for folder in ["home", "tmp", "bin", "inside", "inside-gpu", "docker", "gpu"] {
-            fs::create_dir_all(place.root.join(folder))?;
+            fs::create_dir_all(host.root.join(folder))?;
         }
-        fs::set_permissions(place.root.join("tmp"), fs::Permissions::from_mode(0o777))?;
+        fs::set_permissions(host.root.join("tmp"), fs::Permissions::from_mode(0o777))?;
         for name in HOST_PROGRAMS {
-            symlink(program, place.root.join("bin").join(name))?;
+            symlink(program, host.root.join("bin").join(name))?;
         }
         for name in CONTAINER_PROGRAMS {
-            symlink(program, place.root.join("inside").join(name))?;
+            symlink(program, host.root.join("inside").join(name))?;
         }
-        symlink(program, place.root.join("inside-gpu/nvidia-smi"))?;
+        symlink(program, host.root.join("inside-gpu/nvidia-smi"))?;
         if !cfg!(target_os = "linux") {
-            symlink(program, place.root.join("bin/setsid"))?;
-            symlink(program, place.root.join("inside/setsid"))?;
+            symlink(program, host.root.join("bin/setsid"))?;
+            symlink(program, host.root.join("inside/setsid"))?;
         }
-        write_json(&place.root.join("host.json"), settings)?;
-        place.set_faults(faults, program)?;
-        Ok(place)
+        write_json(&host.root.join("host.json"), settings)?;
+        host.set_faults(faults, program)?;
+        Ok(host)
     }
 
     pub(super) fn root(&self) -> &Path {

@@ -1,8 +1,8 @@
 //! What the stand-ins of programs share: where one runs, what it answers, and how it starts or becomes another.
 
 use std::io::Write as _;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::os::unix::process::{CommandExt, ExitStatusExt as _};
+use std::process::{Command, ExitCode, ExitStatus};
 
 use super::fake_host::FakeHost;
 
@@ -54,4 +54,18 @@ pub(super) fn exec_program(program: &str, args: &[String]) -> ExitCode {
     let error = Command::new(program).args(args).exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     ProgramOutput::fail(code, format!("{program}: {error}")).print()
+}
+
+/// A process's status as a shell has it: 128 + n if signal n ended it.
+pub(super) fn shell_code(status: ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(255)
+}
+
+pub(super) fn exit_code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(255))
+}
+
+/// Whether a list of words, separated by spaces, has this one.
+pub(super) fn has_word(list: &str, word: &str) -> bool {
+    list.split_whitespace().any(|known| known == word)
 }

@@ -1,4 +1,4 @@
-//! Go's templates as docker's `--format` uses them, over JSON: fields, `json`, `index`, `range`, `if`, `len`, `join`, `println`, comparisons.
+//! Go's templates, over JSON, as far as docker's `--format` needs them here: fields, `json`, `index`, `range`, `println`.
 //!
 //! Pure. Knows nothing of docker; the caller brings the values and, for `ps`, a lookup for `.Label "k"`.
 
@@ -32,25 +32,12 @@ impl GoTemplate {
 }
 
 fn render_nodes(nodes: &[TemplateNode], scope: &mut TemplateScope, out: &mut String) -> Result<(), String> {
-    let depth = scope.len();
     for node in nodes {
         match node {
             TemplateNode::Text(text) => out.push_str(text),
             TemplateNode::Print(words) => out.push_str(&format_value(&evaluate(words, scope)?)),
-            TemplateNode::Set(name, words) => {
-                let value = evaluate(words, scope)?;
-                scope.push((name.clone(), value));
-            }
-            TemplateNode::If(condition, then, otherwise) => {
-                let chosen = if is_truthy(&evaluate(condition, scope)?) { then } else { otherwise };
-                render_nodes(chosen, scope, out)?;
-            }
-            TemplateNode::Range { key, value, over, body, otherwise } => {
-                let items = range_items(evaluate(over, scope)?)?;
-                if items.is_empty() {
-                    render_nodes(otherwise, scope, out)?;
-                }
-                for (index, item) in items {
+            TemplateNode::Range { key, value, over, body } => {
+                for (index, item) in range_items(evaluate(over, scope)?)? {
                     let before = scope.len();
                     scope.push((".".to_owned(), item.clone()));
                     scope.extend(key.iter().map(|name| (name.clone(), index.clone())));
@@ -61,7 +48,6 @@ fn render_nodes(nodes: &[TemplateNode], scope: &mut TemplateScope, out: &mut Str
             }
         }
     }
-    scope.truncate(depth);
     Ok(())
 }
 
@@ -75,19 +61,14 @@ fn range_items(value: Value) -> Result<Vec<(Value, Value)>, String> {
 }
 
 fn evaluate(words: &[TemplateWord], scope: &TemplateScope) -> Result<Value, String> {
-    let mut piped: Option<Value> = None;
-    for command in words.split(|word| *word == TemplateWord::Pipe) {
-        let (head, rest) = command.split_first().ok_or("missing value for command")?;
-        let mut arguments = rest.iter().map(|word| evaluate_word(word, scope)).collect::<Result<Vec<_>, _>>()?;
-        arguments.extend(piped.take());
-        piped = Some(match head {
-            TemplateWord::Name(name) => call_function(name, &arguments)?,
-            TemplateWord::FieldPath(None, fields) if fields.len() == 1 && !arguments.is_empty() => call_method(fields, &arguments, scope)?,
-            other if arguments.is_empty() => evaluate_word(other, scope)?,
-            _ => return Err("can't give argument to non-function".to_owned()),
-        });
+    let (head, rest) = words.split_first().ok_or("missing value for command")?;
+    let arguments = rest.iter().map(|word| evaluate_word(word, scope)).collect::<Result<Vec<_>, _>>()?;
+    match head {
+        TemplateWord::Name(name) => call_function(name, &arguments),
+        TemplateWord::FieldPath(None, fields) if fields.len() == 1 && !arguments.is_empty() => call_method(fields, &arguments, scope),
+        other if arguments.is_empty() => evaluate_word(other, scope),
+        _ => Err("can't give argument to non-function".to_owned()),
     }
-    piped.ok_or_else(|| "missing value for command".to_owned())
 }
 
 /// `.Label "k"` of `docker ps`.
@@ -106,10 +87,8 @@ fn lookup_variable<'a>(scope: &'a TemplateScope, name: &str) -> Option<&'a Value
 
 fn evaluate_word(word: &TemplateWord, scope: &TemplateScope) -> Result<Value, String> {
     match word {
-        TemplateWord::Literal(value) => Ok(value.clone()),
-        TemplateWord::Parenthesized(words) => evaluate(words, scope),
+        TemplateWord::Text(text) => Ok(text.clone().into()),
         TemplateWord::Name(name) => call_function(name, &[]),
-        TemplateWord::Pipe => Err("unexpected |".to_owned()),
         TemplateWord::FieldPath(root, fields) => {
             let name = root.as_deref().unwrap_or(".");
             let mut value = lookup_variable(scope, name).ok_or(format!("undefined variable {name:?}"))?;
@@ -127,24 +106,10 @@ fn evaluate_word(word: &TemplateWord, scope: &TemplateScope) -> Result<Value, St
 }
 
 fn call_function(name: &str, arguments: &[Value]) -> Result<Value, String> {
-    let text = |at: usize| arguments.get(at).map(format_value).unwrap_or_default();
     Ok(match (name, arguments) {
         ("json", [value]) => Value::String(serde_json::to_string(&without_methods(value)).map_err(|e| e.to_string())?),
         ("index", [value, keys @ ..]) => keys.iter().try_fold(value.clone(), index_value)?,
-        ("len", [value]) => value_length(value).into(),
-        ("not", [value]) => Value::Bool(!is_truthy(value)),
-        ("eq", [first, rest @ ..]) => Value::Bool(rest.contains(first)),
-        ("ne", [first, second]) => Value::Bool(first != second),
-        ("and", [.., last]) => arguments.iter().find(|v| !is_truthy(v)).unwrap_or(last).clone(),
-        ("or", [.., last]) => arguments.iter().find(|v| is_truthy(v)).unwrap_or(last).clone(),
-        ("upper", [_]) => text(0).to_uppercase().into(),
-        ("lower", [_]) => text(0).to_lowercase().into(),
-        ("title" | "print", [..]) => arguments.iter().map(format_value).collect::<Vec<_>>().join("").into(),
         ("println", [..]) => format!("{}\n", arguments.iter().map(format_value).collect::<Vec<_>>().join(" ")).into(),
-        ("join", [Value::Array(items), separator]) => {
-            items.iter().map(format_value).collect::<Vec<_>>().join(&format_value(separator)).into()
-        }
-        ("printf", [format, rest @ ..]) => format_printf(&format_value(format), rest).into(),
         _ => return Err(format!("function {name:?} not defined")),
     })
 }
@@ -161,44 +126,7 @@ fn index_value(value: Value, key: &Value) -> Result<Value, String> {
     match (&value, key) {
         (Value::Object(map), Value::String(key)) => Ok(map.get(key).cloned().unwrap_or_else(|| "".into())),
         (Value::Null, Value::String(_)) => Ok("".into()),
-        (Value::Array(items), Value::Number(at)) => {
-            let at = at.as_u64().and_then(|at| usize::try_from(at).ok()).unwrap_or(usize::MAX);
-            items.get(at).cloned().ok_or_else(|| format!("error calling index: index out of range: {at}"))
-        }
         _ => Err(format!("error calling index: can't index item of type {}", format_value(&value))),
-    }
-}
-
-fn value_length(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => items.len(),
-        Value::Object(map) => map.len(),
-        Value::String(text) => text.len(),
-        _ => 0,
-    }
-}
-
-fn format_printf(format: &str, arguments: &[Value]) -> String {
-    let mut arguments = arguments.iter();
-    let mut out = String::new();
-    let mut chars = format.chars();
-    while let Some(c) = chars.next() {
-        match (c, if c == '%' { chars.next() } else { None }) {
-            ('%', Some('%')) => out.push('%'),
-            ('%', Some('q')) => out.push_str(&arguments.next().map(|v| format!("{:?}", format_value(v))).unwrap_or_default()),
-            ('%', Some(_)) => out.push_str(&arguments.next().map(format_value).unwrap_or_default()),
-            (c, _) => out.push(c),
-        }
-    }
-    out
-}
-
-fn is_truthy(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(value) => *value,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        other => value_length(other) > 0,
     }
 }
 
@@ -233,19 +161,16 @@ mod tests {
             ("{{.State.Running}} {{.State.ExitCode}}\\t|", "true 137\t|"),
             ("{{json .Config.Labels}}", "{\"a.b\":\"c\",\"q\":\"\\\"<\"}"),
             ("{{index .Config.Labels \"a.b\"}}/{{index .Config.Labels \"none\"}}", "c/"),
-            ("{{ index .Config.Env 1 }}", "B=2"),
+            ("{{ .Name -}} !", "/x!"),
             ("{{range .Config.Env}}{{.}};{{end}}", "A=1;B=2;"),
             ("{{range $k, $v := .Config.Labels}}{{$k}}={{$v}} {{end}}", "a.b=c q=\"< "),
             ("{{range .Config.Env}}{{println .}}{{end}}", "A=1\nB=2\n"),
-            ("{{if .State.Pid}}up{{else}}down{{end}}", "down"),
-            ("{{if eq .State.ExitCode 137}}{{len .Config.Env}}{{end}}", "2"),
+            ("{{range .Config.Env}}", "!unexpected EOF"),
             ("{{.Config.Env}} {{.Config.Cmd}}", "[A=1 B=2] <no value>"),
-            ("{{join .Config.Env \",\"}} {{.Name | upper}}", "A=1,B=2 /X"),
             ("{{with_}}", "!function \"with_\" not defined"),
             ("{{.Nope}}", "!map has no entry for key \"Nope\""),
             ("{{.Name", "!unclosed action"),
             ("{{.Label \"k\"}}{{.Label \"z\"}}", "v"),
-            ("{{printf \"%s-%d\" .Name 3}}", "/x-3"),
             ("plain", "plain"),
         ] {
             let got = GoTemplate::parse(template).and_then(|t| t.render(&value)).unwrap_or_else(|e| format!("!{e}"));

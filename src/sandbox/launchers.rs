@@ -9,43 +9,25 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use super::fake_program::{ProgramContext, ProgramOutput, exec_program};
-use super::torchrun;
+use super::fake_program::{ProgramContext, ProgramOutput, exec_program, has_word};
+use super::{processes, torchrun};
 
 /// Options of accelerate without a value.
-const ACCELERATE_SWITCHES: [&str; 9] =
-    ["multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "cpu", "same_network", "no_python", "module", "quiet"];
+const ACCELERATE_SWITCHES: &str = "multi_gpu use_deepspeed use_fsdp use_megatron_lm cpu same_network no_python module quiet";
 /// Options of accelerate that take a value; what is not among them it refuses.
-const ACCELERATE_OPTIONS: [&str; 19] = [
-    "config_file",
-    "num_machines",
-    "num_processes",
-    "machine_rank",
-    "main_process_ip",
-    "main_process_port",
-    "rdzv_backend",
-    "rdzv_conf",
-    "max_restarts",
-    "deepspeed_multinode_launcher",
-    "deepspeed_config_file",
-    "dynamo_backend",
-    "mixed_precision",
-    "zero_stage",
-    "gradient_accumulation_steps",
-    "gradient_clipping",
-    "gpu_ids",
-    "role",
-    "tee",
-];
-const DEEPSPEED_SWITCHES: [&str; 5] = ["no_ssh", "no_python", "no_local_rank", "module", "force_multi"];
-const DEEPSPEED_OPTIONS: [&str; 6] = ["hostfile", "node_rank", "master_addr", "master_port", "launcher", "enable_each_rank_log"];
+const ACCELERATE_OPTIONS: &str =
+    "config_file num_machines num_processes machine_rank main_process_ip main_process_port rdzv_backend rdzv_conf max_restarts \
+     deepspeed_multinode_launcher deepspeed_config_file dynamo_backend mixed_precision zero_stage gradient_accumulation_steps \
+     gradient_clipping gpu_ids role tee";
+const DEEPSPEED_SWITCHES: &str = "no_ssh no_python no_local_rank module force_multi";
+const DEEPSPEED_OPTIONS: &str = "hostfile node_rank master_addr master_port launcher enable_each_rank_log";
 
 type ParsedOptions = BTreeMap<String, String>;
 
 /// Reads options up to the first word; dashes and underscores mean the same.
-fn parse_options(program: &str, plain: &[&str], valued: &[&str], args: &[String]) -> Result<(ParsedOptions, Vec<String>), String> {
+fn parse_options(program: &str, plain: &str, valued: &str, args: &[String]) -> Result<(ParsedOptions, Vec<String>), String> {
     let mut given = ParsedOptions::new();
     let mut rest = args.iter();
     while let Some(word) = rest.next() {
@@ -54,9 +36,9 @@ fn parse_options(program: &str, plain: &[&str], valued: &[&str], args: &[String]
         };
         let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value.to_owned())));
         let name = name.replace('-', "_");
-        if plain.contains(&name.as_str()) && value.is_none() {
+        if has_word(plain, &name) && value.is_none() {
             given.insert(name, String::new());
-        } else if valued.contains(&name.as_str()) {
+        } else if has_word(valued, &name) {
             let missing = || format!("{program}: error: argument --{name}: expected one argument");
             let value = value.or_else(|| rest.next().cloned()).ok_or_else(missing)?;
             given.insert(name, value);
@@ -76,7 +58,7 @@ pub(super) fn accelerate_main(context: &ProgramContext, args: &[String]) -> Exit
     let Some(("launch", words)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
         return ProgramOutput::fail(1, "usage: accelerate <command> [<args>]").print();
     };
-    let (given, command) = match parse_options("accelerate <command> [<args>] launch", &ACCELERATE_SWITCHES, &ACCELERATE_OPTIONS, words) {
+    let (given, command) = match parse_options("accelerate <command> [<args>] launch", ACCELERATE_SWITCHES, ACCELERATE_OPTIONS, words) {
         Ok(found) => found,
         Err(text) => return ProgramOutput::fail(2, text).print(),
     };
@@ -115,7 +97,7 @@ pub(super) fn accelerate_main(context: &ProgramContext, args: &[String]) -> Exit
 
 /// Acts as `deepspeed`.
 pub(super) fn deepspeed_main(args: &[String]) -> ExitCode {
-    let (given, command) = match parse_options("deepspeed", &DEEPSPEED_SWITCHES, &DEEPSPEED_OPTIONS, args) {
+    let (given, command) = match parse_options("deepspeed", DEEPSPEED_SWITCHES, DEEPSPEED_OPTIONS, args) {
         Ok(found) => found,
         Err(text) => return ProgramOutput::fail(2, text).print(),
     };
@@ -176,10 +158,9 @@ fn wait_for_workers(mut workers: Vec<Child>) -> ExitCode {
         });
         if let Some(code) = bad {
             for child in &mut workers {
-                let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-                let signalled = pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok());
-                if !signalled || child.wait().is_err() {
-                    tracing::debug!("a worker was gone already");
+                processes::send_signal(i32::try_from(child.id()).unwrap_or_default(), Signal::TERM);
+                if let Err(error) = child.wait() {
+                    tracing::debug!(%error, "a worker was not waited for");
                 }
             }
             return ExitCode::from(u8::try_from(code).unwrap_or(1));
@@ -197,10 +178,10 @@ mod tests {
     fn options_end_at_script() {
         let words: Vec<String> =
             ["--num-machines=2", "--num_processes", "4", "--same_network", "t.py", "--multi_gpu"].map(str::to_owned).into();
-        let (given, command) = parse_options("accelerate", &ACCELERATE_SWITCHES, &ACCELERATE_OPTIONS, &words).expect("known options");
+        let (given, command) = parse_options("accelerate", ACCELERATE_SWITCHES, ACCELERATE_OPTIONS, &words).expect("known options");
         assert_eq!((number_option(&given, "num_machines"), number_option(&given, "num_processes")), (2, 4));
         assert_eq!(command, ["t.py", "--multi_gpu"]);
-        let refused = parse_options("accelerate", &ACCELERATE_SWITCHES, &ACCELERATE_OPTIONS, &["--nope".to_owned(), "t.py".to_owned()]);
+        let refused = parse_options("accelerate", ACCELERATE_SWITCHES, ACCELERATE_OPTIONS, &["--nope".to_owned(), "t.py".to_owned()]);
         assert_eq!(refused, Err("accelerate: error: unrecognized arguments: --nope".to_owned()));
     }
 }

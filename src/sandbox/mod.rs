@@ -4,8 +4,8 @@
 //! Must not use `plan`: if it shared code with our commands, it would prove nothing.
 //!
 //! Limits: nothing is chrooted (a container sees this machine's files; a mount whose two paths differ is honoured for the working
-//! directory only), users are not changed, limits (`--shm-size`, `--ulimit`, `:ro`) are recorded and not enforced, restart policies do nothing,
-//! and there is no pseudo-terminal. All hosts live on 127.0.0.1 and share its ports and this machine's clock and boot id. On macOS there is no
+//! directory only), users are not changed, limits (`--shm-size`, `--ulimit`, `:ro`) are recorded and not enforced, restart policies do nothing.
+//! All hosts live on 127.0.0.1 and share its ports and this machine's clock and boot id. On macOS there is no
 //! `/proc` and no `/dev/shm`, `ps` does not show sessions, and `date`, `stat` and the like are BSD's; a `setsid` is provided.
 #![expect(clippy::disallowed_methods, reason = "the sandbox stands in for hosts: it has their processes, files and clock")]
 
@@ -119,15 +119,15 @@ impl Sandbox {
         let what = format!("make the sandbox host {}", spec.name);
         let faults = spec.faults.clone().unwrap_or_else(|| scenario.faults.clone());
         let root = self.dir.path().join("hosts").join(&spec.name);
-        let place = FakeHost::create(root, &settings, &faults, &self.program).map_err(io_error(what.clone()))?;
+        let fake_host = FakeHost::create(root, &settings, &faults, &self.program).map_err(io_error(what.clone()))?;
         let own = SshKeyPair::generate().map_err(io_error(what.clone()))?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(io_error(what.clone()))?;
         let port = listener.local_addr().map_err(io_error(what))?.port();
         let line = format!("[127.0.0.1]:{port} {}\n", own.public);
         let login = SshLogin::new(&self.user, scenario.password.clone(), client);
-        let fake = Arc::new(FakeSshServer::new(place.clone(), login, own, &self.program));
+        let fake = Arc::new(FakeSshServer::new(fake_host.clone(), login, own, &self.program));
         self.tasks.spawn(server::serve_connections(Arc::clone(&fake), listener, self.stop.clone(), self.tasks.clone()));
-        self.hosts.push(SandboxHost { spec: spec.clone(), gpus: settings.gpus, port, fake_host: place, server: fake });
+        self.hosts.push(SandboxHost { spec: spec.clone(), gpus: settings.gpus, port, fake_host, server: fake });
         Ok(line)
     }
 
@@ -157,11 +157,6 @@ impl Sandbox {
         self.dir.path()
     }
 
-    /// The private key that every host lets in.
-    pub fn client_key_path(&self) -> PathBuf {
-        self.dir.path().join("client_key")
-    }
-
     /// A known_hosts file with every host's key.
     pub fn known_hosts_path(&self) -> PathBuf {
         self.dir.path().join("known_hosts")
@@ -172,20 +167,7 @@ impl Sandbox {
         self.dir.path().join("ssh_config")
     }
 
-    pub fn user(&self) -> &str {
-        &self.user
-    }
-
-    /// How many hosts there are.
-    pub fn len(&self) -> usize {
-        self.hosts.len()
-    }
-
-    /// Never: a sandbox has at least one host.
-    pub fn is_empty(&self) -> bool {
-        self.hosts.is_empty()
-    }
-
+    /// The name of a host; `None`: there is no host with this number.
     pub fn host_name(&self, index: usize) -> Option<&str> {
         self.hosts.get(index).map(|m| m.spec.name.as_str())
     }
@@ -222,11 +204,6 @@ impl Sandbox {
     pub fn drop_connections(&self, host: &str) -> Result<(), SandboxError> {
         self.find_host(host)?.server.drop_connections();
         Ok(())
-    }
-
-    /// What is wrong with a host now.
-    pub fn faults(&self, host: &str) -> Result<Faults, SandboxError> {
-        Ok(self.find_host(host)?.fake_host.faults())
     }
 
     /// Changes what is wrong with a host, from the next event on.

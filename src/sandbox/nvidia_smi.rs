@@ -187,11 +187,7 @@ fn build_output(args: &SmiArgs, state: SmiState<'_>, first: bool) -> ProgramOutp
         rows = shown.map(|app| fields.iter().map(|f| app_field(f, app, settings, now)).collect()).collect();
         if let Some(wrong) = fields.iter().find(|f| app_field(f, &GpuApp { pid: 0, gpu: 0, name: String::new() }, settings, now).is_none())
         {
-            return ProgramOutput {
-                code: 2,
-                stdout: format!("Field \"{wrong}\" is not a valid field to query.\n\n"),
-                stderr: String::new(),
-            };
+            return invalid_field(wrong);
         }
     } else {
         return ProgramOutput::ok(status_table(state));
@@ -200,13 +196,7 @@ fn build_output(args: &SmiArgs, state: SmiState<'_>, first: bool) -> ProgramOutp
     for row in rows {
         let mut cells = Vec::new();
         for (cell, name) in row.into_iter().zip(names) {
-            let Some((value, unit)) = cell else {
-                return ProgramOutput {
-                    code: 2,
-                    stdout: format!("Field \"{name}\" is not a valid field to query.\n\n"),
-                    stderr: String::new(),
-                };
-            };
+            let Some((value, unit)) = cell else { return invalid_field(name) };
             cells.push(if args.nounits || unit.is_empty() { value } else { format!("{value} {unit}") });
         }
         out.push_str(&format!("{}\n", cells.join(", ")));
@@ -214,11 +204,13 @@ fn build_output(args: &SmiArgs, state: SmiState<'_>, first: bool) -> ProgramOutp
     ProgramOutput::ok(out)
 }
 
-fn canonical_field(name: &str) -> String {
-    match name {
-        "used_gpu_memory" | "used_memory" => "used_gpu_memory".to_owned(),
-        name => name.to_owned(),
-    }
+fn invalid_field(name: &str) -> ProgramOutput {
+    ProgramOutput { code: 2, stdout: format!("Field \"{name}\" is not a valid field to query.\n\n"), stderr: String::new() }
+}
+
+/// The name of a column that has two.
+fn canonical_field(name: &str) -> &str {
+    if name == "used_memory" { "used_gpu_memory" } else { name }
 }
 
 /// The unit after a column's name.

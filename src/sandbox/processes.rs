@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::scenario::OomKill;
 
@@ -133,6 +133,15 @@ pub(super) fn send_signal(pid: i32, signal: Signal) {
         && let Err(error) = kill_process(pid, signal)
     {
         tracing::debug!(pid = pid.as_raw_nonzero().get(), %error, "not signalled");
+    }
+}
+
+/// Sends a signal to every process of a group.
+pub(super) fn send_group_signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid)
+        && let Err(error) = kill_process_group(pid, signal)
+    {
+        tracing::debug!(%error, "not signalled");
     }
 }
 

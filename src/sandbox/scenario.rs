@@ -1,4 +1,4 @@
-//! What a sandbox shall be: how many hosts, what they have, and what is wrong with them. The YAML door of the sandbox.
+//! What a sandbox is: how many hosts, what they have, and what is wrong with them, as read from YAML.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -135,8 +135,6 @@ pub struct ImageSpec {
 pub struct Faults {
     /// The right key is refused.
     pub refuse_key: bool,
-    /// How long after TCP's handshake the banner comes.
-    pub slow_connect: f64,
     /// How long a byte needs to the host and back, for connections that are opened from now on.
     pub round_trip: f64,
     /// How long each authentication request takes.
@@ -153,8 +151,6 @@ pub struct Faults {
     pub noise: Option<String>,
     /// Sessions a connection may have at a time (10).
     pub max_sessions: Option<usize>,
-    /// TCP forwarding is forbidden.
-    pub no_forwarding: bool,
     /// No session gets a terminal (PermitTTY no).
     pub no_terminal: bool,
     /// `docker` says that it is not found (127); it can still be found by `command -v`.

@@ -1,7 +1,6 @@
 //! The SSH side of a fake host: authentication, channels, and the commands that run behind them in a real shell.
 //!
-//! The only file of the sandbox that knows russh. Uses `place` for the environment and the faults. Nothing here waits inside a handler:
-//! the handler is the connection's own loop, so each channel has a task that drains it.
+//! Nothing here waits inside a handler: the handler is the connection's own loop, so each channel has a task that drains it.
 
 mod exec_session;
 mod fake_ssh_server;
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
 use russh::{Channel, ChannelId, ChannelOpenFailure, Sig};
-use rustix::process::{Pid, kill_process_group};
+use rustix::process::Pid;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::either::Either;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -21,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use self::exec_session::{ExecSession, signal_from_ssh};
 use super::faulty_stream::{FaultyStream, delay_stream};
+use super::processes;
 use super::pty::{Pty, PtyResizer};
 
 pub(super) use self::fake_ssh_server::{FakeSshServer, SshKeyPair, SshLogin};
@@ -50,10 +50,6 @@ pub(super) async fn serve_connections(host: Arc<FakeSshServer>, listener: TcpLis
 async fn handle_connection(host: Arc<FakeSshServer>, stream: TcpStream, tasks: TaskTracker) {
     let faults = host.host.faults();
     let cut = host.connection_token();
-    tokio::select! {
-        () = cut.cancelled() => return,
-        () = sleep_seconds(faults.slow_connect) => {}
-    }
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "nodelay");
     }
@@ -178,17 +174,16 @@ impl Handler for ServerConnection {
             return Ok(());
         }
         reply.accept().await;
-        let environment = vec![("SSH_CONNECTION".to_owned(), self.ssh_connection.clone())];
+        let id = channel.id();
         let slot = SessionChannel {
-            environment,
+            channel: Some(channel),
+            environment: vec![("SSH_CONNECTION".to_owned(), self.ssh_connection.clone())],
             closed: self.connection_closed.child_token(),
             session_leader: Arc::default(),
-            channel: None,
             pty: None,
             resizer: None,
         };
-        let id = channel.id();
-        self.channels.insert(id, SessionChannel { channel: Some(channel), ..slot });
+        self.channels.insert(id, slot);
         Ok(())
     }
 
@@ -203,9 +198,7 @@ impl Handler for ServerConnection {
         _: &mut Session,
     ) -> Result<(), Self::Error> {
         let loopback = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        if self.server.host.faults().no_forwarding {
-            reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
-        } else if let (true, Ok(port)) = (loopback, u16::try_from(port)) {
+        if let (true, Ok(port)) = (loopback, u16::try_from(port)) {
             self.tasks.spawn(forward_tcp(channel, host.to_owned(), port, reply, self.connection_closed.clone()));
         } else {
             reply.reject(ChannelOpenFailure::ConnectFailed).await;
@@ -283,9 +276,8 @@ impl Handler for ServerConnection {
     async fn signal(&mut self, id: ChannelId, signal: Sig, _: &mut Session) -> Result<(), Self::Error> {
         let leader = self.channels.get(&id).and_then(|slot| *slot.session_leader.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         if let (Some(leader), Some(signal)) = (leader, signal_from_ssh(&signal))
-            && let Err(error) = kill_process_group(leader, signal)
         {
-            tracing::debug!(%error, "not signalled");
+            processes::send_group_signal(leader.as_raw_pid(), signal);
         }
         Ok(())
     }

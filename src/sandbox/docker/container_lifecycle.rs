@@ -1,4 +1,4 @@
-//! A container's life from outside: start, stop, kill, rm, wait, logs, top.
+//! A container's life from outside: start, stop, rm, logs.
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -12,16 +12,15 @@ use super::super::processes;
 use super::container_process::{container_env, find_program};
 use super::error::{DockerError, no_such_container};
 use super::flags::ParsedFlags;
-use super::store::{ContainerStatus, DockerContainer, DockerState, DockerStore};
+use super::store::{ContainerStatus, DockerContainer, DockerStore};
 
 /// How long a container's supervisor may take to record what happened.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Starts a created or ended container; returns when its main process lives.
-pub(super) fn start_container(context: &ProgramContext, store: &DockerStore, id: &str, stdin: Stdio) -> Result<(), DockerError> {
-    let state = store.read_state();
-    let container = state.find_container(id).ok_or_else(|| no_such_container(id))?;
+pub(super) fn start_container(context: &ProgramContext, store: &DockerStore, word: &str, stdin: Stdio) -> Result<(), DockerError> {
+    let container = store.container(word)?;
     if container.status == ContainerStatus::Running {
         return Ok(());
     }
@@ -30,18 +29,15 @@ pub(super) fn start_container(context: &ProgramContext, store: &DockerStore, id:
     }
     let words: Vec<&String> = container.entrypoint.iter().chain(&container.cmd).collect();
     let Some(program) = words.first() else { return Err(DockerError::new(125, "Error response from daemon: no command specified")) };
-    let variables = container_env(&context.host, store, container);
-    if let Err(failure) = find_program(store, container, &variables, program) {
+    let variables = container_env(&context.host, store, &container);
+    if let Err(failure) = find_program(store, &container, &variables, program) {
         let text = format!(
             "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: {}",
             failure.message
         );
-        store.update(|state| -> Result<(), DockerError> {
-            state.find_container_mut(id).into_iter().for_each(|c| {
-                c.exit_code = i32::from(failure.code);
-                c.error.clone_from(&text);
-            });
-            Ok(())
+        store.update_container(&container.id, |c| {
+            c.exit_code = i32::from(failure.code);
+            c.error.clone_from(&text);
         })?;
         return Err(DockerError::new(failure.code, format!("Error response from daemon: {text}")));
     }
@@ -60,7 +56,7 @@ pub(super) fn start_container(context: &ProgramContext, store: &DockerStore, id:
     if response == "ok\n" { Ok(()) } else { Err(DockerError::new(125, format!("Error response from daemon: {}", response.trim_end()))) }
 }
 
-/// Does `act` to each named container, as docker does: the names that worked on standard output, the others' complaints on standard error.
+/// Runs `act` for each named container, as docker does: the names that worked on standard output, the others' complaints on standard error.
 fn for_each_container(flags: &ParsedFlags, mut act: impl FnMut(&str) -> Result<String, DockerError>) -> ProgramOutput {
     let mut answer = ProgramOutput::default();
     for word in &flags.positional {
@@ -68,7 +64,7 @@ fn for_each_container(flags: &ParsedFlags, mut act: impl FnMut(&str) -> Result<S
             Ok(line) => answer.stdout.push_str(&format!("{line}\n")),
             Err(failure) => {
                 answer.stderr.push_str(&format!("{}\n", failure.message));
-                answer.code = failure.code;
+                answer.code = answer.code.max(failure.code);
             }
         }
     }
@@ -78,8 +74,7 @@ fn for_each_container(flags: &ParsedFlags, mut act: impl FnMut(&str) -> Result<S
 /// `docker start`.
 pub(super) fn docker_start(context: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
     Ok(for_each_container(flags, |word| {
-        let id = store.read_state().find_container(word).map(|c| c.id.clone()).ok_or_else(|| no_such_container(word))?;
-        start_container(context, store, &id, Stdio::null())
+        start_container(context, store, word, Stdio::null())
             .map_err(|failure| DockerError::new(1, failure.message))
             .map(|()| word.to_owned())
     }))
@@ -149,13 +144,12 @@ pub(super) fn docker_stop(store: &DockerStore, flags: &ParsedFlags) -> Result<Pr
         .map(|t| t.parse::<i64>().map_err(|_| DockerError::new(125, format!("invalid argument \"{t}\" for \"-t, --time\" flag"))))
         .transpose()?;
     Ok(for_each_container(flags, |word| {
-        let state = store.read_state();
-        let container = state.find_container(word).ok_or_else(|| no_such_container(word))?;
+        let container = store.container(word)?;
         if container.status != ContainerStatus::Running {
             return Ok(word.to_owned());
         }
         let seconds = asked.unwrap_or(container.stop_timeout.and_then(|t| i64::try_from(t).ok()).unwrap_or(10));
-        send_signal(container, parse_signal(flags.last_value("signal").unwrap_or(&container.stop_signal)).unwrap_or(Signal::TERM));
+        send_signal(&container, parse_signal(flags.last_value("signal").unwrap_or(&container.stop_signal)).unwrap_or(Signal::TERM));
         let finish_timeout = u64::try_from(seconds).map_or(Duration::from_secs(1 << 30), Duration::from_secs);
         if !wait_for_container(store, &container.id, finish_timeout, has_exited) {
             processes::send_signal(container.pid, Signal::KILL);
@@ -165,28 +159,9 @@ pub(super) fn docker_stop(store: &DockerStore, flags: &ParsedFlags) -> Result<Pr
     }))
 }
 
-/// `docker kill`.
-pub(super) fn docker_kill(store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
-    let name = flags.last_value("signal").unwrap_or("KILL");
-    let sent = parse_signal(name).ok_or_else(|| DockerError::new(1, format!("Error response from daemon: invalid signal: {name}")))?;
-    Ok(for_each_container(flags, |word| {
-        let state = store.read_state();
-        let response = |text: &str| DockerError::new(1, format!("Error response from daemon: Cannot kill container: {word}: {text}"));
-        let container = state.find_container(word).ok_or_else(|| response(&format!("No such container: {word}")))?;
-        if container.status != ContainerStatus::Running {
-            return Err(response(&format!("Container {} is not running", container.id)));
-        }
-        send_signal(container, sent);
-        if sent == Signal::KILL {
-            wait_for_container(store, &container.id, RECORD_TIMEOUT, has_exited);
-        }
-        Ok(word.to_owned())
-    }))
-}
-
 /// Takes a container out of docker's memory, with its files.
 pub(super) fn delete_container(store: &DockerStore, id: &str) -> Result<(), DockerError> {
-    store.update(|state: &mut DockerState| -> Result<(), DockerError> {
+    store.update(|state| {
         state.containers.retain(|c| c.id != id);
         Ok(())
     })?;
@@ -223,23 +198,6 @@ pub(super) fn docker_rm(store: &DockerStore, flags: &ParsedFlags) -> Result<Prog
     }))
 }
 
-/// `docker wait`.
-pub(super) fn docker_wait(store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
-    Ok(for_each_container(flags, |word| {
-        let id = store.read_state().find_container(word).map(|c| c.id.clone()).ok_or_else(|| no_such_container(word))?;
-        let mut code = 0;
-        loop {
-            match store.read_state().find_container(&id) {
-                Some(c) if c.status == ContainerStatus::Running => std::thread::sleep(POLL_INTERVAL),
-                found => {
-                    code = found.map_or(code, |c| c.exit_code);
-                    return Ok(code.to_string());
-                }
-            }
-        }
-    }))
-}
-
 /// Copies what a container writes until it ends.
 pub(super) fn follow_logs(store: &DockerStore, id: &str) -> Result<(), DockerError> {
     let (mut out, mut err) = (0, 0);
@@ -265,7 +223,7 @@ fn copy_log(store: &DockerStore, id: &str, name: &str, from: u64, to: &mut impl 
 /// `docker logs`.
 pub(super) fn docker_logs(store: &DockerStore, flags: &ParsedFlags) -> Result<ExitCode, DockerError> {
     let word = flags.positional.first().ok_or_else(|| DockerError::new(1, "\"docker logs\" requires exactly 1 argument."))?;
-    let id = store.read_state().find_container(word).map(|c| c.id.clone()).ok_or_else(|| no_such_container(word))?;
+    let id = store.container(word)?.id;
     let lines = flags.last_value("tail").and_then(|n| n.parse::<usize>().ok());
     if flags.has("follow") && lines.is_none() {
         follow_logs(store, &id)?;
@@ -288,25 +246,18 @@ fn last_lines(bytes: &[u8], count: Option<usize>) -> &[u8] {
     bytes.get(start..).unwrap_or_default()
 }
 
-/// `docker top NAME [ps options]`: real processes, by the real ps where its options are given.
-pub(super) fn docker_top(store: &DockerStore, args: &[String]) -> Result<ProgramOutput, DockerError> {
-    let (word, options) = args.split_first().ok_or_else(|| DockerError::new(1, "\"docker top\" requires at least 1 argument."))?;
-    let state = store.read_state();
-    let container = state.find_container(word).ok_or_else(|| no_such_container(word))?;
-    if container.status != ContainerStatus::Running {
-        return Err(DockerError::new(1, format!("Error response from daemon: Container {} is not running", container.id)));
-    }
-    let pids = processes::find_marked(&container.env_marker()).iter().map(i32::to_string).collect::<Vec<_>>().join(",");
-    let default = vec!["-f".to_owned()];
-    let options = if options.is_empty() { &default } else { options };
-    let options = options.iter().filter(|o| !matches!(o.as_str(), "-e" | "-A" | "-ef" | "ax" | "aux"));
-    let out = std::process::Command::new("ps").args(options).args(["-p", &pids]).output()?;
-    Ok(ProgramOutput::ok(String::from_utf8_lossy(&out.stdout)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As `docker rm -f running missing`: a container that is not there is no failure, and does not hide one.
+    #[test]
+    fn a_later_container_does_not_hide_an_earlier_failure() {
+        let words = ["bad", "missing"].map(str::to_owned);
+        let flags = super::super::flags::flags_of_command("rm").parse(&words, true).expect("no flags");
+        let output = for_each_container(&flags, |word| Err(DockerError::new(u8::from(word == "bad"), word)));
+        assert_eq!((output.code, output.stderr.as_str()), (1, "bad\nmissing\n"));
+    }
 
     #[test]
     fn last_lines_keeps_complete_lines() {

@@ -1,11 +1,11 @@
 //! docker's command line: flags before the first word, as docker's own parser reads them. Pure.
 
-/// Which flags a command knows: `long` or `short=long`.
+/// Which flags a command knows: `long` or `short=long`, separated by spaces.
 pub(super) struct FlagSpec {
     /// Flags that take no value (`--init`, `--init=false`).
-    pub(super) switches: &'static [&'static str],
+    pub(super) switches: &'static str,
     /// Flags that take one.
-    pub(super) with_value: &'static [&'static str],
+    pub(super) with_value: &'static str,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -32,8 +32,8 @@ impl ParsedFlags {
     }
 }
 
-fn find_flag(list: &'static [&'static str], wanted: &str, short: bool) -> Option<&'static str> {
-    list.iter().find_map(|entry| {
+fn find_flag(list: &'static str, wanted: &str, short: bool) -> Option<&'static str> {
+    list.split_whitespace().find_map(|entry| {
         let (s, long) = entry.split_once('=').unwrap_or(("", entry));
         ((short && s == wanted) || (!short && long == wanted)).then_some(long)
     })
@@ -99,116 +99,37 @@ impl FlagSpec {
 
 /// `docker run` and `docker create`.
 pub(super) const RUN_FLAGS: FlagSpec = FlagSpec {
-    switches: &[
-        "d=detach",
-        "rm",
-        "init",
-        "privileged",
-        "i=interactive",
-        "t=tty",
-        "read-only",
-        "q=quiet",
-        "P=publish-all",
-        "no-healthcheck",
-        "oom-kill-disable",
-        "sig-proxy",
-        "disable-content-trust",
-        "help",
-    ],
-    with_value: &[
-        "name",
-        "l=label",
-        "label-file",
-        "mount",
-        "v=volume",
-        "e=env",
-        "env-file",
-        "network",
-        "net",
-        "gpus",
-        "shm-size",
-        "ulimit",
-        "device",
-        "cap-add",
-        "cap-drop",
-        "stop-timeout",
-        "stop-signal",
-        "restart",
-        "log-driver",
-        "log-opt",
-        "u=user",
-        "w=workdir",
-        "entrypoint",
-        "pull",
-        "security-opt",
-        "ipc",
-        "pid",
-        "h=hostname",
-        "add-host",
-        "cpuset-cpus",
-        "cpus",
-        "c=cpu-shares",
-        "m=memory",
-        "memory-swap",
-        "memory-reservation",
-        "oom-score-adj",
-        "tmpfs",
-        "cidfile",
-        "runtime",
-        "group-add",
-        "platform",
-        "userns",
-        "uts",
-        "pids-limit",
-        "sysctl",
-        "annotation",
-        "dns",
-        "storage-opt",
-        "p=publish",
-        "expose",
-        "cgroupns",
-        "cgroup-parent",
-        "device-cgroup-rule",
-        "volumes-from",
-        "a=attach",
-        "domainname",
-        "health-cmd",
-        "ip",
-        "isolation",
-        "link",
-        "mac-address",
-        "network-alias",
-        "blkio-weight",
-        "cpuset-mems",
-        "kernel-memory",
-        "detach-keys",
-        "volume-driver",
-    ],
+    switches: "d=detach rm init privileged i=interactive t=tty read-only q=quiet P=publish-all no-healthcheck oom-kill-disable sig-proxy \
+               disable-content-trust help",
+    with_value: "name l=label label-file mount v=volume e=env env-file network net gpus shm-size ulimit device cap-add cap-drop \
+                 stop-timeout stop-signal restart log-driver log-opt u=user w=workdir entrypoint pull security-opt ipc pid h=hostname \
+                 add-host cpuset-cpus cpus c=cpu-shares m=memory memory-swap memory-reservation oom-score-adj tmpfs cidfile runtime \
+                 group-add platform userns uts pids-limit sysctl annotation dns storage-opt p=publish expose cgroupns cgroup-parent \
+                 device-cgroup-rule volumes-from a=attach domainname health-cmd ip isolation link mac-address network-alias blkio-weight \
+                 cpuset-mems kernel-memory detach-keys volume-driver",
 };
 
 /// `docker exec`.
 pub(super) const EXEC_FLAGS: FlagSpec = FlagSpec {
-    switches: &["d=detach", "i=interactive", "t=tty", "privileged"],
-    with_value: &["e=env", "env-file", "w=workdir", "u=user", "detach-keys"],
+    switches: "d=detach i=interactive t=tty privileged",
+    with_value: "e=env env-file w=workdir u=user detach-keys",
 };
 
 /// Commands that differ little: their flags together would be wrong, so one table each.
 pub(super) fn flags_of_command(command: &str) -> FlagSpec {
     match command {
         "ps" => {
-            FlagSpec { switches: &["a=all", "q=quiet", "no-trunc", "l=latest", "s=size"], with_value: &["f=filter", "format", "n=last"] }
+            FlagSpec { switches: "a=all q=quiet no-trunc l=latest s=size", with_value: "f=filter format n=last" }
         }
-        "inspect" => FlagSpec { switches: &["s=size"], with_value: &["type", "f=format"] },
-        "stop" | "restart" => FlagSpec { switches: &[], with_value: &["t=time", "timeout", "s=signal"] },
-        "kill" => FlagSpec { switches: &[], with_value: &["s=signal"] },
-        "rm" => FlagSpec { switches: &["f=force", "v=volumes", "l=link"], with_value: &[] },
-        "logs" => FlagSpec { switches: &["f=follow", "t=timestamps", "details"], with_value: &["n=tail", "since", "until"] },
-        "start" => FlagSpec { switches: &["a=attach", "i=interactive"], with_value: &[] },
-        "pull" => FlagSpec { switches: &["q=quiet", "a=all-tags", "disable-content-trust"], with_value: &["platform"] },
-        "login" => FlagSpec { switches: &["password-stdin"], with_value: &["u=username", "p=password"] },
-        "images" => FlagSpec { switches: &["q=quiet", "a=all", "no-trunc", "digests"], with_value: &["f=filter", "format"] },
-        "version" | "info" => FlagSpec { switches: &[], with_value: &["f=format"] },
-        _ => FlagSpec { switches: &[], with_value: &[] },
+        "inspect" => FlagSpec { switches: "s=size", with_value: "type f=format" },
+        "stop" => FlagSpec { switches: "", with_value: "t=time timeout s=signal" },
+        "rm" => FlagSpec { switches: "f=force v=volumes l=link", with_value: "" },
+        "logs" => FlagSpec { switches: "f=follow t=timestamps details", with_value: "n=tail since until" },
+        "start" => FlagSpec { switches: "a=attach i=interactive", with_value: "" },
+        "pull" => FlagSpec { switches: "q=quiet a=all-tags disable-content-trust", with_value: "platform" },
+        "login" => FlagSpec { switches: "password-stdin", with_value: "u=username p=password" },
+        "version" | "info" => FlagSpec { switches: "", with_value: "f=format" },
+        _ => FlagSpec { switches: "", with_value: "" },
     }
 }
 

@@ -1,6 +1,6 @@
 //! `--format`: JSON, or a Go template.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::fake_program::ProgramOutput;
 use super::super::go_template::GoTemplate;
@@ -23,6 +23,20 @@ pub(super) fn format_values(values: &[Value], format: Option<&str>) -> Result<Pr
             Ok(ProgramOutput::ok(out))
         }
     }
+}
+
+/// Prints one value on a line: as JSON, through a template, or without a format this text.
+pub(super) fn format_object(value: &Value, format: Option<&str>, plain: String) -> Result<ProgramOutput, DockerError> {
+    Ok(ProgramOutput::ok(match format {
+        Some("json") => format!("{value}\n"),
+        Some(text) => format!("{}\n", render_template(&parse_template(text)?, value)?),
+        None => plain,
+    }))
+}
+
+/// Docker prints an empty list as `null`.
+pub(super) fn list_or_null(list: &[String]) -> Value {
+    if list.is_empty() { Value::Null } else { json!(list) }
 }
 
 pub(super) fn parse_template(text: &str) -> Result<GoTemplate, DockerError> {

@@ -1,4 +1,4 @@
-//! Images: whether one is here, pulling it, `docker images` and `docker image inspect`.
+//! Images: whether one is here, pulling it, and `docker image inspect`.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -7,10 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::fake_program::{ProgramContext, ProgramOutput};
-use super::super::go_template::GoTemplate;
 use super::error::DockerError;
 use super::flags::ParsedFlags;
-use super::format::format_values;
+use super::format::{format_values, list_or_null};
 use super::login;
 use super::store::{DockerState, DockerStore, image_id, with_default_tag};
 
@@ -20,9 +19,8 @@ const DEFAULT_LAYERS: u32 = 3;
 const PARALLEL_DOWNLOADS: usize = 3;
 
 fn has_image(state: &DockerState, reference: &str) -> bool {
-    let id = image_id(reference);
     let wanted = with_default_tag(reference);
-    state.images.iter().any(|image| with_default_tag(image) == wanted || image_id(image) == reference || image_id(image) == id)
+    state.images.iter().any(|image| with_default_tag(image) == wanted || image_id(image) == reference)
 }
 
 /// Makes sure of an image as `--pull` says.
@@ -75,7 +73,7 @@ fn pull_image(
         return Ok(());
     }
     pull_layers(&layer_ids(store, reference), delay, say)?;
-    store.update(|state| -> Result<(), DockerError> {
+    store.update(|state| {
         if !has_image(state, reference) {
             state.images.push(reference.to_owned());
         }
@@ -160,42 +158,15 @@ pub(super) fn docker_pull(
     Ok(ProgramOutput::ok(format!("Digest: {}\nStatus: {status} for {full}\n{full}\n", image_id(reference))))
 }
 
-/// `docker images`.
-pub(super) fn docker_images(store: &DockerStore, flags: &ParsedFlags) -> ProgramOutput {
-    let state = store.read_state();
-    let images = state.images.iter().map(|image| (with_default_tag(image), image_id(image)));
-    let images = images.filter(|(name, _)| flags.positional.first().is_none_or(|word| name.starts_with(word.as_str())));
-    let template = flags.last_value("format").and_then(|text| GoTemplate::parse(text).ok());
-    let mut out = String::new();
-    if template.is_none() && !flags.has("quiet") {
-        out.push_str("REPOSITORY   TAG   IMAGE ID   CREATED   SIZE\n");
-    }
-    for (full, id) in images {
-        let (name, tag) = full.rsplit_once(':').unwrap_or((&full, "latest"));
-        let short = id.get(7..19).unwrap_or(&id);
-        match &template {
-            Some(template) => {
-                let value =
-                    json!({"Repository": name, "Tag": tag, "ID": if flags.has("no-trunc") { id.as_str() } else { short }, "Size": "1.2GB"});
-                out.push_str(&format!("{}\n", template.render(&value).unwrap_or_default()));
-            }
-            None if flags.has("quiet") => out.push_str(&format!("{short}\n")),
-            None => out.push_str(&format!("{name}   {tag}   {short}   2 weeks ago   1.2GB\n")),
-        }
-    }
-    ProgramOutput::ok(out)
-}
-
 fn image_json(store: &DockerStore, reference: &str) -> Value {
     let spec = store.image_spec(reference);
     let full = with_default_tag(reference);
     let name = full.rsplit_once(':').map_or(full.as_str(), |(name, _)| name);
-    let list = |words: Vec<String>| if words.is_empty() { Value::Null } else { json!(words) };
     json!({
         "Id": image_id(reference), "RepoTags": [full], "RepoDigests": [format!("{name}@{}", image_id(reference))],
         "Created": "2026-10-01T00:00:00Z", "Size": 1_234_567_890_u64, "Os": "linux", "Architecture": "amd64",
         "Config": {
-            "Env": list(spec.env), "Entrypoint": list(spec.entrypoint), "Cmd": list(spec.cmd),
+            "Env": list_or_null(&spec.env), "Entrypoint": list_or_null(&spec.entrypoint), "Cmd": list_or_null(&spec.cmd),
             "User": spec.user, "WorkingDir": spec.workdir, "Labels": Value::Null,
         },
     })

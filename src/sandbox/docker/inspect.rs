@@ -5,16 +5,12 @@ use serde_json::{Map, Value, json};
 use super::super::fake_program::{ProgramContext, ProgramOutput};
 use super::error::DockerError;
 use super::flags::ParsedFlags;
-use super::format::{format_values, parse_template, render_template};
+use super::format::{format_object, format_values, list_or_null, parse_template, render_template};
 use super::image;
 use super::store::{ContainerStatus, DockerContainer, DockerStore, image_id};
 
 /// The version it claims to be.
 pub(super) const DOCKER_VERSION: &str = "24.0.7";
-
-fn list_or_null(list: &[String]) -> Value {
-    if list.is_empty() { Value::Null } else { json!(list) }
-}
 
 /// A container as `docker inspect` shows it.
 fn container_json(container: &DockerContainer) -> Value {
@@ -46,7 +42,7 @@ fn container_json(container: &DockerContainer) -> Value {
             "Binds": Value::Null, "Mounts": binds, "NetworkMode": container.network, "ShmSize": container.shm_size, "Init": container.init,
             "IpcMode": container.ipc, "Privileged": container.privileged, "AutoRemove": container.auto_remove,
             "RestartPolicy": {"Name": container.restart, "MaximumRetryCount": 0},
-            "LogConfig": {"Type": container.log_driver, "Config": host_config_json(container)},
+            "LogConfig": {"Type": container.log_driver, "Config": log_options_json(container)},
             "DeviceRequests": device_requests_json(container), "CapAdd": list("cap-add"), "CapDrop": list("cap-drop"), "SecurityOpt": list("security-opt"),
             "Ulimits": list("ulimit"), "Devices": list("device"),
         },
@@ -54,7 +50,7 @@ fn container_json(container: &DockerContainer) -> Value {
     })
 }
 
-fn host_config_json(container: &DockerContainer) -> Map<String, Value> {
+fn log_options_json(container: &DockerContainer) -> Map<String, Value> {
     let list = container.lists.get("log-opt").into_iter().flatten();
     list.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (k.to_owned(), v.into())).collect()
 }
@@ -116,10 +112,6 @@ fn matches_filters(container: &DockerContainer, filters: &[String]) -> Result<bo
                 None => container.labels.contains_key(value),
             },
             "name" => regex::Regex::new(value).is_ok_and(|r| r.is_match(&container.name) || r.is_match(&format!("/{}", container.name))),
-            "id" => container.id.starts_with(value),
-            "status" => container.status.as_str() == value,
-            "exited" => container.status == ContainerStatus::Exited && container.exit_code.to_string() == value,
-            "ancestor" => container.image == value,
             _ => return Err(DockerError::new(1, format!("Error response from daemon: invalid filter '{key}'"))),
         };
         match kinds.iter_mut().find(|(k, _)| *k == key) {
@@ -152,20 +144,16 @@ fn ps_row(container: &DockerContainer, full: bool) -> Value {
 /// `docker ps`.
 pub(super) fn docker_ps(store: &DockerStore, flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
     let filters = flags.all_values("filter");
-    let every = flags.has("all") || filters.iter().any(|f| f.starts_with("status=") || f.starts_with("exited="));
     let state = store.read_state();
-    let format = flags.last_value("format").unwrap_or_default();
-    let (table, text) = match format.strip_prefix("table ") {
-        Some(rest) => (true, rest),
-        None => (format.is_empty(), if format.is_empty() { "{{.ID}}\t{{.Image}}\t{{.Command}}\t{{.Status}}\t{{.Names}}" } else { format }),
+    let (head, text) = match flags.last_value("format").unwrap_or_default() {
+        "json" => ("", "{{json .}}"),
+        _ if flags.has("quiet") => ("", "{{.ID}}"),
+        "" => ("CONTAINER ID\tIMAGE\tCOMMAND\tSTATUS\tNAMES\n", "{{.ID}}\t{{.Image}}\t{{.Command}}\t{{.Status}}\t{{.Names}}"),
+        text => ("", text),
     };
-    let template = parse_template(match text {
-        "json" => "{{json .}}",
-        _ if flags.has("quiet") => "{{.ID}}",
-        text => text,
-    })?;
-    let mut out = if table && !flags.has("quiet") { "CONTAINER ID\tIMAGE\tCOMMAND\tSTATUS\tNAMES\n".to_owned() } else { String::new() };
-    for container in state.containers.iter().rev().filter(|c| every || c.status == ContainerStatus::Running) {
+    let template = parse_template(text)?;
+    let mut out = head.to_owned();
+    for container in state.containers.iter().rev().filter(|c| flags.has("all") || c.status == ContainerStatus::Running) {
         if matches_filters(container, &filters)? {
             out.push_str(&render_template(&template, &ps_row(container, flags.has("no-trunc")))?);
             out.push('\n');
@@ -178,13 +166,8 @@ pub(super) fn docker_ps(store: &DockerStore, flags: &ParsedFlags) -> Result<Prog
 pub(super) fn docker_version(flags: &ParsedFlags) -> Result<ProgramOutput, DockerError> {
     let side = json!({"Version": DOCKER_VERSION, "ApiVersion": "1.43", "MinAPIVersion": "1.12", "Os": "linux", "Arch": "amd64", "GoVersion": "go1.20.10"});
     let value = json!({"Client": side, "Server": side});
-    match flags.last_value("format") {
-        Some("json") => Ok(ProgramOutput::ok(format!("{value}\n"))),
-        Some(text) => Ok(ProgramOutput::ok(format!("{}\n", render_template(&parse_template(text)?, &value)?))),
-        None => Ok(ProgramOutput::ok(format!(
-            "Client:\n Version:           {DOCKER_VERSION}\n\nServer:\n Engine:\n  Version:          {DOCKER_VERSION}\n"
-        ))),
-    }
+    let plain = format!("Client:\n Version:           {DOCKER_VERSION}\n\nServer:\n Engine:\n  Version:          {DOCKER_VERSION}\n");
+    format_object(&value, flags.last_value("format"), plain)
 }
 
 /// `docker info`.
@@ -204,12 +187,7 @@ pub(super) fn docker_info(context: &ProgramContext, store: &DockerStore, flags: 
         "DockerRootDir": context.host.root().join("docker"), "Name": context.host.settings().name, "OSType": "linux", "Architecture": "x86_64",
         "SecurityOptions": ["name=seccomp,profile=builtin"], "ServerErrors": Value::Null, "OperatingSystem": "Sandbox",
     });
-    match flags.last_value("format") {
-        Some("json") => Ok(ProgramOutput::ok(format!("{value}\n"))),
-        Some(text) => Ok(ProgramOutput::ok(format!("{}\n", render_template(&parse_template(text)?, &value)?))),
-        None => Ok(ProgramOutput::ok(format!(
-            "Server:\n Containers: {}\n Server Version: {DOCKER_VERSION}\n Storage Driver: overlay2\n",
-            state.containers.len()
-        ))),
-    }
+    let count = state.containers.len();
+    let plain = format!("Server:\n Containers: {count}\n Server Version: {DOCKER_VERSION}\n Storage Driver: overlay2\n");
+    format_object(&value, flags.last_value("format"), plain)
 }

@@ -59,37 +59,27 @@ fn dispatch(context: &ProgramContext, words: &[String]) -> Result<ExitCode, Dock
     check_faults(context, command, words)?;
     let store = DockerStore::for_host(&context.host);
     let config = login::config_dir(config);
-    let parsed = |anywhere| {
-        flags::flags_of_command(command)
-            .parse(args, anywhere)
-            .map_err(|e| DockerError::new(125, format!("{e}\nSee 'docker {command} --help'.")))
+    let parsed = || {
+        let flags = flags::flags_of_command(command).parse(args, true);
+        flags.map_err(|e| DockerError::new(125, format!("{e}\nSee 'docker {command} --help'.")))
     };
-    match (kind, command.as_str()) {
-        ("image", "inspect") => image::docker_image_inspect(&store, &parsed(true)?).map(|a| a.print()),
-        ("image", "ls") | (_, "images") => {
-            Ok(image::docker_images(&store, &flags::flags_of_command("images").parse(args, true).map_err(|e| DockerError::new(125, e))?)
-                .print())
-        }
-        (_, "pull") => image::docker_pull(context, &store, &config, &parsed(true)?).map(|a| a.print()),
-        (_, "login") => login::docker_login(context, &config, &parsed(true)?).map(|a| a.print()),
-        (_, "version") => inspect::docker_version(&parsed(true)?).map(|a| a.print()),
-        (_, "info") => inspect::docker_info(context, &store, &parsed(true)?).map(|a| a.print()),
-        (_, "run" | "create") => run::docker_run(context, &store, &config, args, command),
-        (_, "start") => container_lifecycle::docker_start(context, &store, &parsed(true)?).map(|a| a.print()),
-        (_, "exec") => run::docker_exec(context, &store, args),
-        (_, "inspect") => inspect::docker_inspect(&store, &parsed(true)?).map(|a| a.print()),
-        (_, "ps") | ("container", "ls") => {
-            inspect::docker_ps(&store, &flags::flags_of_command("ps").parse(args, true).map_err(|e| DockerError::new(125, e))?)
-                .map(|a| a.print())
-        }
-        (_, "stop") => container_lifecycle::docker_stop(&store, &parsed(true)?).map(|a| a.print()),
-        (_, "kill") => container_lifecycle::docker_kill(&store, &parsed(true)?).map(|a| a.print()),
-        (_, "rm") => container_lifecycle::docker_rm(&store, &parsed(true)?).map(|a| a.print()),
-        (_, "wait") => container_lifecycle::docker_wait(&store, &parsed(true)?).map(|a| a.print()),
-        (_, "logs") => container_lifecycle::docker_logs(&store, &parsed(true)?),
-        (_, "top") => container_lifecycle::docker_top(&store, args).map(|a| a.print()),
-        _ => Err(DockerError::new(1, format!("docker: '{command}' is not a docker command.\nSee 'docker --help'"))),
-    }
+    let output = match (kind, command.as_str()) {
+        ("image", "inspect") => image::docker_image_inspect(&store, &parsed()?)?,
+        (_, "pull") => image::docker_pull(context, &store, &config, &parsed()?)?,
+        (_, "login") => login::docker_login(context, &config, &parsed()?)?,
+        (_, "version") => inspect::docker_version(&parsed()?)?,
+        (_, "info") => inspect::docker_info(context, &store, &parsed()?)?,
+        (_, "run" | "create") => return run::docker_run(context, &store, &config, args, command),
+        (_, "start") => container_lifecycle::docker_start(context, &store, &parsed()?)?,
+        (_, "exec") => return run::docker_exec(context, &store, args),
+        (_, "inspect") => inspect::docker_inspect(&store, &parsed()?)?,
+        (_, "ps") => inspect::docker_ps(&store, &parsed()?)?,
+        (_, "stop") => container_lifecycle::docker_stop(&store, &parsed()?)?,
+        (_, "rm") => container_lifecycle::docker_rm(&store, &parsed()?)?,
+        (_, "logs") => return container_lifecycle::docker_logs(&store, &parsed()?),
+        _ => return Err(DockerError::new(1, format!("docker: '{command}' is not a docker command.\nSee 'docker --help'"))),
+    };
+    Ok(output.print())
 }
 
 /// What is wrong with docker itself on this host.

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
-use super::super::fake_program::{ProgramContext, ProgramOutput, reexec_as};
+use super::super::fake_program::{ProgramContext, ProgramOutput, exit_code, reexec_as, shell_code};
 use super::container_process::{container_env, find_program, resolve_workdir};
-use super::error::{DockerError, no_such_container};
+use super::error::DockerError;
 use super::flags::{EXEC_FLAGS, ParsedFlags, RUN_FLAGS};
 use super::store::{BindMount, ContainerStatus, DockerContainer, DockerStore, docker_timestamp, new_container_id};
 use super::{container_lifecycle, image};
@@ -38,7 +37,7 @@ pub(super) fn docker_run(
     let container = build_container(context, store, &flags).map_err(|text| response(format!("Error response from daemon: {text}")))?;
     let id = container.id.clone();
     store
-        .update(|state| -> Result<(), DockerError> {
+        .update(|state| {
             if let Some(other) = state.containers.iter().find(|c| c.name == container.name) {
                 return Err(DockerError::new(125, name_conflict_message(&container.name, &other.id)));
             }
@@ -75,7 +74,7 @@ fn run_in_foreground(store: &DockerStore, id: &str) -> Result<ExitCode, DockerEr
     if auto_remove {
         container_lifecycle::delete_container(store, id)?;
     }
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(255)))
+    Ok(exit_code(code))
 }
 
 fn build_container(context: &ProgramContext, store: &DockerStore, flags: &ParsedFlags) -> Result<DockerContainer, String> {
@@ -251,7 +250,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     };
     digits
         .parse::<f64>()
-        .map(|number| (number * f64::from(1_u32 << (shift % 32)) * if shift >= 32 { 4_294_967_296.0 } else { 1.0 }) as u64)
+        .map(|number| (number * 2_f64.powi(shift)) as u64)
         .map_err(|_| format!("invalid size: '{text}'"))
 }
 
@@ -261,15 +260,14 @@ pub(super) fn docker_exec(context: &ProgramContext, store: &DockerStore, args: &
     let [name, program, rest @ ..] = flags.positional.as_slice() else {
         return Err(DockerError::new(1, "\"docker exec\" requires at least 2 arguments.\nSee 'docker exec --help'."));
     };
-    let state = store.read_state();
-    let container = state.find_container(name).ok_or_else(|| no_such_container(name))?;
+    let container = store.container(name)?;
     if container.status != ContainerStatus::Running {
         return Err(DockerError::new(1, format!("Error response from daemon: container {} is not running", container.id)));
     }
-    let mut variables = container_env(&context.host, store, container);
+    let mut variables = container_env(&context.host, store, &container);
     let extra = parse_env_flags(&flags).map_err(|e| DockerError::new(125, e))?;
     variables.extend(extra.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())));
-    let found = match find_program(store, container, &variables, program) {
+    let found = match find_program(store, &container, &variables, program) {
         Ok(found) => found,
         Err(_) if flags.has("detach") => return Ok(ExitCode::SUCCESS),
         Err(failure) => return Err(DockerError::new(failure.code, format!("OCI runtime exec failed: exec failed: {}", failure.message))),
@@ -283,7 +281,7 @@ pub(super) fn docker_exec(context: &ProgramContext, store: &DockerStore, args: &
     if tty {
         command.env("TERM", "xterm");
     }
-    command.envs(variables).current_dir(resolve_workdir(store, container, flags.last_value("workdir"))?);
+    command.envs(variables).current_dir(resolve_workdir(store, &container, flags.last_value("workdir"))?);
     if tty {
         return super::tty::run_with_tty(command, flags.has("interactive"));
     }
@@ -297,9 +295,7 @@ pub(super) fn docker_exec(context: &ProgramContext, store: &DockerStore, args: &
     if !flags.has("interactive") {
         command.stdin(Stdio::null());
     }
-    let status = command.status()?;
-    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(255);
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(255)))
+    Ok(exit_code(shell_code(command.status()?)))
 }
 
 #[cfg(test)]
@@ -329,7 +325,7 @@ mod tests {
     fn sizes_parse_with_units() {
         assert_eq!(parse_size("64m"), Ok(64 << 20));
         assert_eq!(parse_size("32g"), Ok(32 << 30));
-        assert_eq!(parse_size("1024"), Ok(1024));
+        assert_eq!((parse_size("1024"), parse_size("1.5t")), (Ok(1024), Ok(3 << 39)));
         assert!(parse_size("3x").is_err());
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::fake_host::{FakeHost, read_json, write_json};
 use super::super::scenario::ImageSpec;
+use super::error::{DockerError, no_such_container};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct DockerState {
@@ -137,11 +138,6 @@ impl DockerState {
         exact.or_else(|| self.containers.iter().find(|c| c.matches_reference(word)))
     }
 
-    /// The same, to change it.
-    pub(super) fn find_container_mut(&mut self, word: &str) -> Option<&mut DockerContainer> {
-        let id = self.find_container(word)?.id.clone();
-        self.containers.iter_mut().find(|c| c.id == id)
-    }
 }
 
 /// The way to the state of one host.
@@ -175,7 +171,7 @@ impl DockerStore {
     }
 
     /// Changes the state under an exclusive lock; nothing is kept when `change` fails.
-    pub(super) fn update<T, E: From<io::Error>>(&self, change: impl FnOnce(&mut DockerState) -> Result<T, E>) -> Result<T, E> {
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut DockerState) -> Result<T, DockerError>) -> Result<T, DockerError> {
         let lock = File::create(self.host.root().join("docker/lock"))?;
         lock.lock()?;
         let mut state = self.read_state();
@@ -185,6 +181,16 @@ impl DockerStore {
             write_json(&self.state_path(), &state)?;
         }
         Ok(answer)
+    }
+
+    /// The container a person means.
+    pub(super) fn container(&self, word: &str) -> Result<DockerContainer, DockerError> {
+        self.read_state().find_container(word).cloned().ok_or_else(|| no_such_container(word))
+    }
+
+    /// Changes a container by its id, if it is still there.
+    pub(super) fn update_container<T: Default>(&self, id: &str, change: impl FnOnce(&mut DockerContainer) -> T) -> Result<T, DockerError> {
+        self.update(|state| Ok(state.containers.iter_mut().find(|c| c.id == id).map(change).unwrap_or_default()))
     }
 
     /// The settings of an image beyond its name.

@@ -6,11 +6,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::super::fake_program::{ProgramContext, ProgramOutput, reexec_as};
+use super::super::fake_program::{ProgramContext, ProgramOutput, reexec_as, shell_code};
 use super::super::processes;
 use super::container_lifecycle::delete_container;
 use super::container_process::{container_env, find_program, resolve_workdir};
-use super::error::{DockerError, no_such_container};
+use super::error::DockerError;
 use super::store::{ContainerStatus, DockerContainer, DockerStore, docker_timestamp};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -32,7 +32,7 @@ pub(in super::super) fn supervise_container(context: &ProgramContext, args: &[St
 }
 
 fn spawn_main_process(context: &ProgramContext, store: &DockerStore, id: &str) -> Result<(Child, DockerContainer), DockerError> {
-    let container = store.read_state().find_container(id).cloned().ok_or_else(|| no_such_container(id))?;
+    let container = store.container(id)?;
     let folder = store.container_dir(id);
     let variables = container_env(&context.host, store, &container);
     let mut words = container.entrypoint.iter().chain(&container.cmd);
@@ -44,16 +44,13 @@ fn spawn_main_process(context: &ProgramContext, store: &DockerStore, id: &str) -
     command.stdin(Stdio::inherit()).stdout(log("out")?).stderr(log("err")?);
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).unwrap_or_default();
-    store.update(|state| -> Result<(), DockerError> {
-        state.find_container_mut(id).into_iter().for_each(|c| {
-            c.status = ContainerStatus::Running;
-            c.pid = pid;
-            c.exit_code = 0;
-            c.oom_killed = false;
-            c.error.clear();
-            c.started = docker_timestamp();
-        });
-        Ok(())
+    store.update_container(id, |c| {
+        c.status = ContainerStatus::Running;
+        c.pid = pid;
+        c.exit_code = 0;
+        c.oom_killed = false;
+        c.error.clear();
+        c.started = docker_timestamp();
     })?;
     Ok((child, container))
 }
@@ -92,33 +89,22 @@ fn watch_container(context: &ProgramContext, store: &DockerStore, mut child: Chi
 }
 
 fn record_oom_kill(store: &DockerStore, id: &str) {
-    let noted = store.update(|state| -> Result<(), DockerError> {
-        state.find_container_mut(id).into_iter().for_each(|c| c.oom_killed = true);
-        Ok(())
-    });
-    if let Err(failure) = noted {
+    if let Err(failure) = store.update_container(id, |c| c.oom_killed = true) {
         tracing::debug!(text = failure.message, "OOMKilled was not recorded");
     }
 }
 
 fn record_exit(store: &DockerStore, id: &str, status: ExitStatus, left: &[i32]) -> ExitCode {
-    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(255);
-    let changed = store.update(|state| -> Result<bool, DockerError> {
-        Ok(state.find_container_mut(id).is_some_and(|c| {
-            c.status = ContainerStatus::Exited;
-            c.pid = 0;
-            c.exit_code = code;
-            c.finished = docker_timestamp();
-            c.error = if left.is_empty() { String::new() } else { format!("processes are left: {left:?}") };
-            c.auto_remove
-        }))
+    let changed = store.update_container(id, |c| {
+        c.status = ContainerStatus::Exited;
+        c.pid = 0;
+        c.exit_code = shell_code(status);
+        c.finished = docker_timestamp();
+        c.error = if left.is_empty() { String::new() } else { format!("processes are left: {left:?}") };
+        c.auto_remove
     });
-    match changed {
-        Ok(true) => match delete_container(store, id) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        },
-        Ok(false) => ExitCode::SUCCESS,
+    match changed.and_then(|remove| if remove { delete_container(store, id) } else { Ok(()) }) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }

@@ -5,19 +5,19 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
+use super::super::fake_program::{exit_code, shell_code};
 use super::super::pty;
 use super::error::DockerError;
 
 /// How often the size of the client's terminal is looked at.
 const RESIZE_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// The client's terminal without an own will, until dropped.
+/// The client's terminal in raw mode, until dropped.
 struct RawTerminal(Option<Termios>);
 
 impl RawTerminal {
@@ -53,9 +53,7 @@ pub(super) fn run_with_tty(mut command: Command, interactive: bool) -> Result<Ex
     let raw = RawTerminal::enable();
     relay_terminal(master, interactive, known)?;
     drop(raw);
-    let status = child.wait()?;
-    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(255);
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(255)))
+    Ok(exit_code(shell_code(child.wait()?)))
 }
 
 /// Copies bytes both ways until no process in the container has the terminal open.

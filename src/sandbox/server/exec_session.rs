@@ -62,8 +62,7 @@ impl ExecSession {
             None => self.server.shell_command(&self.command_text, &self.environment).spawn().map(|child| (child, None)),
         };
         match started {
-            Ok((child, None)) => {
-                let mut child = child;
+            Ok((mut child, None)) => {
                 let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
                 self.relay_until_exit(child, streams, reader, writer).await;
             }
@@ -126,15 +125,10 @@ impl ExecSession {
     async fn receive_input(&self, mut reader: ChannelReadHalf, input: mpsc::UnboundedSender<bytes::Bytes>, waiting: &AtomicUsize) {
         let mut input = Some(input);
         let mut seen = Vec::new();
-        loop {
-            let message = tokio::select! {
-                () = self.closed.cancelled() => return,
-                message = reader.wait() => message,
-            };
+        while let Some(Some(message)) = self.closed.run_until_cancelled(reader.wait()).await {
             match message {
-                None => return,
-                Some(ChannelMsg::Eof) => input = None,
-                Some(ChannelMsg::Data { data }) => {
+                ChannelMsg::Eof => input = None,
+                ChannelMsg::Data { data } => {
                     if seen.len() < INPUT_SEARCH_LIMIT {
                         seen.extend_from_slice(&data);
                     }
@@ -149,7 +143,7 @@ impl ExecSession {
                         self.drop_token.cancel();
                     }
                 }
-                Some(_) => {}
+                _ => {}
             }
         }
     }
@@ -161,27 +155,15 @@ impl ExecSession {
         waiting: &AtomicUsize,
     ) {
         let Some(mut stdin) = stdin else { return };
-        loop {
-            tokio::select! {
-                () = self.closed.cancelled() => return,
-                bytes = queue.recv() => match bytes {
-                    Some(bytes) => {
-                        if !self.write_stdin(&mut stdin, &bytes).await {
-                            return;
-                        }
-                        waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
-                    }
-                    None => return,
+        let feeding = async {
+            while let Some(bytes) = queue.recv().await {
+                if stdin.write_all(&bytes).await.is_err() {
+                    return;
                 }
+                waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
             }
-        }
-    }
-
-    async fn write_stdin(&self, stdin: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> bool {
-        tokio::select! {
-            () = self.closed.cancelled() => false,
-            written = stdin.write_all(bytes) => written.is_ok(),
-        }
+        };
+        self.closed.run_until_cancelled(feeding).await;
     }
 
     async fn forward_output<R: AsyncRead + Unpin>(&self, from: Option<R>, ext: Option<u32>, writer: &ChannelWriteHalf<Msg>) {
@@ -189,11 +171,8 @@ impl ExecSession {
         let mut buffer = bytes::BytesMut::new();
         loop {
             buffer.reserve(32 << 10);
-            let read = tokio::select! {
-                () = self.closed.cancelled() => return,
-                read = from.read_buf(&mut buffer) => read,
-            };
-            if !matches!(read, Ok(count) if count > 0) {
+            let read = self.closed.run_until_cancelled(from.read_buf(&mut buffer)).await;
+            if !matches!(read, Some(Ok(count)) if count > 0) {
                 return;
             }
             let bytes = buffer.split().freeze();
@@ -206,9 +185,8 @@ impl ExecSession {
 
     /// Sends, unless the other side is gone: then nothing would ever wake the sender.
     async fn send(&self, sending: impl Future<Output = Result<(), russh::Error>>) {
-        tokio::select! {
-            () = self.closed.cancelled() => {}
-            sent = sending => if let Err(error) = sent { tracing::debug!(%error, "not sent") },
+        if let Some(Err(error)) = self.closed.run_until_cancelled(sending).await {
+            tracing::debug!(%error, "not sent");
         }
     }
 
@@ -236,9 +214,8 @@ impl ExecSession {
             tracing::warn!(%error, "cannot record that a command is held");
         }
         while self.server.host.faults().hold == self.hold {
-            tokio::select! {
-                () = self.closed.cancelled() => return false,
-                () = tokio::time::sleep(HOLD_POLL_INTERVAL) => {}
+            if self.closed.run_until_cancelled(tokio::time::sleep(HOLD_POLL_INTERVAL)).await.is_none() {
+                return false;
             }
         }
         true

@@ -75,7 +75,7 @@ impl FakeSshServer {
     }
 
     /// A host that lets one user in.
-    pub(in super::super) fn new(place: FakeHost, login: SshLogin, own: SshKeyPair, program: &Path) -> Self {
+    pub(in super::super) fn new(host: FakeHost, login: SshLogin, own: SshKeyPair, program: &Path) -> Self {
         let mut methods = vec![MethodKind::PublicKey];
         methods.extend(login.password.as_ref().map(|_| MethodKind::Password));
         let config = russh::server::Config {
@@ -89,7 +89,7 @@ impl FakeSshServer {
             ..russh::server::Config::default()
         };
         FakeSshServer {
-            host: place,
+            host,
             login,
             config: Arc::new(config),
             setsid_path: ["/usr/bin/setsid", "/bin/setsid"].into_iter().find(|path| Path::new(path).exists()),

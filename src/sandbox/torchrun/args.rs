@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::super::fake_program::has_word;
+
 /// What torchrun was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TorchrunArgs {
@@ -31,41 +33,17 @@ pub(super) struct TorchrunArgs {
 }
 
 /// Options that take a value and change nothing here.
-const IGNORED_OPTIONS: &[&str] = &[
-    "role",
-    "monitor_interval",
-    "start_method",
-    "log_dir",
-    "redirects",
-    "tee",
-    "local_ranks_filter",
-    "local_addr",
-    "logs_specs",
-    "run_path",
-    "event_log_handler",
-    "numa_binding",
-    "signals_to_handle",
-    "r",
-    "t",
-];
+const IGNORED_OPTIONS: &str =
+    "role monitor_interval start_method log_dir redirects tee local_ranks_filter local_addr logs_specs run_path event_log_handler \
+     numa_binding signals_to_handle r t";
 
 /// Options that take a value and mean something here.
-const SUPPORTED_OPTIONS: &[&str] = &[
-    "nnodes",
-    "nproc_per_node",
-    "node_rank",
-    "master_addr",
-    "master_port",
-    "rdzv_backend",
-    "rdzv_endpoint",
-    "rdzv_id",
-    "rdzv_conf",
-    "max_restarts",
-];
+const SUPPORTED_OPTIONS: &str =
+    "nnodes nproc_per_node node_rank master_addr master_port rdzv_backend rdzv_endpoint rdzv_id rdzv_conf max_restarts";
 
 /// What `--help` prints, in both spellings, as newer torch does.
 pub(super) fn help_text() -> String {
-    let options = SUPPORTED_OPTIONS.iter().chain(IGNORED_OPTIONS).filter(|name| name.len() > 1);
+    let options = SUPPORTED_OPTIONS.split_whitespace().chain(IGNORED_OPTIONS.split_whitespace()).filter(|name| name.len() > 1);
     let lines = options.map(|name| format!("  --{}, --{name} {}\n", name.replace('_', "-"), name.to_uppercase()));
     format!("usage: torchrun [-h] ... training_script ...\n\noptions:\n{}", lines.collect::<String>())
 }
@@ -91,13 +69,13 @@ pub(super) fn parse_args(args: &[String], gpus: u32) -> Result<TorchrunArgs, Str
             "no_python" | "module" | "m" | "standalone" => {
                 given.insert(if name == "m" { "module".to_owned() } else { name }, String::new());
             }
-            _ if SUPPORTED_OPTIONS.contains(&name.as_str()) => {
+            _ if has_word(SUPPORTED_OPTIONS, &name) => {
                 let value = value
                     .or_else(|| rest.next().cloned())
                     .ok_or_else(|| usage_error(&format!("argument --{name}: expected one argument")))?;
                 given.insert(name, value);
             }
-            _ if IGNORED_OPTIONS.contains(&name.as_str()) => {
+            _ if has_word(IGNORED_OPTIONS, &name) => {
                 if value.is_none() {
                     rest.next();
                 }

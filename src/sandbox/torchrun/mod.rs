@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -62,7 +62,7 @@ async fn run_agent(context: &ProgramContext, args: &TorchrunArgs) -> ExitCode {
             std::process::id()
         ));
     }
-    let (seat, store) = match join_rendezvous(args).await {
+    let (assignment, store) = match join_rendezvous(args).await {
         Ok(found) => found,
         Err(text) => {
             print_stderr(&format!("Traceback (most recent call last):\n{text}"));
@@ -71,20 +71,20 @@ async fn run_agent(context: &ProgramContext, args: &TorchrunArgs) -> ExitCode {
     };
     let Ok(mut stops) = StopSignals::new() else { return ProgramOutput::fail(1, "torchrun: no signal handlers").print() };
     for restart in 0..=args.max_restarts {
-        let mut gang = match WorkerGroup::start(context, args, seat, restart) {
-            Ok(gang) => gang,
+        let mut group = match WorkerGroup::start(context, args, assignment, restart) {
+            Ok(group) => group,
             Err(text) => {
                 print_stderr(&text);
                 return ExitCode::from(1);
             }
         };
-        match gang.wait(context, &mut stops).await {
+        match group.wait(context, &mut stops).await {
             WorkerGroupExit::Success => {
                 store.wait_exit_barrier().await;
                 return ExitCode::SUCCESS;
             }
             WorkerGroupExit::Signaled(name, number) => {
-                gang.stop_workers().await;
+                group.stop_workers().await;
                 let text = format!(
                     "torch.distributed.elastic.multiprocessing.api.SignalException: Process {} got signal: {number}",
                     std::process::id()
@@ -97,9 +97,9 @@ async fn run_agent(context: &ProgramContext, args: &TorchrunArgs) -> ExitCode {
                 return ExitCode::from(1);
             }
             WorkerGroupExit::Failed => {
-                gang.stop_workers().await;
+                group.stop_workers().await;
                 if restart == args.max_restarts {
-                    print_stderr(&gang.failure_summary(context, args));
+                    print_stderr(&group.failure_summary(context, args));
                     return ExitCode::from(1);
                 }
             }
@@ -164,7 +164,7 @@ impl WorkerGroup {
         if let Err(error) = std::fs::write(&record, "") {
             print_stderr(&format!("torchrun: {error}"));
         }
-        let mut gang = WorkerGroup {
+        let mut group = WorkerGroup {
             workers: Vec::new(),
             exits: JoinSet::new(),
             failures: Vec::new(),
@@ -182,10 +182,10 @@ impl WorkerGroup {
             command.args(&args.command).envs(worker_env(args, assignment, local, restart));
             let mut child = tokio::process::Command::from(command).spawn().map_err(|e| format!("torchrun: {e}"))?;
             let pid = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or_default();
-            gang.workers.push(Worker { pid, local_rank: local, rank: assignment.first_rank + local, status: None });
-            gang.exits.spawn(async move { (local, child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8))) });
+            group.workers.push(Worker { pid, local_rank: local, rank: assignment.first_rank + local, status: None });
+            group.exits.spawn(async move { (local, child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8))) });
         }
-        Ok(gang)
+        Ok(group)
     }
 
     fn record_exit(&mut self, local_rank: u32, status: ExitStatus) {
@@ -207,7 +207,7 @@ impl WorkerGroup {
                 () = tokio::time::sleep(FAULT_POLL_INTERVAL) => {
                     starved = starved || self.apply_oom_fault(context);
                     if context.host.is_abandoned() {
-                        self.workers.iter().for_each(|w| kill_group(w.pid, Signal::KILL));
+                        self.workers.iter().for_each(|w| processes::send_group_signal(w.pid, Signal::KILL));
                     }
                 }
                 ended = self.exits.join_next() => match ended {
@@ -241,7 +241,7 @@ impl WorkerGroup {
                 std::process::id(),
                 worker.pid
             ));
-            kill_group(worker.pid, Signal::TERM);
+            processes::send_group_signal(worker.pid, Signal::TERM);
         }
         let end = tokio::time::Instant::now() + STOP_GRACE;
         let first = self.failures.len();
@@ -251,7 +251,7 @@ impl WorkerGroup {
                 Ok(Some(Err(_))) => {}
                 Ok(None) => break,
                 Err(_) => {
-                    self.workers.iter().filter(|w| w.status.is_none()).for_each(|w| kill_group(w.pid, Signal::KILL));
+                    self.workers.iter().filter(|w| w.status.is_none()).for_each(|w| processes::send_group_signal(w.pid, Signal::KILL));
                     while let Some(ended) = self.exits.join_next().await {
                         ended.into_iter().for_each(|(local, status)| self.record_exit(local, status));
                     }
@@ -324,14 +324,6 @@ fn worker_env(args: &TorchrunArgs, assignment: NodeAssignment, local_rank: u32, 
         variables.push(("OMP_NUM_THREADS", "1".to_owned()));
     }
     variables.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
-}
-
-fn kill_group(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid)
-        && let Err(error) = kill_process_group(pid, signal)
-    {
-        tracing::debug!(%error, "not signalled");
-    }
 }
 
 fn signal_name(number: i32) -> &'static str {

@@ -71,13 +71,13 @@ pub(super) async fn join_rendezvous(args: &TorchrunArgs) -> Result<(NodeAssignme
     let within = join_timeout(args);
     match bind_store(args).await? {
         Some(listener) => {
-            let mut guests = Vec::new();
-            match tokio::time::timeout(within, accept_nodes(&listener, args, &mut guests)).await {
-                Ok(()) => assign_ranks(args, listener, guests).await,
+            let mut joined = Vec::new();
+            match tokio::time::timeout(within, accept_nodes(&listener, args, &mut joined)).await {
+                Ok(()) => assign_ranks(args, listener, joined).await,
                 Err(_) => Err(format!(
                     "torch.distributed.DistStoreError: Timed out after {} seconds waiting for clients. {}/{} clients joined.",
                     within.as_secs() + 1,
-                    guests.len() + 1,
+                    joined.len() + 1,
                     args.nnodes
                 )),
             }
@@ -116,18 +116,18 @@ async fn assign_ranks(
     mut nodes: Vec<JoinedNode>,
 ) -> Result<(NodeAssignment, RendezvousStore), String> {
     let port = listener.local_addr().map_err(|e| e.to_string())?.port();
-    nodes.sort_by_key(|guest| guest.rank);
+    nodes.sort_by_key(|node| node.rank);
     let world = args.nproc + nodes.iter().map(|g| g.nproc).sum::<u32>();
     let mut offset = args.nproc;
     let mut kept = JoinSet::new();
-    for (node, mut guest) in (1_u32..).zip(nodes) {
-        let line = format!("go {node} {offset} {world}\n");
-        guest.stream.get_mut().write_all(line.as_bytes()).await.map_err(|e| format!("torch.distributed.DistNetworkError: {e}"))?;
-        offset += guest.nproc;
+    for (rank, mut joined) in (1_u32..).zip(nodes) {
+        let line = format!("go {rank} {offset} {world}\n");
+        joined.stream.get_mut().write_all(line.as_bytes()).await.map_err(|e| format!("torch.distributed.DistNetworkError: {e}"))?;
+        offset += joined.nproc;
         kept.spawn(async move {
             // `done`, or the end of the connection: either way this node is not waited for any longer.
             let mut line = String::new();
-            if let Err(error) = guest.stream.read_line(&mut line).await {
+            if let Err(error) = joined.stream.read_line(&mut line).await {
                 tracing::debug!(%error, "a node left");
             }
         });

@@ -241,8 +241,7 @@ impl SandboxFixture {
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut found: Vec<String> =
             self.sandbox.processes().iter().map(|pid| format!("process {pid}: {}", process_cmdline(*pid))).collect();
-        for host in 0..self.sandbox.len() {
-            let name = self.sandbox.host_name(host).unwrap_or_default();
+        for (host, name) in (0..).map_while(|host| Some((host, self.sandbox.host_name(host)?))) {
             found.extend(self.containers(host).into_iter().map(|(id, _, status)| format!("{name}: container {id} ({status})")));
             let run_dir = self.host_home(host).join(".orchestrate");
             if run_dir.exists() {
