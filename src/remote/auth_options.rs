@@ -1,5 +1,6 @@
 //! Authentication options of ssh_config: methods, their order, key algorithms, and whether prompts are allowed.
 
+use super::algorithms::SIGNATURE_ALGORITHMS;
 use crate::ssh_config::SshOptions;
 use crate::text::glob::glob_match;
 
@@ -7,18 +8,6 @@ use crate::text::glob::glob_match;
 const DEFAULT_MAX_PROMPTS: usize = 3;
 /// Default of `PreferredAuthentications` (ssh_config(5)), without methods that russh does not support.
 const DEFAULT_METHOD_ORDER: &str = "publickey,keyboard-interactive,password";
-/// Default of `PubkeyAcceptedAlgorithms` in OpenSSH 10; each also has a `-cert-v01@openssh.com` form.
-const DEFAULT_KEY_ALGORITHMS: [&str; 8] = [
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "sk-ssh-ed25519@openssh.com",
-    "sk-ecdsa-sha2-nistp256@openssh.com",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-];
-
 /// An authentication method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AuthMethod {
@@ -97,7 +86,8 @@ impl AcceptedAlgorithms {
     /// Whether this signature algorithm, by protocol name, may be offered.
     pub(super) fn allows(&self, name: &str) -> bool {
         let named = self.patterns.iter().any(|pattern| glob_match(pattern, name));
-        let usual = || DEFAULT_KEY_ALGORITHMS.iter().any(|a| *a == name || certificate_algorithm(a) == name);
+        // In OpenSSH's default each also has a certificate form.
+        let usual = || SIGNATURE_ALGORITHMS.split_whitespace().any(|a| a == name || certificate_algorithm(a) == name);
         match self.sign {
             Some('-') => usual() && !named,
             Some(_) => usual() || named,

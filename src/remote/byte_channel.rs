@@ -19,13 +19,13 @@ pub struct ByteReceiver<E> {
 /// The SSH reader's end.
 #[derive(Debug)]
 pub(crate) struct ByteSender<E> {
-    // Bounded by `most`: a chunk that does not fit is not sent, and nothing after it.
+    // Bounded by `max_bytes`: a chunk that does not fit is not sent, and nothing after it.
     chunks: mpsc::UnboundedSender<Result<Bytes, E>>,
     queued_bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }
 
-/// A channel in which at most `most` bytes may wait.
+/// A channel in which at most `max` bytes may wait.
 pub(crate) fn byte_channel<E>(max: usize) -> (ByteSender<E>, ByteReceiver<E>) {
     let (sender, pieces) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::algorithms::{AlgorithmCategory, AlgorithmList};
+use super::algorithms::{self, AlgorithmList, AlgorithmTable};
 use super::known_hosts_command::{self, KnownHostsCommand};
 use crate::ssh_config::{PercentTokens, SettingOrigin, SshOptionValue, SshOptions, words};
 
@@ -39,32 +39,26 @@ pub(super) struct AlgorithmLists {
 
 /// Reads the lists; the error is a fragment with its origin.
 pub(super) fn parse_algorithms(options: &SshOptions) -> Result<AlgorithmLists, String> {
-    let list = |kind: AlgorithmCategory| {
-        let Some(value) = options.first_value(kind.keyword()) else { return Ok(AlgorithmList::default_for(kind)) };
+    let list = |table: &'static AlgorithmTable| {
+        let Some(value) = options.first_value(table.keyword) else { return Ok(AlgorithmList::default_for(table)) };
         let read = if value.origin == SettingOrigin::SshG { AlgorithmList::from_ssh_g } else { AlgorithmList::parse };
-        let list = read(kind, &value.text).map_err(|what| value_error(value, kind.keyword(), &format!("`{}`: {what}", value.text)))?;
+        let list = read(table, &value.text).map_err(|what| value_error(value, table.keyword, &format!("`{}`: {what}", value.text)))?;
         Ok::<_, String>(AlgorithmList { origin: Some(value.origin.to_string()), ..list })
     };
     Ok(AlgorithmLists {
-        kex: list(AlgorithmCategory::Kex)?,
-        ciphers: list(AlgorithmCategory::Cipher)?,
-        macs: list(AlgorithmCategory::Mac)?,
-        host_keys: list(AlgorithmCategory::HostKey)?,
-        ca_signatures: list(AlgorithmCategory::CaSignature)?,
+        kex: list(&algorithms::KEX)?,
+        ciphers: list(&algorithms::CIPHERS)?,
+        macs: list(&algorithms::MACS)?,
+        host_keys: list(&algorithms::HOST_KEYS)?,
+        ca_signatures: list(&algorithms::CA_SIGNATURES)?,
     })
 }
 
 impl AlgorithmLists {
     /// Requested algorithms that are not supported, one sentence per list.
     pub(super) fn unsupported_notices(&self) -> Vec<String> {
-        let all = [
-            (AlgorithmCategory::Kex, &self.kex),
-            (AlgorithmCategory::Cipher, &self.ciphers),
-            (AlgorithmCategory::Mac, &self.macs),
-            (AlgorithmCategory::HostKey, &self.host_keys),
-            (AlgorithmCategory::CaSignature, &self.ca_signatures),
-        ];
-        all.into_iter().filter_map(|(kind, list)| list.unsupported_notice(kind)).collect()
+        let all = [&self.kex, &self.ciphers, &self.macs, &self.host_keys, &self.ca_signatures];
+        all.into_iter().filter_map(AlgorithmList::unsupported_notice).collect()
     }
 }
 
@@ -106,23 +100,26 @@ pub(super) fn parse_known_hosts_command(
     let Some(value) = options.first_value(keyword) else { return Ok(None) };
     let wrong = |what: String| value_error(value, keyword, &format!("`{}`: {what}", value.text));
     let words = words(&value.text).ok_or_else(|| wrong("unclosed quote".to_owned()))?;
-    if !words.first().is_some_and(|program| program.starts_with('/')) {
+    // The program's path is not expanded.
+    let Some((program, arguments)) = words.split_first().filter(|(program, _)| program.starts_with('/')) else {
         return Err(wrong("it must begin with an absolute path".to_owned()));
-    }
+    };
     let expand = |[i, t, f, k]: [&str; 4]| {
         let more = [('H', name), ('I', i), ('t', t), ('f', f), ('K', k)];
-        // The program path itself is not expanded.
-        let one = |(at, word): (usize, &String)| if at == 0 { Ok(word.clone()) } else { tokens.expand_known_hosts_command(word, &more) };
-        words.iter().enumerate().map(one).collect::<Result<Vec<String>, String>>().map_err(&wrong)
+        let expanded = arguments.iter().map(|word| tokens.expand_known_hosts_command(word, &more));
+        expanded.collect::<Result<Vec<String>, String>>().map_err(&wrong)
     };
-    let order = expand(["ORDER", "NONE", "NONE", "NONE"])?;
-    let key = expand([
-        "HOSTNAME",
-        known_hosts_command::KEY_TYPE_PLACEHOLDER,
-        known_hosts_command::FINGERPRINT_PLACEHOLDER,
-        known_hosts_command::KEY_PLACEHOLDER,
-    ])?;
-    Ok(Some(KnownHostsCommand { order_args: order, key_args: key, origin: value.origin.to_string() }))
+    Ok(Some(KnownHostsCommand {
+        program: program.clone(),
+        order_args: expand(["ORDER", "NONE", "NONE", "NONE"])?,
+        key_args: expand([
+            "HOSTNAME",
+            known_hosts_command::KEY_TYPE_PLACEHOLDER,
+            known_hosts_command::FINGERPRINT_PLACEHOLDER,
+            known_hosts_command::KEY_PLACEHOLDER,
+        ])?,
+        origin: value.origin.to_string(),
+    }))
 }
 
 /// Keepalive interval; `None` if turned off. That ssh itself sends none by default does not

@@ -36,8 +36,9 @@ pub(super) enum AddressFamily {
 pub(super) enum KeyFileSource {
     /// Named in the inventory: it must exist.
     Inventory,
+    /// Named in ssh_config.
     Config,
-    /// Named in ssh_config or an OpenSSH default.
+    /// One of OpenSSH's defaults.
     Default,
 }
 
@@ -102,9 +103,11 @@ impl Hop {
 
 /// Builds a hop. `jump`: the previous hop, for `%j`.
 pub(super) fn build_hop(target: &HopTarget<'_>, options: &SshOptions, settings: &SshSettings, jump: &str) -> Result<Hop, RemoteError> {
-    let wrong = |what: String| RemoteError::InvalidConfig {
-        what: if target.is_jump { format!("ssh settings of jump host {}: {what}", target.alias) } else { format!("ssh settings: {what}") },
-        hint: "`ssh -G HOST` prints the settings of ssh_config; the `ssh` keys of the inventory override them".to_owned(),
+    let wrong = |what: String| {
+        RemoteError::invalid_config(
+            if target.is_jump { format!("ssh settings of jump host {}: {what}", target.alias) } else { format!("ssh settings: {what}") },
+            "`ssh -G HOST` prints the settings of ssh_config; the `ssh` keys of the inventory override them",
+        )
     };
     let host = target.address.or(options.first_text("hostname")).unwrap_or(target.alias).to_owned();
     let port = target.port.or_else(|| options.first_text("port")?.parse().ok()).unwrap_or(22);
@@ -180,13 +183,13 @@ fn key_files(
     settings: &SshSettings,
     tokens: &PercentTokens<'_>,
 ) -> Result<Vec<KeyFile>, String> {
-    let named = if target.is_jump { KeyFileSource::Config } else { KeyFileSource::Inventory };
-    let own = |text: &String| KeyFile { path: settings.resolve_path(text), source: named, origin: SettingOrigin::Inventory };
+    let source = if target.is_jump { KeyFileSource::Config } else { KeyFileSource::Inventory };
+    let own = |text: &String| KeyFile { path: settings.resolve_path(text), source, origin: SettingOrigin::Inventory };
     let mut keys: Vec<KeyFile> = target.ssh.identity_files.iter().map(own).collect();
-    let named = if options.has_default_keys() { KeyFileSource::Default } else { KeyFileSource::Config };
+    let source = if options.has_default_keys() { KeyFileSource::Default } else { KeyFileSource::Config };
     for (path, value) in expand_paths("IdentityFile", options, tokens)?.into_iter().zip(options.values("IdentityFile")) {
         if !keys.iter().any(|k| k.path == path) {
-            keys.push(KeyFile { path, source: named, origin: value.origin.clone() });
+            keys.push(KeyFile { path, source, origin: value.origin.clone() });
         }
     }
     Ok(keys)
@@ -209,10 +212,10 @@ fn host_key_policy(
         None => matches!(options.first_text("stricthostkeychecking"), Some("accept-new" | "no")),
     };
     let alias = options.first_text("hostkeyalias").map(str::to_ascii_lowercase);
-    let bare = (alias.is_none() && tokens.port != 22).then(|| tokens.host.to_ascii_lowercase());
+    let without_port = (alias.is_none() && tokens.port != 22).then(|| tokens.host.to_ascii_lowercase());
     let name = alias.unwrap_or_else(|| known_hosts::known_hosts_name(tokens.host, tokens.port));
     Ok(HostKeyPolicy {
-        name_without_port: bare,
+        name_without_port: without_port,
         principal: options.first_text("hostkeyalias").map_or_else(|| tokens.host.to_ascii_lowercase(), str::to_owned),
         known_hosts_command: connection_options::parse_known_hosts_command(options, tokens, &name)?,
         revoked_key_files: connection_options::revoked_key_files(options, tokens)?,

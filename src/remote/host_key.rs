@@ -5,7 +5,6 @@
 #![expect(clippy::disallowed_methods, reason = "known_hosts are files of the laptop")]
 
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -20,8 +19,6 @@ use crate::ssh_config::known_hosts;
 use crate::ssh_config::known_hosts::{KnownHostsFile, KnownHostsMarker, KnownHostsMatch, KnownHostsVerdict};
 use crate::text::shell_quote::quote;
 
-/// Maximum file size.
-const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Characters not allowed in a name written to known_hosts.
 const UNSAFE_NAME_CHARS: [char; 10] = ['@', '?', '*', '#', '|', '\'', '"', '\\', ',', ' '];
 
@@ -72,7 +69,6 @@ pub(super) enum HostKeyDecision {
     Accept,
     /// Accept the key and store it.
     AcceptAndRecord,
-    Reject(RemoteError),
 }
 
 type SessionKeys = Arc<Mutex<Vec<(String, KnownHostsMatch)>>>;
@@ -108,12 +104,8 @@ impl<T> FileCache<T> {
         if let Some((_, content)) = all.get(path).filter(|(known, _)| *known == stamp) {
             return Ok(Some(content.clone()));
         }
-        let mut bytes = Vec::new();
         let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-        if u64::try_from(bytes.len()).is_ok_and(|n| n > MAX_FILE_BYTES) {
-            return Err(format!("it is larger than {} MiB", MAX_FILE_BYTES >> 20));
-        }
+        let bytes = known_hosts_append::read_bounded(&file).map_err(|e| e.to_string())?;
         let content = Arc::new(read(&bytes)?);
         all.insert(path.to_owned(), (stamp, content.clone()));
         Ok(Some(content))
@@ -134,14 +126,15 @@ impl HostKeyFiles {
         let remembered = self.session_keys.lock().unwrap_or_else(PoisonError::into_inner);
         lines.extend(remembered.iter().filter(|(name, _)| *name == policy.name).map(|(_, line)| line.clone()));
         drop(remembered);
-        let bare = policy.name_without_port.as_deref().map(|name| known_hosts::find_host_lines(&files, name)).unwrap_or_default();
+        let lines_without_port =
+            policy.name_without_port.as_deref().map(|name| known_hosts::find_host_lines(&files, name)).unwrap_or_default();
         let remembered = self.session_keys.clone();
         Ok(HostKeyVerifier {
             host: host.to_owned(),
             message_prefix: prefix.to_owned(),
             policy: policy.clone(),
             lines,
-            lines_without_port: bare,
+            lines_without_port,
             revocation_lists: revoked,
             session_keys: remembered,
         })
@@ -149,9 +142,11 @@ impl HostKeyFiles {
 
     fn read_known_hosts(&self, path: &Path) -> Result<KnownHostsFile, RemoteError> {
         let read = self.known_hosts.get_or_read(path, |bytes| Ok(known_hosts::parse_known_hosts(&String::from_utf8_lossy(bytes))));
-        let entries = read.map_err(|what| RemoteError::InvalidConfig {
-            what: format!("could not read {}: {what}", path.display()),
-            hint: "make it readable, or choose another file with ssh.known_hosts".to_owned(),
+        let entries = read.map_err(|what| {
+            RemoteError::invalid_config(
+                format!("could not read {}: {what}", path.display()),
+                "make it readable, or choose another file with ssh.known_hosts",
+            )
         })?;
         Ok(KnownHostsFile { path: path.to_owned(), entries: entries.unwrap_or_default(), from_command: false })
     }
@@ -159,9 +154,11 @@ impl HostKeyFiles {
     fn read_revocation_list(&self, path: &Path, place: &str) -> Result<Arc<RevocationList>, RemoteError> {
         let read =
             self.revocation_lists.get_or_read(path, RevocationList::parse).and_then(|list| list.ok_or_else(|| "no such file".to_owned()));
-        read.map_err(|what| RemoteError::InvalidConfig {
-            what: format!("{place}: RevokedHostKeys {}: {what}", path.display()),
-            hint: "correct the file (`ssh-keygen -Q -l -f` lists it), or remove RevokedHostKeys from ssh_config".to_owned(),
+        read.map_err(|what| {
+            RemoteError::invalid_config(
+                format!("{place}: RevokedHostKeys {}: {what}", path.display()),
+                "correct the file (`ssh-keygen -Q -l -f` lists it), or remove RevokedHostKeys from ssh_config",
+            )
         })
     }
 }
@@ -191,17 +188,17 @@ impl HostKeyVerifier {
         self.lines.iter().chain(&self.lines_without_port).filter(move |l| l.marker == marker)
     }
 
-    /// Decides about a presented key at `now` (seconds since 1970). An invalid certificate alone is no reason to refuse:
+    /// Decides about a presented key at `now` (seconds since 1970); the error is the refusal. An invalid certificate alone is no reason to refuse:
     /// its plain key may still be known.
-    pub(super) fn verify(&self, offered: &PresentedKey, now: u64) -> HostKeyDecision {
+    pub(super) fn verify(&self, offered: &PresentedKey, now: u64) -> Result<HostKeyDecision, RemoteError> {
         if let Some(error) = self.check_revoked(offered) {
-            return HostKeyDecision::Reject(error);
+            return Err(error);
         }
-        let doubt = match &offered.certificate {
+        let problem = match &offered.certificate {
             None => String::new(),
             Some(certificate) => match self.certificate_problem(certificate, now) {
-                None => return HostKeyDecision::Accept,
-                Some(doubt) => format!("; its {} is not accepted: {doubt}", certificate.describe()),
+                None => return Ok(HostKeyDecision::Accept),
+                Some(reason) => format!("; its {} is not accepted: {reason}", certificate.describe()),
             },
         };
         if !self
@@ -210,24 +207,22 @@ impl HostKeyVerifier {
             .iter()
             .any(|a| super::algorithms::key_type(a) == offered.key_type && !super::algorithms::is_certificate(a))
         {
-            return HostKeyDecision::Reject(self.refusal(
-                format!("the server presents {}, which HostKeyAlgorithms does not allow{doubt}", offered.describe()),
+            return Err(self.refusal(
+                format!("the server presents {}, which HostKeyAlgorithms does not allow{problem}", offered.describe()),
                 "allow its type in HostKeyAlgorithms, or renew its certificate".to_owned(),
             ));
         }
         let key = &offered.key;
         let verdict = match (known_hosts::check_known_key(&self.lines, key), known_hosts::check_known_key(&self.lines_without_port, key)) {
-            (KnownHostsVerdict::Unknown, bare @ KnownHostsVerdict::Known) => bare,
+            (KnownHostsVerdict::Unknown, KnownHostsVerdict::Known) => KnownHostsVerdict::Known,
             (verdict, _) => verdict,
         };
         match verdict {
-            KnownHostsVerdict::Known => HostKeyDecision::Accept,
-            KnownHostsVerdict::Unknown if self.policy.accept_new => HostKeyDecision::AcceptAndRecord,
-            KnownHostsVerdict::Unknown => HostKeyDecision::Reject(self.unknown_key_error(offered, &doubt)),
-            KnownHostsVerdict::Changed(line) => HostKeyDecision::Reject(self.changed_key_error(offered, &line, &doubt)),
-            KnownHostsVerdict::Revoked(line) => {
-                HostKeyDecision::Reject(self.revoked_key_error(offered, &format!("{} revokes this key", line.location())))
-            }
+            KnownHostsVerdict::Known => Ok(HostKeyDecision::Accept),
+            KnownHostsVerdict::Unknown if self.policy.accept_new => Ok(HostKeyDecision::AcceptAndRecord),
+            KnownHostsVerdict::Unknown => Err(self.unknown_key_error(offered, &problem)),
+            KnownHostsVerdict::Changed(line) => Err(self.changed_key_error(offered, &line, &problem)),
+            KnownHostsVerdict::Revoked(line) => Err(self.revoked_key_error(offered, &format!("{} revokes this key", line.location()))),
         }
     }
 
@@ -239,17 +234,17 @@ impl HostKeyVerifier {
                 None => format!("no @cert-authority line names its authority for {}", self.policy.name),
             });
         };
-        let fault = certificate.validity_problem(&self.policy.principal, now, &self.policy.ca_algorithms)?;
-        Some(format!("{fault} (its authority is trusted by {})", line.location()))
+        let reason = certificate.validity_problem(&self.policy.principal, now, &self.policy.ca_algorithms)?;
+        Some(format!("{reason} (its authority is trusted by {})", line.location()))
     }
 
     /// Whether the key or the authority of its certificate is revoked.
     fn check_revoked(&self, offered: &PresentedKey) -> Option<RemoteError> {
         let certificate = offered.certificate.as_ref();
         let issued = certificate.map(|c| CertificateId { ca_key: &c.ca_key, serial: c.serial, key_id: &c.key_id });
-        let suspect = RevocationQuery { key: &offered.key, certificate: issued };
+        let query = RevocationQuery { key: &offered.key, certificate: issued };
         let lists =
-            self.revocation_lists.iter().find_map(|(path, list)| Some(format!("{}: {}", path.display(), list.find_revocation(&suspect)?)));
+            self.revocation_lists.iter().find_map(|(path, list)| Some(format!("{}: {}", path.display(), list.find_revocation(&query)?)));
         let lines = || {
             let of = |key: &[u8]| self.lines_with_marker(KnownHostsMarker::Revoked).find(|l| l.key == key);
             let authority = || of(&certificate?.ca_key).map(|l| format!("{} revokes its authority", l.location()));
@@ -259,7 +254,7 @@ impl HostKeyVerifier {
     }
 
     fn refusal(&self, message: String, hint: String) -> RemoteError {
-        RemoteError::Refused { what: format!("{}{message}", self.message_prefix), hint }
+        RemoteError::refused(format!("{}{message}", self.message_prefix), hint)
     }
 
     fn revoked_key_error(&self, offered: &PresentedKey, how: &str) -> RemoteError {
@@ -270,13 +265,13 @@ impl HostKeyVerifier {
         )
     }
 
-    fn unknown_key_error(&self, offered: &PresentedKey, doubt: &str) -> RemoteError {
+    fn unknown_key_error(&self, offered: &PresentedKey, problem: &str) -> RemoteError {
         let HostKeyPolicy { name, append_to, known_hosts_files: files, .. } = &self.policy;
         let shown = |f: &PathBuf| f.display().to_string();
         let file = append_to.as_ref().or(files.first()).map_or_else(|| "~/.ssh/known_hosts".to_owned(), shown);
         let all = files.iter().map(shown).collect::<Vec<_>>().join(", ");
         self.refusal(
-            format!("the host key is not known: the server presents {} as {name}, which is in none of {all}{doubt}", offered.describe()),
+            format!("the host key is not known: the server presents {} as {name}, which is in none of {all}{problem}", offered.describe()),
             format!(
                 "compare with `ssh-keygen -lf /etc/ssh/ssh_host_{}_key.pub` on the host; if it is the same: echo {} >> {}   (or set \
                  ssh.host_keys: accept-new)",
@@ -287,7 +282,7 @@ impl HostKeyVerifier {
         )
     }
 
-    fn changed_key_error(&self, offered: &PresentedKey, line: &KnownHostsMatch, doubt: &str) -> RemoteError {
+    fn changed_key_error(&self, offered: &PresentedKey, line: &KnownHostsMatch, problem: &str) -> RemoteError {
         // A key remembered only in memory has no line.
         let known = if line.line_number == 0 { "an earlier connection presented".to_owned() } else { format!("{} has", line.location()) };
         let has = format!("{known} {} {}", line.key_type, known_hosts::fingerprint(&line.key));
@@ -299,9 +294,9 @@ impl HostKeyVerifier {
             format!("ssh-keygen -R {} -f {}", quote(&self.policy.name), quote(&line.file.display().to_string()))
         };
         let what = if line.key_type == offered.key_type {
-            format!("the host key has changed: {has}, the server presents {}{doubt}", offered.describe())
+            format!("the host key has changed: {has}, the server presents {}{problem}", offered.describe())
         } else {
-            format!("the host key is of a different type than the known one: {has}, the server presents {}{doubt}", offered.describe())
+            format!("the host key is of a different type than the known one: {has}, the server presents {}{problem}", offered.describe())
         };
         self.refusal(what, format!("this may be a man-in-the-middle attack; if the host was reinstalled: {fix}"))
     }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use crate::ssh_config::known_hosts;
 use crate::ssh_config::known_hosts::{KnownHostsFile, KnownHostsVerdict};
 
+/// Maximum size of a file of host keys.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Number of attempts to lock, and their interval.
 const LOCK_ATTEMPTS: usize = 100;
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -20,9 +22,8 @@ pub(super) fn append_known_host(path: &Path, name: &str, key: &[u8], line: &str)
     }
     let mut file = std::fs::OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
     lock_file(&file)?;
-    let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;
-    file.read_to_end(&mut bytes)?;
+    let bytes = read_bounded(&file)?;
     let entries = Arc::new(known_hosts::parse_known_hosts(&String::from_utf8_lossy(&bytes)));
     let lines = known_hosts::find_host_lines(&[KnownHostsFile { path: path.to_owned(), entries, from_command: false }], name);
     if known_hosts::check_known_key(&lines, key) == KnownHostsVerdict::Known {
@@ -31,6 +32,16 @@ pub(super) fn append_known_host(path: &Path, name: &str, key: &[u8], line: &str)
     let gap = if bytes.last().is_none_or(|b| *b == b'\n') { "" } else { "\n" };
     file.write_all(format!("{gap}{line}\n").as_bytes())?;
     Ok(true)
+}
+
+/// Reads the rest of a file of host keys.
+pub(super) fn read_bounded(file: &std::fs::File) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|n| n > MAX_FILE_BYTES) {
+        return Err(std::io::Error::other(format!("it is larger than {} MiB", MAX_FILE_BYTES >> 20)));
+    }
+    Ok(bytes)
 }
 
 /// Locks a file; gives up soon if another program keeps the lock.
@@ -86,5 +97,14 @@ mod tests {
         std::fs::write(&path, "# mine").expect("written");
         assert!(append_known_host(&path, "gpu1", &test_key(1), "x").expect("written"));
         assert_eq!(std::fs::read_to_string(&path).expect("written"), "# mine\nx\n");
+    }
+
+    #[test]
+    fn file_that_is_too_large_is_not_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("known_hosts");
+        std::fs::File::create(&path).and_then(|file| file.set_len(MAX_FILE_BYTES + 1)).expect("a sparse file");
+        let error = append_known_host(&path, "gpu1", &test_key(1), "x").expect_err("too large");
+        assert_eq!(error.to_string(), "it is larger than 64 MiB");
     }
 }

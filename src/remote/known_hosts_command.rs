@@ -21,6 +21,7 @@ const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 /// A command that prints known_hosts lines, complete except for what only the handshake knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownHostsCommand {
+    pub(super) program: String,
     /// Arguments before the handshake (`%I` is ORDER).
     pub(super) order_args: Vec<String>,
     /// Arguments once the host has presented its key (`%I` is HOSTNAME), with [`KEY_TYPE_PLACEHOLDER`], [`FINGERPRINT_PLACEHOLDER`] and
@@ -42,15 +43,16 @@ impl KnownHostsCommand {
 
     /// Runs it: before the handshake for the order of key types, and with the presented key.
     pub(super) async fn run(&self, offered: Option<&PresentedKey>) -> Result<KnownHostsFile, RemoteError> {
-        let words = offered.map_or_else(|| self.order_args.clone(), |o| self.key_args.iter().map(|w| substitute_key(w, o)).collect());
-        let command_line = words.join(" ");
-        let failed = |what: String| RemoteError::InvalidConfig {
-            what: format!("KnownHostsCommand `{command_line}` ({}) failed: {what}", self.origin),
-            hint: "run it by hand; it must print known_hosts lines and exit with status 0".to_owned(),
+        let arguments: Vec<String> =
+            offered.map_or_else(|| self.order_args.clone(), |o| self.key_args.iter().map(|w| substitute_key(w, o)).collect());
+        let command_line = [std::slice::from_ref(&self.program), &arguments].concat().join(" ");
+        let failed = |what: String| {
+            RemoteError::invalid_config(
+                format!("KnownHostsCommand `{command_line}` ({}) failed: {what}", self.origin),
+                "run it by hand; it must print known_hosts lines and exit with status 0",
+            )
         };
-        let Some((program, arguments)) = words.split_first() else { return Err(failed("it is empty".to_owned())) };
-        let arguments: Vec<&String> = arguments.iter().collect();
-        let output = process::run_process(program, &arguments, COMMAND_TIMEOUT, MAX_OUTPUT_BYTES).await.map_err(failed)?;
+        let output = process::run_process(&self.program, &arguments, COMMAND_TIMEOUT, MAX_OUTPUT_BYTES).await.map_err(failed)?;
         if !output.status.success() {
             let last = process::last_lines(&output.stderr).map(|l| format!("; it printed “{l}”")).unwrap_or_default();
             return Err(failed(format!("{}{last}", process::describe_exit_status(output.status))));

@@ -56,7 +56,7 @@ pub trait Remote: Send + Sync {
         chunks: mpsc::Sender<OutputChunk>,
     ) -> BoxFuture<'a, Result<i32, RemoteError>>;
 
-    /// Starts a long-running script (`Frame::wrap_stream`); its begin mark must arrive within the command's timeout.
+    /// Starts a long-running script (`ScriptFrame::wrap_streaming`); its begin mark must arrive within the command's timeout.
     fn open_stream<'a>(&'a self, command: &'a RemoteCommand) -> BoxFuture<'a, Result<RemoteStream, RemoteError>>;
 
     /// Starts an interactive script: in a terminal if one is given, otherwise with pipes. It must start within the command's timeout;
@@ -114,14 +114,6 @@ pub enum OutputChunk {
     Stdout(Bytes),
     /// Standard error, login noise included.
     Stderr(Bytes),
-}
-
-impl OutputChunk {
-    /// Whether the chunk is empty.
-    pub fn is_empty(&self) -> bool {
-        let (OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes)) = self;
-        bytes.is_empty()
-    }
 }
 
 /// A running stream. Dropping it closes its channel.
@@ -184,6 +176,18 @@ pub enum RemoteError {
 }
 
 impl RemoteError {
+    pub(crate) fn lost(what: impl Into<String>, hint: impl Into<String>, retry: bool) -> Self {
+        RemoteError::Lost { what: what.into(), hint: hint.into(), retry }
+    }
+
+    pub(crate) fn refused(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        RemoteError::Refused { what: what.into(), hint: hint.into() }
+    }
+
+    pub(crate) fn invalid_config(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        RemoteError::InvalidConfig { what: what.into(), hint: hint.into() }
+    }
+
     /// What to do next; may be empty.
     pub fn hint(&self) -> &str {
         match self {

@@ -15,10 +15,10 @@ pub(super) fn validate_hop_names(target: &HopTarget<'_>) -> Result<(), RemoteErr
         let wrong =
             theirs(text).err().or_else(|| (strict && !own(text)).then(|| format!("`{}` is not a valid {what}", escape_for_display(text))));
         wrong.map_or(Ok(()), |why| {
-            Err(RemoteError::InvalidConfig {
-                what: format!("{}: {what}: {why}", target.origin),
-                hint: format!("use a {what} of letters, digits and - _ . +: local commands in ssh_config are built from it"),
-            })
+            Err(RemoteError::invalid_config(
+                format!("{}: {what}: {why}", target.origin),
+                format!("use a {what} of letters, digits and - _ . +: local commands in ssh_config are built from it"),
+            ))
         })
     };
     fine("host", target.alias, inventory::is_valid_host_name, validate_host)?;

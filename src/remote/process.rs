@@ -25,7 +25,7 @@ pub(super) type ChildPipes = (Option<ChildStdin>, ChildStdout, ChildStderr);
 
 impl ProcessGroup {
     /// Starts a program; without `input` its standard input is empty.
-    pub(super) fn spawn<S: AsRef<OsStr>>(program: S, arguments: &[S], input: bool) -> io::Result<(Self, ChildPipes)> {
+    pub(super) fn spawn(program: impl AsRef<OsStr>, arguments: &[impl AsRef<OsStr>], input: bool) -> io::Result<(Self, ChildPipes)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(if input { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
@@ -36,7 +36,7 @@ impl ProcessGroup {
         Ok((ProcessGroup { child, group }, pipes))
     }
 
-    /// Sends TERM to the group; a group that is already gone is not an error.
+    /// Sends HUP to the group; a group that is already gone is not an error.
     pub(super) fn send_hangup(&self) {
         self.signal(Signal::HUP);
     }
@@ -88,9 +88,9 @@ pub(super) struct ProcessOutput {
 }
 
 /// Runs a program to its end. The error is a fragment: it could not be started, took too long, or printed too much.
-pub(super) async fn run_process<S: AsRef<OsStr>>(
-    program: S,
-    arguments: &[S],
+pub(super) async fn run_process(
+    program: impl AsRef<OsStr>,
+    arguments: &[impl AsRef<OsStr>],
     within: Duration,
     limit: u64,
 ) -> Result<ProcessOutput, String> {
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(last_lines(b"one\ntwo\n\n\tthree\x1b[0m\r\nfour\n\n").as_deref(), Some("two; three[0m; four"));
         assert_eq!(last_lines(b" \n"), None);
         assert!(sh("head -c 2000 /dev/zero", SECOND * 10).await.is_err_and(|e| e.contains("more than 1000")));
-        assert!(run_process("/nowhere", &[], SECOND, 10).await.is_err_and(|e| e.contains("could not be started")));
+        assert!(run_process("/nowhere", &[""; 0], SECOND, 10).await.is_err_and(|e| e.contains("could not be started")));
     }
 
     #[tokio::test]

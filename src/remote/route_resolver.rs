@@ -54,11 +54,6 @@ impl RouteResolver {
     }
 
     /// The route to a host: its jump hosts in order, then the host.
-    pub(super) async fn route(&self, host: &InventoryHost) -> Result<Vec<Hop>, RemoteError> {
-        Ok(self.resolve_hops(host).await?.into_iter().map(|step| step.hop).collect())
-    }
-
-    /// The route to a host with the origin of every setting.
     pub(super) async fn resolve_hops(&self, host: &InventoryHost) -> Result<Vec<ResolvedHop>, RemoteError> {
         let target = HopTarget::for_host(host);
         let options = self.resolve_options(&target).await?;
@@ -88,10 +83,10 @@ impl RouteResolver {
             let itself = first.host == host.name && first.port == host.ssh.port && first.user.is_none();
             if itself || chain.len() > MAX_JUMPS || chain.iter().skip(1).any(|(jump, _)| *jump == first) {
                 let hops: Vec<&str> = chain.iter().map(|(j, _)| j.host.as_str()).collect();
-                return Err(RemoteError::InvalidConfig {
-                    what: format!("{origin}: the jump hosts of {} form a loop: {}", host.name, hops.join(" → ")),
-                    hint: "exclude the jump host from its own `Host` pattern, or give it `ProxyJump none`".to_owned(),
-                });
+                return Err(RemoteError::invalid_config(
+                    format!("{origin}: the jump hosts of {} form a loop: {}", host.name, hops.join(" → ")),
+                    "exclude the jump host from its own `Host` pattern, or give it `ProxyJump none`",
+                ));
             }
             let options = self.resolve_options(&HopTarget::for_jump_host(&first, &host.ssh, &origin)).await?;
             let Some(jumps) = options.first_value("ProxyJump") else { return Ok(()) };
@@ -107,7 +102,7 @@ impl RouteResolver {
         let nothing = config.as_deref().is_some_and(|path| path == Path::new(NO_CONFIG) || path == Path::new("/dev/null"));
         let sources: Arc<[Arc<SshConfigFile>]> = if nothing { Arc::from([]) } else { self.load_sources(config.clone()).await? };
         let question = HostQuery { alias: target.alias, local_user: &self.settings.local_user };
-        let wrong = |what: String, hint: &str| RemoteError::InvalidConfig { what, hint: hint.to_owned() };
+        let wrong = |what: String, hint: &str| RemoteError::invalid_config(what, hint);
         match resolve_host(&sources, question, inventory_overrides(target)) {
             MatchResult::Resolved(options) => Ok(options),
             MatchResult::Invalid(lines) => {
@@ -136,8 +131,7 @@ impl RouteResolver {
 
     async fn load_sources(&self, config: Option<PathBuf>) -> Result<Arc<[Arc<SshConfigFile>]>, RemoteError> {
         let answer = shared_cell(&self.source_cache, config.clone());
-        let wrong =
-            |what| RemoteError::InvalidConfig { what, hint: "correct the file, or choose another one with ssh.config or -F".to_owned() };
+        let wrong = |what| RemoteError::invalid_config(what, "correct the file, or choose another one with ssh.config or -F");
         let home = self.settings.home.clone();
         let read = || async {
             let read = tokio::task::spawn_blocking(move || config_files::read_config_files(config.as_deref(), &home)).await;
@@ -152,10 +146,7 @@ fn shared_cell<K: Hash + Eq, V>(answers: &ResultCache<K, V>, key: K) -> Arc<Once
 }
 
 fn parse_jump_hosts(alias: &str, text: &str, origin: &SettingOrigin) -> Result<Vec<(JumpHost, SettingOrigin)>, RemoteError> {
-    let wrong = |what| RemoteError::InvalidConfig {
-        what: format!("{origin}: jump hosts of {alias}: {what}"),
-        hint: "write [user@]host[:port]".to_owned(),
-    };
+    let wrong = |what| RemoteError::invalid_config(format!("{origin}: jump hosts of {alias}: {what}"), "write [user@]host[:port]");
     let jumps = JumpHost::parse_list(text).map_err(wrong)?;
     Ok(jumps.into_iter().map(|jump| (jump, origin.clone())).collect())
 }

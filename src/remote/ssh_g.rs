@@ -20,10 +20,9 @@ pub(crate) fn find_ssh(path: Option<&OsStr>) -> Option<PathBuf> {
 
 /// Runs `ssh -G` with these arguments. At most 5 s; its process group is killed afterwards.
 pub(crate) async fn run_ssh_g(program: PathBuf, arguments: &[String], alias: &str) -> Result<SshOptions, RemoteError> {
-    let wrong = |what: String, hint: &str| RemoteError::InvalidConfig { what, hint: hint.to_owned() };
+    let wrong = |what: String, hint: &str| RemoteError::invalid_config(what, hint);
     let hint = "a `Match exec` in ssh_config may hang; try the command by hand";
-    let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
-    let output = process::run_process(program.as_os_str(), &arguments, SSH_G_TIMEOUT, MAX_OUTPUT_BYTES).await;
+    let output = process::run_process(program, arguments, SSH_G_TIMEOUT, MAX_OUTPUT_BYTES).await;
     let output = output.map_err(|what| wrong(format!("`ssh -G {alias}`: {what}"), hint))?;
     if !output.status.success() {
         let output = String::from_utf8_lossy(&output.stderr);

@@ -17,8 +17,7 @@ use super::{processes, torchrun};
 /// Options of accelerate without a value.
 const ACCELERATE_SWITCHES: &str = "multi_gpu use_deepspeed use_fsdp use_megatron_lm cpu same_network no_python module quiet";
 /// Options of accelerate that take a value; what is not among them it refuses.
-const ACCELERATE_OPTIONS: &str =
-    "config_file num_machines num_processes machine_rank main_process_ip main_process_port rdzv_backend rdzv_conf max_restarts \
+const ACCELERATE_OPTIONS: &str = "config_file num_machines num_processes machine_rank main_process_ip main_process_port rdzv_backend rdzv_conf max_restarts \
      deepspeed_multinode_launcher deepspeed_config_file dynamo_backend mixed_precision zero_stage gradient_accumulation_steps \
      gradient_clipping gpu_ids role tee";
 const DEEPSPEED_SWITCHES: &str = "no_ssh no_python no_local_rank module force_multi";

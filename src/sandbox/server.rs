@@ -275,8 +275,7 @@ impl Handler for ServerConnection {
 
     async fn signal(&mut self, id: ChannelId, signal: Sig, _: &mut Session) -> Result<(), Self::Error> {
         let leader = self.channels.get(&id).and_then(|slot| *slot.session_leader.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        if let (Some(leader), Some(signal)) = (leader, signal_from_ssh(&signal))
-        {
+        if let (Some(leader), Some(signal)) = (leader, signal_from_ssh(&signal)) {
             processes::send_group_signal(leader.as_raw_pid(), signal);
         }
         Ok(())

@@ -116,7 +116,12 @@ fn check_space(hello: &HostHello, changes: &TreeChanges, entries: &[TreeEntry]) 
     let needed = sent.fold(0_u64, |sum, entry| sum.saturating_add(entry.size()).saturating_add(FILE_OVERHEAD));
     match hello.free {
         Some(free) if needed > 0 && needed.saturating_add(RESERVED_SPACE) > free => Err(TransferError::new(
-            format!("{}: no space: {} MiB are needed, {} MiB are free", hello.path, needed.saturating_add(RESERVED_SPACE).div_ceil(1 << 20), free >> 20),
+            format!(
+                "{}: no space: {} MiB are needed, {} MiB are free",
+                hello.path,
+                needed.saturating_add(RESERVED_SPACE).div_ceil(1 << 20),
+                free >> 20
+            ),
             "free space there, or choose a directory on another disk",
         )),
         _ => Ok(()),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use russh::keys::agent::client::AgentClient;
 use russh::keys::agent::{AgentIdentity, AgentSessionBinding};
 use russh::keys::key::parse_public_key;
+use russh::keys::ssh_encoding::Decode as _;
 use russh::keys::{Algorithm, Certificate, HashAlg};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -164,12 +165,12 @@ async fn list_identities(stream: &mut UnixStream) -> Result<Vec<AgentIdentity>, 
 
 /// Parses the list; `None` if it is truncated.
 fn parse_identities(mut rest: &[u8]) -> Option<Vec<AgentIdentity>> {
-    let count = read_u32(&mut rest)?;
+    let count = u32::decode(&mut rest).ok()?;
     let mut found = Vec::new();
     for _ in 0..count {
-        let blob = read_string(&mut rest)?;
-        let comment = String::from_utf8_lossy(read_string(&mut rest)?).into_owned();
-        found.extend(parse_identity(blob, comment));
+        let blob = Vec::decode(&mut rest).ok()?;
+        let comment = Vec::decode(&mut rest).ok()?;
+        found.extend(parse_identity(&blob, String::from_utf8_lossy(&comment).into_owned()));
     }
     Some(found)
 }
@@ -181,19 +182,6 @@ fn parse_identity(blob: &[u8], comment: String) -> Option<AgentIdentity> {
         1..=MAX_NESTED_CERTIFICATES => Some(AgentIdentity::Certificate { certificate: Certificate::from_bytes(blob).ok()?, comment }),
         _ => None,
     }
-}
-
-fn read_u32(rest: &mut &[u8]) -> Option<u32> {
-    let (head, tail) = rest.split_first_chunk::<4>()?;
-    *rest = tail;
-    Some(u32::from_be_bytes(*head))
-}
-
-fn read_string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = usize::try_from(read_u32(rest)?).ok()?;
-    let (head, tail) = rest.split_at_checked(length)?;
-    *rest = tail;
-    Some(head)
 }
 
 #[cfg(test)]

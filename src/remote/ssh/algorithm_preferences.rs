@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use russh::keys::Algorithm;
 use russh::{Preferred, cipher, kex, mac};
 
-use crate::remote::algorithms::{self, AlgorithmCategory, AlgorithmList};
+use crate::remote::algorithms::{self, AlgorithmList};
 use crate::remote::connection_options::AlgorithmLists;
 use crate::remote::host_key::HostKeyVerifier;
 
@@ -44,15 +44,12 @@ pub(super) fn build_preferred(lists: &AlgorithmLists, verifier: &HostKeyVerifier
 }
 
 /// The list of ssh_config behind a failed negotiation.
-pub(super) fn find_algorithm_list<'a>(
-    lists: &'a AlgorithmLists,
-    kind: &russh::AlgorithmKind,
-) -> Option<(AlgorithmCategory, &'a AlgorithmList)> {
+pub(super) fn find_algorithm_list<'a>(lists: &'a AlgorithmLists, kind: &russh::AlgorithmKind) -> Option<&'a AlgorithmList> {
     match kind {
-        russh::AlgorithmKind::Kex => Some((AlgorithmCategory::Kex, &lists.kex)),
-        russh::AlgorithmKind::Key => Some((AlgorithmCategory::HostKey, &lists.host_keys)),
-        russh::AlgorithmKind::Cipher => Some((AlgorithmCategory::Cipher, &lists.ciphers)),
-        russh::AlgorithmKind::Mac => Some((AlgorithmCategory::Mac, &lists.macs)),
+        russh::AlgorithmKind::Kex => Some(&lists.kex),
+        russh::AlgorithmKind::Key => Some(&lists.host_keys),
+        russh::AlgorithmKind::Cipher => Some(&lists.ciphers),
+        russh::AlgorithmKind::Mac => Some(&lists.macs),
         russh::AlgorithmKind::Compression => None,
     }
 }
@@ -60,17 +57,18 @@ pub(super) fn find_algorithm_list<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::algorithms::AlgorithmTable;
 
     #[test]
     fn russh_supports_every_offered_algorithm() {
-        let count = |kind: AlgorithmCategory, known: &dyn Fn(&str) -> bool| {
-            let unknown: Vec<&str> = kind.supported().into_iter().filter(|n| !known(n)).collect();
-            assert!(unknown.is_empty(), "{kind:?}: {unknown:?}");
+        let count = |table: &AlgorithmTable, known: &dyn Fn(&str) -> bool| {
+            let unknown: Vec<&str> = table.supported().into_iter().filter(|n| !known(n)).collect();
+            assert!(unknown.is_empty(), "{}: {unknown:?}", table.keyword);
         };
-        count(AlgorithmCategory::Kex, &|n| kex::ALL_KEX_ALGORITHMS.iter().any(|k| k.as_ref() == n));
-        count(AlgorithmCategory::Cipher, &|n| cipher::ALL_CIPHERS.iter().any(|k| k.as_ref() == n));
-        count(AlgorithmCategory::Mac, &|n| mac::ALL_MAC_ALGORITHMS.iter().any(|k| k.as_ref() == n));
-        count(AlgorithmCategory::HostKey, &|n| match algorithms::is_certificate(n) {
+        count(&algorithms::KEX, &|n| kex::ALL_KEX_ALGORITHMS.iter().any(|k| k.as_ref() == n));
+        count(&algorithms::CIPHERS, &|n| cipher::ALL_CIPHERS.iter().any(|k| k.as_ref() == n));
+        count(&algorithms::MACS, &|n| mac::ALL_MAC_ALGORITHMS.iter().any(|k| k.as_ref() == n));
+        count(&algorithms::HOST_KEYS, &|n| match algorithms::is_certificate(n) {
             true => Algorithm::new(algorithms::without_certificate_suffix(n)).is_ok_and(|a| a.to_certificate_type() == n),
             false => Algorithm::new(n).is_ok_and(|a| a.to_string() == n),
         });
@@ -79,11 +77,8 @@ mod tests {
     #[test]
     fn default_key_exchanges_match_russh() {
         let own: Vec<&str> = Preferred::DEFAULT.kex.iter().map(AsRef::as_ref).collect();
-        let ours: Vec<String> = AlgorithmList::default_for(AlgorithmCategory::Kex)
-            .names
-            .into_iter()
-            .chain(KEX_MARKERS.map(|m| m.as_ref().to_owned()))
-            .collect();
+        let ours: Vec<String> =
+            AlgorithmList::default_for(&algorithms::KEX).names.into_iter().chain(KEX_MARKERS.map(|m| m.as_ref().to_owned())).collect();
         assert_eq!(own, ours);
     }
 }

@@ -15,9 +15,9 @@ use russh::{MethodKind, MethodSet};
 
 use super::agent::AgentConnection;
 use super::auth_prompts::{RefusedAnswers, sanitize_line};
-use super::client_handler::{ClientHandler, DisconnectInfo};
+use super::client_handler::{ClientHandler, DisconnectCause, DisconnectInfo};
 use super::deadline::PausableDeadline;
-use super::identities::{KeyOffer, KeySigner, KeySource, SignError, order_offers};
+use super::identities::{AGENT_HINT, KeyOffer, KeySigner, KeySource, SignError, order_offers};
 use super::keys::{Keyring, UnusableIdentity};
 use crate::remote::RemoteError;
 use crate::remote::auth_options::{AuthMethod, certificate_algorithm};
@@ -25,8 +25,9 @@ use crate::remote::hop::Hop;
 
 /// Maximum refusals of one host, keys and answers together: sshd disconnects at the sixth by default (MaxAuthTries).
 const MAX_REFUSALS: usize = 5;
-/// How long to wait for the reason of a disconnect.
-const DISCONNECT_REASON_WAIT: Duration = Duration::from_millis(200);
+const MANY_KEYS_HINT: &str = "choose the key with ssh.identity, and set IdentitiesOnly if the agent holds many";
+/// How long to wait for the cause of a disconnect.
+const DISCONNECT_CAUSE_WAIT: Duration = Duration::from_millis(200);
 
 /// Why authentication failed.
 #[derive(Debug)]
@@ -125,8 +126,8 @@ impl<'a> AuthAttempt<'a> {
             || open(MethodKind::Password) && self.hop.auth.methods.contains(&AuthMethod::Password);
         let may_answer = !self.out_of_answers && self.prompt_rounds < self.hop.auth.max_prompts && self.refusals < MAX_REFUSALS;
         // The last key waits if a prompt can be answered: the attempt is better spent on that.
-        let spare = usize::from(may_answer && answerable && !self.hop.auth.batch_mode);
-        let may_offer = !self.offers.is_empty() && self.refusals + spare < MAX_REFUSALS;
+        let reserved = usize::from(may_answer && answerable && !self.hop.auth.batch_mode);
+        let may_offer = !self.offers.is_empty() && self.refusals + reserved < MAX_REFUSALS;
         let usable = |method: &AuthMethod| match method {
             AuthMethod::PublicKey => may_offer && (server_methods.is_none() || open(MethodKind::PublicKey)),
             AuthMethod::KeyboardInteractive => may_answer && open(MethodKind::KeyboardInteractive),
@@ -148,7 +149,7 @@ impl<'a> AuthAttempt<'a> {
             match self.keyring.agents.connect(path, self.handle.agent_session_binding()).await {
                 Ok((agent, found)) => (self.agent, identities) = (Some(agent), found),
                 Err(why) => {
-                    let hint = "SSH_AUTH_SOCK or IdentityAgent names the agent; `ssh-add -l` shows whether it answers".to_owned();
+                    let hint = AGENT_HINT.to_owned();
                     self.unusable.push(UnusableIdentity { what: format!("the agent at {} {why}", self.keyring.display_path(path)), hint });
                 }
             }
@@ -191,11 +192,11 @@ impl<'a> AuthAttempt<'a> {
         let Some(key) = offer.key else { return Ok(AuthProgress::NothingSent) };
         let shown = |offered: &str| offer.name.clone().unwrap_or_else(|| format!("the agent's {offered}"));
         let kind = key.algorithm();
-        let vouched = offer.certificate.is_some();
-        let wire = |name: &str| if vouched { certificate_algorithm(name) } else { name.to_owned() };
+        let certified = offer.certificate.is_some();
+        let wire_name = |name: &str| if certified { certificate_algorithm(name) } else { name.to_owned() };
         let usable = match kind.clone().is_rsa() {
-            true => self.choose_rsa_hash(vouched).await?,
-            false => self.hop.auth.accepted_algorithms.allows(&wire(kind.as_str())).then_some(None),
+            true => self.choose_rsa_hash(certified).await?,
+            false => self.hop.auth.accepted_algorithms.allows(&wire_name(kind.as_str())).then_some(None),
         };
         let Some(hash) = usable else {
             let what = format!(
@@ -229,7 +230,7 @@ impl<'a> AuthAttempt<'a> {
     }
 
     /// The best RSA signature algorithm that both sides accept (`Some(None)` is SHA-1); `None` if there is none.
-    async fn choose_rsa_hash(&mut self, vouched: bool) -> Result<Option<Option<HashAlg>>, AuthError> {
+    async fn choose_rsa_hash(&mut self, certified: bool) -> Result<Option<Option<HashAlg>>, AuthError> {
         const RSA_SIGNATURES: [(Option<HashAlg>, &str); 3] =
             [(Some(HashAlg::Sha512), "rsa-sha2-512"), (Some(HashAlg::Sha256), "rsa-sha2-256"), (None, "ssh-rsa")];
         let answer = self.deadline.wait_for(self.handle.best_supported_rsa_hash()).await.ok_or_else(|| self.timeout_error())?;
@@ -237,7 +238,7 @@ impl<'a> AuthAttempt<'a> {
         // russh reports the server's best one; a server that accepts it accepts the weaker one too.
         let from = supported.and_then(|best| RSA_SIGNATURES.iter().position(|(hash, _)| *hash == best)).unwrap_or(0);
         let accepted = &self.hop.auth.accepted_algorithms;
-        let ours = |name: &str| if vouched { accepted.allows(&certificate_algorithm(name)) } else { accepted.allows(name) };
+        let ours = |name: &str| if certified { accepted.allows(&certificate_algorithm(name)) } else { accepted.allows(name) };
         Ok(RSA_SIGNATURES.iter().skip(from).find(|(_, name)| ours(name)).map(|(hash, _)| *hash))
     }
 
@@ -268,21 +269,20 @@ impl<'a> AuthAttempt<'a> {
 
     /// The connection ended. The reason arrives separately, so wait a moment for it.
     async fn disconnect_error(&self) -> AuthError {
-        let why = tokio::time::timeout(DISCONNECT_REASON_WAIT, self.disconnect_info.wait()).await.ok();
-        if why.as_deref() == Some(super::client_handler::NO_METHOD_LEFT) {
-            return self.refusal_error(None);
-        }
-        match why.as_deref().and_then(|why| why.strip_prefix(super::client_handler::HOST_SAID_PREFIX)) {
-            Some(message) => {
+        match tokio::time::timeout(DISCONNECT_CAUSE_WAIT, self.disconnect_info.cause.wait()).await.ok() {
+            Some(DisconnectCause::NoMethodLeft) => self.refusal_error(None),
+            Some(DisconnectCause::HostSaid(message)) => {
                 let tried =
                     if self.tried_methods.is_empty() { String::new() } else { format!(" (tried {})", self.tried_methods.summary()) };
-                AuthError::Final(RemoteError::Refused {
-                    what: self.hop.prefix_message(&format!("the server ended the login: {}{tried}", sanitize_line(message))),
-                    hint: "choose the key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned(),
-                })
+                AuthError::Final(RemoteError::refused(
+                    self.hop.prefix_message(&format!("the server ended the login: {}{tried}", sanitize_line(message))),
+                    MANY_KEYS_HINT,
+                ))
             }
             // After a refusal, a retry would exceed the limit.
-            None => AuthError::Lost { why: "closed by the server during authentication".to_owned(), retry: self.refusals == 0 },
+            Some(DisconnectCause::Other(_)) | None => {
+                AuthError::Lost { why: "closed by the server during authentication".to_owned(), retry: self.refusals == 0 }
+            }
         }
     }
 
@@ -303,13 +303,11 @@ impl<'a> AuthAttempt<'a> {
                 )
             }
         };
-        let key = self.tried_methods.keys.is_empty() && self.tried_methods.agent_keys == 0;
-        let more: Vec<&str> = takes.into_iter().filter(|m| key || *m != "publickey").collect();
-        let answered = self.tried_methods.password || self.tried_methods.prompt_answers;
+        let more: Vec<&str> = takes.into_iter().filter(|m| !self.tried_methods.tried_keys() || *m != "publickey").collect();
         if !self.offers.is_empty() && self.refusals >= MAX_REFUSALS {
             what.push_str(&format!("; {} more keys were not offered: sshd disconnects after too many refusals", self.offers.len()));
         }
-        if !more.is_empty() && !answered {
+        if !more.is_empty() && !self.tried_methods.tried_answers() {
             what.push_str(&format!("; the server accepts {}", more.join(", ")));
             if self.out_of_answers {
                 what.push_str(", and no answer was given");
@@ -318,10 +316,9 @@ impl<'a> AuthAttempt<'a> {
         for passed in &self.unusable {
             what.push_str(&format!("; {}", passed.what));
         }
-        let many = "choose the key with ssh.identity, and set IdentitiesOnly if the agent holds many".to_owned();
         let usual = || {
             if !self.offers.is_empty() {
-                many.clone()
+                MANY_KEYS_HINT.to_owned()
             } else {
                 format!(
                     "check that {} is the right user; install a key with ssh-copy-id, or choose another one with ssh.identity",
@@ -330,6 +327,6 @@ impl<'a> AuthAttempt<'a> {
             }
         };
         let hint = self.unusable.iter().map(|p| p.hint.clone()).find(|hint| !hint.is_empty()).unwrap_or_else(usual);
-        AuthError::Final(RemoteError::Refused { what: self.hop.prefix_message(&what), hint })
+        AuthError::Final(RemoteError::refused(self.hop.prefix_message(&what), hint))
     }
 }

@@ -155,9 +155,11 @@ impl AuthAnswerCache {
         let from = refused.get(&key).map_or(0, |n| n + 1);
         let given = |number, text: &str| Some(SubmittedAnswer { text: text.to_owned(), key: key.clone(), index: number });
         if let (AuthQuestion::Password, Some(name)) = (question, &hop.password_variable) {
-            let value = (self.env)(name).ok_or_else(|| RemoteError::InvalidConfig {
-                what: format!("a password is required, but the variable {name} (ssh.password) is not set"),
-                hint: format!("export {name}=…"),
+            let value = (self.env)(name).ok_or_else(|| {
+                RemoteError::invalid_config(
+                    format!("a password is required, but the variable {name} (ssh.password) is not set"),
+                    format!("export {name}=…"),
+                )
             })?;
             return Ok(if from == 0 { given(0, &value) } else { None });
         }

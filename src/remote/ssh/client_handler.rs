@@ -9,7 +9,7 @@ use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
 use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::{HashAlg, PublicKey, PublicKeyOrCertificate};
 use russh::{Channel, ChannelId, ChannelOpenFailure};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{SetOnce, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::remote::RemoteError;
@@ -18,33 +18,33 @@ use crate::remote::host_key::{HostKeyDecision, HostKeyVerifier};
 use crate::remote::presented_key::PresentedKey;
 use crate::text::error_chain::plain_io_error;
 
-/// Prefix of a disconnect message sent by the host.
-pub(super) const HOST_SAID_PREFIX: &str = "the host said: ";
-/// Reason after a refusal that lists no further method.
-pub(super) const NO_METHOD_LEFT: &str = "the server accepts no further method";
+/// Why a connection ended.
+#[derive(Debug)]
+pub(super) enum DisconnectCause {
+    /// A refusal listed no further method.
+    NoMethodLeft,
+    /// The host's own message.
+    HostSaid(String),
+    Other(String),
+}
+
+impl std::fmt::Display for DisconnectCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DisconnectCause::NoMethodLeft => f.write_str("the server accepts no further method"),
+            DisconnectCause::HostSaid(message) => write!(f, "the host said: {message}"),
+            DisconnectCause::Other(text) => f.write_str(text),
+        }
+    }
+}
 
 /// Results of the loop for its owner.
 #[derive(Debug, Default)]
 pub(super) struct DisconnectInfo {
-    /// Why the connection ended.
-    pub(super) reason: OnceLock<String>,
-    /// Signals that the reason is known.
-    notify: Notify,
+    /// Why the connection ended; the first cause counts.
+    pub(super) cause: SetOnce<DisconnectCause>,
     /// A new key to store.
     pub(super) new_key: OnceLock<PresentedKey>,
-}
-
-impl DisconnectInfo {
-    /// Waits for the reason of the disconnect.
-    pub(super) async fn wait(&self) -> String {
-        loop {
-            let known = self.notify.notified();
-            if let Some(why) = self.reason.get() {
-                return why.clone();
-            }
-            known.await;
-        }
-    }
 }
 
 /// Why a handshake failed.
@@ -67,18 +67,18 @@ pub(super) struct ClientHandler {
     open_failures: mpsc::Sender<String>,
     /// The key that was presented and accepted.
     accepted_key: Option<PresentedKey>,
-    /// Cancels `dead` when russh's loop ends in any way.
-    _dead: DropGuard,
+    /// Cancels `closed` when russh's loop ends in any way.
+    _closed_guard: DropGuard,
 }
 
 impl ClientHandler {
     pub(super) fn new(
         verifier: Arc<HostKeyVerifier>,
         disconnect_info: Arc<DisconnectInfo>,
-        refusals: mpsc::Sender<String>,
+        open_failures: mpsc::Sender<String>,
         closed: CancellationToken,
     ) -> Self {
-        ClientHandler { verifier, disconnect_info, open_failures: refusals, accepted_key: None, _dead: closed.drop_guard() }
+        ClientHandler { verifier, disconnect_info, open_failures, accepted_key: None, _closed_guard: closed.drop_guard() }
     }
 
     /// Known keys of the host, with the output of `KnownHostsCommand` for this key.
@@ -137,7 +137,7 @@ pub(super) fn describe_error(error: &russh::Error) -> String {
         russh::Error::KeepaliveTimeout => "no answer to keepalives".to_owned(),
         russh::Error::InactivityTimeout => "nothing received, and nothing could be sent".to_owned(),
         russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => "closed by the remote side".to_owned(),
-        russh::Error::NoAuthMethod => NO_METHOD_LEFT.to_owned(),
+        russh::Error::NoAuthMethod => DisconnectCause::NoMethodLeft.to_string(),
         russh::Error::IO(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => "closed by the remote side".to_owned(),
         russh::Error::IO(e) => plain_io_error(e),
         other => other.to_string(),
@@ -153,25 +153,24 @@ impl Handler for ClientHandler {
         if self.accepted_key.as_ref() == Some(&offered) {
             return Ok(true);
         }
-        match self.verifier_for_key(&offered).await?.verify(&offered, unix_now()) {
+        match self.verifier_for_key(&offered).await?.verify(&offered, unix_now()).map_err(HandshakeError::HostKey)? {
             HostKeyDecision::Accept => {}
             HostKeyDecision::AcceptAndRecord => {
                 self.disconnect_info.new_key.get_or_init(|| offered.clone());
             }
-            HostKeyDecision::Reject(error) => return Err(HandshakeError::HostKey(error)),
         }
         self.accepted_key = Some(offered);
         Ok(true)
     }
 
     async fn disconnected(&mut self, reason: DisconnectReason<HandshakeError>) -> Result<(), HandshakeError> {
-        let why = match reason {
-            DisconnectReason::ReceivedDisconnect(info) => format!("{HOST_SAID_PREFIX}{}", sanitize_message(&info.message)),
-            DisconnectReason::Error(HandshakeError::Ssh(error)) => describe_error(&error),
-            DisconnectReason::Error(HandshakeError::HostKey(error)) => error.to_string(),
+        let cause = match reason {
+            DisconnectReason::ReceivedDisconnect(info) => DisconnectCause::HostSaid(sanitize_message(&info.message)),
+            DisconnectReason::Error(HandshakeError::Ssh(russh::Error::NoAuthMethod)) => DisconnectCause::NoMethodLeft,
+            DisconnectReason::Error(HandshakeError::Ssh(error)) => DisconnectCause::Other(describe_error(&error)),
+            DisconnectReason::Error(HandshakeError::HostKey(error)) => DisconnectCause::Other(error.to_string()),
         };
-        self.disconnect_info.reason.get_or_init(|| why);
-        self.disconnect_info.notify.notify_waiters();
+        drop(self.disconnect_info.cause.set(cause));
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::algorithm_preferences;
 use super::auth::{AuthAttempt, AuthError};
-use super::client_handler::{ClientHandler, DisconnectInfo};
+use super::client_handler::{ClientHandler, DisconnectCause, DisconnectInfo};
 use super::deadline::{PausableDeadline, QueuePermits};
 use super::dial::connect_tcp;
 use super::handshake_error::{ConnectError, handshake_failure, handshake_timeout_error};
@@ -82,54 +82,44 @@ pub(super) struct HandshakeSetup<'a> {
 impl SshConnection {
     /// Connects, verifies the host key and logs in.
     pub(super) async fn connect(setup: HandshakeSetup<'_>) -> Result<Arc<SshConnection>, ConnectError> {
-        let HandshakeSetup { hop, verifier, keyring, parent, queue_permits: places } = setup;
+        let HandshakeSetup { hop, verifier, keyring, parent, queue_permits } = setup;
         let deadline = Instant::now() + hop.connect_timeout;
         let (wire, proxy_log) = open_transport(hop, parent.as_ref(), deadline).await?;
-        let cut = parent.as_ref().map_or_else(CancellationToken::new, |b| b.closed.child_token());
+        let cut = parent.as_ref().map_or_else(CancellationToken::new, |parent| parent.closed.child_token());
         let guard = cut.clone().drop_guard();
-        let (greeting, disconnect_info, dead) =
+        let (greeting, disconnect_info, closed) =
             (Arc::new(Greeting::default()), Arc::new(DisconnectInfo::default()), CancellationToken::new());
-        let (refused, refusals) = mpsc::channel(16);
-        let finish_timeout = Arc::new(InactivityLimit::new(LOGIN_INACTIVITY_LIMIT.max(inactivity_limit(hop))));
-        let transport = SshTransport::new(wire, &cut, finish_timeout.clone(), greeting.clone());
+        let (open_failures, failures) = mpsc::channel(16);
+        let inactivity = Arc::new(InactivityLimit::new(LOGIN_INACTIVITY_LIMIT.max(inactivity_limit(hop))));
+        let transport = SshTransport::new(wire, &cut, inactivity.clone(), greeting.clone());
         let config = Arc::new(russh_config(hop, &verifier));
         let verifier = Arc::new(verifier);
-        let client = ClientHandler::new(verifier.clone(), disconnect_info.clone(), refused, dead.clone());
-        let shaking = tokio::time::timeout_at(deadline, russh::client::connect_stream(config, transport, client));
-        let mut handle = match shaking.await {
-            Ok(Ok(handle)) => handle,
-            Ok(Err(trouble)) => {
-                return Err(add_proxy_log(
-                    handshake_failure(hop, &describe_port(hop, parent.as_deref()), trouble, &greeting, &disconnect_info),
-                    &cut,
-                    proxy_log,
-                )
-                .await);
-            }
-            Err(_) => {
-                return Err(add_proxy_log(
-                    ConnectError::Final(handshake_timeout_error(hop, &describe_port(hop, parent.as_deref()), &greeting)),
-                    &cut,
-                    proxy_log,
-                )
-                .await);
-            }
+        let client = ClientHandler::new(verifier.clone(), disconnect_info.clone(), open_failures, closed.clone());
+        let port = describe_port(hop, parent.as_deref());
+        let shaken = match tokio::time::timeout_at(deadline, russh::client::connect_stream(config, transport, client)).await {
+            Ok(Ok(handle)) => Ok(handle),
+            Ok(Err(error)) => Err(handshake_failure(hop, &port, error, &greeting, &disconnect_info)),
+            Err(_) => Err(ConnectError::Final(handshake_timeout_error(hop, &port, &greeting))),
+        };
+        let mut handle = match shaken {
+            Ok(handle) => handle,
+            Err(failure) => return Err(add_proxy_log(failure, &cut, proxy_log).await),
         };
         record_host_key(&disconnect_info, &verifier, keyring).await;
-        let clock = PausableDeadline::new(deadline, places);
+        let clock = PausableDeadline::new(deadline, queue_permits);
         let attempt = AuthAttempt::new(&mut handle, hop, keyring, &disconnect_info, &clock).run().await;
-        if let Err(denied) = attempt {
-            return Err(add_proxy_log(auth_failure(hop, parent.as_deref(), denied, clock.paused_total()), &cut, proxy_log).await);
+        if let Err(error) = attempt {
+            return Err(add_proxy_log(auth_failure(hop, parent.as_deref(), error, clock.paused_total()), &cut, proxy_log).await);
         }
-        finish_timeout.set(inactivity_limit(hop));
+        inactivity.set(inactivity_limit(hop));
         Ok(Arc::new(SshConnection {
             name: hop.name.clone(),
             handle: Arc::new(handle),
-            closed: dead,
+            closed,
             disconnect_info,
             abort: cut,
             _guard: guard,
-            open_failures: Mutex::new(refusals),
+            open_failures: Mutex::new(failures),
             tasks: TaskTracker::new(),
             _parent: parent,
         }))
@@ -147,17 +137,14 @@ impl SshConnection {
 
     /// The error for pending calls when the connection ends.
     pub(super) fn lost_error(&self) -> RemoteError {
-        connection_lost_error(&self.disconnect_info)
+        let why = self.disconnect_info.cause.get().map_or_else(|| "closed".to_owned(), ToString::to_string);
+        RemoteError::lost(format!("the connection was lost: {why}"), "", true)
     }
 
-    /// Disconnect details for tasks.
-    pub(super) fn disconnect_info(&self) -> Arc<DisconnectInfo> {
-        self.disconnect_info.clone()
-    }
-
-    /// A token that cuts the connection when cancelled.
-    pub(super) fn abort_token(&self) -> CancellationToken {
-        self.abort.clone()
+    /// Cuts the connection; `why` counts if no other cause is known.
+    pub(super) fn cut(&self, why: impl Into<String>) {
+        drop(self.disconnect_info.cause.set(DisconnectCause::Other(why.into())));
+        self.abort.cancel();
     }
 
     /// Asks the host to connect to `address:port`. A task waits for a late answer and closes its channel.
@@ -174,12 +161,12 @@ impl SshConnection {
             alone = Some(refusals);
         }
         let (tx, rx) = oneshot::channel();
-        let (handle, dead, address) = (self.handle.clone(), self.closed.clone(), address.to_owned());
+        let (handle, closed, address) = (self.handle.clone(), self.closed.clone(), address.to_owned());
         self.tasks.spawn(async move {
             let opening = handle.channel_open_direct_tcpip(address, u32::from(port), "127.0.0.1", 0);
-            let opened = dead.run_until_cancelled(opening).await;
+            let opened = closed.run_until_cancelled(opening).await;
             if let Err(Some(Ok(channel))) = tx.send(opened) {
-                close_channel(&channel, &dead).await;
+                close_channel(&channel, &closed).await;
             }
         });
         match tokio::time::timeout_at(deadline, rx).await {
@@ -209,7 +196,7 @@ impl SshConnection {
 
     /// Disconnects and waits for the end. Abandoned operations are ended first by their tasks.
     pub(super) async fn disconnect(&self) {
-        self.disconnect_info.reason.get_or_init(|| "closed by us".to_owned());
+        drop(self.disconnect_info.cause.set(DisconnectCause::Other("closed by us".to_owned())));
         self.tasks.close();
         let bye = async {
             let ended = tokio::time::timeout(TASK_GRACE, self.tasks.wait()).await;
@@ -231,12 +218,6 @@ pub(super) async fn close_channel(channel: &Channel<Msg>, closed: &CancellationT
     if let Some(Err(error)) = closed.run_until_cancelled(channel.close()).await {
         tracing::debug!(%error, "a channel was closed already");
     }
-}
-
-/// The error for a connection that ended.
-pub(super) fn connection_lost_error(disconnect_info: &DisconnectInfo) -> RemoteError {
-    let why = disconnect_info.reason.get().map_or("closed", String::as_str);
-    RemoteError::Lost { what: format!("the connection was lost: {why}"), hint: String::new(), retry: true }
 }
 
 /// Twenty random bytes; also used for marks.
@@ -277,12 +258,11 @@ async fn add_proxy_log(mut failure: ConnectError, abort: &CancellationToken, pro
 /// After this much time in prompts, the server's own timeout (LoginGraceTime, 120 s by default) may have ended the login.
 const LONG_PROMPT: Duration = Duration::from_secs(30);
 
-fn auth_failure(hop: &Hop, parent: Option<&SshConnection>, denied: AuthError, waited: Duration) -> ConnectError {
-    match denied {
+fn auth_failure(hop: &Hop, parent: Option<&SshConnection>, error: AuthError, waited: Duration) -> ConnectError {
+    match error {
         AuthError::Final(error) => ConnectError::Final(error),
         AuthError::Lost { why, retry } => {
-            let error =
-                RemoteError::Lost { what: hop.prefix_message(&format!("{why}{}", describe_parent(parent))), hint: String::new(), retry };
+            let error = RemoteError::lost(hop.prefix_message(&format!("{why}{}", describe_parent(parent))), "", retry);
             if retry && waited >= LONG_PROMPT { ConnectError::LostDuringPrompt(error) } else { ConnectError::Final(error) }
         }
     }
@@ -294,28 +274,28 @@ async fn open_transport(
     parent: Option<&Arc<SshConnection>>,
     deadline: Instant,
 ) -> Result<(Box<dyn RawStream>, Option<ProxyLog>), ConnectError> {
-    let Some(below) = parent else {
+    let Some(parent) = parent else {
         let Some(proxy) = &hop.proxy_command else {
             return Ok((Box::new(connect_tcp(hop, deadline).await.map_err(ConnectError::Final)?), None));
         };
-        let wrong = |what| RemoteError::InvalidConfig { what, hint: "check that the shell named by $SHELL exists".to_owned() };
+        let wrong = |what| RemoteError::invalid_config(what, "check that the shell named by $SHELL exists");
         let (program, proxy_log) = proxy_command::start_proxy(proxy).map_err(wrong).map_err(ConnectError::Final)?;
         return Ok((Box::new(program), Some(proxy_log)));
     };
     let fail = |why: String, hint: String, retry| {
-        ConnectError::Final(RemoteError::Lost {
-            what: hop.prefix_message(&format!("could not connect through {}: {why}", below.name)),
+        ConnectError::Final(RemoteError::lost(
+            hop.prefix_message(&format!("could not connect through {}: {why}", parent.name)),
             hint,
             retry,
-        })
+        ))
     };
-    match below.open_tcp(&hop.host, hop.port, deadline, false).await {
+    match parent.open_tcp(&hop.host, hop.port, deadline, false).await {
         TcpChannelResult::Open(channel) => Ok((Box::new(channel.into_stream()), None)),
         TcpChannelResult::TimedOut => Err(fail(format!("port {} did not answer", hop.port), String::new(), true)),
-        TcpChannelResult::ConnectionLost => Err(fail(below.lost_error().to_string(), String::new(), true)),
+        TcpChannelResult::ConnectionLost => Err(fail(parent.lost_error().to_string(), String::new(), true)),
         TcpChannelResult::Refused { code: ChannelOpenFailure::AdministrativelyProhibited, .. } => Err(fail(
             "it does not allow forwarding".to_owned(),
-            format!("set AllowTcpForwarding yes in sshd_config on {}", below.name),
+            format!("set AllowTcpForwarding yes in sshd_config on {}", parent.name),
             false,
         )),
         TcpChannelResult::Refused { reason, .. } => Err(fail(format!("port {}: {}", hop.port, reason.to_lowercase()), String::new(), true)),
@@ -328,7 +308,7 @@ fn describe_port(hop: &Hop, parent: Option<&SshConnection>) -> String {
 }
 
 fn describe_parent(parent: Option<&SshConnection>) -> String {
-    parent.map(|below| format!(" through {}", below.name)).unwrap_or_default()
+    parent.map(|parent| format!(" through {}", parent.name)).unwrap_or_default()
 }
 
 fn russh_config(hop: &Hop, verifier: &HostKeyVerifier) -> Config {

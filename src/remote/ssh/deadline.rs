@@ -19,7 +19,7 @@ pub(super) struct PausableDeadline(Mutex<DeadlineState>);
 struct DeadlineState {
     deadline: Instant,
     paused_since: Option<Instant>,
-    /// Whether the clock was ever paused.
+    /// How long the clock was paused.
     paused_total: Duration,
     queue_permits: QueuePermits,
 }
@@ -60,11 +60,11 @@ impl PausableDeadline {
     pub(super) async fn wait_for<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
         loop {
-            let (end, stands) = {
+            let (end, paused) = {
                 let state = self.state();
                 (state.deadline, state.paused_since.is_some())
             };
-            let until = if stands { Instant::now() + POLL_INTERVAL } else { end };
+            let until = if paused { Instant::now() + POLL_INTERVAL } else { end };
             match tokio::time::timeout_at(until, &mut work).await {
                 Ok(done) => return Some(done),
                 Err(_) => {
@@ -100,8 +100,8 @@ mod tests {
     async fn user_prompt_pauses_the_deadline() {
         let short = Duration::from_millis(50);
         let queue = std::sync::Arc::new(tokio::sync::Semaphore::new(1));
-        let places = vec![queue.clone().acquire_owned().await.expect("open")];
-        let clock = PausableDeadline::new(Instant::now() + short, places);
+        let permits = vec![queue.clone().acquire_owned().await.expect("open")];
+        let clock = PausableDeadline::new(Instant::now() + short, permits);
         let work = async {
             drop(clock.pause());
             assert_eq!(queue.available_permits(), 0);

@@ -45,26 +45,20 @@ pub(super) async fn connect_tcp(hop: &Hop, deadline: Instant) -> Result<TcpStrea
 }
 
 async fn connect_once(hop: &Hop, deadline: Instant) -> Result<TcpStream, RemoteError> {
-    let addresses = resolve_addresses(&hop.host, hop.port, hop.address_family, deadline).await.map_err(|why| RemoteError::Lost {
-        what: hop.prefix_message(&format!("its address was not found: {why}")),
-        hint: ADDRESS_NOT_FOUND_HINT.to_owned(),
-        retry: true,
-    })?;
+    let addresses = resolve_addresses(&hop.host, hop.port, hop.address_family, deadline)
+        .await
+        .map_err(|why| RemoteError::lost(hop.prefix_message(&format!("its address was not found: {why}")), ADDRESS_NOT_FOUND_HINT, true))?;
     let sources = bind_addresses(&hop.bind, hop.address_family, deadline).await?;
     match race_addresses(interleave_families(addresses), &sources, deadline).await {
         Ok(stream) => {
             set_socket_options(&stream, hop);
             Ok(stream)
         }
-        Err(failed) => Err(RemoteError::Lost {
-            what: hop.prefix_message(&format!(
-                "could not connect to port {}: {}",
-                hop.port,
-                describe_failures(&failed, hop.connect_timeout)
-            )),
-            hint: "check that the host is up, its address is right and sshd listens there".to_owned(),
-            retry: true,
-        }),
+        Err(failed) => Err(RemoteError::lost(
+            hop.prefix_message(&format!("could not connect to port {}: {}", hop.port, describe_failures(&failed, hop.connect_timeout))),
+            "check that the host is up, its address is right and sshd listens there",
+            true,
+        )),
     }
 }
 
@@ -130,7 +124,7 @@ async fn connect_from(address: SocketAddr, sources: &[IpAddr]) -> io::Result<Tcp
 
 /// The addresses of `BindAddress` or, without it, of `BindInterface`.
 async fn bind_addresses(bind: &BindOptions, family: AddressFamily, deadline: Instant) -> Result<Vec<IpAddr>, RemoteError> {
-    let wrong = |what: String| RemoteError::InvalidConfig { what, hint: "correct or remove BindAddress and BindInterface".to_owned() };
+    let wrong = |what: String| RemoteError::invalid_config(what, "correct or remove BindAddress and BindInterface");
     if let Some(address) = &bind.address {
         let found = resolve_addresses(address, 0, family, deadline).await;
         return found.map(|all| all.iter().map(SocketAddr::ip).collect()).map_err(|why| wrong(format!("BindAddress {address}: {why}")));

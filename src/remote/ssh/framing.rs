@@ -6,6 +6,8 @@ use crate::model::script_frame::{EndMarker, ScriptFrame};
 
 /// Bytes kept before the begin mark, to find the mark and to show what came instead.
 const MAX_NOISE: usize = 64 << 10;
+/// Bytes kept of standard error.
+const STDERR_TAIL_BYTES: usize = 4 << 10;
 /// Printed by a shell before its script, so that it can be killed by pid where sshd delivers no signals (as root, for example).
 pub(super) const PRINT_SHELL_PID: &str = "printf '\\036shell %d\\n' \"$$\"\n";
 
@@ -61,7 +63,6 @@ impl BeginMarkScanner {
 pub(super) struct FrameDecoder {
     frame: ScriptFrame,
     scanner: BeginMarkScanner,
-    body_started: bool,
     /// A possible start of the end mark.
     pending: Vec<u8>,
     exit_status: Option<i32>,
@@ -69,8 +70,8 @@ pub(super) struct FrameDecoder {
 
 impl FrameDecoder {
     pub(super) fn new(frame: ScriptFrame) -> Self {
-        let opening = BeginMarkScanner::new(&frame);
-        FrameDecoder { frame, scanner: opening, body_started: false, pending: Vec::new(), exit_status: None }
+        let scanner = BeginMarkScanner::new(&frame);
+        FrameDecoder { frame, scanner, pending: Vec::new(), exit_status: None }
     }
 
     /// Adds received bytes; returns the script's output as far as it is certain.
@@ -78,11 +79,10 @@ impl FrameDecoder {
         if self.exit_status.is_some() {
             return Bytes::new();
         }
-        if self.body_started {
+        if self.scanner.mark_seen {
             return self.push_body(bytes);
         }
         let Some(rest) = self.scanner.push(&bytes) else { return Bytes::new() };
-        self.body_started = true;
         self.push_body(rest.into())
     }
 
@@ -130,12 +130,12 @@ impl BoundedBuffer {
         self.bytes.extend_from_slice(bytes.get(..taken).unwrap_or_default());
         self.dropped = self.dropped.saturating_add(u64::try_from(bytes.len() - taken).unwrap_or(u64::MAX));
     }
+}
 
-    /// Adds bytes and drops the oldest beyond the limit.
-    pub(super) fn push_rolling(&mut self, bytes: &[u8], limit: usize) {
-        self.bytes.extend_from_slice(bytes);
-        self.bytes.drain(..self.bytes.len().saturating_sub(limit));
-    }
+/// Adds bytes of standard error; only the end is kept, for error messages.
+pub(super) fn push_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
+    tail.extend_from_slice(bytes);
+    tail.drain(..tail.len().saturating_sub(STDERR_TAIL_BYTES));
 }
 
 #[cfg(test)]
@@ -151,14 +151,19 @@ mod tests {
 
     #[test]
     fn shell_pid_needs_a_complete_line_before_mark() {
-        let mut opening = BeginMarkScanner::new(&ScriptFrame::new("n"));
-        assert_eq!(opening.push(b"motd\n\x1eshell 12"), None);
-        assert_eq!((opening.shell_pid(), opening.may_print_shell_pid()), (None, true));
-        assert_eq!(opening.push(b"34\n"), None);
-        assert_eq!((opening.shell_pid(), opening.may_print_shell_pid()), (Some(1234), false));
+        let mut scanner = BeginMarkScanner::new(&ScriptFrame::new("n"));
+        assert_eq!(scanner.push(b"motd\n\x1eshell 12"), None);
+        assert_eq!((scanner.shell_pid(), scanner.may_print_shell_pid()), (None, true));
+        assert_eq!(scanner.push(b"34\n"), None);
+        assert_eq!((scanner.shell_pid(), scanner.may_print_shell_pid()), (Some(1234), false));
+        assert_eq!(scanner.push(b"\x1ebegin-n\nrest"), Some(b"rest".to_vec()));
+        assert_eq!(scanner.shell_pid(), Some(1234));
         let mut silent = BeginMarkScanner::new(&ScriptFrame::new("n"));
         assert_eq!(silent.push(&ScriptFrame::new("n").begin_marker()), Some(Vec::new()));
         assert_eq!((silent.shell_pid(), silent.may_print_shell_pid()), (None, false));
+        let mut init = BeginMarkScanner::new(&ScriptFrame::new("n"));
+        init.push(b"\x1eshell 1\n");
+        assert_eq!(init.shell_pid(), None);
     }
 
     proptest! {
@@ -183,18 +188,6 @@ mod tests {
         let mut kept = BoundedBuffer::default();
         [b'x'; 5000].chunks(333).for_each(|chunk| kept.push(chunk, 1000));
         assert_eq!((kept.bytes.len(), kept.dropped), (1000, 4000));
-    }
-
-    #[test]
-    fn shell_pid_is_parsed_from_preamble() {
-        let mut opening = BeginMarkScanner::new(&ScriptFrame::new("n"));
-        assert!(opening.push(b"Welcome\n\x1eshell 4711\n").is_none());
-        assert_eq!(opening.shell_pid(), Some(4711));
-        assert_eq!(opening.push(b"\x1ebegin-n\nrest"), Some(b"rest".to_vec()));
-        assert_eq!(opening.shell_pid(), Some(4711));
-        let mut opening = BeginMarkScanner::new(&ScriptFrame::new("n"));
-        opening.push(b"\x1eshell 1\n");
-        assert_eq!(opening.shell_pid(), None);
     }
 
     #[test]

@@ -18,6 +18,9 @@ use crate::remote::RemoteError;
 use crate::remote::hop::{Hop, KeyFileSource};
 use crate::text::shell_quote::quote;
 
+/// What to do about an agent that does not answer.
+pub(super) const AGENT_HINT: &str = "SSH_AUTH_SOCK or IdentityAgent names the agent; `ssh-add -l` shows whether it answers";
+
 #[derive(Debug, Clone)]
 pub(super) enum KeySource {
     Agent(Box<AgentIdentity>),
@@ -70,10 +73,10 @@ fn certificate_offers(
     unusable: &mut Vec<UnusableIdentity>,
 ) -> Vec<KeyOffer> {
     let mut offers = Vec::new();
-    for vouched in &files.certificates {
-        let same = |key: Option<&PublicKey>| key.is_some_and(|k| k.key_data() == vouched.certificate.public_key());
+    for certified in &files.certificates {
+        let same = |key: Option<&PublicKey>| key.is_some_and(|k| k.key_data() == certified.certificate.public_key());
         let held =
-            take_matching(agent, |i| matches!(i, AgentIdentity::Certificate { certificate, .. } if *certificate == vouched.certificate));
+            take_matching(agent, |i| matches!(i, AgentIdentity::Certificate { certificate, .. } if *certificate == certified.certificate));
         let held = held.into_iter().next().or_else(|| {
             let plain = |i: &&AgentIdentity| matches!(i, AgentIdentity::PublicKey { key, .. } if same(Some(key)));
             agent.iter().flatten().find(plain).cloned()
@@ -81,12 +84,12 @@ fn certificate_offers(
         let file = files.keys.iter().find(|(_, key)| same(key.public_key())).and_then(|(path, key)| file_source(path, key));
         match held.map(|i| KeySource::Agent(Box::new(i))).or(file) {
             Some(source) => {
-                let key = PublicKey::from(vouched.certificate.public_key().clone());
-                let (certificate, name) = (Some(vouched.certificate.clone()), Some(vouched.name.clone()));
+                let key = PublicKey::from(certified.certificate.public_key().clone());
+                let (certificate, name) = (Some(certified.certificate.clone()), Some(certified.name.clone()));
                 offers.push(KeyOffer { key: Some(key), certificate, source, name });
             }
             None => unusable.push(UnusableIdentity {
-                what: format!("{}: its key is neither in a file nor in the agent", vouched.name),
+                what: format!("{}: its key is neither in a file nor in the agent", certified.name),
                 hint: String::new(),
             }),
         }
@@ -183,11 +186,8 @@ impl Signer for KeySigner<'_> {
             KeySource::Agent(identity) => {
                 let place = self.hop.agent_socket.as_deref().map(|p| self.keyring.display_path(p)).unwrap_or_default();
                 let failed = |why: String| {
-                    let hint = "SSH_AUTH_SOCK or IdentityAgent names the agent; `ssh-add -l` shows whether it answers".to_owned();
-                    SignError::KeyUnavailable(RemoteError::Refused {
-                        what: self.hop.prefix_message(&format!("the agent at {place} {why}")),
-                        hint,
-                    })
+                    let what = self.hop.prefix_message(&format!("the agent at {place} {why}"));
+                    SignError::KeyUnavailable(RemoteError::refused(what, AGENT_HINT))
                 };
                 let Some(agent) = self.agent.as_deref_mut() else { return Err(failed("is gone".to_owned())) };
                 let slow =
@@ -201,10 +201,7 @@ impl Signer for KeySigner<'_> {
 /// The data followed by its signature, as in RFC 4252 (7).
 fn sign_with_key(key: &PrivateKey, hash: Option<HashAlg>, mut data: Vec<u8>) -> Result<Vec<u8>, SignError> {
     let failed = |why: &dyn std::fmt::Display| {
-        SignError::KeyUnavailable(RemoteError::Refused {
-            what: format!("signing with a {} key failed: {why}", key.algorithm()),
-            hint: String::new(),
-        })
+        SignError::KeyUnavailable(RemoteError::refused(format!("signing with a {} key failed: {why}", key.algorithm()), ""))
     };
     let signature = match key.key_data() {
         KeypairData::Rsa(pair) => (pair, hash).try_sign(&data),

@@ -114,12 +114,10 @@ impl Keyring {
             match self.load_key(file) {
                 Ok(Some(key)) => files.keys.push((file.path.clone(), key)),
                 Ok(None) => {}
-                Err(what) if file.source == KeyFileSource::Inventory => {
-                    let hint = repair_hint(&file.path, &what);
-                    return Err(RemoteError::InvalidConfig { what: hop.prefix_message(&format!("ssh.identity: {what}")), hint });
+                Err(UnusableIdentity { what, hint }) if file.source == KeyFileSource::Inventory => {
+                    return Err(RemoteError::invalid_config(hop.prefix_message(&format!("ssh.identity: {what}")), hint));
                 }
-                Err(what) => {
-                    let hint = repair_hint(&file.path, &what);
+                Err(UnusableIdentity { what, hint }) => {
                     let place = matches!(file.origin, SettingOrigin::Line(..)).then(|| format!("{}: ", file.origin)).unwrap_or_default();
                     files.unusable.push(UnusableIdentity { what: format!("{place}{what}"), hint });
                 }
@@ -129,7 +127,7 @@ impl Keyring {
         let beside = hop.key_files.iter().map(|k| (with_suffix(&k.path, "-cert.pub"), false));
         for (path, named) in named.chain(beside) {
             match self.load_certificate(&path) {
-                Ok(found) => files.certificates.extend(found),
+                Ok(found) => files.certificates.push(found),
                 Err(what) if named => files.unusable.push(UnusableIdentity { what, hint: String::new() }),
                 Err(why) => tracing::debug!(%why, "no certificate beside the key"),
             }
@@ -137,7 +135,7 @@ impl Keyring {
         Ok(files)
     }
 
-    fn load_certificate(&self, path: &Path) -> Result<Option<UserCertificate>, String> {
+    fn load_certificate(&self, path: &Path) -> Result<UserCertificate, String> {
         let shown = self.display_path(path);
         let text = read_text(path).map_err(|e| format!("could not read {shown}: {}", plain_io_error(&e)))?;
         let certificate = Certificate::from_openssh(text.trim()).map_err(|e| format!("{shown} is not a certificate: {e}"))?;
@@ -147,32 +145,43 @@ impl Keyring {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let span = certificate.valid_after()..certificate.valid_before();
         let name = if span.contains(&now) { shown } else { format!("{shown} (not valid now)") };
-        Ok(Some(UserCertificate { certificate, name }))
+        Ok(UserCertificate { certificate, name })
     }
 
-    fn load_key(&self, file: &KeyFile) -> Result<Option<LoadedKey>, String> {
+    fn load_key(&self, file: &KeyFile) -> Result<Option<LoadedKey>, UnusableIdentity> {
         let path = &file.path;
         let opened = self.decrypted.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
         if let Some(Ok(key)) = opened.as_ref().and_then(|cell| cell.get()) {
             return Ok(Some(LoadedKey::Decrypted(key.clone())));
         }
-        let shown = self.display_path(path);
+        let (shown, quoted) = (self.display_path(path), quote(&path.display().to_string()));
+        let unusable = |what: String| UnusableIdentity {
+            what,
+            hint: format!("check ssh.identity in the inventory; `ssh-keygen -y -f {quoted}` shows whether the key can be used"),
+        };
+        let with_mode = |what: String| UnusableIdentity { what, hint: format!("chmod 600 {quoted}") };
         let text = match read_text(path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && file.source == KeyFileSource::Default => {
                 return Ok(load_public_key(path));
             }
-            Err(e) => match load_public_key(path) {
-                Some(key) => return Ok(Some(key)),
-                None => return Err(format!("could not read {shown}: {}", plain_io_error(&e))),
-            },
+            Err(e) => {
+                let what = format!("could not read {shown}: {}", plain_io_error(&e));
+                let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
+                return load_public_key(path).map(Some).ok_or_else(|| if denied { with_mode(what) } else { unusable(what) });
+            }
         };
         if let Ok(key) = PublicKey::from_openssh(text.trim()) {
             return Ok(Some(LoadedKey::PublicOnly(key)));
         }
-        check_permissions(path, &shown)?;
+        if let Some(mode) = mode_for_others(path) {
+            return Err(with_mode(format!("{shown} can be read by others (mode {mode:04o})")));
+        }
         if has_unsupported_encryption(&text) {
-            return Err(format!("{shown} is encrypted in an unsupported legacy format"));
+            return Err(UnusableIdentity {
+                what: format!("{shown} is encrypted in an unsupported legacy format"),
+                hint: format!("ssh-keygen -p -f {quoted}   (converts it to OpenSSH's format)"),
+            });
         }
         match russh::keys::decode_secret_key(&text, None) {
             Ok(key) => Ok(Some(match key_kind(key.public_key()) {
@@ -183,7 +192,7 @@ impl Keyring {
             Err(e) => match encrypted_public_key(path, &text) {
                 Some(Some(key)) if key_kind(&key) == KeyKind::SecurityKey => Ok(Some(LoadedKey::SecurityKey(key))),
                 Some(key) => Ok(Some(LoadedKey::Encrypted(key))),
-                None => Err(format!("{shown} is not a usable private key: {e}")),
+                None => Err(unusable(format!("{shown} is not a usable private key: {e}"))),
             },
         }
     }
@@ -201,12 +210,12 @@ impl Keyring {
         let add = format!("ssh-add {}", quote(&path.display().to_string()));
         if batch {
             let what = format!("{shown} is encrypted, and BatchMode forbids asking for its passphrase");
-            return Err(RemoteError::InvalidConfig { what, hint: add });
+            return Err(RemoteError::invalid_config(what, add));
         }
         let cell = self.decrypted.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default().clone();
         let path = path.to_owned();
         let ask = || async {
-            let wrong = |what: String| RemoteError::InvalidConfig { what, hint: add.clone() };
+            let wrong = |what: String| RemoteError::invalid_config(what, add.clone());
             let text = read_text(&path).map_err(|e| wrong(format!("could not read {shown}: {}", plain_io_error(&e))))?;
             let name = shown.clone();
             let answer = self.prompt.run_exclusive(move |prompt| ask_passphrase(prompt, &name, &text)).await;
@@ -285,23 +294,9 @@ fn key_kind(key: &PublicKey) -> KeyKind {
     }
 }
 
-fn check_permissions(path: &Path, shown: &str) -> Result<(), String> {
-    let Ok(meta) = std::fs::metadata(path) else { return Ok(()) };
+/// The mode of the user's own file that others may use.
+fn mode_for_others(path: &Path) -> Option<u32> {
+    let meta = std::fs::metadata(path).ok()?;
     let mode = meta.mode() & 0o777;
-    if meta.uid() == rustix::process::getuid().as_raw() && mode & 0o077 != 0 {
-        return Err(format!("{shown} can be read by others (mode {mode:04o})"));
-    }
-    Ok(())
-}
-
-/// The command that fixes a key file.
-fn repair_hint(path: &Path, what: &str) -> String {
-    let path = quote(&path.display().to_string());
-    if what.contains("read by others") || what.contains("permission denied") {
-        format!("chmod 600 {path}")
-    } else if what.contains("legacy format") {
-        format!("ssh-keygen -p -f {path}   (converts it to OpenSSH's format)")
-    } else {
-        format!("check ssh.identity in the inventory; `ssh-keygen -y -f {path}` shows whether the key can be used")
-    }
+    (meta.uid() == rustix::process::getuid().as_raw() && mode & 0o077 != 0).then_some(mode)
 }

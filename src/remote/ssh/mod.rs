@@ -42,7 +42,7 @@ use self::ssh_host::SshHost;
 use super::hop::Hop;
 use super::hop_report::{HopReport, describe_hop};
 use super::host_key::{HostKeyFiles, HostKeyVerifier};
-use super::route_resolver::RouteResolver;
+use super::route_resolver::{ResolvedHop, RouteResolver};
 use super::ssh_settings::SshSettings;
 use super::{HostConnector, Remote, RemoteError};
 use crate::inventory::InventoryHost;
@@ -111,10 +111,10 @@ impl SshFleet {
     /// The route of each host with the origin of every setting; contacts no host.
     pub async fn describe_routes(&self) -> Vec<Result<Vec<HopReport>, RemoteError>> {
         let fleet = &self.0;
-        let way = |host| async move {
+        let describe = |host| async move {
             Ok(fleet.route_resolver.resolve_hops(host).await?.iter().map(|step| describe_hop(step, &host.ssh)).collect())
         };
-        futures_util::future::join_all(fleet.hosts.iter().map(way)).await
+        futures_util::future::join_all(fleet.hosts.iter().map(describe)).await
     }
 }
 
@@ -139,36 +139,36 @@ impl FleetInner {
 
     /// Opens one connection to a host.
     async fn open_connection(&self, host: usize) -> Result<Arc<SshConnection>, RemoteError> {
-        let missing = || RemoteError::InvalidConfig { what: format!("the inventory has no host number {host}"), hint: String::new() };
-        let way = self.route_resolver.route(self.hosts.get(host).ok_or_else(missing)?).await?;
-        let Some((last, jumps)) = way.split_last() else { return Err(missing()) };
-        let mut below = None;
+        let missing = || RemoteError::invalid_config(format!("the inventory has no host number {host}"), "");
+        let hops = self.route_resolver.resolve_hops(self.hosts.get(host).ok_or_else(missing)?).await?;
+        let Some((last, jumps)) = hops.split_last() else { return Err(missing()) };
+        let mut parent = None;
         let mut route = String::new();
-        for hop in jumps {
+        for ResolvedHop { hop, .. } in jumps {
             route = format!("{route}{}@{}:{}/", hop.user, hop.host, hop.port);
-            below = Some(self.jump_connection(hop, &route, below).await?);
+            parent = Some(self.jump_connection(hop, &route, parent).await?);
         }
-        self.connect_hop(last, &route, below).await
+        self.connect_hop(&last.hop, &route, parent).await
     }
 
     /// The shared connection to a jump host. Callers that waited for a failed attempt get its error instead of trying again.
     async fn jump_connection(&self, hop: &Hop, route: &str, parent: Option<Arc<SshConnection>>) -> Result<Arc<SshConnection>, RemoteError> {
-        let came = Instant::now();
+        let asked = Instant::now();
         let slot = self.jump_hosts.lock().unwrap_or_else(PoisonError::into_inner).entry(route.to_owned()).or_default().clone();
         let mut slot = slot.lock().await;
-        if let Some(link) = slot.connection.upgrade().filter(|link| !link.is_closed()) {
-            return Ok(link);
+        if let Some(connection) = slot.connection.upgrade().filter(|connection| !connection.is_closed()) {
+            return Ok(connection);
         }
         let lasting = |when: &Instant, error: &RemoteError| !error.is_retryable() && when.elapsed() < JUMP_FAILURE_TTL;
-        if let Some((when, error)) = slot.last_failure.as_ref().filter(|(when, error)| *when >= came || lasting(when, error)) {
+        if let Some((when, error)) = slot.last_failure.as_ref().filter(|(when, error)| *when >= asked || lasting(when, error)) {
             tracing::debug!(jump = %hop.name, since = ?when.elapsed(), "not retried");
             return Err(error.clone());
         }
         match self.connect_hop(hop, route, parent).await {
-            Ok(link) => {
-                slot.connection = Arc::downgrade(&link);
+            Ok(connection) => {
+                slot.connection = Arc::downgrade(&connection);
                 slot.last_failure = None;
-                Ok(link)
+                Ok(connection)
             }
             Err(error) => {
                 slot.last_failure = Some((Instant::now(), error.clone()));
@@ -191,9 +191,9 @@ impl FleetInner {
         let mut spent = Duration::ZERO;
         let mut questions = 0;
         loop {
-            let turns = HandshakeSlots { server: &server, is_retry: waits.len() < BACK_OFF.len() };
-            let failure = match self.attempt_handshake(hop, turns, parent.clone(), &mut spent).await {
-                Ok(link) => return Ok(link),
+            let slots = HandshakeSlots { server: &server, is_retry: waits.len() < BACK_OFF.len() };
+            let failure = match self.attempt_handshake(hop, slots, parent.clone(), &mut spent).await {
+                Ok(connection) => return Ok(connection),
                 Err(failure) => failure,
             };
             match failure {
@@ -216,19 +216,18 @@ impl FleetInner {
         parent: Option<Arc<SshConnection>>,
         spent: &mut Duration,
     ) -> Result<Arc<SshConnection>, ConnectError> {
-        let closed = |_| {
-            ConnectError::Final(RemoteError::InvalidConfig { what: "shutting down: no new connections".to_owned(), hint: String::new() })
-        };
-        let mut places = Vec::new();
+        let closed = |_| ConnectError::Final(RemoteError::invalid_config("shutting down: no new connections", ""));
+        let mut permits = Vec::new();
         if slots.is_retry {
-            places.push(self.retry_slots.clone().acquire_owned().await.map_err(closed)?);
+            permits.push(self.retry_slots.clone().acquire_owned().await.map_err(closed)?);
         }
         // Its sshd counts a login until it is complete, also during a prompt: this slot is kept.
-        let _door = slots.server.acquire().await.map_err(closed)?;
-        places.push(self.handshake_slots.clone().acquire_owned().await.map_err(closed)?);
+        let _permit = slots.server.acquire().await.map_err(closed)?;
+        permits.push(self.handshake_slots.clone().acquire_owned().await.map_err(closed)?);
         let began = Instant::now();
         let verifier = self.load_verifier(hop).await.map_err(ConnectError::Final)?;
-        let made = SshConnection::connect(HandshakeSetup { hop, verifier, keyring: &self.keyring, parent, queue_permits: places }).await;
+        let setup = HandshakeSetup { hop, verifier, keyring: &self.keyring, parent, queue_permits: permits };
+        let made = SshConnection::connect(setup).await;
         *spent += began.elapsed();
         made
     }
@@ -247,7 +246,7 @@ impl FleetInner {
         let (files, name, head, policy) =
             (self.host_key_files.clone(), hop.name.clone(), hop.prefix_message(""), hop.host_key_policy.clone());
         let reading = tokio::task::spawn_blocking(move || files.load_verifier(&name, &head, &policy)).await;
-        let mut verifier = reading.map_err(|e| RemoteError::InvalidConfig { what: format!("known_hosts: {e}"), hint: String::new() })??;
+        let mut verifier = reading.map_err(|e| RemoteError::invalid_config(format!("known_hosts: {e}"), ""))??;
         if let Some(command) = &hop.host_key_policy.known_hosts_command {
             verifier.set_command_lines(&command.run(None).await?);
         }

@@ -3,11 +3,8 @@
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::framing::BoundedBuffer;
+use super::framing::{BoundedBuffer, push_tail};
 use crate::remote::OutputChunk;
-
-/// Bytes of standard error kept of a forwarded script, for error messages.
-const STDERR_TAIL_BYTES: usize = 4 << 10;
 
 #[derive(Default)]
 pub(super) struct CapturedOutput {
@@ -20,7 +17,7 @@ pub(super) enum OutputSink {
     /// In memory, up to a limit per stream.
     Capture(CapturedOutput, usize),
     /// Forwarded as it arrives; the end of standard error is kept.
-    Forward(mpsc::Sender<OutputChunk>, BoundedBuffer),
+    Forward(mpsc::Sender<OutputChunk>, Vec<u8>),
 }
 
 impl OutputSink {
@@ -30,7 +27,7 @@ impl OutputSink {
     }
 
     pub(super) fn forward(chunks: mpsc::Sender<OutputChunk>) -> Self {
-        OutputSink::Forward(chunks, BoundedBuffer::default())
+        OutputSink::Forward(chunks, Vec::new())
     }
 
     /// Adds a chunk; `false` if it was not taken before the deadline.
@@ -38,11 +35,12 @@ impl OutputSink {
         match (self, chunk) {
             (OutputSink::Capture(kept, limit), OutputChunk::Stdout(bytes)) => kept.stdout.push(&bytes, *limit),
             (OutputSink::Capture(kept, limit), OutputChunk::Stderr(bytes)) => kept.stderr.push(&bytes, *limit),
-            (OutputSink::Forward(pieces, words), piece) => {
-                if let OutputChunk::Stderr(bytes) = &piece {
-                    words.push_rolling(bytes, STDERR_TAIL_BYTES);
+            (OutputSink::Forward(chunks, tail), chunk) => {
+                if let OutputChunk::Stderr(bytes) = &chunk {
+                    push_tail(tail, bytes);
                 }
-                return piece.is_empty() || matches!(tokio::time::timeout_at(deadline, pieces.send(piece)).await, Ok(Ok(())));
+                let (OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes)) = &chunk;
+                return bytes.is_empty() || matches!(tokio::time::timeout_at(deadline, chunks.send(chunk)).await, Ok(Ok(())));
             }
         }
         true
@@ -52,7 +50,7 @@ impl OutputSink {
     pub(super) async fn wait_closed(&self) {
         match self {
             OutputSink::Capture(..) => std::future::pending().await,
-            OutputSink::Forward(pieces, _) => pieces.closed().await,
+            OutputSink::Forward(chunks, _) => chunks.closed().await,
         }
     }
 
@@ -60,7 +58,7 @@ impl OutputSink {
     pub(super) fn stderr_tail(&self) -> &[u8] {
         match self {
             OutputSink::Capture(kept, _) => &kept.stderr.bytes,
-            OutputSink::Forward(_, words) => &words.bytes,
+            OutputSink::Forward(_, tail) => tail,
         }
     }
 

@@ -13,13 +13,12 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::framing::push_tail;
 use crate::remote::connection_options::ProxyCommand;
 use crate::remote::process::{self, ProcessGroup};
 
 /// How long it may take to exit after its connection ended; then it is killed.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
-/// Bytes of standard error kept.
-const STDERR_TAIL_BYTES: usize = 4096;
 
 /// A running ProxyCommand. Dropping it ends the program.
 pub(super) struct ProxyProcess {
@@ -57,7 +56,7 @@ pub(super) fn start_proxy(proxy: &ProxyCommand) -> Result<(ProxyProcess, ProxyLo
     Ok((ProxyProcess { input, output, _stop: over.drop_guard() }, ProxyLog { command, origin: place, end, tasks }))
 }
 
-/// Waits for the program or its connection to end; in the latter case it gets TERM and soon KILL.
+/// Waits for the program or its connection to end; in the latter case it gets HUP and soon KILL.
 async fn watch_exit(mut group: ProcessGroup, closed: CancellationToken, proxy_end: Arc<ProxyEnd>) {
     let ended = match closed.run_until_cancelled(group.wait()).await {
         Some(ended) => Some(ended),
@@ -85,10 +84,7 @@ async fn collect_stderr(mut err: ChildStderr, closed: CancellationToken, proxy_e
             None => tokio::time::timeout(EXIT_GRACE, err.read(&mut bytes)).await.unwrap_or(Ok(0)),
         };
         let Some(received) = read.ok().filter(|n| *n > 0).and_then(|n| bytes.get(..n)) else { return };
-        let mut tail = proxy_end.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        tail.extend_from_slice(received);
-        let more = tail.len().saturating_sub(STDERR_TAIL_BYTES);
-        tail.drain(..more);
+        push_tail(&mut proxy_end.stderr.lock().unwrap_or_else(PoisonError::into_inner), received);
     }
 }
 

@@ -4,25 +4,23 @@
 
 use russh::client::Msg;
 use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::script_session::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, apply_channel_message};
+use super::script_session::{ChannelStatus, FinishedChannel, ScriptSession, StartSender, apply_channel_message, report_start};
 use crate::remote::{ChannelInput, OutputChunk, PtySpec, RemoteError};
-
-type ReadySender = oneshot::Sender<Result<(), RemoteError>>;
 
 /// Connects the session with its caller.
 pub(super) struct InteractiveEnds {
     pub(super) output: mpsc::Sender<OutputChunk>,
     pub(super) input: mpsc::Receiver<ChannelInput>,
     /// Reports whether the program started.
-    pub(super) started: ReadySender,
+    pub(super) started: StartSender,
 }
 
 /// State before the start.
 struct PendingStart {
-    started: Option<ReadySender>,
+    started: Option<StartSender>,
     /// Expected replies: one for the terminal, one for the program.
     pending_replies: usize,
     has_pty: bool,
@@ -72,11 +70,11 @@ impl ScriptSession {
             let message = tokio::select! {
                 biased;
                 message = read.wait() => message,
-                () = self.connection_closed.cancelled() => None,
+                () = self.connection.closed.cancelled() => None,
                 () = output.closed() => return Err(self.truncated_error(status, &[], &[])),
                 () = sleep_until_deadline((!begun).then(|| self.deadline())) => return Err(self.timeout_error()),
             };
-            let message = message.ok_or_else(|| self.lost_error())?;
+            let message = message.ok_or_else(|| self.connection.lost_error())?;
             if let ChannelMsg::Success = message {
                 start.pending_replies = start.pending_replies.saturating_sub(1);
                 if start.pending_replies == 0
@@ -85,14 +83,13 @@ impl ScriptSession {
                     report_start(started, Ok(()));
                 }
             }
-            let piece = match apply_channel_message(message, status) {
-                ChannelOutput::Stdout(bytes) => OutputChunk::Stdout(bytes),
-                ChannelOutput::Stderr(bytes) => OutputChunk::Stderr(bytes),
-                ChannelOutput::Empty if status.refused && !begun => return Err(self.start_refusal(start)),
-                ChannelOutput::Empty if status.closed => return status.exit_code().ok_or_else(|| self.truncated_error(status, &[], &[])),
-                ChannelOutput::Empty => continue,
+            let chunk = match apply_channel_message(message, status) {
+                Some(chunk) => chunk,
+                None if status.refused && !begun => return Err(self.start_refusal(start)),
+                None if status.closed => return status.exit_code().ok_or_else(|| self.truncated_error(status, &[], &[])),
+                None => continue,
             };
-            if output.send(piece).await.is_err() {
+            if output.send(chunk).await.is_err() {
                 return Err(self.truncated_error(status, &[], &[]));
             }
         }
@@ -101,12 +98,10 @@ impl ScriptSession {
     /// The error for a refused request: the terminal is requested first.
     fn start_refusal(&self, start: &PendingStart) -> RemoteError {
         if start.has_pty && start.pending_replies == 2 {
-            return RemoteError::Refused {
-                what: "sshd refused to allocate a terminal".to_owned(),
-                hint:
-                    "set PermitTTY yes in sshd_config and remove `no-pty` from the key in authorized_keys; or append `| cat` to run without a terminal"
-                        .to_owned(),
-            };
+            return RemoteError::refused(
+                "sshd refused to allocate a terminal",
+                "set PermitTTY yes in sshd_config and remove `no-pty` from the key in authorized_keys; or append `| cat` to run without a terminal",
+            );
         }
         self.no_shell_error()
     }
@@ -143,11 +138,5 @@ async fn send_input(write: &ChannelWriteHalf<Msg>, line: String, terminal: Optio
             input.close();
             std::future::pending::<()>().await;
         }
-    }
-}
-
-fn report_start(started: ReadySender, how: Result<(), RemoteError>) {
-    if started.send(how).is_err() {
-        tracing::debug!("no task waits for this session any more");
     }
 }

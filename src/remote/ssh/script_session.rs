@@ -5,13 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use super::client_handler::DisconnectInfo;
 use super::connection::{self, SshConnection};
 use super::framing::{BeginMarkScanner, FrameDecoder};
 use super::output_buffer::{CapturedOutput, OutputSink};
@@ -33,7 +31,8 @@ const START_SHELL: &str = "exec /bin/sh -s";
 
 /// A script being run.
 pub(super) struct ScriptSession {
-    host: String,
+    /// The one that its slot belongs to; before it has one, the host's first.
+    pub(super) connection: Arc<SshConnection>,
     pub(super) title: String,
     masks: Vec<String>,
     timeout: Duration,
@@ -42,9 +41,6 @@ pub(super) struct ScriptSession {
     sessions: Arc<SessionPool>,
     /// Its session slot once it has one; other slots belong to its connection.
     slot: Option<SessionSlot>,
-    pub(super) connection_closed: CancellationToken,
-    disconnect_info: Arc<DisconnectInfo>,
-    abort: CancellationToken,
 }
 
 /// The signals that SSH names (RFC 4254, 6.10), with their numbers.
@@ -96,10 +92,10 @@ pub(super) struct FinishedChannel {
 }
 
 impl ScriptSession {
-    pub(super) fn new(connection: &SshConnection, sessions: Arc<SessionPool>, command: &RemoteCommand) -> Self {
+    pub(super) fn new(sessions: Arc<SessionPool>, command: &RemoteCommand) -> Self {
         let nonce: String = connection::random_bytes().iter().map(|b| format!("{b:02x}")).collect();
         ScriptSession {
-            host: connection.name.clone(),
+            connection: sessions.primary().clone(),
             title: command.title.clone(),
             masks: command.secrets.clone(),
             timeout: command.timeout,
@@ -107,9 +103,6 @@ impl ScriptSession {
             frame: ScriptFrame::new(nonce),
             sessions,
             slot: None,
-            connection_closed: connection.closed.clone(),
-            disconnect_info: connection.disconnect_info(),
-            abort: connection.abort_token(),
         }
     }
 
@@ -121,38 +114,31 @@ impl ScriptSession {
         RemoteError::Timeout { title: self.title.clone(), after: self.timeout }
     }
 
-    pub(super) fn lost_error(&self) -> RemoteError {
-        connection::connection_lost_error(&self.disconnect_info)
-    }
-
     pub(super) fn truncated_error(&self, status: &ChannelStatus, stderr: &[u8], noise: &[u8]) -> RemoteError {
         let last = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_owned);
         let detail = last(stderr).or_else(|| last(noise)).map(|s| format!(": {s}")).unwrap_or_default();
         // A restricted shell refuses to start /bin/sh every time, so this is not retryable.
         if detail.ends_with("exec: restricted") {
-            return RemoteError::Refused {
-                what: format!("the login shell does not run /bin/sh for `{}`{detail}", self.title),
-                hint:
-                    "a restricted shell cannot run ranks: give the ssh user a full one (`chsh -s /bin/bash USER`), or set another ssh.user"
-                        .to_owned(),
-            };
+            return RemoteError::refused(
+                format!("the login shell does not run /bin/sh for `{}`{detail}", self.title),
+                "a restricted shell cannot run ranks: give the ssh user a full one (`chsh -s /bin/bash USER`), or set another ssh.user",
+            );
         }
         RemoteError::Truncated { title: self.title.clone(), what: mask_secrets(&format!("{}{detail}", status.describe()), &self.masks) }
     }
 
     pub(super) fn no_shell_error(&self) -> RemoteError {
-        RemoteError::Refused {
-            what: format!("sshd refused to start /bin/sh for `{}`", self.title),
-            hint: "check for a ForceCommand, a command= option in authorized_keys, or a login shell like nologin".to_owned(),
-        }
+        RemoteError::refused(
+            format!("sshd refused to start /bin/sh for `{}`", self.title),
+            "check for a ForceCommand, a command= option in authorized_keys, or a login shell like nologin",
+        )
     }
 
     /// Opens its session on a connection with a free slot.
     pub(super) async fn open(&mut self) -> Result<Channel<Msg>, RemoteError> {
-        let (channel, seat) = self.sessions.open(&self.title, self.deadline()).await?;
-        (self.connection_closed, self.disconnect_info, self.abort) =
-            (seat.connection.closed.clone(), seat.connection.disconnect_info(), seat.connection.abort_token());
-        self.slot = Some(seat);
+        let (channel, slot) = self.sessions.open(&self.title, self.deadline()).await?;
+        self.connection = slot.connection.clone();
+        self.slot = Some(slot);
         Ok(channel)
     }
 
@@ -173,7 +159,7 @@ impl ScriptSession {
             () = unwanted => Err(self.timeout_error()),
             result = self.read_answer(&mut read, &mut answer, &mut end, &mut sink) => result,
             error = send_script(&write, script) => {
-                tracing::debug!(host = %self.host, %error, "a script was not sent completely");
+                tracing::debug!(host = %self.connection.name, %error, "a script was not sent completely");
                 self.read_answer(&mut read, &mut answer, &mut end, &mut sink).await
             }
         };
@@ -208,15 +194,15 @@ impl ScriptSession {
                 biased;
                 () = tokio::time::sleep_until(until) => return done.ok_or_else(|| self.timeout_error()),
                 message = read.wait() => message,
-                () = self.connection_closed.cancelled() => None,
+                () = self.connection.closed.cancelled() => None,
                 () = sink.wait_closed() => return Err(self.timeout_error()),
             };
             let taken = match message.map(|message| apply_channel_message(message, status)) {
-                None => return done.ok_or_else(|| self.lost_error()),
-                Some(ChannelOutput::Stdout(bytes)) => sink.push(OutputChunk::Stdout(decoder.push(bytes)), self.deadline()).await,
-                Some(ChannelOutput::Stderr(bytes)) => sink.push(OutputChunk::Stderr(bytes), self.deadline()).await,
-                Some(ChannelOutput::Empty) if status.refused => return Err(self.no_shell_error()),
-                Some(ChannelOutput::Empty) => true,
+                None => return done.ok_or_else(|| self.connection.lost_error()),
+                Some(Some(OutputChunk::Stdout(bytes))) => sink.push(OutputChunk::Stdout(decoder.push(bytes)), self.deadline()).await,
+                Some(Some(stderr)) => sink.push(stderr, self.deadline()).await,
+                Some(None) if status.refused => return Err(self.no_shell_error()),
+                Some(None) => true,
             };
             let ended = decoder.exit_status();
             if let Some(code) = ended.filter(|_| status.closed || status.eof && status.has_exited()) {
@@ -236,9 +222,9 @@ impl ScriptSession {
 
     /// Closes a channel and reads it until it is closed: an unread channel stops its whole connection.
     pub(super) async fn close_channel(&self, rest: FinishedChannel) {
-        let FinishedChannel { mut read, write, status: mut end, kill, scanner: opening } = rest;
-        let shell = match opening {
-            Some(opening) if kill => self.wait_for_shell_pid(&mut read, opening, &mut end).await,
+        let FinishedChannel { mut read, write, status: mut end, kill, scanner } = rest;
+        let shell = match scanner {
+            Some(scanner) if kill => self.wait_for_shell_pid(&mut read, scanner, &mut end).await,
             _ => None,
         };
         if end.closed {
@@ -252,23 +238,20 @@ impl ScriptSession {
             if kill {
                 write.signal(Sig::KILL).await?;
                 if let Err(error) = self.kill_shell(shell).await {
-                    tracing::debug!(host = %self.host, %error, "a script could not be killed by its pid");
+                    tracing::debug!(host = %self.connection.name, %error, "a script could not be killed by its pid");
                 }
             }
             write.close().await
         };
         let ended = tokio::select! {
-            () = self.connection_closed.cancelled() => return,
+            () = self.connection.closed.cancelled() => return,
             ended = tokio::time::timeout(KILL_TIMEOUT, closing) => ended,
             () = reading => return,
         };
         match ended {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(host = %self.host, %error, "a channel was closed already"),
-            Err(_) => {
-                self.disconnect_info.reason.get_or_init(|| format!("`{}` could not be killed in time", self.title));
-                self.abort.cancel();
-            }
+            Ok(Err(error)) => tracing::debug!(host = %self.connection.name, %error, "a channel was closed already"),
+            Err(_) => self.connection.cut(format!("`{}` could not be killed in time", self.title)),
         }
     }
 
@@ -281,17 +264,16 @@ impl ScriptSession {
     ) -> Option<u32> {
         let pid_printed = async {
             while scanner.may_print_shell_pid() && !status.closed {
-                match read.wait().await.map(|message| apply_channel_message(message, status)) {
-                    Some(ChannelOutput::Stdout(bytes)) => drop(scanner.push(&bytes)),
-                    Some(ChannelOutput::Stderr(_) | ChannelOutput::Empty) => {}
-                    None => break,
+                let Some(message) = read.wait().await else { break };
+                if let Some(OutputChunk::Stdout(bytes)) = apply_channel_message(message, status) {
+                    drop(scanner.push(&bytes));
                 }
             }
         };
         tokio::select! {
             () = pid_printed => {}
-            () = self.connection_closed.cancelled() => {}
-            () = tokio::time::sleep(SHELL_PID_TIMEOUT) => tracing::debug!(host = %self.host, "a shell to kill has not reported its pid"),
+            () = self.connection.closed.cancelled() => {}
+            () = tokio::time::sleep(SHELL_PID_TIMEOUT) => tracing::debug!(host = %self.connection.name, "a shell to kill has not reported its pid"),
         }
         scanner.shell_pid()
     }
@@ -299,7 +281,7 @@ impl ScriptSession {
     /// Kills a shell by pid, since sshd delivers no signals to root's sessions.
     async fn kill_shell(&self, shell: Option<u32>) -> Result<(), russh::Error> {
         let Some(shell) = shell else { return Ok(()) };
-        let Ok((channel, _seat)) = self.sessions.open("kill a script", Instant::now() + KILL_TIMEOUT).await else {
+        let Ok((channel, _slot)) = self.sessions.open("kill a script", Instant::now() + KILL_TIMEOUT).await else {
             return Err(russh::Error::Disconnect);
         };
         let (mut read, write) = channel.split();
@@ -327,18 +309,11 @@ async fn send_script(write: &ChannelWriteHalf<Msg>, script: String) -> russh::Er
     }
 }
 
-/// Content of a message.
-pub(super) enum ChannelOutput {
-    Stdout(Bytes),
-    Stderr(Bytes),
-    Empty,
-}
-
 /// Records a message; returns the output in it.
-pub(super) fn apply_channel_message(message: ChannelMsg, status: &mut ChannelStatus) -> ChannelOutput {
+pub(super) fn apply_channel_message(message: ChannelMsg, status: &mut ChannelStatus) -> Option<OutputChunk> {
     match message {
-        ChannelMsg::Data { data } => return ChannelOutput::Stdout(data),
-        ChannelMsg::ExtendedData { data, ext: 1 } => return ChannelOutput::Stderr(data),
+        ChannelMsg::Data { data } => return Some(OutputChunk::Stdout(data)),
+        ChannelMsg::ExtendedData { data, ext: 1 } => return Some(OutputChunk::Stderr(data)),
         ChannelMsg::ExitStatus { exit_status } => status.exit_status = Some(exit_status),
         ChannelMsg::ExitSignal { signal_name, .. } => status.exit_signal = Some(format!("{signal_name:?}")),
         ChannelMsg::Eof => status.eof = true,
@@ -346,5 +321,14 @@ pub(super) fn apply_channel_message(message: ChannelMsg, status: &mut ChannelSta
         ChannelMsg::Failure => status.refused = true,
         _ => {}
     }
-    ChannelOutput::Empty
+    None
+}
+
+/// Tells the caller of a session whether it started.
+pub(super) type StartSender = oneshot::Sender<Result<(), RemoteError>>;
+
+pub(super) fn report_start(started: StartSender, how: Result<(), RemoteError>) {
+    if started.send(how).is_err() {
+        tracing::debug!("no task waits for this session any more");
+    }
 }

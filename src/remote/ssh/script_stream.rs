@@ -4,26 +4,23 @@
 
 use bytes::Bytes;
 use russh::client::Msg;
-use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use russh::{ChannelReadHalf, ChannelWriteHalf};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::framing::{BeginMarkScanner, BoundedBuffer};
-use super::script_session::{ChannelOutput, ChannelStatus, FinishedChannel, ScriptSession, apply_channel_message, start_script};
-use crate::remote::RemoteError;
+use super::framing::{BeginMarkScanner, push_tail};
+use super::script_session::{
+    ChannelStatus, FinishedChannel, ScriptSession, StartSender, apply_channel_message, report_start, start_script,
+};
 use crate::remote::byte_channel::ByteSender;
-
-/// Bytes of standard error kept, for error messages.
-const STDERR_TAIL_BYTES: usize = 4 << 10;
+use crate::remote::{OutputChunk, RemoteError};
 
 /// State of a stream besides its bytes.
 struct StreamState {
     scanner: BeginMarkScanner,
     status: ChannelStatus,
-    stderr: BoundedBuffer,
+    stderr: Vec<u8>,
 }
-
-type StreamStartSender = oneshot::Sender<Result<(), RemoteError>>;
 
 impl ScriptSession {
     /// Runs a stream until it ends or its receiver is dropped. `started` reports whether the begin mark arrived.
@@ -32,7 +29,7 @@ impl ScriptSession {
         script: String,
         output: ByteSender<RemoteError>,
         input: mpsc::Receiver<Bytes>,
-        started: StreamStartSender,
+        mut started: StartSender,
     ) {
         let (mut read, write) = match self.open().await {
             Ok(channel) => channel.split(),
@@ -42,14 +39,18 @@ impl ScriptSession {
             }
         };
         let begun = CancellationToken::new();
-        let mut state =
-            StreamState { scanner: BeginMarkScanner::new(&self.frame), status: ChannelStatus::default(), stderr: BoundedBuffer::default() };
+        let mut state = StreamState { scanner: BeginMarkScanner::new(&self.frame), status: ChannelStatus::default(), stderr: Vec::new() };
         let reading = async {
-            if let Some(rest) = self.start_reading(&mut read, &mut state, started).await {
-                begun.cancel();
-                if rest.is_empty() || output.send(rest, |most| self.flood_error(most)) {
-                    self.forward_stream(&mut read, &output, &mut state).await;
+            match self.wait_for_begin_mark(&mut read, &mut state, &mut started).await {
+                Ok(Some(rest)) => {
+                    report_start(started, Ok(()));
+                    begun.cancel();
+                    if rest.is_empty() || output.send(rest, |max| self.flood_error(max)) {
+                        self.forward_stream(&mut read, &output, &mut state).await;
+                    }
                 }
+                Ok(None) => {}
+                Err(error) => report_start(started, Err(error)),
             }
         };
         tokio::select! {
@@ -59,21 +60,6 @@ impl ScriptSession {
         drop(output);
         let kill = !state.status.has_exited();
         self.close_channel(FinishedChannel { read, write, status: state.status, kill, scanner: Some(state.scanner) }).await;
-    }
-
-    /// Reads to the begin mark and reports the start; returns the bytes after the mark, or `None` at the end.
-    async fn start_reading(&self, read: &mut ChannelReadHalf, state: &mut StreamState, mut started: StreamStartSender) -> Option<Bytes> {
-        match self.wait_for_begin_mark(read, state, &mut started).await {
-            Ok(Some(rest)) => {
-                report_start(started, Ok(()));
-                Some(rest)
-            }
-            Ok(None) => None,
-            Err(error) => {
-                report_start(started, Err(error));
-                None
-            }
-        }
     }
 
     fn flood_error(&self, max: usize) -> RemoteError {
@@ -89,24 +75,24 @@ impl ScriptSession {
                 biased;
                 message = read.wait() => message,
                 () = output.wait_closed() => return,
-                () = self.connection_closed.cancelled() => None,
+                () = self.connection.closed.cancelled() => None,
             };
             let Some(message) = message else {
-                output.fail(self.lost_error());
+                output.fail(self.connection.lost_error());
                 return;
             };
             match apply_channel_message(message, end) {
-                ChannelOutput::Stdout(bytes) => {
-                    if !output.send(bytes, |most| self.flood_error(most)) {
+                Some(OutputChunk::Stdout(bytes)) => {
+                    if !output.send(bytes, |max| self.flood_error(max)) {
                         return;
                     }
                 }
-                ChannelOutput::Stderr(bytes) => stderr.push_rolling(&bytes, STDERR_TAIL_BYTES),
-                ChannelOutput::Empty => {}
+                Some(OutputChunk::Stderr(bytes)) => push_tail(stderr, &bytes),
+                None => {}
             }
             if end.closed {
                 if end.exit_status != Some(0) {
-                    output.fail(self.truncated_error(end, &stderr.bytes, &[]));
+                    output.fail(self.truncated_error(end, stderr, &[]));
                 }
                 return;
             }
@@ -118,32 +104,32 @@ impl ScriptSession {
         &self,
         read: &mut ChannelReadHalf,
         state: &mut StreamState,
-        started: &mut StreamStartSender,
+        started: &mut StartSender,
     ) -> Result<Option<Bytes>, RemoteError> {
-        let StreamState { scanner: opening, status: end, stderr } = state;
+        let StreamState { scanner, status: end, stderr } = state;
         loop {
-            let message: Option<ChannelMsg> = tokio::select! {
+            let message = tokio::select! {
                 biased;
                 message = read.wait() => message,
-                () = self.connection_closed.cancelled() => None,
+                () = self.connection.closed.cancelled() => None,
                 () = started.closed() => return Ok(None),
                 () = tokio::time::sleep_until(self.deadline()) => return Err(self.timeout_error()),
             };
-            let message = message.ok_or_else(|| self.lost_error())?;
+            let message = message.ok_or_else(|| self.connection.lost_error())?;
             match apply_channel_message(message, end) {
-                ChannelOutput::Stdout(bytes) => {
-                    if let Some(rest) = opening.push(&bytes) {
+                Some(OutputChunk::Stdout(bytes)) => {
+                    if let Some(rest) = scanner.push(&bytes) {
                         return Ok(Some(rest.into()));
                     }
                 }
-                ChannelOutput::Stderr(bytes) => stderr.push_rolling(&bytes, STDERR_TAIL_BYTES),
-                ChannelOutput::Empty => {}
+                Some(OutputChunk::Stderr(bytes)) => push_tail(stderr, &bytes),
+                None => {}
             }
             if end.refused {
                 return Err(self.no_shell_error());
             }
             if end.closed {
-                return Err(self.truncated_error(end, &stderr.bytes, opening.noise()));
+                return Err(self.truncated_error(end, stderr, scanner.noise()));
             }
         }
     }
@@ -164,10 +150,4 @@ async fn write_input(write: &ChannelWriteHalf<Msg>, script: String, mut input: m
         input.close();
     }
     std::future::pending::<()>().await;
-}
-
-fn report_start(started: StreamStartSender, how: Result<(), RemoteError>) {
-    if started.send(how).is_err() {
-        tracing::debug!("no task waits for this stream any more");
-    }
 }

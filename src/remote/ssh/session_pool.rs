@@ -64,9 +64,9 @@ impl Drop for SessionSlot {
 
 impl SessionPool {
     pub(super) fn new(primary: Arc<SshConnection>, connect: ConnectionFactory, max_connections: usize) -> Arc<SessionPool> {
-        let line = PooledConnection { connection: primary.clone(), sessions_in_use: 0, last_freed: None };
-        let lines = Mutex::new(ConnectionList { all: vec![line], max_sessions: usize::MAX });
-        Arc::new(SessionPool { primary, connections: lines, connect, max_connections, connect_lock: tokio::sync::Mutex::default() })
+        let pooled = PooledConnection { connection: primary.clone(), sessions_in_use: 0, last_freed: None };
+        let list = Mutex::new(ConnectionList { all: vec![pooled], max_sessions: usize::MAX });
+        Arc::new(SessionPool { primary, connections: list, connect, max_connections, connect_lock: tokio::sync::Mutex::default() })
     }
 
     /// The first connection.
@@ -83,7 +83,7 @@ impl SessionPool {
         let began = Instant::now();
         let late = || RemoteError::Timeout { title: title.to_owned(), after: deadline - began };
         loop {
-            let Some(mut seat) = self.take_slot() else {
+            let Some(mut slot) = self.take_slot() else {
                 match self.primary.closed.run_until_cancelled(tokio::time::timeout_at(deadline, self.add_connection(title))).await {
                     None => return Err(self.primary.lost_error()),
                     Some(Err(_)) => return Err(late()),
@@ -91,18 +91,16 @@ impl SessionPool {
                 }
                 continue;
             };
-            let link = seat.connection.clone();
-            let opening = tokio::time::timeout_at(deadline, link.open_session());
-            match link.closed.run_until_cancelled(opening).await {
+            let opening = tokio::time::timeout_at(deadline, slot.connection.open_session());
+            match slot.connection.closed.run_until_cancelled(opening).await {
                 Some(Ok(Ok(channel))) => {
-                    seat.was_opened = true;
-                    return Ok((channel, seat));
+                    slot.was_opened = true;
+                    return Ok((channel, slot));
                 }
-                Some(Ok(Err(russh::Error::ChannelOpenFailure(_)))) => self.handle_refusal(seat, title, began).await?,
-                None | Some(Ok(Err(_))) => return Err(link.lost_error()),
+                Some(Ok(Err(russh::Error::ChannelOpenFailure(_)))) => self.handle_refusal(slot, title, began).await?,
+                None | Some(Ok(Err(_))) => return Err(slot.connection.lost_error()),
                 Some(Err(_)) => {
-                    link.disconnect_info().reason.get_or_init(|| format!("opening a session for `{title}` timed out"));
-                    link.abort_token().cancel();
+                    slot.connection.cut(format!("opening a session for `{title}` timed out"));
                     return Err(late());
                 }
             }
@@ -111,37 +109,37 @@ impl SessionPool {
 
     /// A slot on a connection with room.
     fn take_slot(self: &Arc<Self>) -> Option<SessionSlot> {
-        let mut lines = self.connections();
-        lines.all.retain(|line| Arc::ptr_eq(&line.connection, &self.primary) || !line.connection.is_closed());
-        let most = lines.max_sessions;
-        let line = lines.all.iter_mut().find(|line| line.sessions_in_use < most)?;
-        line.sessions_in_use += 1;
-        Some(SessionSlot { connection: line.connection.clone(), sessions: self.clone(), was_opened: false })
+        let mut list = self.connections();
+        list.all.retain(|pooled| Arc::ptr_eq(&pooled.connection, &self.primary) || !pooled.connection.is_closed());
+        let most = list.max_sessions;
+        let pooled = list.all.iter_mut().find(|pooled| pooled.sessions_in_use < most)?;
+        pooled.sessions_in_use += 1;
+        Some(SessionSlot { connection: pooled.connection.clone(), sessions: self.clone(), was_opened: false })
     }
 
     fn release_slot(&self, connection: &Arc<SshConnection>, freed: Option<Instant>) {
-        if let Some(line) = self.connections().all.iter_mut().find(|line| Arc::ptr_eq(&line.connection, connection)) {
-            line.sessions_in_use = line.sessions_in_use.saturating_sub(1);
-            line.last_freed = freed.or(line.last_freed);
+        if let Some(pooled) = self.connections().all.iter_mut().find(|pooled| Arc::ptr_eq(&pooled.connection, connection)) {
+            pooled.sessions_in_use = pooled.sessions_in_use.saturating_sub(1);
+            pooled.last_freed = freed.or(pooled.last_freed);
         }
     }
 
     /// Learns the session limit from a refusal; retries if a session has just ended.
     async fn handle_refusal(&self, slot: SessionSlot, title: &str, started: Instant) -> Result<(), RemoteError> {
         let ended = {
-            let mut lines = self.connections();
-            let Some(line) = lines.all.iter_mut().find(|line| Arc::ptr_eq(&line.connection, &slot.connection)) else { return Ok(()) };
+            let mut list = self.connections();
+            let Some(pooled) = list.all.iter_mut().find(|pooled| Arc::ptr_eq(&pooled.connection, &slot.connection)) else { return Ok(()) };
             let (others, ended) =
-                (line.sessions_in_use.saturating_sub(1), line.last_freed.is_some_and(|when| when.elapsed() < SESSION_END_GRACE));
+                (pooled.sessions_in_use.saturating_sub(1), pooled.last_freed.is_some_and(|when| when.elapsed() < SESSION_END_GRACE));
             if others > 0 && !ended {
                 tracing::debug!(host = %self.primary.name, sessions = others, "sshd opens no more sessions on one connection");
-                lines.max_sessions = lines.max_sessions.min(others);
+                list.max_sessions = list.max_sessions.min(others);
             }
             if others == 0 && started.elapsed() > FIRST_SESSION_TIMEOUT {
-                return Err(RemoteError::Refused {
-                    what: format!("sshd refused to open a session for `{title}`"),
-                    hint: "set MaxSessions to at least 1 in sshd_config (default: 10)".to_owned(),
-                });
+                return Err(RemoteError::refused(
+                    format!("sshd refused to open a session for `{title}`"),
+                    "set MaxSessions to at least 1 in sshd_config (default: 10)",
+                ));
             }
             others == 0 || ended
         };
@@ -154,32 +152,32 @@ impl SessionPool {
 
     /// Opens another connection, unless a slot became free.
     async fn add_connection(self: &Arc<Self>, title: &str) -> Result<(), RemoteError> {
-        let _turn = self.connect_lock.lock().await;
+        let _lock = self.connect_lock.lock().await;
         let count = {
-            let lines = self.connections();
-            if lines.all.iter().any(|line| line.sessions_in_use < lines.max_sessions) {
+            let list = self.connections();
+            if list.all.iter().any(|pooled| pooled.sessions_in_use < list.max_sessions) {
                 return Ok(());
             }
-            lines.all.len()
+            list.all.len()
         };
         if count >= self.max_connections {
-            return Err(RemoteError::Refused {
-                what: format!("sshd refused to open another session for `{title}` on {count} connections"),
-                hint: "set MaxSessions to at least 6 in sshd_config (default: 10)".to_owned(),
-            });
+            return Err(RemoteError::refused(
+                format!("sshd refused to open another session for `{title}` on {count} connections"),
+                "set MaxSessions to at least 6 in sshd_config (default: 10)",
+            ));
         }
         tracing::debug!(host = %self.primary.name, count, "another connection, for more sessions");
-        let link = (self.connect)().await?;
-        self.connections().all.push(PooledConnection { connection: link, sessions_in_use: 0, last_freed: None });
+        let connection = (self.connect)().await?;
+        self.connections().all.push(PooledConnection { connection, sessions_in_use: 0, last_freed: None });
         Ok(())
     }
 
     /// Closes every connection.
     pub(super) async fn disconnect(&self) {
-        let links: Vec<Arc<SshConnection>> = self.connections().all.iter().map(|line| line.connection.clone()).collect();
-        if links.len() > 1 {
+        let connections: Vec<Arc<SshConnection>> = self.connections().all.iter().map(|pooled| pooled.connection.clone()).collect();
+        if connections.len() > 1 {
             self.primary.wait_for_tasks().await;
         }
-        join_all(links.iter().map(|link| link.disconnect())).await;
+        join_all(connections.iter().map(|connection| connection.disconnect())).await;
     }
 }

@@ -77,7 +77,7 @@ impl SshHost {
     }
 
     fn new_session(&self, command: &RemoteCommand) -> ScriptSession {
-        ScriptSession::new(&self.connection, self.sessions.clone(), command)
+        ScriptSession::new(self.sessions.clone(), command)
     }
 
     async fn run_script(&self, slots: &Arc<Semaphore>, command: &RemoteCommand, sink: OutputSink) -> Result<CommandOutput, RemoteError> {

@@ -116,14 +116,14 @@ impl SshTransport {
     /// Checks the receive timeout. Called only when the transport would block: a late poll first sees what arrived meanwhile.
     fn check_inactivity(&mut self, side: usize, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(silence) = self.inactivity_timers.get_mut(side) else { return Ok(()) };
-        let finish_timeout = self.inactivity_limit.get();
-        let end = self.last_received + finish_timeout;
+        let limit = self.inactivity_limit.get();
+        let end = self.last_received + limit;
         if silence.deadline() > end {
             silence.as_mut().reset(end);
         }
         while silence.as_mut().poll(cx).is_ready() {
             if end <= Instant::now() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing was received for {finish_timeout:?}")));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing was received for {limit:?}")));
             }
             silence.as_mut().reset(end);
         }

@@ -110,17 +110,13 @@ pub(super) const RUN_FLAGS: FlagSpec = FlagSpec {
 };
 
 /// `docker exec`.
-pub(super) const EXEC_FLAGS: FlagSpec = FlagSpec {
-    switches: "d=detach i=interactive t=tty privileged",
-    with_value: "e=env env-file w=workdir u=user detach-keys",
-};
+pub(super) const EXEC_FLAGS: FlagSpec =
+    FlagSpec { switches: "d=detach i=interactive t=tty privileged", with_value: "e=env env-file w=workdir u=user detach-keys" };
 
 /// Commands that differ little: their flags together would be wrong, so one table each.
 pub(super) fn flags_of_command(command: &str) -> FlagSpec {
     match command {
-        "ps" => {
-            FlagSpec { switches: "a=all q=quiet no-trunc l=latest s=size", with_value: "f=filter format n=last" }
-        }
+        "ps" => FlagSpec { switches: "a=all q=quiet no-trunc l=latest s=size", with_value: "f=filter format n=last" },
         "inspect" => FlagSpec { switches: "s=size", with_value: "type f=format" },
         "stop" => FlagSpec { switches: "", with_value: "t=time timeout s=signal" },
         "rm" => FlagSpec { switches: "f=force v=volumes l=link", with_value: "" },

@@ -248,10 +248,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
         "t" => 40,
         _ => return Err(format!("invalid size: '{text}'")),
     };
-    digits
-        .parse::<f64>()
-        .map(|number| (number * 2_f64.powi(shift)) as u64)
-        .map_err(|_| format!("invalid size: '{text}'"))
+    digits.parse::<f64>().map(|number| (number * 2_f64.powi(shift)) as u64).map_err(|_| format!("invalid size: '{text}'"))
 }
 
 /// `docker exec`.

@@ -137,7 +137,6 @@ impl DockerState {
         let exact = self.containers.iter().find(|c| c.name == word.strip_prefix('/').unwrap_or(word));
         exact.or_else(|| self.containers.iter().find(|c| c.matches_reference(word)))
     }
-
 }
 
 /// The way to the state of one host.

@@ -33,8 +33,7 @@ pub(super) struct TorchrunArgs {
 }
 
 /// Options that take a value and change nothing here.
-const IGNORED_OPTIONS: &str =
-    "role monitor_interval start_method log_dir redirects tee local_ranks_filter local_addr logs_specs run_path event_log_handler \
+const IGNORED_OPTIONS: &str = "role monitor_interval start_method log_dir redirects tee local_ranks_filter local_addr logs_specs run_path event_log_handler \
      numa_binding signals_to_handle r t";
 
 /// Options that take a value and mean something here.

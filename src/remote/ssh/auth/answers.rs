@@ -10,6 +10,8 @@ use crate::remote::RemoteError;
 /// Rounds of prompts within one attempt.
 pub(super) const MAX_PROMPT_ROUNDS: usize = 8;
 
+const PROMPTS_HINT: &str = "use a key for this host";
+
 /// Prompts in one round.
 pub(super) const MAX_PROMPTS_PER_ROUND: usize = 16;
 
@@ -76,7 +78,7 @@ impl AuthAttempt<'_> {
             reply = self.deadline.wait_for(respond).await.ok_or_else(|| self.timeout_error())?;
         }
         let what = self.hop.prefix_message(&format!("the server prompted more than {MAX_PROMPT_ROUNDS} times in one login"));
-        Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }))
+        Err(AuthError::Final(RemoteError::refused(what, PROMPTS_HINT)))
     }
 
     /// The answers to one round. Without a user's answers empty ones are sent, as ssh does: russh accepts nothing else at this point.
@@ -88,7 +90,7 @@ impl AuthAttempt<'_> {
     ) -> Result<Vec<String>, AuthError> {
         if prompts.len() > MAX_PROMPTS_PER_ROUND {
             let what = self.hop.prefix_message(&format!("the server sent {} prompts at once", prompts.len()));
-            return Err(AuthError::Final(RemoteError::Refused { what, hint: "use a key for this host".to_owned() }));
+            return Err(AuthError::Final(RemoteError::refused(what, PROMPTS_HINT)));
         }
         let mut answers = Vec::new();
         for (at, prompt) in prompts.iter().enumerate() {

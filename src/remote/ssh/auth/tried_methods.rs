@@ -11,7 +11,15 @@ pub(super) struct TriedMethods {
 
 impl TriedMethods {
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.agent_keys == 0 && !self.password && !self.prompt_answers
+        !self.tried_keys() && !self.tried_answers()
+    }
+
+    pub(super) fn tried_keys(&self) -> bool {
+        !self.keys.is_empty() || self.agent_keys > 0
+    }
+
+    pub(super) fn tried_answers(&self) -> bool {
+        self.password || self.prompt_answers
     }
 
     pub(super) fn summary(&self) -> String {
@@ -23,9 +31,9 @@ impl TriedMethods {
     }
 
     pub(super) fn refusal_subject(&self) -> &'static str {
-        match (self.keys.is_empty() && self.agent_keys == 0, self.password, self.prompt_answers) {
-            (false, false, false) => "key refused",
-            (true, true, false) => "password refused",
+        match (self.tried_keys(), self.password, self.prompt_answers) {
+            (true, false, false) => "key refused",
+            (false, true, false) => "password refused",
             _ => "login refused",
         }
     }
