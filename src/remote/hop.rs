@@ -246,39 +246,14 @@ fn agent_socket(options: &SshOptions, settings: &SshSettings, tokens: &PercentTo
 mod tests {
     use super::*;
     use crate::inventory::{GpuSelection, HostSshSettings, InventoryHost};
-    use crate::remote::ssh_settings::UserPrompt;
     use std::path::Path;
-    use std::sync::Arc;
-
-    struct NoPrompt;
-
-    impl UserPrompt for NoPrompt {
-        fn ask_secret(&self, _: &str) -> Option<String> {
-            None
-        }
-        fn show_notice(&self, _: &str) {}
-    }
-
-    fn settings() -> SshSettings {
-        SshSettings {
-            home: "/home/li".into(),
-            inventory_dir: "/srv/inv".into(),
-            config_file: None,
-            agent_socket: Some("/run/agent".into()),
-            search_path: None,
-            local_user: "li".to_owned(),
-            prompt: Arc::new(NoPrompt),
-            max_handshakes: 8,
-            env: Arc::new(|name| (name == "SOCK").then(|| "/run/other".to_owned())),
-        }
-    }
 
     fn host(ssh: HostSshSettings) -> InventoryHost {
         InventoryHost { name: "gpu01".to_owned(), address: None, fabric_address: None, gpus: GpuSelection::Any, ssh }
     }
 
     fn hop(ssh: HostSshSettings, config: &str) -> Result<Hop, RemoteError> {
-        build_hop(&HopTarget::for_host(&host(ssh)), &SshOptions::parse_ssh_g(config), &settings(), "")
+        build_hop(&HopTarget::for_host(&host(ssh)), &SshOptions::parse_ssh_g(config), &SshSettings::for_test(), "")
     }
 
     #[test]

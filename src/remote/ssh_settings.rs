@@ -60,6 +60,34 @@ pub(super) fn expand_tilde(path: &str, home: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
+struct NoPrompt;
+
+#[cfg(test)]
+impl UserPrompt for NoPrompt {
+    fn ask_secret(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn show_notice(&self, _: &str) {}
+}
+
+#[cfg(test)]
+impl SshSettings {
+    pub(super) fn for_test() -> SshSettings {
+        SshSettings {
+            home: "/home/li".into(),
+            inventory_dir: "/srv/inv".into(),
+            config_file: None,
+            agent_socket: Some("/run/agent".into()),
+            search_path: None,
+            local_user: "li".to_owned(),
+            prompt: Arc::new(NoPrompt),
+            max_handshakes: 8,
+            env: Arc::new(|name| (name == "SOCK").then(|| "/run/other".to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

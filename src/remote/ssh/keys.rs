@@ -300,3 +300,24 @@ fn mode_for_others(path: &Path) -> Option<u32> {
     let mode = meta.mode() & 0o777;
     (meta.uid() == rustix::process::getuid().as_raw() && mode & 0o077 != 0).then_some(mode)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn hint_depends_on_the_fault_and_not_on_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("read by others");
+        let hint = |text: &str, mode: u32| {
+            std::fs::write(&path, text).expect("written");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+            let file = KeyFile { path: path.clone(), source: KeyFileSource::Config, origin: SettingOrigin::Inventory };
+            Keyring::new(SshSettings::for_test()).load_key(&file).expect_err("no key").hint
+        };
+        assert!(hint("no key", 0o600).starts_with("check ssh.identity"));
+        assert!(hint("no key", 0o640).starts_with("chmod 600 '"));
+        assert!(hint("DEK-Info: DES-EDE3-CBC", 0o600).starts_with("ssh-keygen -p -f '"));
+    }
+}
