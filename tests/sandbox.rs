@@ -178,10 +178,8 @@ async fn container_lifecycle_matches_docker() {
     assert!(code == 125 && output.contains("Conflict. The container name \"/box\" is already in use by container"), "{output}");
     let (code, output) = run_failing(&sandbox, "gpu01", "docker rm box").await;
     assert!(code == 1 && output.contains("You cannot remove a running container"), "{output}");
-    assert_eq!(
-        run_ok(&sandbox, "gpu01", "docker stop -t 5 box; docker inspect -f '{{.State.ExitCode}}' box; docker logs box").await,
-        "box\n3\nhello\nbye\n"
-    );
+    let stop = "docker stop -t 5 box; docker inspect -f '{{.State.ExitCode}}' box; docker logs box";
+    assert_eq!(run_ok(&sandbox, "gpu01", stop).await, "box\n3\nhello\nbye\n");
     assert!(!sandbox.processes().contains(&pid), "processes of a container end with it");
     assert_eq!(run_ok(&sandbox, "gpu01", "docker rm box; docker ps -aq").await, "box\n");
     let (code, output) = run_failing(&sandbox, "gpu01", "docker inspect box").await;

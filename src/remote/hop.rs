@@ -103,11 +103,9 @@ impl Hop {
 
 /// Builds a hop. `jump`: the previous hop, for `%j`.
 pub(super) fn build_hop(target: &HopTarget<'_>, options: &SshOptions, settings: &SshSettings, jump: &str) -> Result<Hop, RemoteError> {
-    let wrong = |what: String| {
-        RemoteError::invalid_config(
-            if target.is_jump { format!("ssh settings of jump host {}: {what}", target.alias) } else { format!("ssh settings: {what}") },
-            "`ssh -G HOST` prints the settings of ssh_config; the `ssh` keys of the inventory override them",
-        )
+    let wrong = |what: String| RemoteError::InvalidConfig {
+        what: if target.is_jump { format!("ssh settings of jump host {}: {what}", target.alias) } else { format!("ssh settings: {what}") },
+        hint: "`ssh -G HOST` prints the settings of ssh_config; the `ssh` keys of the inventory override them".to_owned(),
     };
     let host = target.address.or(options.first_text("hostname")).unwrap_or(target.alias).to_owned();
     let port = target.port.or_else(|| options.first_text("port")?.parse().ok()).unwrap_or(22);
