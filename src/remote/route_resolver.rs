@@ -102,21 +102,22 @@ impl RouteResolver {
         let nothing = config.as_deref().is_some_and(|path| path == Path::new(NO_CONFIG) || path == Path::new("/dev/null"));
         let sources: Arc<[Arc<SshConfigFile>]> = if nothing { Arc::from([]) } else { self.load_sources(config.clone()).await? };
         let question = HostQuery { alias: target.alias, local_user: &self.settings.local_user };
-        let wrong = |what: String, hint: &str| RemoteError::invalid_config(what, hint);
         match resolve_host(&sources, question, inventory_overrides(target)) {
             MatchResult::Resolved(options) => Ok(options),
             MatchResult::Invalid(lines) => {
-                Err(wrong(lines.join("; "), "correct these lines, or choose another file with ssh.config or -F"))
+                Err(RemoteError::invalid_config(lines.join("; "), "correct these lines, or choose another file with ssh.config or -F"))
             }
             MatchResult::NeedsSsh(place, what) => {
                 let Some(program) = ssh_g::find_ssh(self.settings.search_path.as_deref()) else {
                     let what = format!("{place}: {what} needs `ssh` to evaluate it, and there is no `ssh` on PATH");
-                    return Err(wrong(what, "install the OpenSSH client (apt install openssh-client), or remove the line"));
+                    let hint = "install the OpenSSH client (apt install openssh-client), or remove the line";
+                    return Err(RemoteError::invalid_config(what, hint));
                 };
                 let arguments = ssh_g_arguments(target, config);
                 let answer = shared_cell(&self.ssh_g_cache, arguments.clone());
                 let question = || async {
-                    let _permit = self.ssh_processes.acquire().await.map_err(|e| wrong(format!("ssh -G: {e}"), ""))?;
+                    let _permit =
+                        self.ssh_processes.acquire().await.map_err(|e| RemoteError::invalid_config(format!("ssh -G: {e}"), ""))?;
                     ssh_g::run_ssh_g(program, &arguments, target.alias).await
                 };
                 // Overrides still apply without files.

@@ -108,7 +108,7 @@ pub(super) fn local_error(what: String) -> TransferError {
     TransferError::new(what, "check the destination on this laptop")
 }
 
-/// Ends a session that shall change nothing.
+/// Ends a session that changes nothing.
 pub(crate) async fn end_survey(survey: PullSurvey) -> Result<Vec<String>, TransferError> {
     survey.stream.finish().await?;
     Ok(survey.skipped)

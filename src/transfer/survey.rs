@@ -25,7 +25,7 @@ pub(crate) struct SurveyedHost {
     pub(crate) mark: bool,
 }
 
-/// What a directory of a host shall hold.
+/// What a directory of a host is to hold.
 #[derive(Clone, Copy)]
 pub(crate) struct WantedTree<'a> {
     pub(crate) entries: &'a [TreeEntry],

@@ -35,7 +35,7 @@ impl TreeSource {
         matches!(self, TreeSource::Local(_))
     }
 
-    /// What hosts shall have.
+    /// What hosts are to have.
     pub(crate) fn wanted(&self, mode: SyncMode) -> WantedTree<'_> {
         let left_out = match self {
             TreeSource::Local(tree) => tree.left_out(),
