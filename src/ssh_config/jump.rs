@@ -18,7 +18,8 @@ impl JumpHost {
         let bare = bare.strip_prefix("ssh://").map_or(bare, |b| b.trim_end_matches('/'));
         let (user, place) = bare.rsplit_once('@').map_or((None, bare), |(user, place)| (Some(user.to_owned()), place));
         let (host, given) = match place.strip_prefix('[').and_then(|p| p.split_once(']')) {
-            Some((host, rest)) => (host, rest.strip_prefix(':')),
+            Some((host, "")) => (host, None),
+            Some((host, rest)) => (host, Some(rest.strip_prefix(':').ok_or_else(wrong)?)),
             None => match place.rsplit_once(':') {
                 Some((host, port)) if !host.contains(':') => (host, Some(port)),
                 _ => (place, None),
@@ -47,10 +48,12 @@ mod tests {
         assert_eq!(JumpHost::parse_list("u@b1:33,b2"), Ok(vec![jump(Some("u"), "b1", Some(33)), jump(None, "b2", None)]));
         assert_eq!(JumpHost::parse("ssh://me@b9:99/"), Ok(jump(Some("me"), "b9", Some(99))));
         assert_eq!(JumpHost::parse("[fd00::1]:22"), Ok(jump(None, "fd00::1", Some(22))));
+        assert_eq!(JumpHost::parse("[fd00::1]"), Ok(jump(None, "fd00::1", None)));
         assert_eq!(JumpHost::parse("fd00::1"), Ok(jump(None, "fd00::1", None)));
         assert!(
             JumpHost::parse("b:0").is_err()
                 && JumpHost::parse("@b").is_err()
+                && JumpHost::parse("[fd00::1]junk").is_err()
                 && JumpHost::parse("").is_err()
                 && JumpHost::parse("-oX").is_err()
         );
