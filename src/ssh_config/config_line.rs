@@ -10,7 +10,7 @@ use super::match_condition::{MatchCondition, SshPattern};
 pub(crate) enum SshConfigStatement {
     Host(Vec<SshPattern>),
     Match(MatchCondition),
-    /// The files that were found for an Include, once `files` has looked.
+    /// The files that were found for an Include, once `config_files` has looked.
     Include(Vec<Arc<SshConfigFile>>),
     /// An Include that is another one for each host: ssh fills its tokens in.
     IncludeWithTokens,

@@ -1,6 +1,4 @@
 //! Judges a host key by known_hosts files, as OpenSSH does: hashed names, patterns, negation, ports, revoked keys, authorities.
-//!
-//! `trust` reads and writes the files.
 
 use std::path::PathBuf;
 use std::sync::Arc;

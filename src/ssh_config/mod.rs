@@ -1,6 +1,6 @@
 //! OpenSSH's client configuration, and what `known_hosts` says of a host key.
 //!
-//! `files` reads, `line` understands one line, `resolve` decides for one host which lines apply and where each setting came from,
+//! `config_files` reads, `config_line` understands one line, `resolve` decides for one host which lines apply and where each setting came from,
 //! `known_hosts` gives the verdict on a key. The truth about the format is OpenSSH's readconf.c; the tests compare with `ssh -G`. What
 //! cannot be decided here, `remote` asks the ssh program.
 

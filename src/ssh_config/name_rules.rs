@@ -11,7 +11,7 @@ pub(crate) fn validate_host(text: &str) -> Result<(), String> {
     reject_unsafe_chars(text, |c, _| FORBIDDEN_IN_HOST.contains(c) || c.is_whitespace() || c.is_control())
 }
 
-/// As `host`. A blank before a `-` would begin an option, a `\` at the end would take the next sign's meaning.
+/// As [`validate_host`]. A blank before a `-` would begin an option, a `\` at the end would take the next sign's meaning.
 pub(crate) fn validate_user(text: &str) -> Result<(), String> {
     let refused = |c: char, next: Option<char>| {
         let option = c.is_whitespace() && next == Some('-');

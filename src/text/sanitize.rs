@@ -3,7 +3,7 @@
 //! Every text that a host, a file or a library wrote goes through here before a person sees it: a log line may try to write the clipboard,
 //! move the cursor, answer a question into the shell, or show its letters in another order.
 //!
-//! `clean`, `Sanitizer::sanitize_multiline` and `Sanitizer::sanitize_line` are for foreign text on its way into ours. Only a [`PrintableText`] may be written to a terminal,
+//! [`sanitize_text`], `Sanitizer::sanitize_multiline` and `Sanitizer::sanitize_line` are for foreign text on its way into ours. Only a [`PrintableText`] may be written to a terminal,
 //! and only this file makes one: it cleans again, in case a caller forgot to, and turns our own colour marks into escape sequences
 //! last. Outside of it a colour is a noncharacter of Unicode, which foreign text loses when it is cleaned.
 
@@ -215,7 +215,7 @@ pub struct Sanitizer {
 
 impl std::fmt::Debug for Sanitizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Cleaner({} secrets)", self.secrets.len())
+        write!(f, "Sanitizer({} secrets)", self.secrets.len())
     }
 }
 

@@ -35,12 +35,11 @@ fn printable_keeps_only_own_colors() {
         (format!("{red}a\u{1b}[32mb\u{1b}[0mc"), "\u{1b}[31mwrong\u{1b}[0m: abc"),
         (format!("{red}\u{1b}]52;c;ZXZpbA==\u{7}x"), "\u{1b}[31mwrong\u{1b}[0m: x"),
         (format!("{RED}open\nnext"), "\u{1b}[31mopen\u{1b}[0m\nnext"),
-        (format!("{RED}a\u{9b}{COLOR_RESET}b"), "\u{1b}[31mab\u{1b}[0m"),
+        (format!("{RED}a\u{9b}{COLOR_RESET}b"), "\u{1b}[31ma\u{1b}[0mb"),
         (format!("{}x", sanitize_text(&red)), "wrong: x"),
         (format!("lone {COLOR_RESET}\u{fddf}end"), "lone end"),
         ("10%\r20%\u{2028}\u{7f}".to_owned(), "20% "),
     ] {
-        let shown = shown.replace("\u{1b}[31mab\u{1b}[0m", "\u{1b}[31ma\u{1b}[0mb");
         assert_eq!(PrintableText::new(&text).as_str(), shown, "{text:?}");
     }
     let cleaner = Sanitizer::new(&["hunter2-token".to_owned()]);
