@@ -76,6 +76,9 @@ pub(crate) fn truncate_text(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text;
     }
+    if width == 0 {
+        return String::new();
+    }
     let mut used = 0;
     let fits = |c: &char| {
         used += c.width().unwrap_or(0);
@@ -178,6 +181,13 @@ mod tests {
         assert_eq!((pad_end("主机", 6), pad_start("失败", 7), pad_end("主机", 3)), ("主机  ".into(), "   失败".into(), "主机".into()));
         let lines = wrap_with_indent("日志写不下去时，rank 会退出", "  ", "    ", 14);
         assert_eq!(lines, ["  日志写不下去", "    时，rank", "    会退出"], "no line begins with a comma");
+    }
+
+    #[test]
+    fn truncated_text_fits() {
+        for (width, short) in [(0, ""), (1, "…"), (2, "…"), (3, "主…"), (4, "主机")] {
+            assert_eq!(truncate_text("主机", width), short);
+        }
     }
 
     #[test]
