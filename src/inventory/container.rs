@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::errors::InventoryErrors;
 use super::eval::{Evaluator, NPROC_LIMIT};
 use super::hosts::parse_gpu_indexes;
+use super::log_settings::parse_size;
 use super::mounts::merge_mounts;
 use super::schema;
 use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
@@ -69,7 +70,7 @@ fn validate_engine(node: &YamlNode, errors: &mut InventoryErrors) {
 /// The container of a host; `None`: its ranks run on the bare host.
 pub(super) fn parse_container(evaluator: &Evaluator<'_>, host: usize, errors: &mut InventoryErrors) -> Option<ContainerSettings> {
     let facts = evaluator.inputs();
-    let common = facts.tree.get("container").filter(|node| matches!(node.kind, YamlKind::Map(_)))?;
+    let common = facts.tree.get_map("container")?;
     let own = facts.host_nodes.get(host).and_then(|member| member.get("container"));
     let common_now = evaluate_common_container(evaluator, common, host);
     let own_now = own.map(|node| evaluator.evaluate(node, Some(host)));
@@ -177,11 +178,11 @@ fn validate_image(text: &str) -> Result<(), (String, String)> {
 }
 
 fn validate_size(text: &str) -> Result<(), (String, String)> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let fine = number.parse::<u64>().is_ok_and(|n| n > 0)
-        && matches!(unit.to_lowercase().as_str(), "" | "b" | "k" | "m" | "g" | "kb" | "mb" | "gb");
-    if fine { Ok(()) } else { Err((format!("`{}` is not a size", shorten(text)), "for example 32g or 512m".to_owned())) }
+    if parse_size(text).is_some_and(|bytes| bytes > 0) {
+        Ok(())
+    } else {
+        Err((format!("`{}` is not a size", shorten(text)), "for example 32g or 512m".to_owned()))
+    }
 }
 
 fn parse_entrypoint(node: &YamlNode, errors: &mut InventoryErrors) -> EntrypointMode {

@@ -26,6 +26,11 @@ impl ContainerSettings {
         mounts.map(|mount| format!("the mount of {}", mount.source)).chain(self.exposing_args(run_dir)).collect()
     }
 
+    /// Whether its shared memory is the host's; a flag and its value may be two words.
+    pub(crate) fn uses_host_ipc(&self) -> bool {
+        self.docker_args.iter().any(|arg| arg == "--ipc=host") || self.docker_args.windows(2).any(|pair| pair == ["--ipc", "host"])
+    }
+
     fn exposes_engine_socket(&self, source: &str) -> bool {
         let own = self.engine_host.as_deref().and_then(|host| host.strip_prefix("unix://"));
         ENGINE_SOCKETS.iter().copied().chain(own).any(|socket| contains_path(source, socket))
@@ -74,7 +79,7 @@ impl ContainerSettings {
 }
 
 /// Whether a directory of the host is a path or lies above it. `~` is a home at an unknown path: the directories that hold homes count.
-fn contains_path(directory: &str, path: &str) -> bool {
+pub(super) fn contains_path(directory: &str, path: &str) -> bool {
     let parts = |text: &str| -> Vec<String> {
         let mut parts: Vec<String> = Vec::new();
         for part in text.split('/').filter(|part| !part.is_empty() && *part != ".") {
@@ -114,6 +119,7 @@ mod tests {
             ("/srv/", "/srv/run"),
             ("/srv/./x/..", "/srv/run"),
             ("/srv/run", "/srv/run"),
+            ("/srv/run", "/srv//run/"),
             ("/var/run", "/run/docker.sock"),
             ("/run", "/var/run/docker.sock"),
             ("~", "~/.orchestrate"),
@@ -129,6 +135,7 @@ mod tests {
             ("/home/li/data", "~/.orchestrate"),
             ("~/data", "~/.orchestrate"),
             ("/data", "~/x"),
+            ("~/a", "/a"),
         ] {
             assert!(!contains_path(directory, path), "{directory} {path}");
         }

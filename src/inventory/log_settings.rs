@@ -2,8 +2,7 @@
 
 use super::errors::InventoryErrors;
 use super::eval::Evaluator;
-use super::schema;
-use super::yaml_tree::{YamlKind, YamlNode, shorten};
+use super::yaml_tree::shorten;
 
 /// The default of `logs.max`: 20 GiB.
 const DEFAULT_MAX_LOG_BYTES: u64 = 20 << 30;
@@ -12,8 +11,7 @@ const MIN_MAX_LOG_BYTES: u64 = 64 << 10;
 
 /// `logs.max`, in bytes.
 pub(super) fn parse_max_log_bytes(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> u64 {
-    let block = evaluator.inputs().tree.get("logs").filter(|node| matches!(node.kind, YamlKind::Map(_)));
-    let Some(node) = block.and_then(|block| block.get("max")) else { return DEFAULT_MAX_LOG_BYTES };
+    let Some(node) = evaluator.inputs().tree.get_path(&["logs", "max"]) else { return DEFAULT_MAX_LOG_BYTES };
     let node = evaluator.evaluate(node, None);
     let text = errors.validated_text(&node, |text| match parse_size(text) {
         Some(size) if size >= MIN_MAX_LOG_BYTES => Ok(()),
@@ -26,18 +24,12 @@ pub(super) fn parse_max_log_bytes(evaluator: &Evaluator<'_>, errors: &mut Invent
     text.as_deref().and_then(parse_size).unwrap_or(DEFAULT_MAX_LOG_BYTES)
 }
 
-/// Compares the block's keys with the known ones.
-pub(super) fn check_keys(tree: &YamlNode, errors: &mut InventoryErrors) {
-    if let Some(block) = tree.get("logs") {
-        errors.check_keys(block, &schema::LOGS_SCHEMA);
-    }
-}
-
-/// Docker's sizes: a number with b, k, m or g, in powers of 1024.
-pub(super) fn parse_size(text: &str) -> Option<u64> {
+/// Docker's sizes: a number with b, k, m, g or t, in powers of 1024.
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits)?;
-    let unit: u64 = match unit.to_lowercase().trim_end_matches('b') {
+    let unit = unit.to_lowercase();
+    let unit: u64 = match unit.strip_suffix('b').unwrap_or(&unit) {
         "" => 1,
         "k" => 1 << 10,
         "m" => 1 << 20,

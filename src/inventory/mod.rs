@@ -56,6 +56,7 @@ pub(crate) use job_settings::{
     CheckSettings, DeepspeedLauncher, GpuVisibility, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, OnFailure, Rendezvous,
     StartGate, StartOrder, Teardown,
 };
+pub(crate) use log_settings::parse_size;
 pub(crate) use name_syntax::{
     is_valid_address, is_valid_host_name, is_valid_inventory_name, is_valid_jump_host, is_valid_run_id, is_valid_user,
 };

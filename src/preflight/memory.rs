@@ -4,7 +4,7 @@ use super::context::CheckContext;
 use super::context::CheckedHost;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
-use crate::inventory::DEFAULT_SHM_SIZE;
+use crate::inventory::{DEFAULT_SHM_SIZE, parse_size};
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "memory",
@@ -27,7 +27,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             .unwrap_or(total);
         let what = format!("{} of {} available", format_kib(free), format_kib(total));
         let shm_size = host.container().map_or("", |c| &c.shm_size);
-        let shm = parse_size_kib(shm_size).unwrap_or(0);
+        let shm = parse_size(shm_size).unwrap_or(0) >> 10;
         if free < total / 10 {
             return CheckResult::warn(what, "`ps aux --sort=-rss | head` on that host shows what uses it");
         }
@@ -59,7 +59,7 @@ pub(super) fn total_memory_kib(host: &CheckedHost<'_>) -> Option<u64> {
 
 /// Half of the memory, as the kernel's own default for a tmpfs, at most the default of `container.shm_size`.
 pub(super) fn advised_shm_gib(total_kib: Option<u64>) -> u64 {
-    let default = parse_size_kib(DEFAULT_SHM_SIZE).unwrap_or(0);
+    let default = parse_size(DEFAULT_SHM_SIZE).unwrap_or(0) >> 10;
     (total_kib.map_or(default, |kib| kib / 2).min(default) >> 20).max(1)
 }
 
@@ -70,22 +70,6 @@ pub(crate) fn format_kib(kib: u64) -> String {
         1024..1_048_576 => format!("{} MiB", kib >> 10),
         _ => format!("{:.1} GiB", kib as f64 / f64::from(1 << 20)),
     }
-}
-
-/// Docker's `32g`, in KiB.
-pub(crate) fn parse_size_kib(text: &str) -> Option<u64> {
-    let text = text.trim().to_lowercase();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: f64 = digits.parse().ok()?;
-    let unit = match text.get(digits.len()..)?.trim_end_matches('b') {
-        "" => 1.0 / 1024.0,
-        "k" => 1.0,
-        "m" => 1024.0,
-        "g" => 1024.0 * 1024.0,
-        "t" => 1024.0 * 1024.0 * 1024.0,
-        _ => return None,
-    };
-    Some((number * unit) as u64)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! `shm`: shared memory: data loaders and NCCL die of a bus error without it.
 
 use super::context::CheckContext;
-use super::memory::{advised_shm_gib, format_kib, parse_size_kib, total_memory_kib};
+use super::memory::{advised_shm_gib, format_kib, total_memory_kib};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
+use crate::inventory::{ContainerSettings, parse_size};
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "shm",
@@ -18,8 +19,8 @@ const MIN_SHM_KIB: u64 = 1 << 20;
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
         let own = |key| host.probe_output.last_value(key).and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok());
-        let hosts = host.container().is_none_or(|c| c.docker_args.iter().any(|a| a == "--ipc=host"));
-        let planned = host.container().and_then(|c| parse_size_kib(&c.shm_size));
+        let hosts = host.container().is_none_or(ContainerSettings::uses_host_ipc);
+        let planned = host.container().and_then(|c| parse_size(&c.shm_size)).map(|bytes| bytes >> 10);
         let Some(kib) = own("inside_shm").filter(|_| !hosts).or(if hosts { own("shm") } else { planned }) else {
             return CheckResult::skipped("df does not report /dev/shm");
         };
