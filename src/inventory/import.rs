@@ -128,7 +128,7 @@ fn parse_hostfile(text: &str) -> Result<Vec<ImportedHost>, String> {
 /// The aliases that mean one host; what they mean stays in the file.
 fn parse_ssh_config(text: &str) -> Vec<ImportedHost> {
     let line = |line: &'_ str| -> Vec<String> {
-        let mut words = line.split([' ', '\t', '=']).filter(|word| !word.is_empty());
+        let mut words = line.split([' ', '\t', '=']).filter(|word| !word.is_empty()).take_while(|word| !word.starts_with('#'));
         match words.next().map(str::to_lowercase).as_deref() {
             Some("host") => words.filter(|name| !name.contains(['*', '?', '!'])).map(|name| name.trim_matches('"').to_owned()).collect(),
             _ => Vec::new(),
@@ -139,7 +139,9 @@ fn parse_ssh_config(text: &str) -> Vec<ImportedHost> {
 
 fn parse_plain_list(text: &str) -> Result<Vec<ImportedHost>, String> {
     let mut hosts = Vec::new();
-    for word in content_lines(text).flat_map(|line| line.split([' ', '\t', ',']).collect::<Vec<_>>()).filter(|word| !word.is_empty()) {
+    let words =
+        content_lines(text).flat_map(|line| line.split([' ', '\t', ',']).take_while(|word| !word.starts_with('#')).collect::<Vec<_>>());
+    for word in words.filter(|word| !word.is_empty()) {
         let found = host_patterns::parse_destination(word).and_then(|short| Ok((host_patterns::expand_pattern(&short.host)?, short)));
         let (names, short) = found.map_err(|why| format!("`{word}`: {why}"))?;
         hosts.extend(names.into_iter().map(|name| ImportedHost {
@@ -228,10 +230,10 @@ mod tests {
         assert_eq!(import_and_load(ini, ImportFormat::AnsibleIni), expected);
         let yaml = "all:\n  vars:\n    ansible_user: li\n  children:\n    gpu:\n      hosts:\n        n1:\n          ansible_host: 10.0.0.1\n        n[2:3]:\n";
         assert_eq!(import_and_load(yaml, ImportFormat::AnsibleYaml), ["li@n1=10.0.0.1 Any", "li@n2 Any", "li@n3 Any"]);
-        let config = "Host gpu01 gpu02\n  HostName 10.0.0.1\nHost *\n  User li\nHost=bastion\n";
+        let config = "Host gpu01 gpu02 # rack 3\n  HostName 10.0.0.1\nHost *\n  User li\nHost=bastion\n";
         assert_eq!(import_and_load(config, ImportFormat::SshConfig), ["gpu01 Any", "gpu02 Any", "bastion Any"]);
         assert_eq!(
-            import_and_load("gpu01\nroot@10.0.0.9:2222\nn[1-2]\n", ImportFormat::PlainList),
+            import_and_load("gpu01 # rack 3\nroot@10.0.0.9:2222\nn[1-2]\n", ImportFormat::PlainList),
             ["gpu01 Any", "root@10.0.0.9:2222 Any", "n1 Any", "n2 Any"]
         );
         assert!(read_hosts("# nothing\n").is_err());
