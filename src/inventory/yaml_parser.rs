@@ -116,16 +116,17 @@ impl<'a> DocumentParser<'a> {
         self.count_node(&at)?;
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let plain = self.is_plain_scalar(style, tag.as_deref(), &at);
+                let known = self.check_tag(tag.as_deref(), &["str", "int", "float", "bool", "null"], &at);
+                let plain = known && tag.map_or(style == ScalarStyle::Plain, |tag| tag.suffix != "str");
                 self.reject_nul(&text, &at);
                 (YamlNode::scalar(at, text, plain), anchor)
             }
             Event::SequenceStart(anchor, tag) => {
-                self.is_plain_scalar(ScalarStyle::Plain, tag.as_deref(), &at);
+                self.check_tag(tag.as_deref(), &["seq"], &at);
                 (YamlNode { kind: self.parse_list(path)?, location: at }, anchor)
             }
             Event::MappingStart(anchor, tag) => {
-                self.is_plain_scalar(ScalarStyle::Plain, tag.as_deref(), &at);
+                self.check_tag(tag.as_deref(), &["map"], &at);
                 (YamlNode { kind: self.parse_mapping(path)?, location: at }, anchor)
             }
             Event::Alias(id) => (self.resolve_alias(id, &at)?, 0),
@@ -197,7 +198,8 @@ impl<'a> DocumentParser<'a> {
         };
         for source in sources {
             let YamlKind::Map(from) = source.kind else {
-                self.problems.push(source.problem("`<<` needs a mapping or a list of mappings", "point it at an anchor: `<<: *common`"));
+                self.problems
+                    .push(source.location.problem("`<<` needs a mapping or a list of mappings", "point it at an anchor: `<<: *common`"));
                 continue;
             };
             for entry in from {
@@ -264,19 +266,9 @@ impl<'a> DocumentParser<'a> {
         Ok(YamlNode { location: at, kind })
     }
 
-    fn is_plain_scalar(&mut self, style: ScalarStyle, tag: Option<&Tag>, at: &SourceLocation) -> bool {
-        match tag {
-            None => style == ScalarStyle::Plain,
-            Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
-                "str" => false,
-                "int" | "float" | "bool" | "null" | "seq" | "map" => true,
-                _ => self.reject_tag(tag, at),
-            },
-            Some(tag) => self.reject_tag(tag, at),
-        }
-    }
-
-    fn reject_tag(&mut self, tag: &Tag, at: &SourceLocation) -> bool {
+    /// Whether a value has no tag, or one of YAML's own that fit it.
+    fn check_tag(&mut self, tag: Option<&Tag>, fitting: &[&str], at: &SourceLocation) -> bool {
+        let Some(tag) = tag.filter(|tag| !tag.is_yaml_core_schema() || !fitting.contains(&tag.suffix.as_str())) else { return true };
         let name = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { tag.to_string() };
         self.problems.push(at.problem(format!("unknown tag `{name}`"), "remove it"));
         false
