@@ -2,7 +2,7 @@
 
 use crate::inventory::eval::Evaluator;
 use crate::inventory::yaml_tree::{SourceLocation, YamlNode};
-use crate::inventory::{InventoryProblem, Job};
+use crate::inventory::{InventoryProblem, Job, Launcher};
 
 /// What the lints look at.
 pub(super) struct LintContext<'a> {
@@ -10,7 +10,7 @@ pub(super) struct LintContext<'a> {
     pub(super) job: &'a Job,
     pub(super) tree: &'a YamlNode,
     pub(super) host_nodes: &'a [YamlNode],
-    pub(super) launcher: String,
+    pub(super) run_dir: &'a str,
     pub(super) host_count: usize,
     /// GPUs that a node of the SLURM job has; `None`: no such job.
     pub(super) slurm_gpus: Option<u32>,
@@ -25,6 +25,6 @@ impl LintContext<'_> {
 
     /// Whether several launchers of torch's kind wait for each other.
     pub(super) fn needs_rendezvous(&self) -> bool {
-        self.host_count > 1 && matches!(self.launcher.as_str(), "torchrun" | "accelerate" | "deepspeed" | "processes")
+        self.host_count > 1 && self.job.launch.launcher != Launcher::Script
     }
 }

@@ -1,7 +1,8 @@
 //! Lints of variables: those of all ranks, of a host, of the container.
 
 use super::context::LintContext;
-use crate::inventory::yaml_tree::{SourceLocation, YamlEntry, YamlKind};
+use crate::inventory::Launcher;
+use crate::inventory::yaml_tree::{SourceLocation, YamlEntry};
 
 /// Names that newer versions no longer read, or warn of.
 const RENAMED_VARIABLES: [(&str, &str); 4] = [
@@ -20,20 +21,19 @@ const DEBUG_VARIABLES: [(&str, &str); 5] = [
 ];
 
 /// One variable: its name, its text, its location and its owner.
-struct EnvVariable {
-    name: String,
-    text: String,
-    location: SourceLocation,
+struct EnvVariable<'a> {
+    name: &'a str,
+    text: &'a str,
+    location: &'a SourceLocation,
     host: Option<usize>,
 }
 
-fn collect_variables(context: &LintContext<'_>) -> Vec<EnvVariable> {
+fn collect_variables<'a>(context: &LintContext<'a>) -> Vec<EnvVariable<'a>> {
     let mut all = Vec::new();
-    let mut take = |entries: &[YamlEntry], host: Option<usize>| {
+    let mut take = |entries: &'a [YamlEntry], host: Option<usize>| {
         for entry in entries {
-            if let YamlKind::Scalar { text, .. } = &entry.value.kind {
-                all.push(EnvVariable { name: entry.key.clone(), text: text.clone(), location: entry.location.clone(), host });
-            }
+            let text = entry.value.as_text();
+            all.extend(text.map(|text| EnvVariable { name: &entry.key, text, location: &entry.location, host }));
         }
     };
     for keys in [&["env"][..], &["container", "env"][..]] {
@@ -47,19 +47,17 @@ fn collect_variables(context: &LintContext<'_>) -> Vec<EnvVariable> {
 
 pub(super) fn lint_env(context: &mut LintContext<'_>) {
     let all = collect_variables(context);
-    let value = |name: &str| all.iter().find(|v| v.name == name).map(|v| v.text.as_str());
+    let value = |name: &str| all.iter().find(|v| v.name == name).map(|v| v.text);
     for variable in &all {
-        let EnvVariable { name, text, location: source, .. } = variable;
+        let EnvVariable { name, text, location: source, .. } = *variable;
         if name == "CUDA_VISIBLE_DEVICES" {
             lint_visible_devices(context, variable);
         }
         if name == "TORCH_CUDA_ARCH_LIST" && lacks_hopper(text) {
             context.report("cuda-arch-list", source, ARCH_MESSAGE, ARCH_HINT);
         }
-        if let Some((_, new)) = RENAMED_VARIABLES.iter().find(|(old, _)| old == name) {
-            context.report("renamed-variable", source, format!("`{name}` was renamed: newer versions ignore it"), format!("write {new}"));
-        }
-        if DEBUG_VARIABLES.iter().any(|(key, on)| key == name && on == text) {
+        lint_renamed(context, |old| old == name, source);
+        if DEBUG_VARIABLES.iter().any(|(key, on)| *key == name && *on == text) {
             let message = format!("`{name}={text}` is a debugging aid: it slows every run");
             context.report("nccl-diagnosis-left", source, message, "remove it after debugging");
         }
@@ -67,7 +65,7 @@ pub(super) fn lint_env(context: &mut LintContext<'_>) {
             let message = "gloo expects the name of one interface: ^ and = work only for NCCL";
             context.report("gloo-ifname-syntax", source, message, "write the name only, or remove it: orchestrate detects it on each host");
         }
-        if name == "NCCL_DEBUG" && matches!(text.as_str(), "INFO" | "TRACE") && value("NCCL_DEBUG_FILE").is_none() {
+        if name == "NCCL_DEBUG" && matches!(text, "INFO" | "TRACE") && value("NCCL_DEBUG_FILE").is_none() {
             let message = format!("NCCL_DEBUG={text} writes hundreds of lines per rank into its log");
             context.report("nccl-debug-stdout", source, message, "set NCCL_DEBUG_FILE: /tmp/nccl.%h.%p as well, or NCCL_DEBUG: WARN");
         }
@@ -83,13 +81,20 @@ pub(super) fn lint_env(context: &mut LintContext<'_>) {
             let message = format!("`{name}` makes programs detect SLURM");
             context.report("slurm-env", source, message, "remove it");
         }
-        if matches!(name.as_str(), "http_proxy" | "https_proxy" | "all_proxy" | "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY")
+        if matches!(name, "http_proxy" | "https_proxy" | "all_proxy" | "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY")
             && value("no_proxy").or_else(|| value("NO_PROXY")).is_none()
             && context.host_count > 1
         {
             let message = "without an exception for the hosts, gRPC (JAX's coordinator) uses the proxy and hangs";
             context.report("proxy-without-no-proxy", source, message, "set no_proxy to the hosts' addresses as well");
         }
+    }
+}
+
+/// Old names that are set, as `is_set` says.
+pub(super) fn lint_renamed(context: &mut LintContext<'_>, is_set: impl Fn(&str) -> bool, location: &SourceLocation) {
+    for (old, new) in RENAMED_VARIABLES.iter().filter(|(old, _)| is_set(old)) {
+        context.report("renamed-variable", location, format!("`{old}` was renamed: newer versions ignore it"), format!("write {new}"));
     }
 }
 
@@ -107,8 +112,8 @@ pub(super) fn lacks_hopper(list: &str) -> bool {
 }
 
 /// CUDA_VISIBLE_DEVICES by hand: GPUs that are not there, fewer than processes, or a list where `gpus` belongs.
-fn lint_visible_devices(context: &mut LintContext<'_>, variable: &EnvVariable) {
-    let EnvVariable { text, location: source, host, .. } = variable;
+fn lint_visible_devices(context: &mut LintContext<'_>, variable: &EnvVariable<'_>) {
+    let EnvVariable { text, location: source, host, .. } = *variable;
     let list: Option<Vec<u32>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
     let hosts: Vec<usize> = host.map_or_else(|| (0..context.host_count).collect(), |host| vec![host]);
     let given = hosts.iter().filter_map(|host| context.evaluator.gpu_count(*host)).filter(|gpus| *gpus > 0).min();
@@ -119,7 +124,7 @@ fn lint_visible_devices(context: &mut LintContext<'_>, variable: &EnvVariable) {
         return context.report("device-ordinal", source, message, "remove it: CUDA numbers the GPUs of each host from 0");
     }
     let nproc = context.job.nproc_per_node.unwrap_or(0) as usize;
-    if let Some(list) = list.filter(|list| list.len() < nproc && context.launcher != "script") {
+    if let Some(list) = list.filter(|list| list.len() < nproc && context.job.launch.launcher != Launcher::Script) {
         let message = format!("{} GPUs are visible to {nproc} processes", list.len());
         return context.report("device-ordinal", source, message, "remove it, or lower launch.nproc_per_node");
     }

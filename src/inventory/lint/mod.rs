@@ -32,6 +32,8 @@ pub enum LintSeverity {
 
 use LintSeverity::{Allow, Deny, Warn};
 
+const SEVERITIES: [(&str, LintSeverity); 3] = [("allow", Allow), ("warn", Warn), ("deny", Deny)];
+
 /// Every lint with the severity that it has by default, sorted by name.
 pub(crate) const LINTS: [(&str, LintSeverity); 50] = [
     ("background-command", Warn),
@@ -106,7 +108,7 @@ pub(super) fn check_keys(tree: &YamlNode, errors: &mut InventoryErrors) {
         if LINTS.iter().all(|(name, _)| *name != entry.key) {
             errors.report(&entry.location, format!("unknown lint `{}`", shorten(&entry.key)), suggest_lint_name(&entry.key));
         }
-        errors.read_choice(&entry.value, &[("allow", Allow), ("warn", Warn), ("deny", Deny)]);
+        errors.read_choice(&entry.value, &SEVERITIES);
     }
 }
 
@@ -133,8 +135,8 @@ impl Inventory {
         }
         let severity = |lint: &str| {
             let table = LINTS.iter().find(|(name, _)| *name == lint).map_or(Warn, |(_, severity)| *severity);
-            let words = [("allow", Allow), ("warn", Warn), ("deny", Deny)];
-            let own = self.merged.tree.get_path(&["lints", lint]).and_then(|node| InventoryErrors::default().read_choice(node, &words));
+            let own =
+                self.merged.tree.get_path(&["lints", lint]).and_then(|node| InventoryErrors::default().read_choice(node, &SEVERITIES));
             let severity = own.unwrap_or(table);
             let denied = deny.iter().any(|name| name == lint) || (severity == Warn && deny.iter().any(|name| name == "warnings"));
             if denied { Deny } else { severity }
@@ -166,7 +168,7 @@ impl Inventory {
             job,
             tree: &self.merged.tree,
             host_nodes: &self.merged.host_nodes,
-            launcher: scope.launcher_name(),
+            run_dir: &self.run_dir,
             host_count: self.hosts.len(),
             slurm_gpus: self.slurm.as_ref().map(|slurm| slurm.gpus_per_node),
             findings: Vec::new(),

@@ -3,7 +3,9 @@
 use regex::Regex;
 
 use super::context::LintContext;
-use crate::inventory::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
+use super::env_lints::lint_renamed;
+use crate::inventory::Launcher;
+use crate::inventory::yaml_tree::{SourceLocation, YamlNode, shorten};
 
 /// A pattern in a shell's text, with what it means.
 struct ShellLint {
@@ -16,7 +18,7 @@ struct ShellLint {
     hint: &'static str,
 }
 
-const SHELL_LINTS: [ShellLint; 18] = [
+const SHELL_LINTS: [ShellLint; 17] = [
     ShellLint {
         lint: "rdzv-id-date",
         pattern: r"--rdzv[-_]id[= ]\S*(\$\(|`)",
@@ -136,35 +138,29 @@ const SHELL_LINTS: [ShellLint; 18] = [
         message: "a failing line does not end the script: the next lines still run",
         hint: "begin with `set -euo pipefail`",
     },
-    ShellLint {
-        lint: "renamed-variable",
-        pattern: r"\b(JAX_PLATFORM_NAME|NCCL_ASYNC_ERROR_HANDLING|NCCL_BLOCKING_WAIT)=",
-        unless: "",
-        message: "a renamed variable: newer versions warn about it or ignore it",
-        hint: "JAX_PLATFORMS, TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT",
-    },
 ];
 
 pub(super) fn lint_launch_text(context: &mut LintContext<'_>) {
     let Some(launch) = context.tree.get("launch") else { return };
     for key in ["shell", "setup"] {
-        if let Some(YamlNode { location: place, kind: YamlKind::Scalar { text, .. } }) = launch.get(key) {
-            lint_script(context, &text.clone(), &place.clone(), key == "shell");
+        if let Some((node, text)) = launch.get(key).and_then(|node| Some((node, node.as_text()?))) {
+            lint_script(context, text, &node.location, key == "shell");
         }
     }
     if let Some(command) = launch.get("command") {
-        lint_command_words(context, &command.clone());
+        lint_command_words(context, command);
     }
 }
 
 /// One shell's text. `main`: it is what runs, and not what comes before it.
 fn lint_script(context: &mut LintContext<'_>, text: &str, location: &SourceLocation, main: bool) {
     for rule in &SHELL_LINTS {
-        let matches = |pattern: &str| !pattern.is_empty() && Regex::new(pattern).is_ok_and(|regex| regex.is_match(text));
-        if (main || rule.lint != "no-errexit") && matches(rule.pattern) && !matches(rule.unless) {
+        let is_excused = !rule.unless.is_empty() && is_match(text, rule.unless);
+        if (main || rule.lint != "no-errexit") && is_match(text, rule.pattern) && !is_excused {
             context.report(rule.lint, location, rule.message, rule.hint);
         }
     }
+    lint_renamed(context, |old| is_match(text, &format!(r"\b{old}=")), location);
     lint_world_size_meaning(context, text, location);
     lint_arch_list(context, text, location);
     lint_unexported(context, text, location);
@@ -174,7 +170,7 @@ fn lint_script(context: &mut LintContext<'_>, text: &str, location: &SourceLocat
     }
 }
 
-fn is_match(text: &str, pattern: &str) -> bool {
+pub(super) fn is_match(text: &str, pattern: &str) -> bool {
     Regex::new(pattern).is_ok_and(|regex| regex.is_match(text))
 }
 
@@ -188,14 +184,15 @@ pub(super) fn lint_arch_list(context: &mut LintContext<'_>, text: &str, location
 
 /// WORLD_SIZE counts hosts under `script` and processes under `processes`.
 fn lint_world_size_meaning(context: &mut LintContext<'_>, text: &str, location: &SourceLocation) {
-    let hosts = context.launcher == "script" && is_match(text, r#"--(num_processes|world[-_]size|num-processes)[= ]"?\$\{?WORLD_SIZE"#);
-    let processes = context.launcher == "processes" && is_match(text, r#"--(nnodes|num_machines)[= ]"?\$\{?WORLD_SIZE"#);
+    let launcher = context.job.launch.launcher;
+    let hosts = launcher == Launcher::Script && is_match(text, r#"--(num_processes|world[-_]size|num-processes)[= ]"?\$\{?WORLD_SIZE"#);
+    let processes = launcher == Launcher::Processes && is_match(text, r#"--(nnodes|num_machines)[= ]"?\$\{?WORLD_SIZE"#);
     if hosts || processes {
         let (counts, wanted) = if hosts { ("hosts", "ORCH_WORLD_SIZE, which counts processes") } else { ("processes", "ORCH_NNODES") };
         context.report(
             "world-size-meaning",
             location,
-            format!("WORLD_SIZE counts {counts} under `with: {}`", context.launcher),
+            format!("WORLD_SIZE counts {counts} under `with: {}`", launcher.as_str()),
             format!("use {wanted}"),
         );
     }
@@ -220,18 +217,9 @@ pub(super) fn lint_unexported(context: &mut LintContext<'_>, text: &str, locatio
 
 /// The words of a command, which no shell reads; and a script that is handed to a shell as one word.
 fn lint_command_words(context: &mut LintContext<'_>, command: &YamlNode) {
-    let items: Vec<(String, SourceLocation)> = match &command.kind {
-        YamlKind::Scalar { text, .. } => vec![(text.clone(), command.location.clone())],
-        YamlKind::List(items) => items
-            .iter()
-            .filter_map(|item| match &item.kind {
-                YamlKind::Scalar { text, .. } => Some((text.clone(), item.location.clone())),
-                YamlKind::Unknown(_) | YamlKind::List(_) | YamlKind::Map(_) => None,
-            })
-            .collect(),
-        YamlKind::Map(_) | YamlKind::Unknown(_) => return,
-    };
-    let all: Vec<&str> = items.iter().map(|(text, _)| text.as_str()).collect();
+    let items: Vec<(&str, &SourceLocation)> =
+        command.items_or_self().iter().filter_map(|item| Some((item.as_text()?, &item.location))).collect();
+    let all: Vec<&str> = items.iter().map(|(text, _)| *text).collect();
     let line = all.join(" ");
     if is_match(&line, r"(^|/)tail -[fF] /dev/null|(^|/)sleep (inf|infinity)\b") {
         let hint = "write the ranks' command: orchestrate keeps the container running";
@@ -239,7 +227,7 @@ fn lint_command_words(context: &mut LintContext<'_>, command: &YamlNode) {
     }
     let shell_at = all.iter().position(|w| matches!(w.rsplit('/').next(), Some("bash" | "sh"))).filter(|_| all.len() > 2);
     let script_at = shell_at.and_then(|at| all.iter().skip(at).position(|w| w.starts_with('-') && w.ends_with('c')).map(|c| at + c + 1));
-    for (index, (text, location)) in items.iter().enumerate() {
+    for (index, (text, location)) in items.into_iter().enumerate() {
         if Some(index) == script_at {
             lint_script(context, text, location, true);
         } else if is_match(text, r"\$\(|`[^`]+`|\$\{?[A-Z_][A-Z0-9_]*\}?") {

@@ -2,16 +2,16 @@
 
 use super::context::LintContext;
 use crate::inventory::Launcher;
-use crate::inventory::yaml_tree::{SourceLocation, YamlKind, YamlNode};
+use crate::inventory::yaml_tree::{SourceLocation, YamlNode};
 
 pub(super) fn lint_slurm(context: &mut LintContext<'_>) {
-    let Some(block) = context.tree.get("slurm").cloned() else { return };
+    let Some(block) = context.tree.get("slurm") else { return };
     for item in block.get("args").map(YamlNode::items).unwrap_or_default() {
-        if let YamlKind::Scalar { text, .. } = &item.kind {
+        if let Some(text) = item.as_text() {
             lint_arg(context, text, &item.location);
         }
     }
-    lint_process_count(context, &block);
+    lint_process_count(context, block);
 }
 
 fn lint_arg(context: &mut LintContext<'_>, text: &str, location: &SourceLocation) {
@@ -42,12 +42,12 @@ fn lint_arg(context: &mut LintContext<'_>, text: &str, location: &SourceLocation
 fn lint_process_count(context: &mut LintContext<'_>, block: &YamlNode) {
     let gpus = context.slurm_gpus;
     let nproc = context.tree.get_path(&["launch", "nproc_per_node"]).map(|node| (context.evaluator.evaluate(node, None), node));
-    let (Some(gpus), Some((YamlNode { kind: YamlKind::Scalar { text, .. }, .. }, node))) = (gpus, nproc) else { return };
-    let location = block.get("gpus_per_node").map_or_else(|| node.location.clone(), |node| node.location.clone());
-    match text.parse::<u32>() {
-        Ok(nproc) if nproc != gpus && gpus > 0 && context.job.launch.launcher != Launcher::Script => {
+    let (Some(gpus), Some((value, node))) = (gpus, nproc) else { return };
+    let location = &block.get("gpus_per_node").unwrap_or(node).location;
+    match value.as_text().and_then(|text| text.parse::<u32>().ok()) {
+        Some(nproc) if nproc != gpus && gpus > 0 && context.job.launch.launcher != Launcher::Script => {
             let message = format!("{gpus} GPUs per node for {nproc} processes per node");
-            context.report("slurm-nproc", &location, message, "make slurm.gpus_per_node and launch.nproc_per_node equal");
+            context.report("slurm-nproc", location, message, "make slurm.gpus_per_node and launch.nproc_per_node equal");
         }
         _ => {}
     }

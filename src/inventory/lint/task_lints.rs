@@ -1,11 +1,9 @@
 //! Lints of `prepare`: tasks that do their work again in every run, or somewhere else than meant.
 
-use regex::Regex;
-
 use super::context::LintContext;
 use super::{env_lints, shell_lints};
 use crate::inventory::Mount;
-use crate::inventory::yaml_tree::{YamlKind, YamlNode, shorten};
+use crate::inventory::yaml_tree::{YamlNode, shorten};
 
 pub(super) fn lint_tasks(context: &mut LintContext<'_>) {
     let Some(list) = context.tree.get("prepare") else { return };
@@ -20,8 +18,8 @@ pub(super) fn lint_tasks(context: &mut LintContext<'_>) {
 }
 
 fn lint_run(context: &mut LintContext<'_>, task: &YamlNode, run: &YamlNode) {
-    let YamlKind::Scalar { text, .. } = &run.kind else { return };
-    let is_match = |pattern: &str| Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text));
+    let Some(text) = run.as_text() else { return };
+    let is_match = |pattern| shell_lints::is_match(text, pattern);
     if is_match(r"\bpip3?\s+install\b") && task.get("unless").is_none() && task.get("creates").is_none() {
         let message = "pip runs again each time, and counts as a change";
         let hint = "add `unless` to the task, for example `unless: python -c 'import deepspeed'`, or `creates`";
@@ -39,7 +37,7 @@ fn lint_run(context: &mut LintContext<'_>, task: &YamlNode, run: &YamlNode) {
 /// What an extension is compiled for, in the task's own env.
 fn lint_arch_list(context: &mut LintContext<'_>, task: &YamlNode) {
     let Some(node) = task.get_path(&["env", "TORCH_CUDA_ARCH_LIST"]) else { return };
-    if matches!(&node.kind, YamlKind::Scalar { text, .. } if env_lints::lacks_hopper(text)) {
+    if node.as_text().is_some_and(env_lints::lacks_hopper) {
         context.report("cuda-arch-list", &node.location, env_lints::ARCH_MESSAGE, env_lints::ARCH_HINT);
     }
 }
@@ -48,7 +46,7 @@ fn lint_arch_list(context: &mut LintContext<'_>, task: &YamlNode) {
 fn lint_paths(context: &mut LintContext<'_>, task: &YamlNode) {
     let relative = |key: &str| {
         let node = task.get(key)?;
-        let YamlKind::Scalar { text, .. } = &node.kind else { return None };
+        let text = node.as_text()?;
         let anchored = text.starts_with(['/', '~']) || text.starts_with("{{");
         (!anchored).then_some(node)
     };
@@ -64,18 +62,14 @@ fn lint_paths(context: &mut LintContext<'_>, task: &YamlNode) {
 
 /// A path of the container in a task on the host, where the mount is another directory.
 fn lint_container_paths(context: &mut LintContext<'_>, task: &YamlNode) {
-    let word = |key: &str| task.get(key).map(|node| &node.kind);
-    let place = match word("in") {
-        Some(YamlKind::Scalar { text, .. }) => Some(text.as_str()),
-        _ => None,
-    };
+    let place = task.get("in").and_then(YamlNode::as_text);
     let is_file_task = task.get("sync").is_some() || task.get("copy").is_some();
     if place == Some("container") || place.is_none() && !is_file_task {
         return;
     }
     let paths: [&[&str]; 4] = [&["sync", "to"], &["copy", "to"], &["chdir"], &["creates"]];
     for node in paths.iter().filter_map(|keys| task.get_path(keys)) {
-        let YamlKind::Scalar { text, .. } = &node.kind else { continue };
+        let Some(text) = node.as_text() else { continue };
         let mounts = context.job.hosts.first().and_then(|host| host.container.as_ref()).map(|container| container.mounts.as_slice());
         let Some(on_host) = mounts.and_then(|mounts| host_path(mounts, text)) else { continue };
         let message = format!("`{}` is a path of the container, and the task works on the host", shorten(text));

@@ -97,6 +97,21 @@ fn tasks_are_linted_like_the_launch() {
 }
 
 #[test]
+fn lints_see_what_settings_mean() {
+    for (lint, settings, finds) in [
+        ("host-access", "run_dir: '/scratch/{{ name }}', container: { image: 'x:1', mounts: ['/scratch/a:/x'] }", true),
+        ("ipc-host", "container: { image: 'x:1', args: [--ipc, host] }", true),
+        ("renamed-variable", "launch: { with: script, shell: 'NCCL_HEARTBEAT_TIMEOUT_SEC=9 ./t' }", true),
+        ("renamed-variable", "launch: { with: script, shell: 'TORCH_NCCL_BLOCKING_WAIT=1 ./t' }", false),
+        ("undefined-port", "prepare: [{ name: t, run: make }]", false),
+    ] {
+        let more = if settings.contains("launch") || !finds { "" } else { ", launch: { nproc_per_node: 1, command: [t.py] }" };
+        let found = lint_names(&load(lint, &format!("{{ name: a, hosts: [a, b], {settings}{more} }}")));
+        assert_eq!(found.contains(&lint), finds, "{lint}: {found:?}");
+    }
+}
+
+#[test]
 fn lint_table_is_sorted() {
     assert!(LINTS.is_sorted_by_key(|(name, _)| *name));
 }
