@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::imported_host::ImportedHost;
 use super::yaml_parser;
-use super::yaml_tree::{YamlKind, YamlNode};
+use super::yaml_tree::YamlNode;
 use crate::text::host_patterns;
 
 type Variables = BTreeMap<String, String>;
@@ -207,11 +207,8 @@ fn expand_pattern(pattern: &str) -> Result<Vec<String>, String> {
 }
 
 fn text_values(node: Option<&YamlNode>) -> Variables {
-    let text = |node: &YamlNode| match &node.kind {
-        YamlKind::Scalar { text, .. } => Some(text.clone()),
-        YamlKind::Unknown(_) | YamlKind::List(_) | YamlKind::Map(_) => None,
-    };
-    node.map(YamlNode::entries).unwrap_or_default().iter().filter_map(|entry| Some((entry.key.clone(), text(&entry.value)?))).collect()
+    let entries = node.map(YamlNode::entries).unwrap_or_default();
+    entries.iter().filter_map(|entry| Some((entry.key.clone(), entry.value.as_text()?.to_owned()))).collect()
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 use super::CheckSettings;
 use super::errors::InventoryErrors;
 use super::eval::Evaluator;
-use super::schema::{self, nearest_word};
-use super::yaml_tree::{YamlKind, shorten};
+use super::schema::nearest_word;
+use super::yaml_tree::shorten;
 
 /// Every check by its stable name, in the order in which reports list them: an area after the other.
 pub(crate) const CHECK_NAMES: [&str; 45] = [
@@ -66,7 +66,7 @@ pub(crate) fn suggest_check_name(word: &str) -> String {
 }
 
 pub(super) fn parse_checks(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> CheckSettings {
-    let Some(block) = evaluator.inputs().tree.get("checks").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {
+    let Some(block) = evaluator.inputs().tree.get_map("checks") else {
         return CheckSettings::default();
     };
     let mut checks = CheckSettings::default();
@@ -78,33 +78,24 @@ pub(super) fn parse_checks(evaluator: &Evaluator<'_>, errors: &mut InventoryErro
     }
     if let Some(node) = block.get("paths") {
         let node = evaluator.evaluate(node, None);
-        let items = if let YamlKind::List(items) = &node.kind { items.as_slice() } else { std::slice::from_ref(&node) };
         let valid = |text: &str| match text.starts_with('/') || text == "~" || text.starts_with("~/") {
             true => Ok(()),
             false => {
                 Err((format!("the path `{}` is relative", shorten(text)), "write an absolute path, or one that begins with ~/".to_owned()))
             }
         };
-        checks.same_content_paths = items.iter().filter_map(|item| errors.validated_text(item, valid)).collect();
+        checks.same_content_paths = node.items_or_self().iter().filter_map(|item| errors.validated_text(item, valid)).collect();
     }
     if let Some(node) = block.get("max_clock_skew") {
         checks.max_clock_skew = errors.read_duration(&evaluator.evaluate(node, None));
     }
     if let Some(node) = block.get("skip") {
         let node = evaluator.evaluate(node, None);
-        let items = if let YamlKind::List(items) = &node.kind { items.as_slice() } else { std::slice::from_ref(&node) };
         let valid = |text: &str| match CHECK_NAMES.contains(&text) {
             true => Ok(()),
             false => Err((format!("unknown check `{}`", shorten(text)), suggest_check_name(text))),
         };
-        checks.skip = items.iter().filter_map(|item| errors.validated_text(item, valid)).collect();
+        checks.skip = node.items_or_self().iter().filter_map(|item| errors.validated_text(item, valid)).collect();
     }
     checks
-}
-
-/// Compares the block's keys with the known ones.
-pub(super) fn check_keys(tree: &super::yaml_tree::YamlNode, errors: &mut InventoryErrors) {
-    if let Some(block) = tree.get("checks") {
-        errors.check_keys(block, &schema::CHECKS_SCHEMA);
-    }
 }

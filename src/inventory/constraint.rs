@@ -1,5 +1,7 @@
 //! The user's constraints: checked with the values of the run, and when one fails, the numbers of processes with which all would hold.
 
+use minijinja::value::ValueKind;
+
 use super::errors::InventoryErrors;
 use super::eval::{EvalInputs, Evaluator, NPROC_LIMIT};
 use super::template::{self, TemplatePiece, TemplateValue};
@@ -25,28 +27,20 @@ pub(super) fn check_constraints(evaluator: &Evaluator<'_>, node: &YamlNode, erro
     let expressions = collect_expressions(node, errors);
     let mut hint = None;
     for (expression, location) in &expressions {
-        match evaluate_constraint(evaluator, expression, location, errors) {
-            ConstraintResult::Violated => {
-                let hint = hint.get_or_insert_with(|| constraint_hint(evaluator, &expressions));
-                errors.report(
-                    location,
-                    format!("the constraint `{}` does not hold{}", shorten(expression), describe_values(evaluator, expression, location)),
-                    hint.clone(),
-                );
-            }
-            ConstraintResult::Satisfied | ConstraintResult::Undetermined | ConstraintResult::Invalid => {}
+        if matches!(evaluate_constraint(evaluator, expression, location, errors), ConstraintResult::Violated) {
+            let hint = hint.get_or_insert_with(|| constraint_hint(evaluator, &expressions));
+            errors.report(
+                location,
+                format!("the constraint `{}` does not hold{}", shorten(expression), describe_values(evaluator, expression, location)),
+                hint.clone(),
+            );
         }
     }
 }
 
 /// The constraints, each with its place.
 fn collect_expressions<'a>(node: &'a YamlNode, errors: &mut InventoryErrors) -> Vec<(String, &'a SourceLocation)> {
-    let items: Vec<(String, &SourceLocation)> = if node.items().is_empty() {
-        errors.read_text_list(node).into_iter().map(|text| (text, &node.location)).collect()
-    } else {
-        node.items().iter().filter_map(|item| errors.read_text(item).map(|text| (text, &item.location))).collect()
-    };
-    items.into_iter().map(|(text, location)| (strip_braces(&text), location)).collect()
+    node.items_or_self().iter().filter_map(|item| Some((strip_braces(&errors.read_text(item)?), &item.location))).collect()
 }
 
 /// The expression alone, without surrounding braces.
@@ -66,19 +60,19 @@ fn evaluate_constraint(
     match evaluator.evaluate_expression(expression, location, None) {
         TemplateValue::Unknown(_) => ConstraintResult::Undetermined,
         TemplateValue::Invalid => ConstraintResult::Invalid,
-        TemplateValue::Known(value) => match bool::try_from(value.clone()) {
-            Ok(true) if value.kind() == minijinja::value::ValueKind::Bool => ConstraintResult::Satisfied,
-            Ok(false) if value.kind() == minijinja::value::ValueKind::Bool => ConstraintResult::Violated,
-            _ => {
-                let message = format!(
-                    "the constraint `{}` evaluates to {}, which is neither true nor false",
-                    shorten(expression),
-                    shorten(&value.to_string())
-                );
-                errors.report(location, message, "write a comparison, for example num_heads % world_size == 0");
-                ConstraintResult::Invalid
+        TemplateValue::Known(value) if value.kind() == ValueKind::Bool => {
+            if value.is_true() {
+                ConstraintResult::Satisfied
+            } else {
+                ConstraintResult::Violated
             }
-        },
+        }
+        TemplateValue::Known(value) => {
+            let (shown, found) = (shorten(expression), shorten(&value.to_string()));
+            let message = format!("the constraint `{shown}` evaluates to {found}, which is neither true nor false");
+            errors.report(location, message, "write a comparison, for example num_heads % world_size == 0");
+            ConstraintResult::Invalid
+        }
     }
 }
 

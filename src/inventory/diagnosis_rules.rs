@@ -6,7 +6,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::errors::InventoryErrors;
 use super::localized_template::LocalizedTemplate;
-use super::schema::{KeySchema, KeySupport};
+use super::schema::KeySchema;
 use super::yaml_tree::{YamlKind, YamlNode};
 use super::{Inventory, InventoryProblem, InventorySource, yaml_parser};
 
@@ -59,23 +59,8 @@ pub enum DiagnosisRuleSource {
     Inline(Vec<DiagnosisRule>),
 }
 
-const RULE_SCHEMA: KeySchema = KeySchema {
-    path: "",
-    keys: &[
-        ("id", KeySupport::Supported),
-        ("role", KeySupport::Supported),
-        ("re", KeySupport::Supported),
-        ("exit", KeySupport::Supported),
-        ("signal", KeySupport::Supported),
-        ("found", KeySupport::Supported),
-        ("what", KeySupport::Supported),
-        ("why", KeySupport::Supported),
-        ("next", KeySupport::Supported),
-        ("eg", KeySupport::Supported),
-        ("src", KeySupport::Supported),
-    ],
-};
-const LOCALIZED_SCHEMA: KeySchema = KeySchema { path: "", keys: &[("en", KeySupport::Supported), ("zh", KeySupport::Supported)] };
+const RULE_SCHEMA: KeySchema = KeySchema::new("", "id,role,re,exit,signal,found,what,why,next,eg,src");
+const LOCALIZED_SCHEMA: KeySchema = KeySchema::new("", "en,zh");
 
 /// How large a compiled pattern may be, bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
@@ -88,9 +73,9 @@ const MAX_RULES: usize = 2_000;
 /// Everything that is wrong with it, each with its place.
 pub fn read_rules(source: &InventorySource) -> Result<Vec<DiagnosisRule>, Vec<InventoryProblem>> {
     let (node, problems) = yaml_parser::parse_document(&source.name, &source.text);
-    let mut check = InventoryErrors { problems };
-    let rules = node.map(|node| parse_rules(&node, &mut check));
-    check.into_result(rules)
+    let mut errors = InventoryErrors { problems };
+    let rules = node.map(|node| parse_rules(&node, &mut errors));
+    errors.into_result(rules)
 }
 
 /// The value of `diagnosis`.
@@ -116,9 +101,9 @@ impl Inventory {
     /// # Errors
     /// All problems of the rules in the inventory.
     pub fn diagnosis_rule_source(&self) -> Result<Option<DiagnosisRuleSource>, Vec<InventoryProblem>> {
-        let mut check = InventoryErrors::default();
-        let found = parse_diagnosis_rule_source(&self.merged.tree, &mut check);
-        check.into_result(Some(found))
+        let mut errors = InventoryErrors::default();
+        let found = parse_diagnosis_rule_source(&self.merged.tree, &mut errors);
+        errors.into_result(Some(found))
     }
 }
 
@@ -156,7 +141,7 @@ fn parse_rule(node: &YamlNode, errors: &mut InventoryErrors) -> Option<Diagnosis
         Some("wait") => Some(Blame::PeerTimeout),
         Some("effect") => Some(Blame::Effect),
         Some("hint") => Some(Blame::PossibleCause),
-        Some("harmless" | "info") => Some(Blame::Harmless),
+        Some("harmless") => Some(Blame::Harmless),
         _ => {
             errors.report(&node.location, format!("{} is not a role", node.describe()), "use cause, wait, effect, hint or harmless");
             None
@@ -185,12 +170,12 @@ fn parse_matcher(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RuleMa
         return Some(RuleMatcher::RankComparison);
     }
     let patterns = parse_texts(node.get("re"), errors);
-    let numbers = |key: &str, check: &mut InventoryErrors| -> Vec<i32> {
+    let numbers = |key: &str, errors: &mut InventoryErrors| -> Vec<i32> {
         let mut numbers = Vec::new();
-        for (text, at) in parse_texts(node.get(key), check) {
+        for (text, at) in parse_texts(node.get(key), errors) {
             match text.parse() {
                 Ok(number) => numbers.push(number),
-                Err(_) => check.report(&at.location, format!("{} is not a number", at.describe()), "for example 137"),
+                Err(_) => errors.report(&at.location, format!("{} is not a number", at.describe()), "for example 137"),
             }
         }
         numbers
@@ -253,23 +238,17 @@ pub fn compile_pattern(text: &str) -> Result<Regex, (String, String)> {
 /// A value that is one text.
 fn parse_text(node: Option<&YamlNode>, errors: &mut InventoryErrors) -> Option<String> {
     let node = node?;
-    match &node.kind {
-        YamlKind::Scalar { text, .. } => Some(text.clone()),
-        YamlKind::Unknown(_) | YamlKind::List(_) | YamlKind::Map(_) => {
-            errors.report(&node.location, format!("expected text, found {}", node.describe()), "write it on one line");
-            None
-        }
+    let text = node.as_text();
+    if text.is_none() {
+        errors.report(&node.location, format!("expected text, found {}", node.describe()), "write it on one line");
     }
+    text.map(str::to_owned)
 }
 
 /// A value that is one text or several.
 fn parse_texts<'a>(node: Option<&'a YamlNode>, errors: &mut InventoryErrors) -> Vec<(String, &'a YamlNode)> {
     let Some(node) = node else { return Vec::new() };
-    let nodes = match &node.kind {
-        YamlKind::List(items) => items.iter().collect(),
-        _ => vec![node],
-    };
-    nodes.into_iter().filter_map(|node| parse_text(Some(node), errors).map(|text| (text, node))).collect()
+    node.items_or_self().iter().filter_map(|node| parse_text(Some(node), errors).map(|text| (text, node))).collect()
 }
 
 /// A text in one language or both; one alone serves for both.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::problem::{InventoryProblem, drop_misspelled_as_missing};
-use super::schema::{KeySchema, KeySupport, nearest_word};
+use super::schema::{KeySchema, nearest_word};
 use super::yaml_parser;
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
 use crate::text::shell_quote;
@@ -35,26 +35,17 @@ impl InventoryErrors {
     pub(super) fn check_keys(&mut self, node: &YamlNode, block: &KeySchema) -> bool {
         let YamlKind::Map(entries) = &node.kind else {
             if !node.is_unknown() {
-                let keys: Vec<&str> =
-                    block.keys.iter().filter(|(_, status)| *status == KeySupport::Supported).map(|(key, _)| *key).collect();
-                self.report(
-                    &node.location,
-                    format!("expected a mapping, found {}", node.describe()),
-                    format!("the keys are {}", keys.join(", ")),
-                );
+                let hint = format!("the keys are {}", block.keys().collect::<Vec<_>>().join(", "));
+                self.report(&node.location, format!("expected a mapping, found {}", node.describe()), hint);
             }
             return false;
         };
         for entry in entries {
-            match block.keys.iter().find(|(key, _)| *key == entry.key) {
-                Some((_, KeySupport::Supported)) => {}
-                Some((_, KeySupport::Planned)) => {
-                    self.report(&entry.location, "not supported yet", "remove it: this version does not support it")
-                }
-                None => {
-                    let hint = unknown_key_hint(&entry.key, block);
-                    self.report(&entry.location, format!("unknown key `{}`", shorten(&entry.key)), hint);
-                }
+            if block.planned().any(|key| key == entry.key) {
+                self.report(&entry.location, "not supported yet", "remove it: this version does not support it");
+            } else if !block.keys().any(|key| key == entry.key) {
+                let hint = unknown_key_hint(&entry.key, block);
+                self.report(&entry.location, format!("unknown key `{}`", shorten(&entry.key)), hint);
             }
         }
         true
@@ -168,10 +159,7 @@ impl InventoryErrors {
 
     /// A list of texts, or a single one.
     pub(super) fn read_text_list(&mut self, node: &YamlNode) -> Vec<String> {
-        match &node.kind {
-            YamlKind::List(items) => items.iter().filter_map(|item| self.read_text(item)).collect(),
-            YamlKind::Scalar { .. } | YamlKind::Unknown(_) | YamlKind::Map(_) => self.read_text(node).into_iter().collect(),
-        }
+        node.items_or_self().iter().filter_map(|item| self.read_text(item)).collect()
     }
 
     /// A list; anything else is wrong.
@@ -291,18 +279,18 @@ fn unknown_key_hint(key: &str, block: &KeySchema) -> String {
         ("nodes", "hosts"),
         ("timeout", "connect_timeout"),
     ];
-    let known = |word: &str| block.keys.iter().any(|(key, _)| *key == word);
+    let known = |word: &str| block.keys().any(|key| key == word);
     let lower = key.to_lowercase();
     if let Some((_, word)) = KEY_ALIASES.iter().find(|(other, word)| *other == lower && known(word)) {
         return format!("did you mean `{word}`?");
     }
-    match nearest_word(key, block.keys.iter().map(|(key, _)| *key)) {
+    match nearest_word(key, block.keys().chain(block.planned())) {
         Some(near) => format!("did you mean `{near}`?"),
         None => {
-            let keys = block.keys.iter().filter(|(_, status)| *status == KeySupport::Supported).map(|(key, _)| *key).collect::<Vec<_>>();
+            let keys = block.keys().collect::<Vec<_>>().join(", ");
             match block.path {
-                "" => format!("the keys here are {}", keys.join(", ")),
-                path => format!("the keys of {path} are {}", keys.join(", ")),
+                "" => format!("the keys here are {keys}"),
+                path => format!("the keys of {path} are {keys}"),
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::Inventory;
 use super::errors::InventoryErrors;
 use super::eval::Evaluator;
+use super::host_exposure::contains_path;
 use super::task_settings::{FileSource, FileTask, PrepareTask};
 use super::yaml_tree::{YamlKind, YamlNode, shorten};
 use crate::text::glob::has_wildcards;
@@ -163,10 +164,10 @@ pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlN
     for (task, files) in targets.clone().filter(|(_, files)| deleting(files)) {
         let is_in_directory = |other: &FileTask| {
             let mut pairs = files.to.iter().zip(&other.to).filter_map(|(own, other)| Some((own.as_deref()?, other.as_deref()?)));
-            files.in_container == other.in_container && pairs.any(|(own, other)| is_inside(own, other))
+            files.in_container == other.in_container && pairs.any(|(own, other)| contains_path(own, other))
         };
         let node = list.items().get(task.number.saturating_sub(1) as usize).and_then(|node| node.get_path(&["sync", "delete"]));
-        let holds_runs = !files.in_container && files.to.iter().flatten().any(|to| is_inside(to, run_dir));
+        let holds_runs = !files.in_container && files.to.iter().flatten().any(|to| contains_path(to, run_dir));
         if let (true, Some(node)) = (holds_runs, node) {
             let message = format!("it would remove `run_dir` ({}): the logs and the lock of every run", shorten(run_dir));
             errors.report(&node.location, message, "sync to a directory that holds nothing else, or move `run_dir`");
@@ -178,13 +179,6 @@ pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlN
             errors.report(&node.location, message, "let each task have a directory of its own, or leave out `delete`");
         }
     }
-}
-
-/// Whether a path is a directory or inside it, by text alone.
-fn is_inside(directory: &str, path: &str) -> bool {
-    let clean = |path: &str| path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/");
-    let (directory, path) = (clean(directory), clean(path));
-    path == directory || path.strip_prefix(&directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Splits destinations into directories and the name that a single file gets: none where they end with `/`.
@@ -282,16 +276,6 @@ mod tests {
         assert!(split_targets(paths(&["/a/.orchestrate-part"]), false).is_err());
         let split = split_targets(paths(&["/1/x", "/2/x"]), false).expect("a name");
         assert_eq!(split, (paths(&["/1", "/2"]), Some("x".to_owned())));
-    }
-
-    #[test]
-    fn a_directory_contains_itself_and_its_entries() {
-        for (directory, path) in [("~/src", "~/src/"), ("/a", "/a//b/c"), ("/a/./b", "/a/b/x")] {
-            assert!(is_inside(directory, path), "{directory} {path}");
-        }
-        for (directory, path) in [("~/src", "~/src2"), ("/a/b", "/a"), ("~/a", "/a")] {
-            assert!(!is_inside(directory, path), "{directory} {path}");
-        }
     }
 
     #[test]

@@ -122,7 +122,7 @@ fn push_files(lines: &mut FingerprintLines, number: u32, files: &FileTask, host:
 
 fn push_container(lines: &mut FingerprintLines, block: &ContainerSettings) {
     // `pull` says when to look for the image, not what it is; `create` of a mount is about the host's side.
-    // So does the registry, which says where it comes from.
+    // `registry` is left out too: it says where the image comes from.
     let ContainerSettings {
         engine_host,
         image,

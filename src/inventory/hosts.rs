@@ -51,10 +51,7 @@ pub(super) fn merge_files(files: Vec<YamlNode>, errors: &mut InventoryErrors) ->
 
 /// A member's name, which [`merge_files`] has checked.
 pub(super) fn host_node_name(host_node: &YamlNode) -> &str {
-    match host_node.get("name").map(|node| &node.kind) {
-        Some(YamlKind::Scalar { text, .. }) => text,
-        _ => "",
-    }
+    host_node.get("name").and_then(YamlNode::as_text).unwrap_or_default()
 }
 
 /// Moves the master to rank 0.
@@ -79,12 +76,12 @@ pub(super) fn parse_host(evaluator: &Evaluator<'_>, index: usize, errors: &mut I
     let facts = evaluator.inputs();
     let member = facts.host_nodes.get(index)?;
     let empty = YamlNode::map(member.location.clone(), Vec::new());
-    let common = facts.tree.get("ssh").filter(|node| matches!(node.kind, YamlKind::Map(_))).cloned().unwrap_or_else(|| empty.clone());
-    let own = member.get("ssh").filter(|node| matches!(node.kind, YamlKind::Map(_))).cloned().unwrap_or(empty);
+    let common = facts.tree.get_map("ssh").cloned().unwrap_or_else(|| empty.clone());
+    let own = member.get_map("ssh").cloned().unwrap_or(empty);
     let ssh = parse_ssh(&evaluate_before_connect(evaluator, &common.merge(own), index, errors), errors);
-    let address = |key: &str, check: &mut InventoryErrors| {
-        let node = evaluate_before_connect(evaluator, member.get(key)?, index, check);
-        check.validated_text(&node, name_syntax::validate_address)
+    let address = |key: &str, errors: &mut InventoryErrors| {
+        let node = evaluate_before_connect(evaluator, member.get(key)?, index, errors);
+        errors.validated_text(&node, name_syntax::validate_address)
     };
     let (address, fabric_address) = (address("address", errors), address("fabric_address", errors));
     let gpus =
@@ -95,7 +92,7 @@ pub(super) fn parse_host(evaluator: &Evaluator<'_>, index: usize, errors: &mut I
 /// The login node of a cluster: `host`, `user@host` or `user@host:port`, with the inventory's `ssh` beneath.
 pub(super) fn parse_login_host(evaluator: &Evaluator<'_>, login: &str, errors: &mut InventoryErrors) -> Option<InventoryHost> {
     let SshDestination { user, host: name, port } = host_patterns::parse_destination(login).ok()?;
-    let common = evaluator.inputs().tree.get("ssh").filter(|node| matches!(node.kind, YamlKind::Map(_)));
+    let common = evaluator.inputs().tree.get_map("ssh");
     let ssh = common.map(|node| parse_ssh(&evaluate_before_connect(evaluator, node, 0, errors), errors)).unwrap_or_default();
     let ssh = HostSshSettings { user: user.or(ssh.user), port: port.or(ssh.port), ..ssh };
     Some(InventoryHost { name, address: None, fabric_address: None, gpus: GpuSelection::Any, ssh })
@@ -239,16 +236,16 @@ pub(super) fn check_distinct_addresses(hosts: &[InventoryHost], host_nodes: &[Ya
 }
 
 /// `secrets`: names of the laptop's variables.
-pub(super) fn parse_secrets(node: &YamlNode, check: &mut InventoryErrors) -> Vec<String> {
+pub(super) fn parse_secrets(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for item in check.read_list(node, "for example [HF_TOKEN, WANDB_API_KEY]") {
-        let Some(name) = check.read_text(item) else { continue };
+    for item in errors.read_list(node, "for example [HF_TOKEN, WANDB_API_KEY]") {
+        let Some(name) = errors.read_text(item) else { continue };
         if let Err((message, hint)) = errors::validate_variable_name(&name) {
             // The text may be the secret itself: it is not repeated.
             let message = if crate::text::shell_quote::is_variable_name(&name) { message } else { "not a variable name".to_owned() };
-            check.report(&item.location, message, hint);
+            errors.report(&item.location, message, hint);
         } else if names.contains(&name) {
-            check.report(&item.location, format!("duplicate `{name}`"), "list it once");
+            errors.report(&item.location, format!("duplicate `{name}`"), "list it once");
         } else {
             names.push(name);
         }

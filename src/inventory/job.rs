@@ -23,7 +23,7 @@ impl Inventory {
     }
 }
 
-/// The job, or what is wrong in `check`.
+/// The job, or what is wrong in `errors`.
 pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: &mut InventoryErrors) -> Option<Job> {
     let read = &inventory.merged;
     let scope = Evaluator::new(inventory.eval_inputs(runtime));

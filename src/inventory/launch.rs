@@ -83,7 +83,7 @@ fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, errors
         let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)];
         rendezvous.and_then(|node| check.read_choice(node, &words)).unwrap_or(Rendezvous::Static)
     };
-    let is = |text: &str| rendezvous.is_some_and(|node| matches!(&node.kind, YamlKind::Scalar { text: t, .. } if t == text));
+    let is = |text: &str| rendezvous.is_some_and(|node| node.as_text() == Some(text));
     match (launcher, rendezvous) {
         (Launcher::Deepspeed(_), _) if is("hostfile") => Launcher::Deepspeed(DeepspeedLauncher::Hostfile),
         (Launcher::Deepspeed(_), Some(node)) => {
@@ -134,7 +134,7 @@ fn parse_elastic_number(
 }
 
 fn parse_master_port(evaluator: &Evaluator<'_>, node: &YamlNode, errors: &mut InventoryErrors) -> Option<u16> {
-    if matches!(&node.kind, YamlKind::Scalar { text, .. } if text == "auto") {
+    if node.as_text() == Some("auto") {
         return evaluator.inputs().runtime.master_port;
     }
     errors.read_port(node)

@@ -24,21 +24,21 @@ impl Inventory {
     /// # Errors
     /// Everything that is wrong with the files, in their order.
     pub fn load(sources: &[InventorySource], sets: &[String]) -> Result<Inventory, Vec<InventoryProblem>> {
-        let mut check = InventoryErrors::default();
-        let inventory = parse_and_merge(sources, sets, &mut check).map(|read| {
-            check_all_keys(&read, &mut check);
-            let inventory = build_inventory(read, &mut check);
+        let mut errors = InventoryErrors::default();
+        let inventory = parse_and_merge(sources, sets, &mut errors).map(|read| {
+            check_all_keys(&read, &mut errors);
+            let inventory = build_inventory(read, &mut errors);
             let job = if inventory.hosts.is_empty() && inventory.slurm.is_some() {
                 inventory.slurm_job().map(drop)
             } else {
                 inventory.draft().map(drop)
             };
             if let Err(problems) = job {
-                check.problems.extend(problems);
+                errors.problems.extend(problems);
             }
             inventory
         });
-        check.into_result(inventory)
+        errors.into_result(inventory)
     }
 
     /// Reads what reaching the hosts needs; the rest may be wrong.
@@ -46,12 +46,12 @@ impl Inventory {
     /// # Errors
     /// Everything that is wrong with that part, in the order of the files.
     pub fn load_connection(sources: &[InventorySource], sets: &[String]) -> Result<Inventory, Vec<InventoryProblem>> {
-        let mut check = InventoryErrors::default();
-        let inventory = parse_and_merge(sources, sets, &mut check).map(|read| {
-            hosts::check_keys(&read.tree, &read.host_nodes, &mut check);
-            build_inventory(read, &mut check)
+        let mut errors = InventoryErrors::default();
+        let inventory = parse_and_merge(sources, sets, &mut errors).map(|read| {
+            hosts::check_keys(&read.tree, &read.host_nodes, &mut errors);
+            build_inventory(read, &mut errors)
         });
-        check.into_result(inventory)
+        errors.into_result(inventory)
     }
 
     /// Keeps the hosts that a `--limit` pattern means; ranks are renumbered in the same order.
@@ -200,13 +200,11 @@ fn check_all_keys(merged: &MergedInventory, errors: &mut InventoryErrors) {
     container::check_keys(&merged.tree, &merged.host_nodes, errors);
     super::lint::check_keys(&merged.tree, errors);
     super::diagnosis_rules::parse_diagnosis_rule_source(&merged.tree, errors);
-    super::check_settings::check_keys(&merged.tree, errors);
-    super::on_failure::check_keys(&merged.tree, errors);
-    super::log_settings::check_keys(&merged.tree, errors);
     super::prepare::check_keys(&merged.tree, errors);
-    super::slurm::check_keys(&merged.tree, errors);
-    if let Some(launch) = merged.tree.get("launch") {
-        errors.check_keys(launch, &schema::LAUNCH_SCHEMA);
+    for block in [&schema::CHECKS_SCHEMA, &schema::ON_FAILURE_SCHEMA, &schema::LOGS_SCHEMA, &schema::SLURM_SCHEMA, &schema::LAUNCH_SCHEMA] {
+        if let Some(node) = merged.tree.get(block.path) {
+            errors.check_keys(node, block);
+        }
     }
     if let Some(metrics) = merged.tree.get("metrics") {
         super::metric_patterns::parse_metrics(metrics, errors);
@@ -251,7 +249,7 @@ fn build_inventory(merged: MergedInventory, errors: &mut InventoryErrors) -> Inv
         }
         None => DEFAULT_RUN_DIR.to_owned(),
     };
-    let engine = merged.tree.get("container").filter(|node| matches!(node.kind, YamlKind::Map(_))).map(|container| ContainerEngine {
+    let engine = merged.tree.get_map("container").map(|container| ContainerEngine {
         host: container.get("host").and_then(|node| {
             let node = hosts::evaluate_before_connect(&scope, node, 0, errors);
             container::parse_docker_host(&node, errors)
@@ -312,8 +310,8 @@ impl Inventory {
     /// # Errors
     /// Everything that is wrong with these values, in the order of the files.
     pub fn job(&self, runtime: &RuntimeValues) -> Result<super::Job, Vec<InventoryProblem>> {
-        let mut check = InventoryErrors::default();
-        let job = job::build_job(self, runtime, &mut check);
-        check.into_result(job)
+        let mut errors = InventoryErrors::default();
+        let job = job::build_job(self, runtime, &mut errors);
+        errors.into_result(job)
     }
 }

@@ -5,11 +5,9 @@ use std::time::Duration;
 use super::OnFailure;
 use super::errors::InventoryErrors;
 use super::eval::Evaluator;
-use super::schema;
-use super::yaml_tree::YamlKind;
 
 pub(super) fn parse_on_failure(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> OnFailure {
-    let Some(block) = evaluator.inputs().tree.get("on_failure").filter(|node| matches!(node.kind, YamlKind::Map(_))) else {
+    let Some(block) = evaluator.inputs().tree.get_map("on_failure") else {
         return OnFailure::default();
     };
     let mut settings = OnFailure::default();
@@ -24,11 +22,4 @@ pub(super) fn parse_on_failure(evaluator: &Evaluator<'_>, errors: &mut Inventory
         }
     }
     settings
-}
-
-/// Compares the block's keys with the known ones.
-pub(super) fn check_keys(tree: &super::yaml_tree::YamlNode, errors: &mut InventoryErrors) {
-    if let Some(block) = tree.get("on_failure") {
-        errors.check_keys(block, &schema::ON_FAILURE_SCHEMA);
-    }
 }

@@ -266,9 +266,7 @@ impl TaskReader<'_> {
         let blocks =
             std::iter::once(tree).chain(members).flat_map(|node| [node.get("env"), node.get_path(&["container", "env"])]).flatten();
         let mut taken = blocks.flat_map(YamlNode::entries).map(|entry: &YamlEntry| entry.key.as_str());
-        let secret = tree
-            .get("secrets")
-            .is_some_and(|list| list.items().iter().any(|item| matches!(&item.kind, YamlKind::Scalar { text, .. } if *text == name)));
+        let secret = tree.get("secrets").is_some_and(|list| list.items().iter().any(|item| item.as_text() == Some(&name)));
         if secret || taken.any(|key| key == name) {
             let message = format!("`{}` is also {}", name, if secret { "listed in secrets" } else { "set in env" });
             errors.report(&node.location, message, "rename one of the two variables");

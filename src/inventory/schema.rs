@@ -1,190 +1,62 @@
 //! Which keys there are, and which of them this version has: the one table that the checks, the hints and the reference file share.
 
-/// Whether this version has a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeySupport {
-    Supported,
-    /// It comes with a later version.
-    Planned,
-}
-
-use KeySupport::{Planned, Supported};
-
 /// The keys of one mapping.
 #[derive(Debug)]
 pub(super) struct KeySchema {
     /// Where it stands: `container`.
     pub(super) path: &'static str,
-    pub(super) keys: &'static [(&'static str, KeySupport)],
+    /// With commas between them.
+    keys: &'static str,
+    /// Those of a later version, which this one does not have.
+    planned: &'static str,
+}
+
+impl KeySchema {
+    pub(super) const fn new(path: &'static str, keys: &'static str) -> Self {
+        KeySchema { path, keys, planned: "" }
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static str> {
+        self.keys.split(',')
+    }
+
+    pub(super) fn planned(&self) -> impl Iterator<Item = &'static str> {
+        self.planned.split(',').filter(|key| !key.is_empty())
+    }
 }
 
 pub(super) const ROOT_SCHEMA: KeySchema = KeySchema {
-    path: "",
-    keys: &[
-        ("name", Supported),
-        ("vars", Supported),
-        ("hosts", Supported),
-        ("master", Supported),
-        ("spares", Planned),
-        ("ssh", Supported),
-        ("run_dir", Supported),
-        ("logs", Supported),
-        ("container", Supported),
-        ("workdir", Supported),
-        ("env", Supported),
-        ("secrets", Supported),
-        ("prepare", Supported),
-        ("launch", Supported),
-        ("constraints", Supported),
-        ("checks", Supported),
-        ("lints", Supported),
-        ("metrics", Supported),
-        ("diagnosis", Supported),
-        ("on_failure", Supported),
-        ("teardown", Supported),
-        ("lease", Planned),
-        ("slurm", Supported),
-    ],
+    planned: "spares,lease",
+    ..KeySchema::new(
+        "",
+        "name,vars,hosts,master,ssh,run_dir,logs,container,workdir,env,secrets,prepare,launch,constraints,\
+         checks,lints,metrics,diagnosis,on_failure,teardown,slurm",
+    )
 };
-
-pub(super) const HOST_SCHEMA: KeySchema = KeySchema {
-    path: "hosts[]",
-    keys: &[
-        ("name", Supported),
-        ("address", Supported),
-        ("fabric_address", Supported),
-        ("gpus", Supported),
-        ("env", Supported),
-        ("ssh", Supported),
-        ("container", Supported),
-        ("workdir", Supported),
-    ],
-};
-
-pub(super) const SSH_SCHEMA: KeySchema = KeySchema {
-    path: "ssh",
-    keys: &[
-        ("user", Supported),
-        ("port", Supported),
-        ("identity", Supported),
-        ("config", Supported),
-        ("known_hosts", Supported),
-        ("jump", Supported),
-        ("password", Supported),
-        ("host_keys", Supported),
-        ("connect_timeout", Supported),
-        ("keepalive", Supported),
-        ("give_up", Supported),
-        ("become", Supported),
-    ],
-};
-
-pub(super) const CONTAINER_SCHEMA: KeySchema = KeySchema {
-    path: "container",
-    keys: &[
-        ("engine", Supported),
-        ("host", Supported),
-        ("image", Supported),
-        ("pull", Supported),
-        ("registry", Supported),
-        ("gpus", Supported),
-        ("network", Supported),
-        ("user", Supported),
-        ("entrypoint", Supported),
-        ("shm_size", Supported),
-        ("mounts", Supported),
-        ("env", Supported),
-        ("args", Supported),
-    ],
-};
-
-pub(super) const MOUNT_SCHEMA: KeySchema = KeySchema {
-    path: "container.mounts[]",
-    keys: &[("from", Supported), ("to", Supported), ("read_only", Supported), ("create", Supported)],
-};
-
-pub(super) const REGISTRY_SCHEMA: KeySchema =
-    KeySchema { path: "container.registry", keys: &[("server", Supported), ("username", Supported), ("password", Supported)] };
-
-pub(super) const CHECKS_SCHEMA: KeySchema =
-    KeySchema { path: "checks", keys: &[("same", Supported), ("paths", Supported), ("max_clock_skew", Supported), ("skip", Supported)] };
-
-pub(super) const LOGS_SCHEMA: KeySchema = KeySchema { path: "logs", keys: &[("max", Supported)] };
-
-pub(super) const ON_FAILURE_SCHEMA: KeySchema = KeySchema {
-    path: "on_failure",
-    keys: &[("restarts", Planned), ("replace_hosts", Planned), ("hang", Supported), ("hang_after", Supported)],
-};
-
-pub(super) const TASK_SCHEMA: KeySchema = KeySchema {
-    path: "prepare[]",
-    keys: &[
-        ("name", Supported),
-        ("run", Supported),
-        ("sync", Supported),
-        ("copy", Supported),
-        ("hosts", Supported),
-        ("in", Supported),
-        ("chdir", Supported),
-        ("env", Supported),
-        ("creates", Supported),
-        ("unless", Supported),
-        ("changed", Supported),
-        ("timeout", Supported),
-        ("retries", Supported),
-        ("delay", Supported),
-        ("become", Supported),
-        ("once", Supported),
-        ("register", Supported),
-        ("tags", Supported),
-    ],
-};
-
-pub(super) const SYNC_SCHEMA: KeySchema =
-    KeySchema { path: "prepare[].sync", keys: &[("from", Supported), ("to", Supported), ("exclude", Supported), ("delete", Supported)] };
-
-pub(super) const COPY_SCHEMA: KeySchema =
-    KeySchema { path: "prepare[].copy", keys: &[("from", Supported), ("to", Supported), ("mode", Supported)] };
-
-pub(super) const LAUNCH_SCHEMA: KeySchema = KeySchema {
-    path: "launch",
-    keys: &[
-        ("with", Supported),
-        ("nproc_per_node", Supported),
-        ("master_port", Supported),
-        ("rendezvous", Supported),
-        ("command", Supported),
-        ("shell", Supported),
-        ("args", Supported),
-        ("setup", Supported),
-        ("python", Supported),
-        ("gpu_visibility", Supported),
-        ("max_restarts", Supported),
-        ("min_nodes", Supported),
-        ("start", Supported),
-        ("gate", Supported),
-        ("master_timeout", Supported),
-        ("ready_when", Supported),
-        ("stop_grace", Supported),
-    ],
-};
-
-pub(super) const SLURM_SCHEMA: KeySchema = KeySchema {
-    path: "slurm",
-    keys: &[
-        ("login", Supported),
-        ("nodes", Supported),
-        ("gpus_per_node", Supported),
-        ("partition", Supported),
-        ("time", Supported),
-        ("cpus_per_task", Supported),
-        ("container", Supported),
-        ("image", Supported),
-        ("secrets", Supported),
-        ("args", Supported),
-        ("requeue", Supported),
-    ],
-};
+pub(super) const HOST_SCHEMA: KeySchema = KeySchema::new("hosts[]", "name,address,fabric_address,gpus,env,ssh,container,workdir");
+pub(super) const SSH_SCHEMA: KeySchema =
+    KeySchema::new("ssh", "user,port,identity,config,known_hosts,jump,password,host_keys,connect_timeout,keepalive,give_up,become");
+pub(super) const CONTAINER_SCHEMA: KeySchema =
+    KeySchema::new("container", "engine,host,image,pull,registry,gpus,network,user,entrypoint,shm_size,mounts,env,args");
+pub(super) const MOUNT_SCHEMA: KeySchema = KeySchema::new("container.mounts[]", "from,to,read_only,create");
+pub(super) const REGISTRY_SCHEMA: KeySchema = KeySchema::new("container.registry", "server,username,password");
+pub(super) const CHECKS_SCHEMA: KeySchema = KeySchema::new("checks", "same,paths,max_clock_skew,skip");
+pub(super) const LOGS_SCHEMA: KeySchema = KeySchema::new("logs", "max");
+pub(super) const ON_FAILURE_SCHEMA: KeySchema =
+    KeySchema { planned: "restarts,replace_hosts", ..KeySchema::new("on_failure", "hang,hang_after") };
+pub(super) const TASK_SCHEMA: KeySchema = KeySchema::new(
+    "prepare[]",
+    "name,run,sync,copy,hosts,in,chdir,env,creates,unless,changed,timeout,retries,delay,become,once,register,tags",
+);
+pub(super) const SYNC_SCHEMA: KeySchema = KeySchema::new("prepare[].sync", "from,to,exclude,delete");
+pub(super) const COPY_SCHEMA: KeySchema = KeySchema::new("prepare[].copy", "from,to,mode");
+pub(super) const LAUNCH_SCHEMA: KeySchema = KeySchema::new(
+    "launch",
+    "with,nproc_per_node,master_port,rendezvous,command,shell,args,setup,python,gpu_visibility,\
+     max_restarts,min_nodes,start,gate,master_timeout,ready_when,stop_grace",
+);
+pub(super) const SLURM_SCHEMA: KeySchema =
+    KeySchema::new("slurm", "login,nodes,gpus_per_node,partition,time,cpus_per_task,container,image,secrets,args,requeue");
 
 /// The known word nearest to `word`, where one is near enough to be meant.
 pub(crate) fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -203,11 +75,10 @@ mod tests {
 
     #[test]
     fn nearest_word_suggests_only_close_words() {
-        let keys = || LAUNCH_SCHEMA.keys.iter().map(|(key, _)| *key);
-        assert_eq!(nearest_word("nproc_per_nod", keys()), Some("nproc_per_node"));
-        assert_eq!(nearest_word("nproc-per-node", keys()), Some("nproc_per_node"));
-        assert_eq!(nearest_word("comand", keys()), Some("command"));
-        assert_eq!(nearest_word("wiht", keys()), Some("with"));
-        assert_eq!(nearest_word("volumes", keys()), None);
+        assert_eq!(nearest_word("nproc_per_nod", LAUNCH_SCHEMA.keys()), Some("nproc_per_node"));
+        assert_eq!(nearest_word("nproc-per-node", LAUNCH_SCHEMA.keys()), Some("nproc_per_node"));
+        assert_eq!(nearest_word("comand", LAUNCH_SCHEMA.keys()), Some("command"));
+        assert_eq!(nearest_word("wiht", LAUNCH_SCHEMA.keys()), Some("with"));
+        assert_eq!(nearest_word("volumes", LAUNCH_SCHEMA.keys()), None);
     }
 }

@@ -13,13 +13,13 @@ impl Inventory {
         let read = &self.merged;
         let known = RuntimeValues::default();
         let scope = Evaluator::new(self.eval_inputs(&known));
-        let mut check = InventoryErrors::default();
+        let mut errors = InventoryErrors::default();
         let mut names =
-            read.tree.get("secrets").map(|node| hosts::parse_secrets(&scope.evaluate(node, None), &mut check)).unwrap_or_default();
+            read.tree.get("secrets").map(|node| hosts::parse_secrets(&scope.evaluate(node, None), &mut errors)).unwrap_or_default();
         let blocks = std::iter::once((None, &read.tree)).chain(read.host_nodes.iter().enumerate().map(|(host, node)| (Some(host), node)));
         let password =
             |(host, node): (Option<usize>, &YamlNode)| Some(scope.evaluate(node.get_path(&["container", "registry", "password"])?, host));
-        names.extend(blocks.filter_map(password).filter_map(|node| check.validated_text(&node, hosts::validate_env_name)));
+        names.extend(blocks.filter_map(password).filter_map(|node| errors.validated_text(&node, hosts::validate_env_name)));
         names.extend(self.hosts.iter().filter_map(|host| host.ssh.password_variable.clone()));
         names.sort();
         names.dedup();

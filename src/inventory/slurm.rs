@@ -2,8 +2,7 @@
 
 use super::errors::InventoryErrors;
 use super::eval::{Evaluator, NPROC_LIMIT};
-use super::schema;
-use super::yaml_tree::{YamlKind, YamlNode, shorten};
+use super::yaml_tree::{YamlNode, shorten};
 use super::{InventoryHost, hosts, name_syntax};
 
 /// The most nodes of a job.
@@ -57,17 +56,10 @@ impl SlurmContainer {
     }
 }
 
-/// Compares the block's keys with the known ones.
-pub(super) fn check_keys(tree: &YamlNode, errors: &mut InventoryErrors) {
-    if let Some(block) = tree.get("slurm") {
-        errors.check_keys(block, &schema::SLURM_SCHEMA);
-    }
-}
-
 /// The block; `None` where there is none. `host_count`: what `nodes` is where it is left out.
 pub(super) fn parse_slurm(evaluator: &Evaluator<'_>, host_count: usize, errors: &mut InventoryErrors) -> Option<SlurmSettings> {
     let tree = evaluator.inputs().tree;
-    let block = tree.get("slurm").filter(|node| matches!(node.kind, YamlKind::Map(_)))?;
+    let block = tree.get_map("slurm")?;
     let mut reader = SlurmReader { evaluator, block, errors };
     let container = reader.container(tree);
     let image = reader.text("image", validate_image);

@@ -58,7 +58,7 @@ impl Inventory {
             let nproc = nproc.and_then(|node| InventoryErrors::default().read_number(node, 1, NPROC_LIMIT));
             let gpus = if nproc.is_some() { "" } else { ", gpus_per_node: 8" };
             let container = if tree.get("container").is_some() { ", container: docker" } else { "" };
-            let uses_no_gpus = tree.get_path(&["container", "gpus"]).is_some_and(|gpus| gpus.describe() == "`none`");
+            let uses_no_gpus = tree.get_path(&["container", "gpus"]).is_some_and(|gpus| gpus.as_text() == Some("none"));
             let gpus = if uses_no_gpus { ", gpus_per_node: 0" } else { gpus };
             let rest = format!("{gpus}{container}");
             let hint = format!("add it to the inventory, for example `slurm: {{ login: LOGIN_NODE, partition: gpu{rest} }}`");

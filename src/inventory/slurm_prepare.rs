@@ -101,7 +101,7 @@ pub(super) fn login_inventory(view: &Inventory, login: &InventoryHost, runtime: 
     let evaluator = Evaluator::new(view.eval_inputs(runtime));
     let tree = &view.merged.tree;
     let prepare = tree.get("prepare")?;
-    let on_host = |task: &&YamlNode| matches!(task.get("in").map(|node| &node.kind), Some(YamlKind::Scalar { text, .. }) if text == "host");
+    let on_host = |task: &&YamlNode| task.get("in").and_then(YamlNode::as_text) == Some("host");
     let tasks: Vec<YamlNode> =
         prepare.items().iter().take_while(on_host).map(|task| without_templates(evaluator.evaluate(task, Some(0)))).collect();
     if tasks.is_empty() {

@@ -17,7 +17,7 @@ pub struct Inventory {
     pub hosts: Vec<InventoryHost>,
     /// Where runs live on the hosts; may begin with `~`.
     pub run_dir: String,
-    /// `container.host`-like settings that commands without a launch need; `None`: the inventory has no container.
+    /// Where the container engine is, also for commands without a launch; `None`: the inventory has no container.
     pub engine: Option<ContainerEngine>,
     /// Its own metrics by name: patterns whose one group is the value in a log line.
     pub metrics: BTreeMap<String, String>,

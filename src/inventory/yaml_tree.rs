@@ -145,7 +145,7 @@ pub(super) enum YamlKind {
         text: String,
         plain: bool,
     },
-    /// Not known yet; the text stands for it wherever it is shown.
+    /// Not known yet; the text stands for it wherever it is shown. Without a text: wrong, and reported already.
     Unknown(String),
     List(Vec<YamlNode>),
     Map(Vec<YamlEntry>),
@@ -194,6 +194,21 @@ impl YamlNode {
         keys.iter().try_fold(self, |node, key| node.get(key))
     }
 
+    /// The value of a key, if it is a mapping.
+    pub(super) fn get_map(&self, key: &str) -> Option<&YamlNode> {
+        self.get(key).filter(|node| matches!(node.kind, YamlKind::Map(_)))
+    }
+
+    /// The text of a single word.
+    pub(super) fn as_text(&self) -> Option<&str> {
+        if let YamlKind::Scalar { text, .. } = &self.kind { Some(text) } else { None }
+    }
+
+    /// The items of a list, or the value alone.
+    pub(super) fn items_or_self(&self) -> &[YamlNode] {
+        if let YamlKind::List(items) = &self.kind { items } else { std::slice::from_ref(self) }
+    }
+
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.kind, YamlKind::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
@@ -211,10 +226,6 @@ impl YamlNode {
             YamlKind::List(_) => "a list".to_owned(),
             YamlKind::Map(_) => "a mapping".to_owned(),
         }
-    }
-
-    pub(super) fn problem(&self, message: impl Into<String>, hint: impl Into<String>) -> InventoryProblem {
-        self.location.problem(message, hint)
     }
 
     /// Lays `over` over this value: mappings key by key, anything else as a whole.

@@ -41,10 +41,9 @@ impl Evaluator<'_> {
     /// Whether the launcher gives each host its own number. torchrun's hosts are documented to be alike, and accelerate divides the total
     /// by the hosts (accelerate/utils/launch.py); a hostfile has a number a line.
     pub(super) fn supports_unequal_nproc(&self) -> bool {
-        let rendezvous = self.inputs.tree.get_path(&["launch", "rendezvous"]).map(|node| self.evaluate(node, None).kind);
         match self.launcher_name().as_str() {
             "processes" | "script" => true,
-            "deepspeed" => matches!(rendezvous, Some(YamlKind::Scalar { text, .. }) if text == "hostfile"),
+            "deepspeed" => self.evaluated_text(&["launch", "rendezvous"]).as_deref() == Some("hostfile"),
             _ => false,
         }
     }

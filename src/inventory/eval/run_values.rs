@@ -9,10 +9,12 @@ use crate::inventory::yaml_tree::{SourceLocation, YamlKind};
 
 impl Evaluator<'_> {
     pub(super) fn inventory_name(&self) -> TemplateValue {
-        match self.inputs.tree.get("name").map(|node| self.evaluate(node, None).kind) {
-            Some(YamlKind::Scalar { text, .. }) => TemplateValue::Known(Value::from(text)),
-            _ => TemplateValue::Invalid,
-        }
+        self.evaluated_text(&["name"]).map_or(TemplateValue::Invalid, |text| TemplateValue::Known(Value::from(text)))
+    }
+
+    /// The text that a setting has, if it is one.
+    pub(super) fn evaluated_text(&self, keys: &[&str]) -> Option<String> {
+        self.evaluate(self.inputs.tree.get_path(keys)?, None).as_text().map(str::to_owned)
     }
 
     pub(super) fn master_port(&self) -> TemplateValue {
@@ -20,7 +22,7 @@ impl Evaluator<'_> {
             return TemplateValue::Known(Value::from(DEFAULT_MASTER_PORT));
         };
         let node = self.evaluate(node, None);
-        if matches!(&node.kind, YamlKind::Scalar { text, .. } if text == "auto") {
+        if node.as_text() == Some("auto") {
             return match self.inputs.runtime.master_port {
                 Some(port) => TemplateValue::Known(Value::from(port)),
                 None => TemplateValue::Unknown(self.host_placeholder(0, "free port")),
@@ -35,20 +37,12 @@ impl Evaluator<'_> {
 
     /// `launch.with` as it is written.
     pub(in crate::inventory) fn launcher_name(&self) -> String {
-        match self.inputs.tree.get_path(&["launch", "with"]).map(|node| self.evaluate(node, None).kind) {
-            Some(YamlKind::Scalar { text, .. }) => text,
-            _ => "torchrun".to_owned(),
-        }
-    }
-
-    /// Whether every rank's process is started by one script a host.
-    pub(in crate::inventory) fn uses_script_launcher(&self) -> bool {
-        self.launcher_name() == "script"
+        self.evaluated_text(&["launch", "with"]).unwrap_or_else(|| "torchrun".to_owned())
     }
 
     pub(super) fn world_size(&self) -> TemplateValue {
         let nodes = self.inputs.host_names.len();
-        if self.uses_script_launcher() {
+        if self.launcher_name() == "script" {
             return TemplateValue::Known(Value::from(nodes));
         }
         match self.resolve_nproc() {

@@ -55,13 +55,8 @@ fn inventory_with_256_hosts_loads() {
 }
 
 fn yaml_fragment() -> impl Strategy<Value = String> {
-    let known = schema::ROOT_SCHEMA
-        .keys
-        .iter()
-        .chain(schema::LAUNCH_SCHEMA.keys)
-        .chain(schema::CONTAINER_SCHEMA.keys)
-        .chain(schema::SSH_SCHEMA.keys);
-    let mut words: Vec<String> = known.map(|(key, _)| format!("{key}: ")).collect();
+    let known = [schema::ROOT_SCHEMA, schema::LAUNCH_SCHEMA, schema::CONTAINER_SCHEMA, schema::SSH_SCHEMA];
+    let mut words: Vec<String> = known.iter().flat_map(schema::KeySchema::keys).map(|key| format!("{key}: ")).collect();
     let more = [
         "\n",
         "\n  ",
