@@ -4,7 +4,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// At most `max_lines` lines of at most `width` columns, broken at spaces.
 pub(crate) fn wrap_bounded(text: &str, width: usize, max_lines: usize) -> Vec<String> {
-    let mut lines = wrap_text(text, width, true);
+    let mut lines = wrap_text(text, width);
     if lines.len() > max_lines {
         lines.truncate(max_lines);
         if let Some(last) = lines.last_mut() {
@@ -14,28 +14,9 @@ pub(crate) fn wrap_bounded(text: &str, width: usize, max_lines: usize) -> Vec<St
     lines
 }
 
-/// Lines of at most `width` columns, broken at spaces, and before and after a wide character. A longer word stays whole, so that a command can
-/// be pasted; where `hard`, it is broken.
-pub(crate) fn wrap_text(text: &str, width: usize, hard: bool) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for (at, word) in text.split(' ').enumerate() {
-        let mut gap = if at > 0 { " " } else { "" };
-        for piece in split_at_wide(word) {
-            for piece in if hard { split_to_width(piece, width.max(1)) } else { vec![piece] } {
-                let line = lines.last().map_or(0, |line| line.width());
-                if line > 0 && line + gap.len() + piece.width() > width {
-                    lines.push(String::new());
-                    gap = "";
-                }
-                if let Some(line) = lines.last_mut() {
-                    line.push_str(gap);
-                    line.push_str(piece);
-                }
-                gap = "";
-            }
-        }
-    }
-    lines
+/// Lines of at most `width` columns, broken at spaces, before and after a wide character, and within a longer word.
+pub(crate) fn wrap_text(text: &str, width: usize) -> Vec<String> {
+    wrap_pieces(text, "", "", width, |word| split_at_wide(word).into_iter().flat_map(|piece| split_to_width(piece, width.max(1))).collect())
 }
 
 /// The pieces of a word between which a line may end: one wide character with the punctuation after it, or all up to the next one.
@@ -92,19 +73,24 @@ pub(crate) fn truncate_text(text: &str, width: usize) -> String {
 /// Words on lines of at most `width` columns, the first behind `first`, the others behind `then`; a word that is longer than a line stays
 /// whole, so that it can be copied. A line may end before and after a wide character.
 pub(crate) fn wrap_with_indent(text: &str, first: &str, then: &str, width: usize) -> Vec<String> {
+    wrap_pieces(text, first, then, width, split_at_wide)
+}
+
+/// `pieces`: those of a word between which a line may end.
+fn wrap_pieces<'t>(text: &'t str, first: &str, then: &str, width: usize, pieces: impl Fn(&'t str) -> Vec<&'t str>) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut line = first.to_owned();
-    let mut is_empty = true;
+    let (mut line, mut indent) = (first.to_owned(), first);
     for (at, word) in text.split(' ').enumerate() {
         let mut gap = if at > 0 { " " } else { "" };
-        for piece in split_at_wide(word) {
-            if !is_empty && line.width() + gap.len() + piece.width() > width {
+        for piece in pieces(word) {
+            if line.len() > indent.len() && line.width() + gap.len() + piece.width() > width {
                 lines.push(std::mem::replace(&mut line, then.to_owned()));
+                indent = then;
             } else {
                 line.push_str(gap);
             }
             line.push_str(piece);
-            (gap, is_empty) = ("", false);
+            gap = "";
         }
     }
     lines.push(line);
@@ -166,14 +152,14 @@ mod tests {
     #[test]
     fn wrap_keeps_commands_whole() {
         let long = "orchestrate exec a.yaml --limit gpu01 -- nvidia-smi; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
-        let lines = wrap_text(long, 40, false);
+        let lines = wrap_with_indent(long, "", "", 40);
         assert_eq!(lines.join(" "), long);
         assert_eq!(lines.last().map(String::as_str), Some("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "whole, to be pasted");
-        assert!(wrap_text(long, 40, true).iter().all(|line| line.len() <= 40));
-        assert_eq!(wrap_text(long, 40, true).concat().replace(' ', ""), long.replace(' ', ""));
+        assert!(wrap_text(long, 40).iter().all(|line| line.len() <= 40));
+        assert_eq!(wrap_text(long, 40).concat().replace(' ', ""), long.replace(' ', ""));
         let chinese = "减小批大小;PYTORCH=1减少数据加载进程";
-        assert_eq!(wrap_text(chinese, 12, false), ["减小批大小", ";PYTORCH=1减", "少数据加载进", "程"]);
-        assert_eq!(wrap_text("", 10, true), [""]);
+        assert_eq!(wrap_with_indent(chinese, "", "", 12), ["减小批大小", ";PYTORCH=1减", "少数据加载进", "程"]);
+        assert_eq!(wrap_text("", 10), [""]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl OverviewPage {
     /// A label and its text on at most `max_lines` lines.
     pub(super) fn row(&mut self, label: &str, text: &str, max_lines: usize) {
         let width = self.columns.saturating_sub(LABEL_WIDTH).max(20);
-        let mut wrapped = wrap_text(text, width, true);
+        let mut wrapped = wrap_text(text, width);
         if wrapped.len() > max_lines {
             wrapped.truncate(max_lines);
             if let Some(last) = wrapped.last_mut() {

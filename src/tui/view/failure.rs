@@ -238,7 +238,7 @@ pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: u
 /// Wrapped at `width`; what does not fit into `most` rows is cut.
 fn wrap_rows(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut rows: Vec<String> =
-        text.split('\n').flat_map(|line| style::wrap_text(line, width.max(1), true)).filter(|row| !row.is_empty()).collect();
+        text.split('\n').flat_map(|line| style::wrap_text(line, width.max(1))).filter(|row| !row.is_empty()).collect();
     if rows.len() > most {
         rows.truncate(most);
         if let Some(last) = rows.last_mut() {

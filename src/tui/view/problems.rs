@@ -171,7 +171,7 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
     let inner = draw_frame(frame, area, model.theme, &title);
     let (width, room) = (usize::from(inner.width).saturating_sub(2), usize::from(inner.height));
     let mut lines: Vec<Line<'static>> =
-        style::wrap_text(&problem.text, width, true).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
+        style::wrap_text(&problem.text, width).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
     for host in problem.hosts.iter().take(4).filter_map(|host| model.host_statuses.get(*host as usize).map(|status| (*host, status))) {
         let name = model.sanitize(model.state.host_name(host.0));
         let ranks = host_status::ranks_text(&host.1.ranks, host.1.status);
@@ -186,7 +186,7 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
     if !problem.next_step.is_empty() {
         lines.push(Line::raw(""));
         for (n, row) in
-            style::wrap_text(&problem.next_step, (width + 1).saturating_sub(next_label(model, true).width()), true).into_iter().enumerate()
+            style::wrap_text(&problem.next_step, (width + 1).saturating_sub(next_label(model, true).width())).into_iter().enumerate()
         {
             lines.push(Line::from(vec![Span::styled(next_label(model, n == 0), model.theme.accent()), Span::raw(row)]));
         }
