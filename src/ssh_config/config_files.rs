@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::config_line::{self, SshConfigFile, SshConfigStatement};
 use super::tokens::home_dir;
+use crate::text::glob::has_wildcards;
 
 /// Where OpenSSH keeps what holds for every user.
 const SYSTEM_CONFIG: &str = "/etc/ssh/ssh_config";
@@ -113,7 +114,7 @@ impl SshConfigReader<'_> {
             None => self.system_config.parent().unwrap_or(self.system_config).join(word),
         };
         let pattern = path.to_string_lossy();
-        if !pattern.contains(['*', '?', '[']) {
+        if !has_wildcards(&pattern) {
             return Ok(vec![path]);
         }
         // `**` means no more than `*` to OpenSSH.

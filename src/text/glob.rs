@@ -2,27 +2,9 @@
 
 /// Whether `text` matches `pattern`, where `*` is any run of bytes and `?` any one.
 pub(crate) fn glob_match(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut p, mut t, mut star) = (0, 0, None);
-    while let Some(c) = text.get(t) {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(d) if *d == b'?' || d == c => {
-                p += 1;
-                t += 1;
-            }
-            _ => {
-                let Some((at, from)) = star else { return false };
-                star = Some((at, from + 1));
-                p = at + 1;
-                t = from + 1;
-            }
-        }
-    }
-    pattern.get(p..).unwrap_or_default().iter().all(|c| *c == b'*')
+    matches_stars(pattern.as_bytes(), text.as_bytes(), |pattern, byte| {
+        pattern.first().filter(|first| **first == b'?' || **first == byte).map(|_| 1)
+    })
 }
 
 /// Whether a path component is a pattern.
@@ -36,23 +18,28 @@ pub(crate) fn file_name_matches(pattern: &str, name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
         return false;
     }
-    let (mut p, mut n, mut star) = (0, 0, None);
-    while let Some(byte) = name.get(n) {
+    matches_stars(pattern, name, one_byte_matches)
+}
+
+/// Whether a text matches a pattern with stars. `one`: how long the first element of a pattern is, if it matches a byte.
+fn matches_stars(pattern: &[u8], text: &[u8], one: impl Fn(&[u8], u8) -> Option<usize>) -> bool {
+    let (mut p, mut t, mut star) = (0, 0, None);
+    while let Some(byte) = text.get(t) {
         let rest = pattern.get(p..).unwrap_or_default();
         if rest.first() == Some(&b'*') {
-            star = Some((p, n));
+            star = Some((p, t));
             p += 1;
             continue;
         }
-        if let Some(length) = one_byte_matches(rest, *byte) {
+        if let Some(length) = one(rest, *byte) {
             p += length;
-            n += 1;
+            t += 1;
             continue;
         }
         let Some((at, from)) = star else { return false };
         star = Some((at, from + 1));
         p = at + 1;
-        n = from + 1;
+        t = from + 1;
     }
     pattern.get(p..).unwrap_or_default().iter().all(|byte| *byte == b'*')
 }
