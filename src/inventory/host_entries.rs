@@ -18,10 +18,10 @@ pub(super) fn collect_hosts(list: &YamlNode, errors: &mut InventoryErrors) -> Ve
         match &item.kind {
             YamlKind::Map(entries) => hosts.extend(expand_host_mapping(item, entries, errors)),
             YamlKind::Scalar { text, .. } if !item.is_null() => {
-                hosts.extend(expand_host_text(text, item, errors).into_iter().map(|(name, short)| {
-                    let mut entries = vec![name_entry(&name, &item.location)];
+                hosts.extend(expand_host_text(text, item, errors).into_iter().map(|short| {
+                    let mut entries = vec![name_entry(&short.host, &item.location)];
                     entries.extend(ssh_entry(&short, &item.location));
-                    (name, YamlNode::map(item.location.clone(), entries))
+                    (short.host, YamlNode::map(item.location.clone(), entries))
                 }))
             }
             YamlKind::Scalar { .. } | YamlKind::List(_) | YamlKind::Unknown(_) => {
@@ -45,13 +45,13 @@ fn expand_host_mapping(item: &YamlNode, entries: &[YamlEntry], errors: &mut Inve
     let Some(text) = errors.read_text(name) else { return Vec::new() };
     let names = expand_host_text(&text, name, errors);
     let addresses = parse_addresses(item, names.len(), errors);
-    let made = names.into_iter().enumerate().map(|(i, (name, short))| {
+    let made = names.into_iter().enumerate().map(|(i, short)| {
         let base = YamlNode::map(item.location.clone(), ssh_entry(&short, &item.location).into_iter().collect());
         let mut node = base.merge(item.clone());
         if let YamlKind::Map(entries) = &mut node.kind {
             for entry in entries {
                 match entry.key.as_str() {
-                    "name" => entry.value = YamlNode::scalar(entry.value.location.clone(), &name, false),
+                    "name" => entry.value = YamlNode::scalar(entry.value.location.clone(), &short.host, false),
                     "address" => {
                         let source = entry.value.location.clone();
                         match &addresses {
@@ -66,7 +66,7 @@ fn expand_host_mapping(item: &YamlNode, entries: &[YamlEntry], errors: &mut Inve
                 }
             }
         }
-        (name, node)
+        (short.host, node)
     });
     made.collect()
 }
@@ -104,26 +104,25 @@ fn parse_addresses(item: &YamlNode, count: usize, errors: &mut InventoryErrors) 
 }
 
 /// The hosts that one name means.
-fn expand_host_text(text: &str, node: &YamlNode, errors: &mut InventoryErrors) -> Vec<(String, SshDestination)> {
+fn expand_host_text(text: &str, node: &YamlNode, errors: &mut InventoryErrors) -> Vec<SshDestination> {
     let hint = "for example gpu01, gpu[01-16], root@10.0.0.9:2222 or \"[fd00::1]:22\"";
     if text.contains("{{") {
         errors.report(&node.location, "a host name cannot be a template", "write the name itself");
         return Vec::new();
     }
-    let found = host_patterns::parse_destination(text).and_then(|short| Ok((host_patterns::expand_pattern(&short.host)?, short)));
-    let (names, short) = match found {
-        Ok(found) => found,
+    let hosts = match host_patterns::expand_destination(text) {
+        Ok(hosts) => hosts,
         Err(why) => {
             errors.report(&node.location, format!("`{}`: {why}", shorten(text)), hint);
             return Vec::new();
         }
     };
-    if let Some(bad) = names.iter().find(|name| !host_patterns::is_host_name(name)) {
+    if let Some(bad) = hosts.iter().map(|host| &host.host).find(|name| !host_patterns::is_host_name(name)) {
         let message = if bad.is_empty() { "an empty name".to_owned() } else { format!("`{}` is not a host name", shorten(bad)) };
         errors.report(&node.location, message, hint);
         return Vec::new();
     }
-    names.into_iter().map(|name| (name, short.clone())).collect()
+    hosts
 }
 
 fn name_entry(name: &str, location: &SourceLocation) -> YamlEntry {

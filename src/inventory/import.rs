@@ -142,12 +142,11 @@ fn parse_plain_list(text: &str) -> Result<Vec<ImportedHost>, String> {
     let words =
         content_lines(text).flat_map(|line| line.split([' ', '\t', ',']).take_while(|word| !word.starts_with('#')).collect::<Vec<_>>());
     for word in words.filter(|word| !word.is_empty()) {
-        let found = host_patterns::parse_destination(word).and_then(|short| Ok((host_patterns::expand_pattern(&short.host)?, short)));
-        let (names, short) = found.map_err(|why| format!("`{word}`: {why}"))?;
-        hosts.extend(names.into_iter().map(|name| ImportedHost {
-            name,
-            user: short.user.clone(),
-            port: short.port,
+        let found = host_patterns::expand_destination(word).map_err(|why| format!("`{word}`: {why}"))?;
+        hosts.extend(found.into_iter().map(|host| ImportedHost {
+            name: host.host,
+            user: host.user,
+            port: host.port,
             ..ImportedHost::default()
         }));
     }

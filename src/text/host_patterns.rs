@@ -7,8 +7,6 @@ use super::hostlist::{format_ranges, split_last_number};
 
 /// The most names that one inventory may have.
 pub(crate) const MAX_HOSTS: usize = 4096;
-/// A longer number is not folded.
-const MAX_FOLDED_DIGITS: usize = 15;
 
 /// `user@host:port` taken apart.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -47,6 +45,12 @@ pub(crate) fn parse_destination(text: &str) -> Result<SshDestination, String> {
         Some(_) => return Err("the port after the : is not a number from 1 to 65535".to_owned()),
     };
     Ok(SshDestination { user: user.map(str::to_owned), host: host.to_owned(), port })
+}
+
+/// As [`parse_destination`], with every range written out.
+pub(crate) fn expand_destination(text: &str) -> Result<Vec<SshDestination>, String> {
+    let short = parse_destination(text)?;
+    Ok(expand_pattern(&short.host)?.into_iter().map(|host| SshDestination { host, ..short.clone() }).collect())
 }
 
 /// Whether `name` can name a host: it becomes a part of paths, labels and ssh_config.
@@ -124,14 +128,14 @@ pub(crate) fn compress_to_pattern(names: &[String]) -> String {
     let mut folded = Vec::new();
     let mut rest = names;
     while let Some((first, tail)) = rest.split_first() {
-        let Some((prefix, digits, suffix)) = split_last_number(first, MAX_FOLDED_DIGITS) else {
+        let Some((prefix, digits, suffix)) = split_last_number(first) else {
             folded.push(first.clone());
             rest = tail;
             continue;
         };
         let mut run = vec![digits];
         for name in tail {
-            match split_last_number(name, MAX_FOLDED_DIGITS) {
+            match split_last_number(name) {
                 Some((p, d, s)) if p == prefix && s == suffix => run.push(d),
                 _ => break,
             }
@@ -148,11 +152,11 @@ pub(crate) fn select_hosts(pattern: &str, names: &[String]) -> Result<Vec<bool>,
     if parts.is_empty() {
         return Err(("the pattern is empty".to_owned(), "write hosts, for example gpu01, gpu[01-03], gpu* or !gpu02".to_owned()));
     }
+    let hint = || format!("the hosts are {}", compress_to_pattern(names));
     let mut kept = vec![parts.iter().all(|part| part.starts_with('!')); names.len()];
     for part in parts {
         let (keep, part) = part.strip_prefix('!').map_or((true, part), |part| (false, part));
-        let error_texts = |why: &str| (format!("`{part}`: {why}"), format!("the hosts are {}", compress_to_pattern(names)));
-        let wanted = expand_pattern(part).map_err(|why| error_texts(&why))?;
+        let wanted = expand_pattern(part).map_err(|why| (format!("`{part}`: {why}"), hint()))?;
         for want in wanted {
             let mut hit = false;
             for (name, kept) in names.iter().zip(&mut kept) {
@@ -162,15 +166,11 @@ pub(crate) fn select_hosts(pattern: &str, names: &[String]) -> Result<Vec<bool>,
                 }
             }
             if !hit {
-                return Err((format!("no host is named `{want}`"), format!("the hosts are {}", compress_to_pattern(names))));
+                return Err((format!("no host is named `{want}`"), hint()));
             }
         }
     }
-    if kept.contains(&true) {
-        Ok(kept)
-    } else {
-        Err((format!("`{pattern}` matches no host"), format!("the hosts are {}", compress_to_pattern(names))))
-    }
+    if kept.contains(&true) { Ok(kept) } else { Err((format!("`{pattern}` matches no host"), hint())) }
 }
 
 #[cfg(test)]

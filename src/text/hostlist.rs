@@ -1,7 +1,7 @@
 //! Host names folded for people: `gpu[01-16]`, with a bound on their length.
 
 /// A longer number is not folded.
-const MAX_FOLDED_DIGITS: usize = 18;
+const MAX_FOLDED_DIGITS: usize = 15;
 
 /// The text before and after a name's last number, and the number's length.
 type NameShape<'a> = (&'a str, &'a str, usize);
@@ -10,7 +10,7 @@ type NameShape<'a> = (&'a str, &'a str, usize);
 pub(crate) fn fold_names(names: &[String]) -> String {
     let mut groups: Vec<(NameShape<'_>, Vec<&str>)> = Vec::new();
     for name in names {
-        let (prefix, digits, suffix) = split_last_number(name, MAX_FOLDED_DIGITS).unwrap_or((name, "", ""));
+        let (prefix, digits, suffix) = split_last_number(name).unwrap_or((name, "", ""));
         let key = (prefix, suffix, digits.len());
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, numbers)) => numbers.push(digits),
@@ -42,44 +42,30 @@ pub(crate) fn fold_numbers(list: &[u32]) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// One trouble of one host or of many.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GroupedError {
-    pub hosts: Vec<String>,
-    pub error: String,
-    /// What to do next; may be empty.
-    pub hint: String,
-}
-
-impl GroupedError {
-    /// Lines for a person: the error once, below it the hosts if there are several, and the hint.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let (subject, names) = host_summary(&self.hosts);
-        let mut lines = vec![format!("{subject}: {}", self.error)];
-        lines.extend(names.map(|names| format!("  {names}")));
-        lines.extend((!self.hint.is_empty()).then(|| format!("  help: {}", self.hint)));
-        lines
-    }
-}
-
-/// The subject of a sentence: `gpu01`, or `12 hosts` with their folded names for the next line.
-pub(crate) fn host_summary(hosts: &[String]) -> (String, Option<String>) {
-    match hosts {
-        [one] => (one.clone(), None),
-        _ => (format!("{} hosts", hosts.len()), Some(fold_names(hosts))),
-    }
-}
-
-/// Puts equal troubles (host, what, hint) of many hosts together, in the order of their first host.
-pub(crate) fn group_errors(errors: impl IntoIterator<Item = (String, String, String)>) -> Vec<GroupedError> {
-    let mut sorts: Vec<GroupedError> = Vec::new();
-    for (host, what, hint) in errors {
-        match sorts.iter_mut().find(|sort| sort.error == what && sort.hint == hint) {
-            Some(sort) => sort.hosts.push(host),
-            None => sorts.push(GroupedError { hosts: vec![host], error: what, hint }),
+/// Names with what they have in common, in the order of their first name.
+fn group_equal<T: PartialEq>(items: impl IntoIterator<Item = (String, T)>) -> Vec<(T, Vec<String>)> {
+    let mut groups: Vec<(T, Vec<String>)> = Vec::new();
+    for (name, item) in items {
+        match groups.iter_mut().find(|(known, _)| *known == item) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((item, vec![name])),
         }
     }
-    sorts
+    groups
+}
+
+/// Lines for a person of errors (host, what, hint): each error once, below it the hosts if there are several, and the hint if there is one.
+pub(crate) fn error_lines(errors: impl IntoIterator<Item = (String, String, String)>) -> Vec<Vec<String>> {
+    let groups = group_equal(errors.into_iter().map(|(host, what, hint)| (host, (what, hint))));
+    let lines = groups.into_iter().map(|((what, hint), hosts)| {
+        let mut lines = match hosts.as_slice() {
+            [one] => vec![format!("{one}: {what}")],
+            many => vec![format!("{} hosts: {what}", many.len()), format!("  {}", fold_names(many))],
+        };
+        lines.extend((!hint.is_empty()).then(|| format!("  help: {hint}")));
+        lines
+    });
+    lines.collect()
 }
 
 /// `01 02 03 07` as `01-03,07`; the numbers are texts of digits, in their order.
@@ -104,22 +90,16 @@ fn continues_range(from: &str, to: &str, next: &str) -> bool {
 }
 
 /// A name around its last number; a number that is too long counts as none.
-pub(super) fn split_last_number(name: &str, max_digits: usize) -> Option<(&str, &str, &str)> {
+pub(super) fn split_last_number(name: &str) -> Option<(&str, &str, &str)> {
     let end = name.rfind(|c: char| c.is_ascii_digit())? + 1;
     let prefix = name[..end].trim_end_matches(|c: char| c.is_ascii_digit());
-    (end - prefix.len() <= max_digits).then(|| (prefix, &name[prefix.len()..end], &name[end..]))
+    (end - prefix.len() <= MAX_FOLDED_DIGITS).then(|| (prefix, &name[prefix.len()..end], &name[end..]))
 }
 
 /// Groups hosts with equal answers as `(folded names, answer)`, ordered by each group's first host.
 pub(crate) fn fold_equal_answers(answers: &[(String, String)]) -> Vec<(String, String)> {
-    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
-    for (name, answer) in answers {
-        match groups.iter_mut().find(|group| group.0 == answer) {
-            Some(group) => group.1.push(name.clone()),
-            None => groups.push((answer, vec![name.clone()])),
-        }
-    }
-    groups.into_iter().map(|(answer, names)| (fold_names(&names), answer.to_owned())).collect()
+    let groups = group_equal(answers.iter().map(|(name, answer)| (name.clone(), answer)));
+    groups.into_iter().map(|(answer, names)| (fold_names(&names), answer.clone())).collect()
 }
 
 #[cfg(test)]
@@ -148,8 +128,7 @@ mod tests {
         let refused =
             |n: u32| (format!("gpu{n:02}"), "key refused (tried ~/.ssh/id_ed25519, agent 3 keys)".to_owned(), "ssh-copy-id".to_owned());
         let away = ("gpu07".to_owned(), "no answer".to_owned(), String::new());
-        let lines: Vec<String> =
-            group_errors((1..7).map(refused).chain([away]).chain((8..14).map(refused))).iter().flat_map(GroupedError::lines).collect();
+        let lines = error_lines((1..7).map(refused).chain([away]).chain((8..14).map(refused))).concat();
         let expected = [
             "12 hosts: key refused (tried ~/.ssh/id_ed25519, agent 3 keys)",
             "  gpu[01-06,08-13]",
