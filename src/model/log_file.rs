@@ -1,7 +1,6 @@
 //! The log files of a run.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +31,19 @@ pub enum LogFile {
 }
 
 impl LogFile {
+    /// Reads the name as the wrappers write it on a host: `node`, `rank-3.0`, `task-1`.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "node" {
+            return Some(LogFile::Launcher);
+        }
+        if let Some(number) = text.strip_prefix("task-") {
+            let plain = (1..=MAX_TASK_DIGITS).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+            return number.parse().ok().filter(|_| plain).map(|number| LogFile::Task { number });
+        }
+        let (rank, restart) = text.strip_prefix("rank-")?.split_once('.')?;
+        Some(LogFile::Rank { rank: rank.parse().ok()?, restart: restart.parse().ok()? })
+    }
+
     /// Who writes it, for people: `rank 3`, `rank 3 (restart 1)`.
     pub(crate) fn writer(self) -> String {
         match self {
@@ -51,28 +63,5 @@ impl fmt::Display for LogFile {
             LogFile::Rank { rank, restart } => write!(f, "rank-{rank}.{restart}"),
             LogFile::Task { number } => write!(f, "task-{number}"),
         }
-    }
-}
-
-/// The text names no log file of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a log file of a run")]
-pub struct ParseLogFileError;
-
-impl FromStr for LogFile {
-    type Err = ParseLogFileError;
-
-    /// Reads the name as the wrappers write it on a host: `node`, `rank-3.0`, `task-1`.
-    fn from_str(text: &str) -> Result<Self, ParseLogFileError> {
-        if text == "node" {
-            return Ok(LogFile::Launcher);
-        }
-        if let Some(number) = text.strip_prefix("task-") {
-            let plain = (1..=MAX_TASK_DIGITS).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
-            let number = number.parse().ok().filter(|_| plain).ok_or(ParseLogFileError)?;
-            return Ok(LogFile::Task { number });
-        }
-        let (rank, restart) = text.strip_prefix("rank-").and_then(|t| t.split_once('.')).ok_or(ParseLogFileError)?;
-        Ok(LogFile::Rank { rank: rank.parse().map_err(|_| ParseLogFileError)?, restart: restart.parse().map_err(|_| ParseLogFileError)? })
     }
 }

@@ -225,14 +225,14 @@ impl HostFacts {
             "node" => self.launcher = LauncherStatus::parse(value),
             "rank" => {
                 let (file, rest) = value.split_once(' ').unwrap_or((value, ""));
-                if let Ok(LogFile::Rank { rank, restart }) = file.parse() {
+                if let Some(LogFile::Rank { rank, restart }) = LogFile::parse(file) {
                     self.ranks.push((rank, restart, parse_exit(rest)));
                 }
             }
             "host_tasks" => self.has_host_tasks = true,
             "task" | "host_task" => {
                 let (file, rest) = value.split_once(' ').unwrap_or((value, ""));
-                if let Ok(LogFile::Task { number }) = file.parse() {
+                if let Some(LogFile::Task { number }) = LogFile::parse(file) {
                     self.tasks.insert(number, TaskStatus::parse(rest));
                     if key == "host_task" {
                         self.host_task_numbers.insert(number);
@@ -241,7 +241,7 @@ impl HostFacts {
             }
             "log" => {
                 if let Some((file, size)) = value.split_once(' ')
-                    && let (Ok(file), Ok(size)) = (file.parse(), size.parse())
+                    && let (Some(file), Ok(size)) = (LogFile::parse(file), size.parse())
                 {
                     self.log_sizes.push((file, size));
                 }

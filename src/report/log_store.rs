@@ -304,13 +304,13 @@ fn file_stem(node: u32, file: LogFile) -> String {
 fn parse_file_name(name: &str) -> Option<LogFile> {
     let stem = name.strip_suffix(".log")?;
     if let Some((number, _)) = stem.strip_prefix("task-").and_then(|rest| rest.split_once('-')) {
-        return format!("task-{number}").parse().ok();
+        return LogFile::parse(&format!("task-{number}"));
     }
     let stem = stem.split('@').next().unwrap_or(stem);
     if stem.starts_with("node-") {
         return Some(LogFile::Launcher);
     }
-    if stem.contains('.') { stem.parse().ok() } else { format!("{stem}.0").parse().ok() }
+    if stem.contains('.') { LogFile::parse(stem) } else { LogFile::parse(&format!("{stem}.0")) }
 }
 
 fn read_owners(dir: &Path) -> Result<BTreeMap<String, u32>, LogStoreError> {

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::Stdio;
 
+use orchestrate::model::log_file::LogFile;
 use orchestrate::plan::host_context::HostContext;
 use orchestrate::plan::protocol::log_frames::{LogStreamPurpose, log_stream_command};
 use rustix::fs::inotify;
@@ -50,7 +51,7 @@ fn file_is_opened_before_its_size_is_believed() {
     let answer = host.path("answer");
     let reader = std::thread::spawn(move || answer_whether_opened(&watch, &answer));
     let context = HostContext { cluster_job: Some(7), ..host.host_context() };
-    let had = [("rank-0.0".parse().expect("a log"), 4)];
+    let had = [(LogFile::Rank { rank: 0, restart: 0 }, 4)];
     let script = log_stream_command(&context, &had, 1, LogStreamPurpose::Fetch, true).script;
     let output = std::fs::File::create(host.path("said")).expect("a file");
     let mut child =

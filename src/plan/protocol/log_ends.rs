@@ -34,7 +34,7 @@ pub(crate) fn parse_log_ends(output: &[u8]) -> Vec<(LogFile, Vec<u8>)> {
     let parse = |line: &[u8]| {
         let rest = line.strip_prefix(b"T ")?;
         let at = memchr::memchr(b' ', rest)?;
-        let file = std::str::from_utf8(&rest[..at]).ok()?.parse().ok()?;
+        let file = LogFile::parse(std::str::from_utf8(&rest[..at]).ok()?)?;
         Some((file, rest[at + 1..].iter().map(|byte| if *byte == NEWLINE_MARK { b'\n' } else { *byte }).collect()))
     };
     output.split(|byte| *byte == b'\n').take(MAX_LOGS).filter_map(parse).collect()

@@ -245,7 +245,7 @@ impl LogFrameReader {
         let mut word = || words.next();
         match kind {
             "F" => {
-                let (file, offset, len) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse::<u64>().ok()?);
+                let (file, offset, len) = (LogFile::parse(word()?)?, word()?.parse().ok()?, word()?.parse::<u64>().ok()?);
                 if len == 0 || len > MAX_FRAME_BYTES {
                     return None;
                 }
@@ -253,11 +253,11 @@ impl LogFrameReader {
                 self.next_frame().ok()
             }
             "P" => {
-                let file = word()?.parse().ok()?;
+                let file = LogFile::parse(word()?)?;
                 Some(Some(LogFrame::Started(file, words.nth(2).and_then(|t| t.parse().ok()).unwrap_or(0.0))))
             }
             "X" => {
-                let file = word()?.parse().ok()?;
+                let file = LogFile::parse(word()?)?;
                 let (exit, at) = parse_exit(&words.collect::<Vec<_>>().join(" ")).unwrap_or((Exit::Killed, 0.0));
                 Some(Some(LogFrame::Ended(file, exit, at)))
             }
@@ -265,15 +265,15 @@ impl LogFrameReader {
                 let (_, free, total) = (word()?, word()?.parse().ok()?, word()?.parse().ok()?);
                 Some(Some(LogFrame::Heartbeat { free_kib: free, total_kib: total }))
             }
-            "S" => Some(Some(LogFrame::Truncated { file: word()?.parse().ok()?, size: word()?.parse().ok()? })),
+            "S" => Some(Some(LogFrame::Truncated { file: LogFile::parse(word()?)?, size: word()?.parse().ok()? })),
             "W" => Some(Some(LogFrame::SuspiciousFile(word()?.chars().take(20).collect(), word()?.chars().take(100).collect()))),
             "L" => {
-                let (file, kind) = (word()?.parse().ok()?, word()?.chars().take(20).collect());
+                let (file, kind) = (LogFile::parse(word()?)?, word()?.chars().take(20).collect());
                 let (offset, least, most) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse().ok()?);
                 Some(Some(LogFrame::LostBytes { file, kind, offset, min_bytes: least, max_bytes: most }))
             }
             "D" => Some(Some(LogFrame::AppenderWarning(
-                word()?.parse().ok()?,
+                LogFile::parse(word()?)?,
                 words.collect::<Vec<_>>().join(" ").chars().take(200).collect(),
             ))),
             "N" => Some(Some(LogFrame::NoRunDirectory)),
