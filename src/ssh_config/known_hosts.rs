@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Digest as _;
 
-use crate::text::glob::glob_match;
+use super::match_condition::{SshPattern, parse_pattern_list, patterns_match};
 
 /// What stands before the names of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum KnownHostsMarker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum KnownHostsNames {
     Hashed { salt: Vec<u8>, hash: Vec<u8> },
-    Patterns(Vec<String>),
+    Patterns(Vec<SshPattern>),
 }
 
 /// One line of a file.
@@ -92,7 +92,7 @@ fn parse_entry(line: usize, text: &str) -> Option<KnownHostsEntry> {
             let (salt, hash) = hashed.split_once('|')?;
             KnownHostsNames::Hashed { salt: STANDARD.decode(salt).ok()?, hash: STANDARD.decode(hash).ok()? }
         }
-        None => KnownHostsNames::Patterns(names.split(',').map(str::to_ascii_lowercase).collect()),
+        None => KnownHostsNames::Patterns(parse_pattern_list(names, true)),
     };
     Some(KnownHostsEntry { line_number: line, marker: mark, names, key_type: kind, key })
 }
@@ -152,10 +152,7 @@ fn matches_host(names: &KnownHostsNames, name: &str) -> bool {
             mac.update(name.as_bytes());
             mac.verify_slice(hash).is_ok()
         }
-        KnownHostsNames::Patterns(patterns) => {
-            let refused = patterns.iter().filter_map(|p| p.strip_prefix('!')).any(|p| glob_match(p, name));
-            !refused && patterns.iter().any(|p| !p.starts_with('!') && glob_match(p, name))
-        }
+        KnownHostsNames::Patterns(patterns) => patterns_match(patterns, name),
     }
 }
 

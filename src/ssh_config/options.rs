@@ -85,15 +85,16 @@ impl SshOptions {
 
     /// Adds OpenSSH's defaults.
     pub(crate) fn fill_defaults(&mut self) {
-        let fill = |keyword: &str, values: &[&str]| {
-            if let Some(keyword) = keywords::find_keyword(keyword).filter(|k| !self.has_keyword(k)) {
+        let defaults: [(&str, &[&str]); 3] = [
+            ("IdentityFile", &DEFAULT_KEY_FILES),
+            ("UserKnownHostsFile", &["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]),
+            ("GlobalKnownHostsFile", &["/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"]),
+        ];
+        for (name, values) in defaults {
+            if let Some(keyword) = keywords::find_keyword(name).filter(|_| !self.is_set(name)) {
                 *self.values_mut(keyword) = values.iter().map(|v| SshOptionValue::new(v, &SettingOrigin::Default)).collect();
             }
-        };
-        let mut fill = fill;
-        fill("IdentityFile", &DEFAULT_KEY_FILES);
-        fill("UserKnownHostsFile", &["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]);
-        fill("GlobalKnownHostsFile", &["/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"]);
+        }
     }
 
     /// The values of a keyword, to be added to.
@@ -105,22 +106,13 @@ impl SshOptions {
         &mut self.0[at].1
     }
 
-    /// The values of a keyword, `none` too.
-    pub(crate) fn keyword_values(&self, keyword: &'static SshKeyword) -> &[SshOptionValue] {
-        self.0.iter().find(|(k, _)| std::ptr::eq(*k, keyword)).map_or(&[], |(_, values)| values)
-    }
-
     /// Whether a keyword is set, be it to `none`.
-    pub(crate) fn has_keyword(&self, keyword: &'static SshKeyword) -> bool {
-        self.0.iter().any(|(k, _)| std::ptr::eq(*k, keyword))
-    }
-
-    /// Whether a keyword of this name is set, be it to `none`.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         !self.all_values(name).is_empty()
     }
 
-    fn all_values(&self, name: &str) -> &[SshOptionValue] {
+    /// The values of a keyword, `none` too.
+    pub(crate) fn all_values(&self, name: &str) -> &[SshOptionValue] {
         self.0.iter().find(|(k, _)| k.name.eq_ignore_ascii_case(name)).map_or(&[], |(_, values)| values)
     }
 

@@ -10,6 +10,7 @@ use super::config_line::{SshConfigFile, SshConfigStatement};
 use super::keywords::{KeywordValueKind, SshKeyword};
 use super::match_condition::{self, MatchConditionResult, MatchContext, patterns_match};
 use super::options::{SettingOrigin, SshOptionValue, SshOptions};
+use super::tokens::expand_tokens;
 
 /// The host and user for which the lines are evaluated.
 #[derive(Debug, Clone, Copy)]
@@ -145,8 +146,8 @@ impl HostResolver<'_> {
             }
             _ => match keyword.value_kind {
                 _ if values.is_empty() => true,
-                KeywordValueKind::Repeated => self.options.keyword_values(keyword).iter().any(|known| values.contains(&known.text)),
-                _ => self.options.has_keyword(keyword),
+                KeywordValueKind::Repeated => self.options.all_values(keyword.name).iter().any(|known| values.contains(&known.text)),
+                _ => self.options.is_set(keyword.name),
             },
         };
         if !taken {
@@ -190,17 +191,5 @@ impl HostResolver<'_> {
 
 /// HostName takes `%h` and `%%` alone.
 fn expand_host_name(text: &str, alias: &str) -> Result<String, String> {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '%' => match chars.next() {
-                Some('h') => out.push_str(alias),
-                Some('%') => out.push('%'),
-                other => return Err(format!("`{text}`: unknown token %{}", other.map(String::from).unwrap_or_default())),
-            },
-            c => out.push(c),
-        }
-    }
-    Ok(out)
+    expand_tokens(text, |token| (token == 'h').then(|| alias.to_owned()), None)
 }

@@ -85,36 +85,15 @@ impl PercentTokens<'_> {
     }
 
     fn expand(&self, text: &str, allowed: &str, more: &[(char, &str)], variables: bool) -> Result<String, String> {
-        let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(at) = rest.find(['%', '$']) {
-            let (before, after) = rest.split_at(at);
-            out.push_str(before);
-            if let Some(inner) = after.strip_prefix("${").filter(|_| variables) {
-                let (name, behind) = inner.split_once('}').ok_or_else(|| format!("`{text}`: missing `}}`"))?;
-                out.push_str(&(self.env)(name).ok_or_else(|| format!("`{text}`: the variable {name} is not set"))?);
-                rest = behind;
-                continue;
-            }
-            let mut chars = after.chars();
-            if chars.next() == Some('%') {
-                let token = chars.next();
-                let known = token.filter(|t| *t == '%' || allowed.contains(*t)).and_then(|t| self.token_value(t));
-                let known = known.or_else(|| more.iter().find(|(t, _)| Some(*t) == token).map(|(_, value)| (*value).to_owned()));
-                let name = || token.map(String::from).unwrap_or_default();
-                out.push_str(&known.ok_or_else(|| format!("`{text}`: unknown token %{}", name()))?);
-            } else {
-                out.push('$');
-            }
-            rest = chars.as_str();
-        }
-        out.push_str(rest);
-        Ok(out)
+        let value = |token: char| match more.iter().find(|(known, _)| *known == token) {
+            Some((_, value)) => Some((*value).to_owned()),
+            None => self.token_value(token).filter(|_| allowed.contains(token)),
+        };
+        expand_tokens(text, value, variables.then_some(self.env))
     }
 
     fn token_value(&self, token: char) -> Option<String> {
         Some(match token {
-            '%' => "%".to_owned(),
             'h' => self.host.to_owned(),
             'n' => self.alias.to_owned(),
             'k' => self.host_key_name.to_owned(),
@@ -141,6 +120,34 @@ impl PercentTokens<'_> {
         let home = home_dir(user, self.home).ok_or_else(|| format!("`{text}`: unknown user {user}"))?;
         Ok(home.join(rest.trim_start_matches('/')).to_string_lossy().into_owned())
     }
+}
+
+/// Replaces `%` tokens by their values, and variables where they are looked up. An error is a fragment that names what cannot be expanded.
+pub(super) fn expand_tokens(text: &str, value: impl Fn(char) -> Option<String>, env: Option<&EnvLookup>) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['%', '$']) {
+        let (before, after) = rest.split_at(at);
+        out.push_str(before);
+        if let Some((inner, env)) = after.strip_prefix("${").zip(env) {
+            let (name, behind) = inner.split_once('}').ok_or_else(|| format!("`{text}`: missing `}}`"))?;
+            out.push_str(&env(name).ok_or_else(|| format!("`{text}`: the variable {name} is not set"))?);
+            rest = behind;
+            continue;
+        }
+        let mut chars = after.chars();
+        if chars.next() == Some('%') {
+            let token = chars.next();
+            let known = token.and_then(|token| if token == '%' { Some("%".to_owned()) } else { value(token) });
+            let name = || token.map(String::from).unwrap_or_default();
+            out.push_str(&known.ok_or_else(|| format!("`{text}`: unknown token %{}", name()))?);
+        } else {
+            out.push('$');
+        }
+        rest = chars.as_str();
+    }
+    out.push_str(rest);
+    Ok(out)
 }
 
 /// The home folder of a user of the laptop; the empty name is the person's own.
