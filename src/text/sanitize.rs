@@ -32,19 +32,8 @@ const LAST_MARK: char = '\u{fdda}';
 
 /// What a mark is on a terminal: a parameter of SGR (ECMA-48, 8.3.117).
 fn sgr_code(mark: char) -> Option<&'static str> {
-    Some(match mark {
-        GREEN => "32",
-        YELLOW => "33",
-        RED => "31",
-        DIM => "2",
-        '\u{fdd5}' => "36",
-        '\u{fdd6}' => "35",
-        '\u{fdd7}' => "34",
-        '\u{fdd8}' => "96",
-        '\u{fdd9}' => "95",
-        LAST_MARK => "94",
-        _ => return None,
-    })
+    const CODES: [&str; 10] = ["32", "33", "31", "2", "36", "35", "34", "96", "95", "94"];
+    CODES.get((mark as usize).checked_sub(GREEN as usize)?).copied()
 }
 
 /// Text that may be written to a terminal: no control character but tab and newline, no escape sequence but our own colours.

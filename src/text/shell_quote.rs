@@ -7,17 +7,7 @@ pub(crate) fn quote(word: &str) -> String {
     if !word.is_empty() && word.bytes().all(plain) && !word.starts_with('=') {
         return word.to_owned();
     }
-    let mut quoted = String::with_capacity(word.len() + 2);
-    quoted.push('\'');
-    for c in word.chars() {
-        if c == '\'' {
-            quoted.push_str("'\\''");
-        } else {
-            quoted.push(c);
-        }
-    }
-    quoted.push('\'');
-    quoted
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Quotes a path; `~/` at its beginning stays the home directory, which a shell would not expand within quotes.

@@ -10,26 +10,21 @@ const LABELS: [&str; 3] = ["help: ", "warning: ", "error: "];
 impl Lang {
     /// The separator between a location and its message.
     pub(crate) fn colon(self) -> &'static str {
-        match self {
-            Lang::En => ": ",
-            Lang::Zh => "：",
-        }
+        self.pick(": ", "：")
     }
 
     /// The separator of words in a list.
     pub(crate) fn comma(self) -> &'static str {
-        match self {
-            Lang::En => ", ",
-            Lang::Zh => "，",
-        }
+        self.pick(", ", "，")
     }
 
     /// The separator of the items of a list.
     pub(crate) fn semicolon(self) -> &'static str {
-        match self {
-            Lang::En => "; ",
-            Lang::Zh => "；",
-        }
+        self.pick("; ", "；")
+    }
+
+    fn pick(self, english: &'static str, chinese: &'static str) -> &'static str {
+        if self == Lang::En { english } else { chinese }
     }
 
     /// A message with its remedy on a line of its own, as commands print them: each part is translated separately.
