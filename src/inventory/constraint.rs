@@ -125,13 +125,13 @@ impl super::Inventory {
 
 /// The ways with just the first `hosts` hosts, those that use most GPUs first.
 fn find_gang_sizes(evaluator: &Evaluator<'_>, expressions: &[(String, &SourceLocation)], hosts: usize) -> Vec<GangSize> {
-    let all: Vec<Option<u32>> = (0..evaluator.inputs().host_names.len()).map(|host| evaluator.gpu_count(host)).collect();
+    let all: Vec<Option<u32>> = (0..evaluator.inputs().hosts.len()).map(|host| evaluator.gpu_count(host)).collect();
     let given = all.iter().take(hosts).copied().flatten().filter(|gpus| *gpus > 0).min();
     let total: Option<u32> = all.iter().copied().sum::<Option<u32>>().filter(|total| *total > 0);
     let most = given.unwrap_or_else(|| evaluator.nproc_per_node().unwrap_or(0).max(DEFAULT_MAX_NPROC)).min(NPROC_LIMIT);
     let part = EvalInputs {
         host_nodes: evaluator.inputs().host_nodes.get(..hosts).unwrap_or_default(),
-        host_names: evaluator.inputs().host_names.iter().take(hosts).copied().collect(),
+        hosts: evaluator.inputs().hosts.get(..hosts).unwrap_or_default(),
         ..evaluator.inputs().clone()
     };
     let fits = |nproc: &u32| {
@@ -152,7 +152,7 @@ fn find_gang_sizes(evaluator: &Evaluator<'_>, expressions: &[(String, &SourceLoc
 }
 
 fn constraint_hint(evaluator: &Evaluator<'_>, expressions: &[(String, &SourceLocation)]) -> String {
-    let hosts = evaluator.inputs().host_names.len();
+    let hosts = evaluator.inputs().hosts.len();
     let fits = find_gang_sizes(evaluator, expressions, hosts);
     let on = |hosts: usize| if hosts == 1 { "on 1 host".to_owned() } else { format!("on {hosts} hosts") };
     let Some(best) = fits.first() else {

@@ -1,7 +1,5 @@
 //! The container of one host: the common block with the host's own laid over it, mounts by their target.
 
-use std::collections::BTreeMap;
-
 use super::errors::InventoryErrors;
 use super::eval::{Evaluator, NPROC_LIMIT};
 use super::hosts::parse_gpu_indexes;
@@ -89,7 +87,11 @@ pub(super) fn parse_container(evaluator: &Evaluator<'_>, host: usize, errors: &m
     Some(ContainerSettings {
         engine_host: node.get("host").and_then(|node| parse_docker_host(node, errors)),
         image: image.unwrap_or_default(),
-        pull: parse_pull_policy(&node, errors),
+        pull: errors.choose(
+            node.get("pull"),
+            &[("missing", PullPolicy::Missing), ("always", PullPolicy::Always), ("never", PullPolicy::Never)],
+            PullPolicy::Missing,
+        ),
         gpus: node.get("gpus").map_or(ContainerGpus::All, |node| parse_container_gpus(node, errors)),
         network: parse_network(&node, errors),
         user: node.get("user").map_or(ContainerUser::Image, |node| parse_user(node, errors)),
@@ -99,7 +101,11 @@ pub(super) fn parse_container(evaluator: &Evaluator<'_>, host: usize, errors: &m
             .unwrap_or_else(|| DEFAULT_SHM_SIZE.to_owned()),
         mounts,
         env: node.get("env").map(|node| errors.read_env(node)).unwrap_or_default(),
-        entrypoint: parse_entrypoint(&node, errors),
+        entrypoint: errors.choose(
+            node.get("entrypoint"),
+            &[("none", EntrypointMode::Overridden), ("image", EntrypointMode::Image)],
+            EntrypointMode::Overridden,
+        ),
         registry: node.get("registry").and_then(|node| parse_registry(node, errors)),
         docker_args: parse_docker_args(&node, errors),
     })
@@ -109,14 +115,9 @@ pub(super) fn parse_container(evaluator: &Evaluator<'_>, host: usize, errors: &m
 fn evaluate_common_container(evaluator: &Evaluator<'_>, common: &YamlNode, host: usize) -> YamlNode {
     let entries = common.entries().iter().map(|entry| {
         let knows = matches!(entry.key.as_str(), "env" | "mounts").then_some(host);
-        YamlEntry { key: entry.key.clone(), location: entry.location.clone(), value: evaluator.evaluate(&entry.value, knows) }
+        YamlEntry::new(&entry.key, entry.location.clone(), evaluator.evaluate(&entry.value, knows))
     });
     YamlNode::map(common.location.clone(), entries.collect())
-}
-
-fn parse_pull_policy(node: &YamlNode, errors: &mut InventoryErrors) -> PullPolicy {
-    let words = [("missing", PullPolicy::Missing), ("always", PullPolicy::Always), ("never", PullPolicy::Never)];
-    node.get("pull").and_then(|node| errors.read_choice(node, &words)).unwrap_or(PullPolicy::Missing)
 }
 
 fn parse_network(node: &YamlNode, errors: &mut InventoryErrors) -> String {
@@ -185,11 +186,6 @@ fn validate_size(text: &str) -> Result<(), (String, String)> {
     }
 }
 
-fn parse_entrypoint(node: &YamlNode, errors: &mut InventoryErrors) -> EntrypointMode {
-    let words = [("none", EntrypointMode::Overridden), ("image", EntrypointMode::Image)];
-    node.get("entrypoint").and_then(|node| errors.read_choice(node, &words)).unwrap_or(EntrypointMode::Overridden)
-}
-
 fn parse_registry(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RegistrySettings> {
     let mut part = |key: &str, valid: fn(&str) -> Result<(), (String, String)>| match node.get(key) {
         Some(node) => errors.validated_text(node, valid),
@@ -235,48 +231,32 @@ fn parse_docker_args(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<Strin
 
 /// Whether an option of `docker run` is the user's to give; else what to write instead.
 fn reject_reserved_docker_flag(arg: &str) -> Result<(), String> {
-    let owned: BTreeMap<&str, &str> = BTreeMap::from([
-        ("--name", "remove it: containers are named after `name`"),
-        ("--label", "remove it: orchestrate finds its containers by labels"),
-        ("--label-file", "remove it: orchestrate finds its containers by labels"),
-        ("--entrypoint", "use container.entrypoint"),
-        ("--detach", "remove it"),
-        ("--rm", "remove it: see teardown"),
-        ("--network", "use container.network"),
-        ("--net", "use container.network"),
-        ("--gpus", "use container.gpus"),
-        ("--user", "use container.user"),
-        ("--shm-size", "use container.shm_size"),
-        ("--workdir", "use workdir"),
-        ("--volume", "use container.mounts"),
-        ("--env", "use container.env"),
-        ("--env-file", "use container.env, or secrets"),
-        ("--pull", "use container.pull"),
-        ("--init", "remove it: it is always set"),
-        ("--restart", "remove it: a run is never restarted in part"),
-        ("--stop-timeout", "use launch.stop_grace"),
-        ("--stop-signal", "remove it: ranks get TERM, and KILL after launch.stop_grace"),
-        ("--cidfile", "remove it"),
-        ("--interactive", "remove it"),
-        ("--tty", "remove it"),
-    ]);
-    const SHORT_FLAGS: [(char, &str); 8] = [
-        ('d', "--detach"),
-        ('l', "--label"),
-        ('u', "--user"),
-        ('w', "--workdir"),
-        ('v', "--volume"),
-        ('e', "--env"),
-        ('i', "--interactive"),
-        ('t', "--tty"),
+    const OWN_FLAGS: [(&str, &str, &str); 23] = [
+        ("--name", "", "remove it: containers are named after `name`"),
+        ("--label", "-l", "remove it: orchestrate finds its containers by labels"),
+        ("--label-file", "", "remove it: orchestrate finds its containers by labels"),
+        ("--entrypoint", "", "use container.entrypoint"),
+        ("--detach", "-d", "remove it"),
+        ("--rm", "", "remove it: see teardown"),
+        ("--network", "", "use container.network"),
+        ("--net", "", "use container.network"),
+        ("--gpus", "", "use container.gpus"),
+        ("--user", "-u", "use container.user"),
+        ("--shm-size", "", "use container.shm_size"),
+        ("--workdir", "-w", "use workdir"),
+        ("--volume", "-v", "use container.mounts"),
+        ("--env", "-e", "use container.env"),
+        ("--env-file", "", "use container.env, or secrets"),
+        ("--pull", "", "use container.pull"),
+        ("--init", "", "remove it: it is always set"),
+        ("--restart", "", "remove it: a run is never restarted in part"),
+        ("--stop-timeout", "", "use launch.stop_grace"),
+        ("--stop-signal", "", "remove it: ranks get TERM, and KILL after launch.stop_grace"),
+        ("--cidfile", "", "remove it"),
+        ("--interactive", "-i", "remove it"),
+        ("--tty", "-t", "remove it"),
     ];
     let name = arg.split('=').next().unwrap_or_default();
-    let long = match name.strip_prefix('-').filter(|rest| !rest.starts_with('-')).and_then(|rest| rest.chars().next()) {
-        Some(letter) => SHORT_FLAGS.iter().find(|(l, _)| *l == letter).map(|(_, long)| *long),
-        None => Some(name),
-    };
-    match long.and_then(|long| owned.get(long)) {
-        Some(hint) => Err((*hint).to_owned()),
-        None => Ok(()),
-    }
+    let found = OWN_FLAGS.iter().find(|(long, short, _)| *long == name || !short.is_empty() && name.starts_with(short));
+    found.map_or(Ok(()), |(.., hint)| Err((*hint).to_owned()))
 }

@@ -20,6 +20,11 @@ impl InventoryErrors {
         self.problems.push(location.problem(message, hint));
     }
 
+    /// A value that is right, or what is wrong with it.
+    pub(super) fn accept<T>(&mut self, location: &SourceLocation, found: Result<T, (String, String)>) -> Option<T> {
+        found.map_err(|(message, hint)| self.report(location, message, hint)).ok()
+    }
+
     /// All problems in the order of the files, or the value.
     pub(super) fn into_result<T>(mut self, value: Option<T>) -> Result<T, Vec<InventoryProblem>> {
         drop_misspelled_as_missing(&mut self.problems);
@@ -69,11 +74,8 @@ impl InventoryErrors {
     /// A text that passes `valid`; a value that is not known yet passes.
     pub(super) fn validated_text(&mut self, node: &YamlNode, valid: impl Fn(&str) -> Result<(), (String, String)>) -> Option<String> {
         let text = self.read_text(node)?;
-        if !node.is_unknown()
-            && let Err((message, hint)) = valid(&text)
-        {
-            self.report(&node.location, message, hint);
-            return None;
+        if !node.is_unknown() {
+            self.accept(&node.location, valid(&text))?;
         }
         Some(text)
     }
@@ -138,6 +140,11 @@ impl InventoryErrors {
             self.report(&node.location, format!("unknown value {}", node.describe()), hint);
         }
         found
+    }
+
+    /// One of several words, or what its absence means.
+    pub(super) fn choose<T: Copy>(&mut self, node: Option<&YamlNode>, words: &[(&str, T)], default: T) -> T {
+        node.and_then(|node| self.read_choice(node, words)).unwrap_or(default)
     }
 
     pub(super) fn read_duration(&mut self, node: &YamlNode) -> Option<Duration> {

@@ -14,7 +14,7 @@ use super::errors::InventoryErrors;
 use super::schema::nearest_word;
 use super::template::{self, TemplatePiece, TemplateValue};
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, shorten};
-use super::{GpuSelection, RuntimeValues};
+use super::{InventoryHost, RuntimeValues};
 
 /// The most names that may refer to each other in a row.
 const REFERENCE_DEPTH_LIMIT: usize = 32;
@@ -39,21 +39,10 @@ pub(super) struct EvalInputs<'a> {
     pub(super) tree: &'a YamlNode,
     /// Each host's own mapping, in rank order.
     pub(super) host_nodes: &'a [YamlNode],
-    pub(super) host_names: Vec<&'a str>,
-    pub(super) fabric_addresses: Vec<Option<&'a str>>,
-    pub(super) gpus: Vec<&'a GpuSelection>,
+    pub(super) hosts: &'a [InventoryHost],
     pub(super) runtime: &'a RuntimeValues,
     /// Tries a number of worker processes other than the one given.
     pub(super) nproc_override: Option<u32>,
-}
-
-/// How many worker processes a host.
-enum NprocValue {
-    Known(u32),
-    /// Not as many on all hosts, which this launcher takes.
-    PerHost(Vec<u32>),
-    Unknown(String),
-    Invalid,
 }
 
 /// Evaluates with these facts; problems gather in it, each once.
@@ -90,10 +79,7 @@ impl<'a> Evaluator<'a> {
         let kind = match &node.kind {
             YamlKind::List(items) => YamlKind::List(items.iter().map(|item| self.evaluate(item, host)).collect()),
             YamlKind::Map(entries) => YamlKind::Map(
-                entries
-                    .iter()
-                    .map(|e| YamlEntry { key: e.key.clone(), location: e.location.clone(), value: self.evaluate(&e.value, host) })
-                    .collect(),
+                entries.iter().map(|entry| YamlEntry::new(&entry.key, entry.location.clone(), self.evaluate(&entry.value, host))).collect(),
             ),
             YamlKind::Unknown(text) => YamlKind::Unknown(text.clone()),
             YamlKind::Scalar { text, .. } => match template::split_pieces(text) {
@@ -197,11 +183,6 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Evaluates a variable for what may be wrong with it.
-    pub(super) fn check_variable(&self, name: &str, location: &SourceLocation) {
-        drop(self.lookup_variable(name, location));
-    }
-
     fn is_var(&self, name: &str) -> bool {
         self.inputs.tree.get_path(&["vars"]).is_some_and(|vars| vars.entries().iter().any(|entry| entry.key == name))
     }
@@ -244,7 +225,7 @@ impl<'a> Evaluator<'a> {
             (_, "port") => self.memoize("master.port", location, |scope| scope.master_port()),
             (_, "address") => {
                 let known = self.inputs.runtime.fabric_addresses.get(host).and_then(Option::as_deref);
-                match known.or_else(|| self.inputs.fabric_addresses.get(host).copied().flatten()) {
+                match known.or_else(|| self.inputs.hosts.get(host)?.fabric_address.as_deref()) {
                     Some(address) => TemplateValue::Known(Value::from(address)),
                     None => TemplateValue::Unknown(self.host_placeholder(host, "fabric address")),
                 }
@@ -253,8 +234,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    fn host_name(&self, host: usize) -> &str {
-        self.inputs.host_names.get(host).copied().unwrap_or_default()
+    pub(super) fn host_name(&self, host: usize) -> &str {
+        self.inputs.hosts.get(host).map_or("", |host| &host.name)
     }
 
     fn host_placeholder(&self, host: usize, what: &str) -> String {
@@ -263,7 +244,7 @@ impl<'a> Evaluator<'a> {
 
     fn lookup_scalar(&self, name: &str, location: &SourceLocation) -> TemplateValue {
         match name {
-            "nnodes" => TemplateValue::Known(Value::from(self.inputs.host_names.len())),
+            "nnodes" => TemplateValue::Known(Value::from(self.inputs.hosts.len())),
             "nproc_per_node" | "world_size" | "name" => self.memoize(name, location, |scope| match name {
                 "name" => scope.inventory_name(),
                 "world_size" => scope.world_size(),
@@ -273,7 +254,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    fn lookup_variable(&self, name: &str, location: &SourceLocation) -> TemplateValue {
+    pub(super) fn lookup_variable(&self, name: &str, location: &SourceLocation) -> TemplateValue {
         let vars = self.inputs.tree.get_path(&["vars"]).map(YamlNode::entries).unwrap_or_default();
         let Some(entry) = vars.iter().find(|entry| entry.key == name) else {
             let names = vars.iter().map(|entry| entry.key.as_str()).chain(BUILTIN_NAMES);

@@ -25,7 +25,7 @@ pub(super) struct FileTaskReader<'a> {
     pub(super) task: &'a YamlNode,
     /// Whether each host takes part.
     pub(super) selected: &'a [bool],
-    pub(super) has_container: bool,
+    pub(super) in_container: bool,
 }
 
 impl FileTaskReader<'_> {
@@ -45,27 +45,21 @@ impl FileTaskReader<'_> {
         for key in ["from", "to"].into_iter().filter(|key| block.get(key).is_none()) {
             errors.report(&block.location.child(key), format!("`{key}` is missing"), example);
         }
-        let in_container = self.parse_place(errors);
-        let from = self.parse_from(block, errors);
-        let to = self.parse_to(block, errors);
+        let (from, to) = (self.parse_from(block, errors), self.parse_to(block, errors));
+        let (from, to, in_container) = (from?, to?, self.in_container);
         if kind == "sync" {
-            self.parse_sync(block, (from?, to?, in_container), errors)
-        } else {
-            self.parse_copy(block, (from?, to?, in_container), errors)
+            let source = self.parse_sync(block, &to, errors)?;
+            return Some(FileTask { from, source, to, rename: None, mode: None, in_container });
         }
+        let source = errors.accept(&block.get("from")?.location, self.find_source(&from));
+        let mode = self.read(block, "mode", None).and_then(|node| errors.validated_text(&node, validate_mode));
+        let mode = mode.and_then(|mode| u32::from_str_radix(&mode, 8).ok());
+        let (to, rename) = errors.accept(&block.get("to")?.location, split_targets(to, has_wildcards(&from)))?;
+        Some(FileTask { from, source: source?, to, rename, mode, in_container })
     }
 
     fn read(&self, block: &YamlNode, key: &str, host: Option<usize>) -> Option<YamlNode> {
         block.get(key).map(|node| self.evaluator.evaluate(node, host))
-    }
-
-    /// Files go to the host unless the task says otherwise.
-    fn parse_place(&self, errors: &mut InventoryErrors) -> bool {
-        let place = self.read(self.task, "in", None).and_then(|node| errors.read_choice(&node, &[("host", false), ("container", true)]));
-        if let (Some(true), Some(node), false) = (place, self.task.get("in"), self.has_container) {
-            errors.report(&node.location, "the inventory has no container", "remove it, or add `container`");
-        }
-        place.unwrap_or(false)
     }
 
     fn parse_from(&self, block: &YamlNode, errors: &mut InventoryErrors) -> Option<String> {
@@ -94,42 +88,13 @@ impl FileTaskReader<'_> {
         Some(self.selected.iter().enumerate().map(|(host, takes_part)| takes_part.then(|| of_host(host))).collect())
     }
 
-    fn parse_sync(
-        &self,
-        block: &YamlNode,
-        (from, to, in_container): (String, Vec<Option<String>>, bool),
-        errors: &mut InventoryErrors,
-    ) -> Option<FileTask> {
+    fn parse_sync(&self, block: &YamlNode, to: &[Option<String>], errors: &mut InventoryErrors) -> Option<FileSource> {
         let delete = self.read(block, "delete", None).and_then(|node| errors.read_bool(&node)).unwrap_or(false);
         if delete && to.iter().flatten().any(|path| matches!(path.trim_end_matches('/'), "" | "~")) {
             errors.report(&block.get("to")?.location, "`delete` in a home or in /", "sync to a directory that holds nothing else");
         }
         let exclude = self.read(block, "exclude", None).map(|node| errors.read_text_list(&node)).unwrap_or_default();
-        Some(FileTask { from, source: FileSource::Directory { exclude, delete }, to, rename: None, mode: None, in_container })
-    }
-
-    fn parse_copy(
-        &self,
-        block: &YamlNode,
-        (from, to, in_container): (String, Vec<Option<String>>, bool),
-        errors: &mut InventoryErrors,
-    ) -> Option<FileTask> {
-        let source = match self.find_source(&from) {
-            Ok(source) => source,
-            Err((message, hint)) => {
-                errors.report(&block.get("from")?.location, message, hint);
-                return None;
-            }
-        };
-        let mode = self.read(block, "mode", None).and_then(|node| errors.validated_text(&node, validate_mode));
-        let (to, rename) = match split_targets(to, has_wildcards(&from)) {
-            Ok(split) => split,
-            Err((message, hint)) => {
-                errors.report(&block.get("to")?.location, message, hint);
-                return None;
-            }
-        };
-        Some(FileTask { from, source, to, rename, mode: mode.and_then(|mode| u32::from_str_radix(&mode, 8).ok()), in_container })
+        Some(FileSource::Directory { exclude, delete })
     }
 
     /// Whether a path names files of the laptop or, after `HOST:`, of a host.

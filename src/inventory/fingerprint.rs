@@ -198,11 +198,15 @@ fn launcher_text(launcher: &Launcher) -> &'static str {
     }
 }
 
+/// How the inventory writes a choice.
+fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
+    words.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word)
+}
+
 fn push_launch(lines: &mut FingerprintLines, launch: &LaunchSettings) {
     let LaunchSettings {
         launcher: with,
         master_port,
-        command: _,
         launcher_args: args,
         setup,
         python,
@@ -220,30 +224,11 @@ fn push_launch(lines: &mut FingerprintLines, launch: &LaunchSettings) {
     lines.push_list("launch.args", args);
     lines.push("launch.setup", setup.as_deref().unwrap_or_default());
     lines.push("launch.python", python);
-    lines.push(
-        "launch.gpu_visibility",
-        match visibility {
-            GpuVisibility::All => "all",
-            GpuVisibility::OnePerProcess => "own",
-        },
-    );
+    lines.push("launch.gpu_visibility", word_of(&GpuVisibility::WORDS, visibility));
     lines.push("launch.max_restarts", max_restarts);
     lines.push("launch.min_nodes", min_nodes.map_or_else(String::new, |nodes| nodes.to_string()));
-    lines.push(
-        "launch.start",
-        match start {
-            StartOrder::MasterFirst => "master-first",
-            StartOrder::Together => "together",
-        },
-    );
-    lines.push(
-        "launch.gate",
-        match gate {
-            StartGate::MasterPort => "port",
-            StartGate::MasterStarted => "started",
-            StartGate::None => "none",
-        },
-    );
+    lines.push("launch.start", word_of(&StartOrder::WORDS, start));
+    lines.push("launch.gate", word_of(&StartGate::WORDS, gate));
     lines.push("launch.master_timeout", format_millis(*master_timeout));
     lines.push("launch.ready_when", ready_when.as_deref().unwrap_or_default());
     lines.push("launch.stop_grace", format_millis(*stop_grace));

@@ -127,7 +127,7 @@ fn expand_host_text(text: &str, node: &YamlNode, errors: &mut InventoryErrors) -
 
 fn name_entry(name: &str, location: &SourceLocation) -> YamlEntry {
     let at = location.child("name");
-    YamlEntry { key: "name".to_owned(), location: at.clone(), value: YamlNode::scalar(at, name, false) }
+    YamlEntry::new("name", at.clone(), YamlNode::scalar(at, name, false))
 }
 
 /// User and port of a short form as the `ssh` mapping that they stand for.
@@ -135,10 +135,10 @@ fn ssh_entry(short: &SshDestination, location: &SourceLocation) -> Option<YamlEn
     let at = location.child("ssh");
     let entry = |key: &str, text: String, plain| {
         let at = at.child(key);
-        YamlEntry { key: key.to_owned(), location: at.clone(), value: YamlNode::scalar(at, text, plain) }
+        YamlEntry::new(key, at.clone(), YamlNode::scalar(at, text, plain))
     };
     let mut entries = Vec::new();
     entries.extend(short.user.as_ref().map(|user| entry("user", user.clone(), false)));
     entries.extend(short.port.map(|port| entry("port", port.to_string(), true)));
-    (!entries.is_empty()).then(|| YamlEntry { key: "ssh".to_owned(), location: at.clone(), value: YamlNode::map(at.clone(), entries) })
+    (!entries.is_empty()).then(|| YamlEntry::new("ssh", at.clone(), YamlNode::map(at, entries)))
 }

@@ -42,7 +42,7 @@ impl ContainerSettings {
         while let Some(word) = words.next() {
             let (flag, value) = match word.split_once('=') {
                 Some((flag, value)) => (flag, value),
-                None if matches!(word, "--pid" | "--cap-add" | "--device" | "-v" | "--volume" | "--mount" | "--volumes-from") => {
+                None if matches!(word, "--pid" | "--cap-add" | "--device" | "--mount" | "--volumes-from") => {
                     (word, words.next().unwrap_or_default())
                 }
                 None => (word, ""),
@@ -58,7 +58,6 @@ impl ContainerSettings {
                     let name = value.split(':').next().unwrap_or_default().strip_prefix("/dev/").unwrap_or_default();
                     ESCAPE_DEVICES.iter().any(|begin| name.starts_with(begin))
                 }
-                "-v" | "--volume" => self.exposes_host_path(value.split(':').next().unwrap_or_default(), run_dir),
                 "--mount" => value
                     .split(',')
                     .filter_map(|part| part.strip_prefix("source=").or_else(|| part.strip_prefix("src=")))

@@ -10,7 +10,7 @@ pub struct ContainerEngine {
 }
 
 /// One host and the route to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InventoryHost {
     /// The name in the inventory; also the alias that is looked up in ssh_config.
     pub name: String,

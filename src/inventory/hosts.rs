@@ -95,7 +95,7 @@ pub(super) fn parse_login_host(evaluator: &Evaluator<'_>, login: &str, errors: &
     let common = evaluator.inputs().tree.get_map("ssh");
     let ssh = common.map(|node| parse_ssh(&evaluate_before_connect(evaluator, node, 0, errors), errors)).unwrap_or_default();
     let ssh = HostSshSettings { user: user.or(ssh.user), port: port.or(ssh.port), ..ssh };
-    Some(InventoryHost { name, address: None, fabric_address: None, gpus: GpuSelection::Any, ssh })
+    Some(InventoryHost { name, ssh, ..InventoryHost::default() })
 }
 
 /// Evaluates what must be known before a host is connected.

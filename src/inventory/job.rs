@@ -2,6 +2,7 @@
 
 use super::errors::InventoryErrors;
 use super::eval::{EvalInputs, Evaluator};
+use super::validated::MergedInventory;
 use super::yaml_tree::{YamlNode, shorten};
 use super::{
     DeepspeedLauncher, GpuSelection, Inventory, Job, JobHost, LaunchCommand, Launcher, RuntimeValues, Teardown, constraint, container,
@@ -11,15 +12,7 @@ use super::{
 impl Inventory {
     /// What its templates are evaluated with.
     pub(super) fn eval_inputs<'a>(&'a self, runtime: &'a RuntimeValues) -> EvalInputs<'a> {
-        EvalInputs {
-            tree: &self.merged.tree,
-            host_nodes: &self.merged.host_nodes,
-            host_names: self.hosts.iter().map(|host| host.name.as_str()).collect(),
-            fabric_addresses: self.hosts.iter().map(|host| host.fabric_address.as_deref()).collect(),
-            gpus: self.hosts.iter().map(|host| &host.gpus).collect(),
-            runtime,
-            nproc_override: None,
-        }
+        EvalInputs { tree: &self.merged.tree, host_nodes: &self.merged.host_nodes, hosts: &self.hosts, runtime, nproc_override: None }
     }
 }
 
@@ -36,13 +29,12 @@ pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: 
         return None;
     }
     let hosts: Vec<JobHost> = (0..inventory.hosts.len()).map(|host| build_job_host(&scope, block, host, errors)).collect();
-    let command = hosts.first().map_or_else(|| LaunchCommand::Argv(Vec::new()), |host| host.command.clone());
     let launch = match block {
-        Some(block) => launch::parse_launch(&scope, block, command, errors),
-        None => launch::no_launch(&scope),
+        Some(block) => launch::parse_launch(&scope, block, errors),
+        None => launch::no_launch(&scope, errors),
     };
     let secrets = read.tree.get("secrets").map(|node| hosts::parse_secrets(&scope.evaluate(node, None), errors)).unwrap_or_default();
-    check_secrets_not_in_env(&read.tree, &read.host_nodes, &secrets, errors);
+    check_secrets_not_in_env(read, &secrets, errors);
     let nproc_per_node = scope.nproc_per_node();
     check_gpu_count(&scope, nproc_per_node, errors);
     if launch.launcher == Launcher::Deepspeed(DeepspeedLauncher::Hostfile) {
@@ -76,7 +68,7 @@ pub(super) fn build_job(inventory: &Inventory, runtime: &RuntimeValues, errors: 
 fn evaluate_all_vars(evaluator: &Evaluator<'_>) {
     for entry in evaluator.inputs().tree.get("vars").map(YamlNode::entries).unwrap_or_default() {
         if crate::text::shell_quote::is_variable_name(&entry.key) && !super::eval::is_builtin_name(&entry.key) {
-            evaluator.check_variable(&entry.key, &entry.location);
+            drop(evaluator.lookup_variable(&entry.key, &entry.location));
         }
     }
 }
@@ -123,10 +115,8 @@ fn parse_teardown(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> Te
 }
 
 /// A variable is either secret or not.
-fn check_secrets_not_in_env(tree: &YamlNode, host_nodes: &[YamlNode], secrets: &[String], errors: &mut InventoryErrors) {
-    let blocks =
-        std::iter::once(tree).chain(host_nodes.iter()).flat_map(|node| [node.get("env"), node.get_path(&["container", "env"])]).flatten();
-    for entry in blocks.flat_map(YamlNode::entries) {
+fn check_secrets_not_in_env(merged: &MergedInventory, secrets: &[String], errors: &mut InventoryErrors) {
+    for entry in merged.env_entries() {
         if secrets.contains(&entry.key) {
             errors.report(
                 &entry.location,
@@ -140,7 +130,8 @@ fn check_secrets_not_in_env(tree: &YamlNode, host_nodes: &[YamlNode], secrets: &
 /// DeepSpeed's own launcher numbers the GPUs of a host from 0 and overrides CUDA_VISIBLE_DEVICES (deepspeed/launcher/launch.py).
 fn check_hostfile_gpus(evaluator: &Evaluator<'_>, hosts: &[JobHost], errors: &mut InventoryErrors) {
     for (index, host) in hosts.iter().enumerate() {
-        let listed = matches!(evaluator.inputs().gpus.get(index), Some(GpuSelection::List(list)) if list.iter().enumerate().any(|(i, g)| i as u32 != *g));
+        let gpus = evaluator.inputs().hosts.get(index).map(|host| &host.gpus);
+        let listed = matches!(gpus, Some(GpuSelection::List(list)) if list.iter().enumerate().any(|(i, g)| i as u32 != *g));
         let member = evaluator.inputs().host_nodes.get(index);
         if let (true, None, Some(node)) = (listed, &host.container, member.and_then(|member| member.get("gpus"))) {
             let hint = "use launch.rendezvous: static, which honors the selection, or a container";
@@ -153,15 +144,14 @@ fn check_hostfile_gpus(evaluator: &Evaluator<'_>, hosts: &[JobHost], errors: &mu
 fn check_gpu_count(evaluator: &Evaluator<'_>, nproc: Option<u32>, errors: &mut InventoryErrors) {
     let facts = evaluator.inputs();
     let Some((nproc, node)) = nproc.zip(facts.tree.get_path(&["launch", "nproc_per_node"])) else { return };
-    let short: Vec<(usize, u32)> = (0..facts.host_names.len())
+    let short: Vec<(usize, u32)> = (0..facts.hosts.len())
         .filter_map(|host| Some((host, evaluator.gpu_count(host)?)))
         .filter(|(_, gpus)| *gpus > 0 && *gpus < nproc)
         .collect();
     let Some((host, gpus)) = short.iter().min_by_key(|(_, gpus)| *gpus) else { return };
-    let name = facts.host_names.get(*host).copied().unwrap_or_default();
     errors.report(
         &node.location,
-        format!("{nproc} processes per host, but {name} has {gpus} GPUs"),
+        format!("{nproc} processes per host, but {} has {gpus} GPUs", evaluator.host_name(*host)),
         format!("use at most {gpus}, or remove the key"),
     );
 }

@@ -70,8 +70,6 @@ pub struct LaunchSettings {
     pub launcher: Launcher,
     /// Fixed port; `None`: `auto`.
     pub master_port: Option<u16>,
-    /// The command of node rank 0; each host's own is [`JobHost::command`].
-    pub command: LaunchCommand,
     /// Further words for the launcher itself, as they are.
     pub launcher_args: Vec<String>,
     /// Shell lines before each launcher, or before each process of `script` and `processes`.
@@ -147,6 +145,10 @@ pub enum GpuVisibility {
     OnePerProcess,
 }
 
+impl GpuVisibility {
+    pub(super) const WORDS: [(&'static str, GpuVisibility); 2] = [("all", GpuVisibility::All), ("own", GpuVisibility::OnePerProcess)];
+}
+
 /// `launch.rendezvous`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rendezvous {
@@ -173,6 +175,11 @@ pub enum StartOrder {
     Together,
 }
 
+impl StartOrder {
+    pub(super) const WORDS: [(&'static str, StartOrder); 2] =
+        [("master-first", StartOrder::MasterFirst), ("together", StartOrder::Together)];
+}
+
 /// `launch.gate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartGate {
@@ -181,6 +188,11 @@ pub enum StartGate {
     /// The master's launcher runs.
     MasterStarted,
     None,
+}
+
+impl StartGate {
+    pub(super) const WORDS: [(&'static str, StartGate); 3] =
+        [("port", StartGate::MasterPort), ("started", StartGate::MasterStarted), ("none", StartGate::None)];
 }
 
 /// `teardown`.

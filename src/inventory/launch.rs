@@ -13,95 +13,74 @@ use crate::text::shell_split::CommandFragment;
 /// The most times that a launcher may start its workers again.
 const MAX_RESTARTS_LIMIT: u32 = 1000;
 
-/// The block's own settings, with `command` standing for the command of node rank 0.
-pub(super) fn parse_launch(
-    evaluator: &Evaluator<'_>,
-    node: &YamlNode,
-    command: LaunchCommand,
-    errors: &mut InventoryErrors,
-) -> LaunchSettings {
+/// The block's own settings; each host has its own command.
+pub(super) fn parse_launch(evaluator: &Evaluator<'_>, node: &YamlNode, errors: &mut InventoryErrors) -> LaunchSettings {
     let read = |key: &str| node.get(key).map(|node| evaluator.evaluate(node, None));
-    let (with, rendezvous, port, python) = (read("with"), read("rendezvous"), read("master_port"), read("python"));
-    let (start, gate, timeout) = (read("start"), read("gate"), read("master_timeout"));
-    let (ready, grace, args, setup) = (read("ready_when"), read("stop_grace"), read("args"), read("setup"));
-    let with = parse_launcher(with.as_ref(), rendezvous.as_ref(), errors);
-    let starts = [("master-first", StartOrder::MasterFirst), ("together", StartOrder::Together)];
-    let start = start.and_then(|node| errors.read_choice(&node, &starts)).unwrap_or(StartOrder::MasterFirst);
-    let default = if with == Launcher::Script { StartGate::MasterStarted } else { StartGate::MasterPort };
-    let hostfile = with == Launcher::Deepspeed(DeepspeedLauncher::Hostfile);
-    let hosts = u32::try_from(evaluator.inputs().host_names.len()).unwrap_or(u32::MAX);
+    let launcher = parse_launcher(read("with").as_ref(), read("rendezvous").as_ref(), errors);
+    let start = errors.choose(read("start").as_ref(), &StartOrder::WORDS, StartOrder::MasterFirst);
+    let gate = if launcher == Launcher::Script { StartGate::MasterStarted } else { StartGate::MasterPort };
+    let hostfile = launcher == Launcher::Deepspeed(DeepspeedLauncher::Hostfile);
+    let hosts = u32::try_from(evaluator.inputs().hosts.len()).unwrap_or(u32::MAX);
     LaunchSettings {
-        launcher: with,
-        master_port: port.map_or(Some(DEFAULT_MASTER_PORT), |node| parse_master_port(evaluator, &node, errors)),
-        command,
-        launcher_args: args.map(|node| reserved_flags::parse_launcher_args(with.as_str(), hostfile, &node, errors)).unwrap_or_default(),
-        setup: setup.and_then(|node| errors.validated_text(&node, validate_setup)),
-        python: python.and_then(|node| errors.validated_text(&node, validate_python)).unwrap_or_else(|| "python3".to_owned()),
-        gpu_visibility: parse_gpu_visibility(with, read("gpu_visibility").as_ref(), errors),
-        max_restarts: parse_elastic_number(with, read("max_restarts").as_ref(), (0, MAX_RESTARTS_LIMIT), errors).unwrap_or(0),
-        min_nodes: parse_elastic_number(with, read("min_nodes").as_ref(), (1, hosts), errors),
+        launcher,
+        master_port: read("master_port").map_or(Some(DEFAULT_MASTER_PORT), |node| parse_master_port(evaluator, &node, errors)),
+        launcher_args: read("args")
+            .map(|node| reserved_flags::parse_launcher_args(launcher.as_str(), hostfile, &node, errors))
+            .unwrap_or_default(),
+        setup: read("setup").and_then(|node| errors.validated_text(&node, validate_setup)),
+        python: read("python").and_then(|node| errors.validated_text(&node, validate_python)).unwrap_or_else(|| "python3".to_owned()),
+        gpu_visibility: parse_gpu_visibility(launcher, read("gpu_visibility").as_ref(), errors),
+        max_restarts: parse_elastic_number(launcher, read("max_restarts").as_ref(), (0, MAX_RESTARTS_LIMIT), errors).unwrap_or(0),
+        min_nodes: parse_elastic_number(launcher, read("min_nodes").as_ref(), (1, hosts), errors),
         start,
-        gate: self::parse_gate(gate.as_ref(), start, errors).unwrap_or(default),
-        master_timeout: timeout.and_then(|node| errors.read_duration(&node)).unwrap_or(Duration::from_secs(300)),
-        ready_pattern: ready.and_then(|node| errors.validated_text(&node, validate_regex)),
-        stop_grace: grace.and_then(|node| errors.read_duration(&node)).unwrap_or(Duration::from_secs(60)),
+        gate: parse_gate(read("gate").as_ref(), start, errors).unwrap_or(gate),
+        master_timeout: read("master_timeout").and_then(|node| errors.read_duration(&node)).unwrap_or(Duration::from_secs(300)),
+        ready_pattern: read("ready_when").and_then(|node| errors.validated_text(&node, validate_regex)),
+        stop_grace: read("stop_grace").and_then(|node| errors.read_duration(&node)).unwrap_or(Duration::from_secs(60)),
     }
 }
 
 /// The substitute for `launch` in an inventory that has only tasks: it needs no interpreter and no port.
-pub(super) fn no_launch(evaluator: &Evaluator<'_>) -> LaunchSettings {
+pub(super) fn no_launch(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> LaunchSettings {
+    let nothing = YamlNode::map(evaluator.inputs().tree.location.clone(), Vec::new());
     LaunchSettings {
         launcher: Launcher::Script,
         master_port: evaluator.inputs().runtime.master_port,
-        command: LaunchCommand::Argv(Vec::new()),
-        launcher_args: Vec::new(),
-        setup: None,
-        python: "python3".to_owned(),
-        gpu_visibility: GpuVisibility::All,
-        max_restarts: 0,
-        min_nodes: None,
-        start: StartOrder::MasterFirst,
         gate: StartGate::MasterStarted,
-        master_timeout: Duration::from_secs(300),
-        ready_pattern: None,
-        stop_grace: Duration::from_secs(60),
+        ..parse_launch(evaluator, &nothing, errors)
     }
 }
 
 fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, errors: &mut InventoryErrors) -> Launcher {
-    let torchrun = Launcher::Torchrun(Rendezvous::Static);
+    const TORCHRUN: Launcher = Launcher::Torchrun(Rendezvous::Static);
+    const DEEPSPEED: DeepspeedLauncher = DeepspeedLauncher::Torchrun(Rendezvous::Static);
     let words = [
-        ("torchrun", torchrun),
+        ("torchrun", TORCHRUN),
         ("accelerate", Launcher::Accelerate),
-        ("deepspeed", Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::Static))),
+        ("deepspeed", Launcher::Deepspeed(DEEPSPEED)),
         ("processes", Launcher::Processes),
         ("script", Launcher::Script),
     ];
-    let launcher = with.and_then(|node| errors.read_choice(node, &words)).unwrap_or(torchrun);
-    let refuse = |node: &YamlNode, message: &str, hint: &str, check: &mut InventoryErrors| check.report(&node.location, message, hint);
-    let meeting = |check: &mut InventoryErrors| {
-        let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)];
-        rendezvous.and_then(|node| check.read_choice(node, &words)).unwrap_or(Rendezvous::Static)
-    };
-    let is = |text: &str| rendezvous.is_some_and(|node| node.as_text() == Some(text));
+    let launcher = errors.choose(with, &words, TORCHRUN);
     match (launcher, rendezvous) {
-        (Launcher::Deepspeed(_), _) if is("hostfile") => Launcher::Deepspeed(DeepspeedLauncher::Hostfile),
-        (Launcher::Deepspeed(_), Some(node)) => {
-            let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d), ("hostfile", Rendezvous::Static)];
-            Launcher::Deepspeed(DeepspeedLauncher::Torchrun(errors.read_choice(node, &words).unwrap_or(Rendezvous::Static)))
+        (Launcher::Torchrun(_), _) => {
+            let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)];
+            Launcher::Torchrun(errors.choose(rendezvous, &words, Rendezvous::Static))
         }
-        (Launcher::Torchrun(_), _) => Launcher::Torchrun(meeting(errors)),
-        (Launcher::Accelerate, _) => {
-            if let Some(node) = rendezvous.filter(|_| !is("static")) {
-                refuse(node, "accelerate only supports the static rendezvous", "remove it, or set with: torchrun", errors);
-            }
-            Launcher::Accelerate
+        (Launcher::Deepspeed(_), _) => {
+            let c10d = DeepspeedLauncher::Torchrun(Rendezvous::C10d);
+            let words = [("static", DEEPSPEED), ("c10d", c10d), ("hostfile", DeepspeedLauncher::Hostfile)];
+            Launcher::Deepspeed(errors.choose(rendezvous, &words, DEEPSPEED))
         }
-        (Launcher::Processes | Launcher::Script, Some(node)) => {
-            refuse(node, "only torchrun has a rendezvous setting", "remove it, or set with: torchrun", errors);
+        (Launcher::Accelerate, Some(node)) if node.as_text() != Some("static") => {
+            errors.report(&node.location, "accelerate only supports the static rendezvous", "remove it, or set with: torchrun");
             launcher
         }
-        (Launcher::Deepspeed(_) | Launcher::Processes | Launcher::Script, None) => launcher,
+        (Launcher::Processes | Launcher::Script, Some(node)) => {
+            errors.report(&node.location, "only torchrun has a rendezvous setting", "remove it, or set with: torchrun");
+            launcher
+        }
+        (Launcher::Accelerate | Launcher::Processes | Launcher::Script, _) => launcher,
     }
 }
 
@@ -110,7 +89,7 @@ fn parse_gpu_visibility(launcher: Launcher, node: Option<&YamlNode>, errors: &mu
     if launcher != Launcher::Processes {
         errors.report(&node.location, "only `with: processes` can give each process its own GPU", "remove it: LOCAL_RANK selects the GPU");
     }
-    errors.read_choice(node, &[("all", GpuVisibility::All), ("own", GpuVisibility::OnePerProcess)]).unwrap_or(GpuVisibility::All)
+    errors.choose(Some(node), &GpuVisibility::WORDS, GpuVisibility::All)
 }
 
 /// What only torchrun with c10d can do: begin with fewer hosts, start workers again.
@@ -149,8 +128,7 @@ fn validate_setup(text: &str) -> Result<(), (String, String)> {
 
 fn parse_gate(node: Option<&YamlNode>, start: StartOrder, errors: &mut InventoryErrors) -> Option<StartGate> {
     let node = node?;
-    let gate =
-        errors.read_choice(node, &[("port", StartGate::MasterPort), ("started", StartGate::MasterStarted), ("none", StartGate::None)])?;
+    let gate = errors.read_choice(node, &StartGate::WORDS)?;
     if start == StartOrder::Together && gate != StartGate::None {
         errors.report(&node.location, "gate has no effect with start: together", "remove one of the two");
     }

@@ -8,8 +8,8 @@ use super::problem::NO_HOSTS;
 use super::validated::{EvaluatedOnce, MergedInventory};
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, YamlPath, shorten};
 use super::{
-    ContainerEngine, GpuSelection, Inventory, InventoryHost, InventoryProblem, InventorySource, RuntimeValues, container, hosts, job,
-    name_syntax, schema, yaml_parser,
+    ContainerEngine, Inventory, InventoryHost, InventoryProblem, InventorySource, RuntimeValues, container, hosts, job, name_syntax,
+    schema, yaml_parser,
 };
 use crate::text::host_patterns;
 
@@ -111,8 +111,7 @@ fn parse_and_merge(sources: &[InventorySource], sets: &[String], errors: &mut In
         errors.report(&location.child("hosts"), NO_HOSTS, "for example hosts: [gpu01, gpu02]");
     }
     hosts::move_master_first(&tree, &mut members, errors);
-    let all_host_names = members.iter().map(|member| hosts::host_node_name(member).to_owned()).collect();
-    Some(MergedInventory { tree, host_nodes: members, all_host_names, evaluated: EvaluatedOnce::default() })
+    Some(MergedInventory::new(tree, members))
 }
 
 /// `a.b.c=value` as the equivalent file.
@@ -145,7 +144,7 @@ fn parse_set_option(set: &str, files: &[YamlNode]) -> Result<YamlNode, Vec<Inven
     let full = keys.clone();
     Ok(keys.iter().enumerate().rev().fold(value, |value, (index, key)| {
         let (inner, outer) = (full.get(..=index).unwrap_or_default(), full.get(..index).unwrap_or_default());
-        YamlNode::map(at(outer), vec![YamlEntry { key: (*key).to_owned(), location: at(inner), value }])
+        YamlNode::map(at(outer), vec![YamlEntry::new(key, at(inner), value)])
     }))
 }
 
@@ -164,10 +163,9 @@ fn split_host_setting<'k>(value: YamlNode, keys: &[&'k str], files: &[YamlNode])
     });
     let Some((name, inner)) = found else { return Err(format!("`{}` does not name a host and its key", shorten(&keys.join(".")))) };
     let source = value.location.clone();
-    let value = inner.iter().rev().fold(value, |value, key| {
-        YamlNode::map(source.clone(), vec![YamlEntry { key: (*key).to_owned(), location: source.clone(), value }])
-    });
-    let named = YamlEntry { key: "name".to_owned(), location: source.clone(), value: YamlNode::scalar(source.clone(), name, false) };
+    let value =
+        inner.iter().rev().fold(value, |value, key| YamlNode::map(source.clone(), vec![YamlEntry::new(key, source.clone(), value)]));
+    let named = YamlEntry::new("name", source.clone(), YamlNode::scalar(source.clone(), name, false));
     let host = YamlNode::map(source.clone(), vec![named]).merge(value);
     Ok((YamlNode { location: source, kind: YamlKind::List(vec![host]) }, vec!["hosts"]))
 }
@@ -228,16 +226,10 @@ fn check_all_keys(merged: &MergedInventory, errors: &mut InventoryErrors) {
 /// The half that every command needs.
 fn build_inventory(merged: MergedInventory, errors: &mut InventoryErrors) -> Inventory {
     let known = RuntimeValues::default();
-    let any = vec![GpuSelection::Any; merged.host_nodes.len()];
-    let facts = EvalInputs {
-        tree: &merged.tree,
-        host_nodes: &merged.host_nodes,
-        host_names: merged.host_nodes.iter().map(hosts::host_node_name).collect(),
-        fabric_addresses: vec![None; merged.host_nodes.len()],
-        gpus: any.iter().collect(),
-        runtime: &known,
-        nproc_override: None,
-    };
+    let unread = |node| InventoryHost { name: hosts::host_node_name(node).to_owned(), ..InventoryHost::default() };
+    let unread_hosts: Vec<InventoryHost> = merged.host_nodes.iter().map(unread).collect();
+    let facts =
+        EvalInputs { tree: &merged.tree, host_nodes: &merged.host_nodes, hosts: &unread_hosts, runtime: &known, nproc_override: None };
     let scope = Evaluator::new(facts);
     let name = parse_name(&scope, &merged.tree, errors);
     let found: Vec<InventoryHost> = (0..merged.host_nodes.len()).filter_map(|index| hosts::parse_host(&scope, index, errors)).collect();

@@ -8,7 +8,7 @@ use super::file_task::{FileTaskReader, check_deletions};
 use super::launch::validate_regex;
 use super::schema;
 use super::task_settings::{PrepareTask, TaskCommand};
-use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
+use super::yaml_tree::{YamlKind, YamlNode, shorten};
 use super::{Inventory, JobHost};
 use crate::text::{host_patterns, shell_template};
 
@@ -104,7 +104,7 @@ impl TaskReader<'_> {
         }
         let run = match kinds.first() {
             Some(("run", run)) => *run,
-            Some(_) => return self.parse_file_task((number, name), errors),
+            Some(_) => return self.parse_file_task(number, name, errors),
             None => {
                 let hint = "write what the task runs, a bash script, or `sync` or `copy`";
                 errors.report(&self.node.location.child("run"), "`run` is missing", hint);
@@ -112,11 +112,7 @@ impl TaskReader<'_> {
             }
         };
         let (in_container, uses_sudo) = self.parse_place(errors);
-        let mut commands = self.parse_commands(run, errors);
-        let once = self.read("once").and_then(|node| errors.read_bool(&node)).unwrap_or(false);
-        if once && let Some(first) = commands.iter().position(Option::is_some) {
-            commands.iter_mut().skip(first + 1).for_each(|command| *command = None);
-        }
+        let commands = self.parse_commands(run, errors);
         let register = self.parse_register(&commands, errors);
         let duration = |key: &str, errors: &mut InventoryErrors| self.read(key).and_then(|node| errors.read_duration(&node));
         let timeout = duration("timeout", errors);
@@ -140,35 +136,24 @@ impl TaskReader<'_> {
         })
     }
 
-    fn parse_file_task(&self, (number, name): (u32, Option<String>), errors: &mut InventoryErrors) -> Option<PrepareTask> {
-        let mut selected = self.selected_hosts(errors);
-        if self.read("once").and_then(|node| errors.read_bool(&node)).unwrap_or(false)
-            && let Some(first) = selected.iter().position(|takes_part| *takes_part)
-        {
-            selected.iter_mut().skip(first + 1).for_each(|takes_part| *takes_part = false);
-        }
+    fn parse_file_task(&self, number: u32, name: Option<String>, errors: &mut InventoryErrors) -> Option<PrepareTask> {
+        let selected = self.selected_hosts(errors);
         let reader = FileTaskReader {
             inventory: self.inventory,
             evaluator: self.evaluator,
             task: self.node,
             selected: &selected,
-            has_container: self.hosts.iter().any(|host| host.container.is_some()),
+            in_container: self.parse_in(errors).unwrap_or(false),
         };
         let files = reader.parse(errors);
         Some(PrepareTask {
             number,
             name: name?,
-            in_container: false,
-            uses_sudo: false,
-            register: None,
-            shares_value: false,
-            changed_pattern: None,
             timeout: DEFAULT_TIMEOUT,
-            retries: 0,
-            delay: Duration::ZERO,
             tags: self.parse_tags(errors),
             hosts: selected.into_iter().map(|takes_part| takes_part.then(TaskCommand::default)).collect(),
             files: Some(files?),
+            ..PrepareTask::default()
         })
     }
 
@@ -182,14 +167,22 @@ impl TaskReader<'_> {
         }
     }
 
-    /// Whether it runs in the container, and whether through sudo.
-    fn parse_place(&self, errors: &mut InventoryErrors) -> (bool, bool) {
-        let has_container = self.hosts.iter().any(|host| host.container.is_some());
+    fn has_container(&self) -> bool {
+        self.hosts.iter().any(|host| host.container.is_some())
+    }
+
+    /// Whether it works in the container, if it says where.
+    fn parse_in(&self, errors: &mut InventoryErrors) -> Option<bool> {
         let place = self.read("in").and_then(|node| errors.read_choice(&node, &[("host", false), ("container", true)]));
-        if let (Some(true), false, Some(node)) = (place, has_container, self.node.get("in")) {
+        if let (Some(true), false, Some(node)) = (place, self.has_container(), self.node.get("in")) {
             errors.report(&node.location, "the inventory has no container", "remove it, or add `container`");
         }
-        let in_container = place.unwrap_or(has_container);
+        place
+    }
+
+    /// Whether a script runs in the container, and whether through sudo.
+    fn parse_place(&self, errors: &mut InventoryErrors) -> (bool, bool) {
+        let in_container = self.parse_in(errors).unwrap_or_else(|| self.has_container());
         let uses_sudo = self.read("become").and_then(|node| errors.read_choice(&node, &[("none", false), ("sudo", true)])).unwrap_or(false);
         if let (true, true, Some(node)) = (uses_sudo, in_container, self.node.get("become")) {
             let hint = "remove it, or write `in: host`: a task in a container runs as the container's user";
@@ -217,8 +210,18 @@ impl TaskReader<'_> {
         }
     }
 
-    /// Whether each host of this run takes part. A host that `--limit` left out may be named all the same.
+    /// Whether each host of this run takes part; with `once` the first of them alone.
     fn selected_hosts(&self, errors: &mut InventoryErrors) -> Vec<bool> {
+        let mut selected = self.named_hosts(errors);
+        if self.read("once").and_then(|node| errors.read_bool(&node)).unwrap_or(false) {
+            let first = selected.iter().position(|takes_part| *takes_part);
+            selected.iter_mut().enumerate().for_each(|(host, takes_part)| *takes_part = Some(host) == first);
+        }
+        selected
+    }
+
+    /// Whether `hosts` names each host of this run. A host that `--limit` left out may be named all the same.
+    fn named_hosts(&self, errors: &mut InventoryErrors) -> Vec<bool> {
         let names: Vec<&str> = self.inventory.hosts.iter().map(|host| host.name.as_str()).collect();
         let Some(node) = self.read("hosts") else { return vec![true; names.len()] };
         let words = errors.read_text_list(&node);
@@ -239,11 +242,7 @@ impl TaskReader<'_> {
                 vec![false; names.len()]
             }
             Err((message, hint)) => {
-                errors.report(
-                    &node.location,
-                    message,
-                    if hint.is_empty() { "write all, master, workers, or names and patterns".to_owned() } else { hint },
-                );
+                errors.report(&node.location, message, hint);
                 vec![false; names.len()]
             }
         }
@@ -261,12 +260,9 @@ impl TaskReader<'_> {
                 );
             }
         }
-        let tree = self.evaluator.inputs().tree;
-        let members = self.evaluator.inputs().host_nodes.iter();
-        let blocks =
-            std::iter::once(tree).chain(members).flat_map(|node| [node.get("env"), node.get_path(&["container", "env"])]).flatten();
-        let mut taken = blocks.flat_map(YamlNode::entries).map(|entry: &YamlEntry| entry.key.as_str());
-        let secret = tree.get("secrets").is_some_and(|list| list.items().iter().any(|item| item.as_text() == Some(&name)));
+        let merged = &self.inventory.merged;
+        let mut taken = merged.env_entries().map(|entry| entry.key.as_str());
+        let secret = merged.tree.get("secrets").is_some_and(|list| list.items().iter().any(|item| item.as_text() == Some(&name)));
         if secret || taken.any(|key| key == name) {
             let message = format!("`{}` is also {}", name, if secret { "listed in secrets" } else { "set in env" });
             errors.report(&node.location, message, "rename one of the two variables");

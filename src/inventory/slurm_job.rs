@@ -4,11 +4,10 @@ use super::errors::InventoryErrors;
 use super::eval::NPROC_LIMIT;
 use super::slurm::{SlurmContainer, SlurmSettings};
 use super::slurm_prepare::{check_tasks, login_inventory, place_tasks};
-use super::validated::{EvaluatedOnce, MergedInventory};
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlNode};
 use super::{
-    ContainerGpus, ContainerUser, EntrypointMode, GpuSelection, HostSshSettings, Inventory, InventoryHost, InventoryProblem, Job,
-    LaunchCommand, PrepareTask, RuntimeValues,
+    ContainerGpus, ContainerUser, EntrypointMode, GpuSelection, Inventory, InventoryHost, InventoryProblem, Job, LaunchCommand,
+    PrepareTask, RuntimeValues,
 };
 use crate::text::shell_template::{self, variable};
 
@@ -56,10 +55,13 @@ impl Inventory {
             // It is as many as the ranks of a node, if these are known.
             let nproc = tree.get_path(&["launch", "nproc_per_node"]);
             let nproc = nproc.and_then(|node| InventoryErrors::default().read_number(node, 1, NPROC_LIMIT));
-            let gpus = if nproc.is_some() { "" } else { ", gpus_per_node: 8" };
-            let container = if tree.get("container").is_some() { ", container: docker" } else { "" };
             let uses_no_gpus = tree.get_path(&["container", "gpus"]).is_some_and(|gpus| gpus.as_text() == Some("none"));
-            let gpus = if uses_no_gpus { ", gpus_per_node: 0" } else { gpus };
+            let gpus = match nproc {
+                _ if uses_no_gpus => ", gpus_per_node: 0",
+                Some(_) => "",
+                None => ", gpus_per_node: 8",
+            };
+            let container = if tree.get("container").is_some() { ", container: docker" } else { "" };
             let rest = format!("{gpus}{container}");
             let hint = format!("add it to the inventory, for example `slurm: {{ login: LOGIN_NODE, partition: gpu{rest} }}`");
             return Err(vec![location.problem("`slurm` is missing", hint)]);
@@ -71,17 +73,12 @@ impl Inventory {
             let location = self.merged.tree.location.child("launch");
             return Err(vec![location.problem("`launch` is missing", "add what to run: launch: { command: [train.py] }")]);
         }
-        let mut problems = Vec::new();
-        SlurmChecks { inventory: self, settings, job: &job, problems: &mut problems }.run();
         let mut errors = InventoryErrors::default();
+        SlurmChecks { inventory: self, settings, job: &job, errors: &mut errors }.run();
         check_tasks(&view.merged.tree, &job.tasks, settings.container, &mut errors);
-        problems.extend(errors.problems);
-        if !problems.is_empty() {
-            problems.sort();
-            return Err(readable(problems));
-        }
         let fabric = self.hosts.iter().filter_map(|host| Some((host.name.clone(), host.fabric_address.clone()?))).collect();
-        Ok(SlurmJob { settings: settings.clone(), job, hosts: view.hosts, fabric_addresses: fabric })
+        let job = SlurmJob { settings: settings.clone(), job, hosts: view.hosts, fabric_addresses: fabric };
+        errors.into_result(Some(job)).map_err(readable)
     }
 
     /// The tasks that are done on the login node before the job is submitted; `None`: there are none, or no login node.
@@ -96,17 +93,9 @@ impl Inventory {
         let Some(settings) = &self.slurm else { return self.clone() };
         let at = self.merged.tree.location.child("slurm");
         let names = (0..settings.nodes).map(|node| variable(if node == 0 { "ORCH_MASTER_NAME" } else { "ORCH_HOST" }));
-        let host = |name: String| InventoryHost {
-            name,
-            address: None,
-            fabric_address: None,
-            gpus: GpuSelection::Count(settings.gpus_per_node),
-            ssh: HostSshSettings::default(),
-        };
-        let hosts: Vec<InventoryHost> = names.map(host).collect();
-        let entry = |key: &str, value: YamlNode| YamlEntry { key: key.to_owned(), location: at.clone(), value };
-        let member =
-            |host: &InventoryHost| YamlNode::map(at.clone(), vec![entry("name", YamlNode::scalar(at.clone(), host.name.clone(), false))]);
+        let gpus = GpuSelection::Count(settings.gpus_per_node);
+        let hosts = names.map(|name| InventoryHost { name, gpus: gpus.clone(), ..InventoryHost::default() }).collect();
+        let entry = |key: &str, value: YamlNode| YamlEntry::new(key, at.clone(), value);
         let mut tree = self.merged.tree.clone();
         place_tasks(&mut tree, settings.container, &self.merged.all_host_names);
         if tree.get_path(&["launch", "master_port"]).is_none() && tree.get("launch").is_some() {
@@ -114,13 +103,7 @@ impl Inventory {
             let port = YamlNode::map(at.clone(), vec![entry("master_port", YamlNode::scalar(at.clone(), "auto", true))]);
             tree = tree.merge(YamlNode::map(at.clone(), vec![entry("launch", port)]));
         }
-        let host_nodes = hosts.iter().map(member).collect();
-        let all_host_names = hosts.iter().map(|host| host.name.clone()).collect();
-        Inventory {
-            hosts,
-            merged: MergedInventory { tree, host_nodes, all_host_names, evaluated: EvaluatedOnce::default() },
-            ..self.clone()
-        }
+        self.with_hosts(tree, hosts, &at)
     }
 
     /// What templates get where only the running job knows.
@@ -147,7 +130,7 @@ struct SlurmChecks<'a> {
     inventory: &'a Inventory,
     settings: &'a SlurmSettings,
     job: &'a Job,
-    problems: &'a mut Vec<InventoryProblem>,
+    errors: &'a mut InventoryErrors,
 }
 
 impl SlurmChecks<'_> {
@@ -167,8 +150,7 @@ impl SlurmChecks<'_> {
     }
 
     fn report(&mut self, keys: &[&str], message: impl Into<String>, hint: &str) {
-        let problem = self.location(keys).problem(message, hint);
-        self.problems.push(problem);
+        self.errors.report(&self.location(keys), message, hint);
     }
 
     /// Values that differ from node to node, or that nothing can know in time.

@@ -4,7 +4,6 @@
 use super::errors::InventoryErrors;
 use super::eval::Evaluator;
 use super::slurm::SlurmContainer;
-use super::validated::{EvaluatedOnce, MergedInventory};
 use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
 use super::{Inventory, InventoryHost, PrepareTask, RuntimeValues};
 
@@ -29,8 +28,7 @@ pub(super) fn place_tasks(tree: &mut YamlNode, mode: SlurmContainer, host_names:
         }
         entries.retain(|entry| !["in", "hosts", "once"].contains(&entry.key.as_str()));
         entries.iter_mut().filter(|entry| entry.key == "copy").for_each(|entry| read_from_login_node(&mut entry.value, host_names));
-        let value = YamlNode::scalar(location.clone(), "host", true);
-        entries.push(YamlEntry { key: "in".to_owned(), location, value });
+        entries.push(YamlEntry::new("in", location.clone(), YamlNode::scalar(location, "host", true)));
     }
 }
 
@@ -109,18 +107,11 @@ pub(super) fn login_inventory(view: &Inventory, login: &InventoryHost, runtime: 
     }
     let mut entries: Vec<YamlEntry> = tree.entries().iter().filter(|entry| LOGIN_KEYS.contains(&entry.key.as_str())).cloned().collect();
     let value = YamlNode { location: prepare.location.clone(), kind: YamlKind::List(tasks) };
-    entries.push(YamlEntry { key: "prepare".to_owned(), location: prepare.location.clone(), value });
-    let name = YamlNode::scalar(prepare.location.clone(), login.name.clone(), false);
-    let name = YamlEntry { key: "name".to_owned(), location: prepare.location.clone(), value: name };
+    entries.push(YamlEntry::new("prepare", prepare.location.clone(), value));
     // No rank meets there: which of its addresses the nodes reach does not matter.
     let host = InventoryHost { fabric_address: Some("127.0.0.1".to_owned()), ..login.clone() };
-    let merged = MergedInventory {
-        all_host_names: vec![host.name.clone()],
-        tree: YamlNode::map(tree.location.clone(), entries),
-        host_nodes: vec![YamlNode::map(prepare.location.clone(), vec![name])],
-        evaluated: EvaluatedOnce::default(),
-    };
-    Some(Inventory { hosts: vec![host], engine: None, slurm: None, merged, ..view.clone() })
+    let tree = YamlNode::map(tree.location.clone(), entries);
+    Some(Inventory { engine: None, slurm: None, ..view.with_hosts(tree, vec![host], &prepare.location) })
 }
 
 /// The same texts, in which nothing is evaluated again.

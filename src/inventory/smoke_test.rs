@@ -64,7 +64,7 @@ fn launch_entry(job: Option<&YamlNode>, smoke: &SmokeTest<'_>) -> YamlEntry {
     keys.extend(smoke.nproc.map(|nproc| ("nproc_per_node", number(nproc))));
     // Where torch is on a bare host: a virtual environment, a module.
     keys.extend(of_job("setup").map(|lines| ("setup", lines)));
-    let entry = |(key, value): (&str, YamlNode)| YamlEntry { key: key.to_owned(), location: source.child(key), value };
+    let entry = |(key, value): (&str, YamlNode)| YamlEntry::new(key, source.child(key), value);
     entry(("launch", YamlNode::map(source.clone(), keys.into_iter().map(entry).collect())))
 }
 
@@ -97,7 +97,7 @@ mod tests {
         let job = smoke.job(&RuntimeValues::default()).expect("a job");
         assert_eq!(job.launch.launcher, Launcher::Processes);
         assert_eq!((job.nproc(0), job.launch.master_port, job.launch.max_restarts), (Some(1), Some(29501), 0));
-        assert_eq!(job.launch.command, LaunchCommand::Argv(["sh", "py", "x"].map(str::to_owned).to_vec()));
+        assert_eq!(job.hosts[0].command, LaunchCommand::Argv(["sh", "py", "x"].map(str::to_owned).to_vec()));
         assert_eq!((job.secret_names.len(), job.teardown), (0, crate::inventory::Teardown::Always));
         let host = &job.hosts[0];
         let container = host.container.as_ref().expect("a container");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A task: a script, or files for hosts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PrepareTask {
     /// Counts from 1 over all tasks of the inventory: names its files on the hosts and its logs here.
     pub number: u32,
@@ -157,17 +157,8 @@ mod tests {
         PrepareTask {
             number,
             name: format!("t{number}"),
-            in_container: false,
-            uses_sudo: false,
-            register: None,
-            shares_value: false,
-            changed_pattern: None,
-            timeout: Duration::from_secs(1),
-            retries: 0,
-            delay: Duration::ZERO,
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
-            hosts: Vec::new(),
-            files: None,
+            ..PrepareTask::default()
         }
     }
 

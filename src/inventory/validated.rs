@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use super::host_settings::{ContainerEngine, InventoryHost};
+use super::hosts::host_node_name;
 use super::slurm::SlurmSettings;
-use super::yaml_tree::YamlNode;
+use super::yaml_tree::{SourceLocation, YamlEntry, YamlNode};
 use super::{InventoryProblem, Job};
 
 /// The validated half that every command needs. Made by [`Inventory::load`].
@@ -32,6 +33,16 @@ impl Inventory {
     pub(crate) fn has_tasks(&self) -> bool {
         self.merged.tree.get("prepare").is_some()
     }
+
+    /// The same inventory with other settings and hosts; of the hosts it has the names alone in the files.
+    pub(super) fn with_hosts(&self, tree: YamlNode, hosts: Vec<InventoryHost>, location: &SourceLocation) -> Inventory {
+        let node = |host: &InventoryHost| {
+            let name = YamlNode::scalar(location.clone(), &host.name, false);
+            YamlNode::map(location.clone(), vec![YamlEntry::new("name", location.clone(), name)])
+        };
+        let host_nodes = hosts.iter().map(node).collect();
+        Inventory { hosts, merged: MergedInventory::new(tree, host_nodes), ..self.clone() }
+    }
 }
 
 /// The files, laid over each other and not yet evaluated.
@@ -43,6 +54,20 @@ pub(super) struct MergedInventory {
     /// The names of all hosts, also of those that `--limit` leaves out.
     pub(super) all_host_names: Vec<String>,
     pub(super) evaluated: EvaluatedOnce,
+}
+
+impl MergedInventory {
+    pub(super) fn new(tree: YamlNode, host_nodes: Vec<YamlNode>) -> Self {
+        let all_host_names = host_nodes.iter().map(|node| host_node_name(node).to_owned()).collect();
+        MergedInventory { tree, host_nodes, all_host_names, evaluated: EvaluatedOnce::default() }
+    }
+
+    /// The variables of the ranks as they are written: those of all hosts and of single ones, their containers' too.
+    pub(super) fn env_entries(&self) -> impl Iterator<Item = &YamlEntry> {
+        let blocks =
+            std::iter::once(&self.tree).chain(&self.host_nodes).flat_map(|node| [node.get("env"), node.get_path(&["container", "env"])]);
+        blocks.flatten().flat_map(YamlNode::entries)
+    }
 }
 
 /// What follows from the files and hosts alone, made when it is first asked for.

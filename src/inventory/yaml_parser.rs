@@ -253,11 +253,7 @@ impl<'a> DocumentParser<'a> {
                 for entry in entries {
                     let here = path.child_key(&entry.key);
                     let value = self.copy_under_path(&entry.value, &here)?;
-                    copies.push(YamlEntry {
-                        key: entry.key.clone(),
-                        location: SourceLocation { path: here, ..entry.location.clone() },
-                        value,
-                    });
+                    copies.push(YamlEntry::new(&entry.key, SourceLocation { path: here, ..entry.location.clone() }, value));
                 }
                 YamlKind::Map(copies)
             }

@@ -160,6 +160,12 @@ pub(super) struct YamlEntry {
     pub(super) value: YamlNode,
 }
 
+impl YamlEntry {
+    pub(super) fn new(key: &str, location: SourceLocation, value: YamlNode) -> Self {
+        YamlEntry { key: key.to_owned(), location, value }
+    }
+}
+
 impl YamlNode {
     pub(super) fn scalar(location: SourceLocation, text: impl Into<String>, plain: bool) -> Self {
         YamlNode { location, kind: YamlKind::Scalar { text: text.into(), plain } }

@@ -1,6 +1,6 @@
 //! How many processes run on a host: as configured, or one per GPU.
 
-use super::{Evaluator, NPROC_LIMIT, NprocValue, TemplateValue};
+use super::{Evaluator, NPROC_LIMIT, TemplateValue};
 use crate::inventory::GpuSelection;
 use crate::inventory::yaml_tree::YamlKind;
 
@@ -34,7 +34,7 @@ impl Evaluator<'_> {
             return None;
         }
         let all: Vec<u32> =
-            (0..self.inputs.host_names.len()).map(|host| self.gpu_count(host).filter(|gpus| *gpus > 0)).collect::<Option<_>>()?;
+            (0..self.inputs.hosts.len()).map(|host| self.gpu_count(host).filter(|gpus| *gpus > 0)).collect::<Option<_>>()?;
         all.iter().any(|gpus| Some(gpus) != all.first()).then_some(all)
     }
 
@@ -48,31 +48,29 @@ impl Evaluator<'_> {
         }
     }
 
-    pub(super) fn resolve_nproc(&self) -> NprocValue {
+    /// As many processes as every host has, or why that is not known; [`Evaluator::unequal_gpu_counts`] comes first.
+    pub(super) fn resolve_nproc(&self) -> Result<u32, TemplateValue> {
         if let Some(trial) = self.inputs.nproc_override {
-            return NprocValue::Known(trial);
+            return Ok(trial);
         }
         let Some(node) = self.inputs.tree.get_path(&["launch", "nproc_per_node"]) else { return self.default_nproc() };
         let node = self.evaluate(node, None);
         let number = self.errors.borrow_mut().read_number(&node, 1, NPROC_LIMIT);
         match (&node.kind, number) {
-            (_, Some(number)) => NprocValue::Known(number),
-            (YamlKind::Unknown(text), None) if !text.is_empty() => NprocValue::Unknown(text.clone()),
-            _ => NprocValue::Invalid,
+            (_, Some(number)) => Ok(number),
+            (YamlKind::Unknown(text), None) if !text.is_empty() => Err(TemplateValue::Unknown(text.clone())),
+            _ => Err(TemplateValue::Invalid),
         }
     }
 
     /// The GPUs given to each host, which must be as many on all where the launcher knows one number only.
-    pub(super) fn default_nproc(&self) -> NprocValue {
-        if let Some(all) = self.unequal_gpu_counts() {
-            return NprocValue::PerHost(all);
-        }
+    fn default_nproc(&self) -> Result<u32, TemplateValue> {
         let location = self.inputs.tree.get("launch").unwrap_or(self.inputs.tree).location.child("nproc_per_node");
         let mut all = Vec::new();
-        for host in 0..self.inputs.host_names.len() {
+        for host in 0..self.inputs.hosts.len() {
             match self.gpu_count(host) {
                 Some(gpus) => all.push(gpus),
-                None => return NprocValue::Unknown(self.host_placeholder(host, "GPU count")),
+                None => return Err(TemplateValue::Unknown(self.host_placeholder(host, "GPU count"))),
             }
         }
         let least = all.iter().copied().min().unwrap_or(0);
@@ -84,14 +82,14 @@ impl Evaluator<'_> {
                 all.get(other).unwrap_or(&0),
                 self.launcher_name()
             );
-            self.report(&location, message, format!("set launch.nproc_per_node, at most {least}, or make the hosts' gpus equal"));
-            return NprocValue::Invalid;
+            let hint = format!("set launch.nproc_per_node, at most {least}, or make the hosts' gpus equal");
+            return Err(self.report(&location, message, hint));
         }
         if least == 0 {
-            self.report(&location, "the hosts have no GPUs: there is no default", "set launch.nproc_per_node, for example to 1");
-            return NprocValue::Invalid;
+            let hint = "set launch.nproc_per_node, for example to 1";
+            return Err(self.report(&location, "the hosts have no GPUs: there is no default", hint));
         }
-        NprocValue::Known(least)
+        Ok(least)
     }
 
     /// GPUs given to a host: by its container, by its `gpus`, or by what it has.
@@ -106,7 +104,7 @@ impl Evaluator<'_> {
             }
             _ => {}
         }
-        match self.inputs.gpus.get(host) {
+        match self.inputs.hosts.get(host).map(|host| &host.gpus) {
             Some(GpuSelection::Count(count)) => Some(*count),
             Some(GpuSelection::List(list)) => u32::try_from(list.len()).ok(),
             Some(GpuSelection::Any) | None => self.inputs.runtime.gpu_counts.get(host).copied().flatten(),

@@ -2,7 +2,7 @@
 
 use minijinja::Value;
 
-use super::{DEFAULT_MASTER_PORT, Evaluator, NprocValue};
+use super::{DEFAULT_MASTER_PORT, Evaluator};
 use crate::inventory::errors::InventoryErrors;
 use crate::inventory::template::TemplateValue;
 use crate::inventory::yaml_tree::{SourceLocation, YamlKind};
@@ -41,28 +41,25 @@ impl Evaluator<'_> {
     }
 
     pub(super) fn world_size(&self) -> TemplateValue {
-        let nodes = self.inputs.host_names.len();
+        let nodes = self.inputs.hosts.len();
         if self.launcher_name() == "script" {
             return TemplateValue::Known(Value::from(nodes));
         }
-        match self.resolve_nproc() {
-            NprocValue::Known(nproc) => TemplateValue::Known(Value::from(u64::from(nproc) * nodes as u64)),
-            NprocValue::PerHost(all) => TemplateValue::Known(Value::from(all.into_iter().map(u64::from).sum::<u64>())),
-            NprocValue::Unknown(text) => TemplateValue::Unknown(text),
-            NprocValue::Invalid => TemplateValue::Invalid,
-        }
+        let size = match self.unequal_gpu_counts() {
+            Some(all) => Ok(all.into_iter().map(u64::from).sum()),
+            None => self.resolve_nproc().map(|nproc| u64::from(nproc) * nodes as u64),
+        };
+        size.map_or_else(|unknown| unknown, |size| TemplateValue::Known(Value::from(size)))
     }
 
     pub(super) fn nproc_value(&self, location: &SourceLocation) -> TemplateValue {
-        match self.resolve_nproc() {
-            NprocValue::Known(nproc) => TemplateValue::Known(Value::from(nproc)),
-            NprocValue::PerHost(all) => {
+        match self.unequal_gpu_counts() {
+            Some(all) => {
                 let all = all.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
                 let hint = "use world_size, or $ORCH_GPUS_PER_NODE in a script; or set launch.nproc_per_node";
                 self.report(location, format!("`nproc_per_node` is not the same on all hosts: {all}"), hint)
             }
-            NprocValue::Unknown(text) => TemplateValue::Unknown(text),
-            NprocValue::Invalid => TemplateValue::Invalid,
+            None => self.resolve_nproc().map_or_else(|unknown| unknown, |nproc| TemplateValue::Known(Value::from(nproc))),
         }
     }
 }

@@ -25,7 +25,7 @@ fn lint_addresses(context: &mut LintContext<'_>) {
             context.report("master-name", &node.location, message, "write the IP address, or remove it: orchestrate detects it");
         }
         Ok(address) if address.is_loopback() => {
-            let own = |host: usize| context.evaluator.inputs().fabric_addresses.get(host).copied().flatten();
+            let own = |host: usize| context.evaluator.inputs().hosts.get(host).and_then(|host| host.fabric_address.as_ref());
             if (1..context.host_count).any(|host| own(host) != own(0)) {
                 let message = format!("on the other hosts {text} is the host itself, not the master");
                 context.report("master-loopback", &node.location, message, "write the address at which the other hosts reach the master");

@@ -27,7 +27,8 @@ pub(crate) struct LaunchSpecBuilder<'a> {
 impl LaunchSpecBuilder<'_> {
     /// The host's own command.
     pub(super) fn payload(&self) -> &LaunchCommand {
-        self.job.hosts.get(self.node_rank).map_or(&self.job.launch.command, |host| &host.command)
+        static NO_COMMAND: LaunchCommand = LaunchCommand::Argv(Vec::new());
+        self.job.hosts.get(self.node_rank).map_or(&NO_COMMAND, |host| &host.command)
     }
 
     /// The GPUs that the inventory names, where the ranks see them by these numbers: inside a container they are numbered from 0, whichever
