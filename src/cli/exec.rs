@@ -14,6 +14,7 @@ use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::remote::RemoteError;
 use crate::report::style::Tone;
 use crate::text::hostlist::fold_equal_answers;
+use crate::text::shell_quote::join_quoted;
 use crate::text::translation::Lang;
 
 /// Kept output of all hosts together: this much standard output and this much standard error.
@@ -24,7 +25,7 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     let (session, signals) = open_query("exec", &common)?;
     let command = match args.command.as_slice() {
         [line] => RemoteCommand::from_script("exec", line.as_str(), args.timeout),
-        argv => RemoteCommand::from_argv("exec", argv, args.timeout),
+        argv => RemoteCommand::from_script("exec", join_quoted(argv), args.timeout),
     };
     let names = session.host_names();
     let is_single = names.len() == 1 && !wants_json(args);

@@ -3,9 +3,10 @@
 //! Knows the checks' names only; what they look at is the plan's (`preflight`).
 
 use super::CheckSettings;
-use super::errors::InventoryErrors;
+use super::errors::{InventoryErrors, is_absolute_or_home};
 use super::eval::Evaluator;
-use super::schema::nearest_word;
+use super::problem::require;
+use super::schema::suggest;
 use super::yaml_tree::shorten;
 
 /// Every check by its stable name, in the order in which reports list them: an area after the other.
@@ -59,10 +60,7 @@ pub(crate) const CHECK_NAMES: [&str; 45] = [
 
 /// What was probably meant by a word that names no check.
 pub(crate) fn suggest_check_name(word: &str) -> String {
-    match nearest_word(word, CHECK_NAMES) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "see `orchestrate check --list`".to_owned(),
-    }
+    suggest(word, CHECK_NAMES, "see `orchestrate check --list`")
 }
 
 pub(super) fn parse_checks(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> CheckSettings {
@@ -78,11 +76,9 @@ pub(super) fn parse_checks(evaluator: &Evaluator<'_>, errors: &mut InventoryErro
     }
     if let Some(node) = block.get("paths") {
         let node = evaluator.evaluate(node, None);
-        let valid = |text: &str| match text.starts_with('/') || text == "~" || text.starts_with("~/") {
-            true => Ok(()),
-            false => {
-                Err((format!("the path `{}` is relative", shorten(text)), "write an absolute path, or one that begins with ~/".to_owned()))
-            }
+        let valid = |text: &str| {
+            let message = format!("the path `{}` is relative", shorten(text));
+            require(is_absolute_or_home(text), message, "write an absolute path, or one that begins with ~/")
         };
         checks.same_content_paths = node.items_or_self().iter().filter_map(|item| errors.validated_text(item, valid)).collect();
     }
@@ -91,10 +87,8 @@ pub(super) fn parse_checks(evaluator: &Evaluator<'_>, errors: &mut InventoryErro
     }
     if let Some(node) = block.get("skip") {
         let node = evaluator.evaluate(node, None);
-        let valid = |text: &str| match CHECK_NAMES.contains(&text) {
-            true => Ok(()),
-            false => Err((format!("unknown check `{}`", shorten(text)), suggest_check_name(text))),
-        };
+        let valid =
+            |text: &str| require(CHECK_NAMES.contains(&text), format!("unknown check `{}`", shorten(text)), &suggest_check_name(text));
         checks.skip = node.items_or_self().iter().filter_map(|item| errors.validated_text(item, valid)).collect();
     }
     checks

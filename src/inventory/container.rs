@@ -5,6 +5,7 @@ use super::eval::{Evaluator, NPROC_LIMIT};
 use super::hosts::parse_gpu_indexes;
 use super::log_settings::parse_size;
 use super::mounts::merge_mounts;
+use super::problem::{Verdict, require};
 use super::schema;
 use super::yaml_tree::{YamlEntry, YamlKind, YamlNode, shorten};
 use super::{ContainerGpus, ContainerSettings, ContainerUser, EntrypointMode, PullPolicy, RegistrySettings};
@@ -50,10 +51,8 @@ pub(super) fn parse_docker_host(node: &YamlNode, errors: &mut InventoryErrors) -
     errors.validated_text(node, |text| {
         let fine = ["unix:///", "tcp://", "ssh://"].iter().any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
         let bad = text.contains(|c: char| c.is_whitespace() || c.is_control());
-        if fine && !bad {
-            return Ok(());
-        }
-        Err((format!("`{}` is not an engine's address", shorten(text)), "for example unix:///run/user/1000/docker.sock".to_owned()))
+        let message = format!("`{}` is not an engine's address", shorten(text));
+        require(fine && !bad, message, "for example unix:///run/user/1000/docker.sock")
     })
 }
 
@@ -124,11 +123,7 @@ fn parse_network(node: &YamlNode, errors: &mut InventoryErrors) -> String {
     let valid = |text: &str| {
         let fine = text.starts_with(|c: char| c.is_ascii_alphanumeric())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
-        if fine {
-            Ok(())
-        } else {
-            Err((format!("`{}` is not a network", shorten(text)), "use host, or the name of a docker network".to_owned()))
-        }
+        require(fine, format!("`{}` is not a network", shorten(text)), "use host, or the name of a docker network")
     };
     node.get("network").and_then(|node| errors.validated_text(node, valid)).unwrap_or_else(|| "host".to_owned())
 }
@@ -170,24 +165,17 @@ fn parse_user(node: &YamlNode, errors: &mut InventoryErrors) -> ContainerUser {
     }
 }
 
-fn validate_image(text: &str) -> Result<(), (String, String)> {
-    let bad = text.is_empty() || text.starts_with('-') || !text.bytes().all(|b| b.is_ascii_graphic());
-    if bad {
-        return Err((format!("`{}` is not an image name", shorten(text)), "for example registry:5000/team/image:tag".to_owned()));
-    }
-    Ok(())
+fn validate_image(text: &str) -> Verdict {
+    let fine = !text.is_empty() && !text.starts_with('-') && text.bytes().all(|b| b.is_ascii_graphic());
+    require(fine, format!("`{}` is not an image name", shorten(text)), "for example registry:5000/team/image:tag")
 }
 
-fn validate_size(text: &str) -> Result<(), (String, String)> {
-    if parse_size(text).is_some_and(|bytes| bytes > 0) {
-        Ok(())
-    } else {
-        Err((format!("`{}` is not a size", shorten(text)), "for example 32g or 512m".to_owned()))
-    }
+fn validate_size(text: &str) -> Verdict {
+    require(parse_size(text).is_some_and(|bytes| bytes > 0), format!("`{}` is not a size", shorten(text)), "for example 32g or 512m")
 }
 
 fn parse_registry(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RegistrySettings> {
-    let mut part = |key: &str, valid: fn(&str) -> Result<(), (String, String)>| match node.get(key) {
+    let mut part = |key: &str, valid: fn(&str) -> Verdict| match node.get(key) {
         Some(node) => errors.validated_text(node, valid),
         None => {
             let hint = "a registry is { server: 172.31.0.182, username: li, password: REG_PASSWORD }";
@@ -200,11 +188,9 @@ fn parse_registry(node: &YamlNode, errors: &mut InventoryErrors) -> Option<Regis
     Some(RegistrySettings { server: server?, username: username?, password_variable: password? })
 }
 
-fn validate_login_user(text: &str) -> Result<(), (String, String)> {
-    if text.is_empty() || text.starts_with('-') || text.contains(|c: char| c.is_control()) {
-        return Err((format!("`{}` is not a user", shorten(text)), "write only the name".to_owned()));
-    }
-    Ok(())
+fn validate_login_user(text: &str) -> Verdict {
+    let fine = !text.is_empty() && !text.starts_with('-') && !text.contains(char::is_control);
+    require(fine, format!("`{}` is not a user", shorten(text)), "write only the name")
 }
 
 fn parse_docker_args(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {

@@ -197,13 +197,8 @@ fn parse_matcher(node: &YamlNode, errors: &mut InventoryErrors) -> Option<RuleMa
         (true, false) => Some(RuleMatcher::Exits { codes, signals }),
         (false, true) => {
             let before = errors.problems.len();
-            let mut compiled = Vec::new();
-            for (text, at) in patterns {
-                match compile_pattern(&text) {
-                    Ok(regex) => compiled.push(regex),
-                    Err((message, hint)) => errors.report(&at.location, message, hint),
-                }
-            }
+            let compiled: Vec<Regex> =
+                patterns.iter().filter_map(|(text, at)| errors.accept(&at.location, compile_pattern(text))).collect();
             (errors.problems.len() == before).then_some(RuleMatcher::Lines(compiled))
         }
     }

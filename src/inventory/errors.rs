@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::problem::{InventoryProblem, drop_misspelled_as_missing};
-use super::schema::{KeySchema, nearest_word};
+use super::problem::{InventoryProblem, Verdict, drop_misspelled_as_missing};
+use super::schema::{KeySchema, nearest_word, suggest};
 use super::yaml_parser;
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
 use crate::text::shell_quote;
@@ -72,7 +72,7 @@ impl InventoryErrors {
     }
 
     /// A text that passes `valid`; a value that is not known yet passes.
-    pub(super) fn validated_text(&mut self, node: &YamlNode, valid: impl Fn(&str) -> Result<(), (String, String)>) -> Option<String> {
+    pub(super) fn validated_text(&mut self, node: &YamlNode, valid: impl Fn(&str) -> Verdict) -> Option<String> {
         let text = self.read_text(node)?;
         if !node.is_unknown() {
             self.accept(&node.location, valid(&text))?;
@@ -199,7 +199,7 @@ impl InventoryErrors {
 }
 
 /// Whether the user may set this variable; else what is wrong and what would be right.
-pub(super) fn validate_variable_name(name: &str) -> Result<(), (String, String)> {
+pub(super) fn validate_variable_name(name: &str) -> Verdict {
     const RESERVED_VARIABLES: [&str; 15] = [
         "RANK",
         "WORLD_SIZE",
@@ -239,6 +239,11 @@ pub(super) fn validate_variable_name(name: &str) -> Result<(), (String, String)>
         return Err((message, hint.to_owned()));
     }
     Ok(())
+}
+
+/// Whether a path of a host begins at its root or in the ssh user's home.
+pub(super) fn is_absolute_or_home(path: &str) -> bool {
+    path.starts_with('/') || path == "~" || path.starts_with("~/")
 }
 
 /// `500ms`, `30s`, `5m`, `1h30m`.
@@ -291,16 +296,10 @@ fn unknown_key_hint(key: &str, block: &KeySchema) -> String {
     if let Some((_, word)) = KEY_ALIASES.iter().find(|(other, word)| *other == lower && known(word)) {
         return format!("did you mean `{word}`?");
     }
-    match nearest_word(key, block.keys().chain(block.planned())) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => {
-            let keys = block.keys().collect::<Vec<_>>().join(", ");
-            match block.path {
-                "" => format!("the keys here are {keys}"),
-                path => format!("the keys of {path} are {keys}"),
-            }
-        }
-    }
+    let keys = block.keys().collect::<Vec<_>>().join(", ");
+    let otherwise =
+        if block.path.is_empty() { format!("the keys here are {keys}") } else { format!("the keys of {} are {keys}", block.path) };
+    suggest(key, block.keys().chain(block.planned()), &otherwise)
 }
 
 #[cfg(test)]

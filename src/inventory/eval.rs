@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use minijinja::{Environment, Value};
 
 use super::errors::InventoryErrors;
-use super::schema::nearest_word;
+use super::schema::suggest;
 use super::template::{self, TemplatePiece, TemplateValue};
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, shorten};
 use super::{InventoryHost, RuntimeValues};
@@ -258,14 +258,11 @@ impl<'a> Evaluator<'a> {
         let vars = self.inputs.tree.get_path(&["vars"]).map(YamlNode::entries).unwrap_or_default();
         let Some(entry) = vars.iter().find(|entry| entry.key == name) else {
             let names = vars.iter().map(|entry| entry.key.as_str()).chain(BUILTIN_NAMES);
-            let hint = match nearest_word(name, names) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!(
-                    "set it under vars; predefined are {}, run.id, run.stamp, master.name, master.address, master.port",
-                    BUILTIN_NAMES[..5].join(", ")
-                ),
-            };
-            return self.report(location, format!("`{}` is not defined", shorten(name)), hint);
+            let otherwise = format!(
+                "set it under vars; predefined are {}, run.id, run.stamp, master.name, master.address, master.port",
+                BUILTIN_NAMES[..5].join(", ")
+            );
+            return self.report(location, format!("`{}` is not defined", shorten(name)), suggest(name, names, &otherwise));
         };
         self.memoize(name, location, |scope| {
             let node = scope.evaluate(&entry.value, None);

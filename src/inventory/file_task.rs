@@ -1,9 +1,10 @@
 //! The blocks `sync` and `copy` of a task: files of the laptop or of a host, for hosts.
 
 use super::Inventory;
-use super::errors::InventoryErrors;
+use super::errors::{InventoryErrors, is_absolute_or_home};
 use super::eval::Evaluator;
 use super::host_exposure::contains_path;
+use super::problem::{Verdict, require};
 use super::task_settings::{FileSource, FileTask, PrepareTask};
 use super::yaml_tree::{YamlKind, YamlNode, shorten};
 use crate::text::glob::has_wildcards;
@@ -13,9 +14,6 @@ const RUN_KEYS: [&str; 10] = ["chdir", "env", "creates", "unless", "changed", "t
 const SYNC_EXAMPLE: &str = "for example sync: { from: ./src, to: ~/src }";
 const COPY_EXAMPLE: &str = "for example copy: { from: \"master:~/dist/x-*.whl\", to: /tmp/ }";
 const MAX_NAME_BYTES: usize = 255;
-
-/// A message and what to do.
-type Refusal = (String, String);
 
 /// Reads the block of a task that sends files.
 pub(super) struct FileTaskReader<'a> {
@@ -73,9 +71,9 @@ impl FileTaskReader<'_> {
             errors.report(&node.location, format!("expected one path, found {}", node.describe()), hint);
             return None;
         }
-        errors.validated_text(&node, |text| match text.is_empty() || text.contains(['\0', '\n']) {
-            true => Err(("this is no path".to_owned(), "name a path of this laptop, relative to the inventory's folder".to_owned())),
-            false => Ok(()),
+        errors.validated_text(&node, |text| {
+            let fine = !text.is_empty() && !text.contains(['\0', '\n']);
+            require(fine, "this is no path", "name a path of this laptop, relative to the inventory's folder")
         })
     }
 
@@ -98,7 +96,7 @@ impl FileTaskReader<'_> {
     }
 
     /// Whether a path names files of the laptop or, after `HOST:`, of a host.
-    fn find_source(&self, from: &str) -> Result<FileSource, Refusal> {
+    fn find_source(&self, from: &str) -> Result<FileSource, (String, String)> {
         let path_of = |name: &str| from.strip_prefix(name).and_then(|rest| rest.strip_prefix(':'));
         let found = path_of("master")
             .map(|path| (0, path))
@@ -147,7 +145,7 @@ pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlN
 }
 
 /// Splits destinations into directories and the name that a single file gets: none where they end with `/`.
-fn split_targets(to: Vec<Option<String>>, is_pattern: bool) -> Result<(Vec<Option<String>>, Option<String>), Refusal> {
+fn split_targets(to: Vec<Option<String>>, is_pattern: bool) -> Result<(Vec<Option<String>>, Option<String>), (String, String)> {
     let mut names = Vec::new();
     let directories = to.into_iter().map(|path| {
         path.map(|path| {
@@ -186,42 +184,27 @@ fn split_target(path: &str) -> (String, Option<String>) {
 }
 
 /// A file, or a pattern of file names: only the last component may have wildcards.
-fn validate_file_pattern(path: &str) -> Result<(), Refusal> {
+fn validate_file_pattern(path: &str) -> Verdict {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
-    if matches!(name, "" | "." | ".." | "~") {
-        return Err((format!("`{}` names a directory", shorten(path)), "name files, or send the directory by `sync`".to_owned()));
-    }
-    if has_wildcards(directory) {
-        return Err(("a wildcard in a directory's name".to_owned(), "use wildcards in the file's name alone".to_owned()));
-    }
-    Ok(())
+    let is_directory = matches!(name, "" | "." | ".." | "~");
+    require(!is_directory, format!("`{}` names a directory", shorten(path)), "name files, or send the directory by `sync`")?;
+    require(!has_wildcards(directory), "a wildcard in a directory's name", "use wildcards in the file's name alone")
 }
 
-fn validate_mode(text: &str) -> Result<(), Refusal> {
+fn validate_mode(text: &str) -> Verdict {
     let digits = text.strip_prefix('0').filter(|rest| rest.len() == 3).unwrap_or(text);
-    if digits.len() != 3 || !digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit)) {
-        return Err((
-            format!("`{}` is no mode", shorten(text)),
-            "write three octal digits, for example \"0644\"; setuid, setgid and sticky are refused".to_owned(),
-        ));
-    }
+    let is_mode = digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    let hint = "write three octal digits, for example \"0644\"; setuid, setgid and sticky are refused";
+    require(is_mode, format!("`{}` is no mode", shorten(text)), hint)?;
     // A host proves a file by reading it, with its mode, before it gets its name.
-    match digits.starts_with(['4', '5', '6', '7']) {
-        true => Ok(()),
-        false => Err((
-            format!("`{}` does not let the owner read the file, so the host cannot check what arrived", shorten(text)),
-            "let the owner read it, for example \"0400\"".to_owned(),
-        )),
-    }
+    let message = format!("`{}` does not let the owner read the file, so the host cannot check what arrived", shorten(text));
+    require(digits.starts_with(['4', '5', '6', '7']), message, "let the owner read it, for example \"0400\"")
 }
 
 /// Absolute or below the home: the directory that a relative path starts from would be unclear.
-fn validate_host_path(text: &str) -> Result<(), Refusal> {
-    let rooted = text == "~" || text.starts_with("~/") || text.starts_with('/');
-    if rooted && !text.contains(['\0', '\n']) && !text.split('/').any(|component| component == "..") {
-        return Ok(());
-    }
-    Err((format!("`{text}` is no path on a host"), "write an absolute path or ~/…, without `..`".to_owned()))
+fn validate_host_path(text: &str) -> Verdict {
+    let fine = is_absolute_or_home(text) && !text.contains(['\0', '\n']) && text.split('/').all(|component| component != "..");
+    require(fine, format!("`{text}` is no path on a host"), "write an absolute path or ~/…, without `..`")
 }
 
 #[cfg(test)]

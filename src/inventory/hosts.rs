@@ -4,7 +4,8 @@ use super::errors::{self, InventoryErrors};
 use super::eval::{Evaluator, NPROC_LIMIT};
 use super::host_entries::collect_hosts;
 use super::name_syntax;
-use super::schema::{self};
+use super::problem::{Verdict, require};
+use super::schema;
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
 use super::{Become, GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};
 use crate::text::host_patterns;
@@ -178,19 +179,14 @@ fn parse_positive_duration(node: &YamlNode, errors: &mut InventoryErrors) -> Opt
     Some(duration)
 }
 
-fn validate_not_empty(text: &str) -> Result<(), (String, String)> {
-    if text.is_empty() { Err(("an empty path".to_owned(), "remove the key to use the default".to_owned())) } else { Ok(()) }
+fn validate_not_empty(text: &str) -> Verdict {
+    require(!text.is_empty(), "an empty path", "remove the key to use the default")
 }
 
-pub(super) fn validate_env_name(text: &str) -> Result<(), (String, String)> {
-    if crate::text::shell_quote::is_variable_name(text) {
-        return Ok(());
-    }
+pub(super) fn validate_env_name(text: &str) -> Verdict {
     // The text may be the password itself: it is not repeated.
-    Err((
-        "not a variable name".to_owned(),
-        "write the name of the environment variable on the laptop that holds it, for example SSH_PASSWORD".to_owned(),
-    ))
+    let hint = "write the name of the environment variable on the laptop that holds it, for example SSH_PASSWORD";
+    require(crate::text::shell_quote::is_variable_name(text), "not a variable name", hint)
 }
 
 fn parse_jump_hosts(node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {

@@ -1,7 +1,8 @@
 //! The launch half: the merged files with every template evaluated, for the whole run at once.
 
-use super::errors::InventoryErrors;
+use super::errors::{InventoryErrors, is_absolute_or_home};
 use super::eval::{EvalInputs, Evaluator};
+use super::problem::{Verdict, require};
 use super::validated::MergedInventory;
 use super::yaml_tree::{YamlNode, shorten};
 use super::{
@@ -95,17 +96,14 @@ fn build_job_host(evaluator: &Evaluator<'_>, block: Option<&YamlNode>, host: usi
     }
 }
 
-fn validate_workdir(text: &str, inside: bool) -> Result<(), (String, String)> {
-    let home = !inside && (text == "~" || text.starts_with("~/"));
-    if text.starts_with('/') || home {
-        return Ok(());
-    }
+fn validate_workdir(text: &str, inside: bool) -> Verdict {
+    let fine = if inside { text.starts_with('/') } else { is_absolute_or_home(text) };
     let hint = if inside {
         "write an absolute path: it is a directory in the container"
     } else {
         "write an absolute path, or one that begins with ~/"
     };
-    Err((format!("the directory `{}` is relative", shorten(text)), hint.to_owned()))
+    require(fine, format!("the directory `{}` is relative", shorten(text)), hint)
 }
 
 fn parse_teardown(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> Teardown {

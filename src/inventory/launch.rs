@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::errors::InventoryErrors;
 use super::eval::{DEFAULT_MASTER_PORT, Evaluator};
+use super::problem::{Verdict, require};
 use super::template::{self, TemplatePiece};
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
 use super::{DeepspeedLauncher, GpuVisibility, LaunchCommand, LaunchSettings, Launcher, Rendezvous, StartGate, StartOrder, reserved_flags};
@@ -119,11 +120,8 @@ fn parse_master_port(evaluator: &Evaluator<'_>, node: &YamlNode, errors: &mut In
     errors.read_port(node)
 }
 
-fn validate_setup(text: &str) -> Result<(), (String, String)> {
-    if text.trim().is_empty() {
-        return Err(("the setup is empty".to_owned(), "remove the key".to_owned()));
-    }
-    Ok(())
+fn validate_setup(text: &str) -> Verdict {
+    require(!text.trim().is_empty(), "the setup is empty", "remove the key")
 }
 
 fn parse_gate(node: Option<&YamlNode>, start: StartOrder, errors: &mut InventoryErrors) -> Option<StartGate> {
@@ -135,17 +133,13 @@ fn parse_gate(node: Option<&YamlNode>, start: StartOrder, errors: &mut Inventory
     Some(gate)
 }
 
-fn validate_python(text: &str) -> Result<(), (String, String)> {
-    if text.is_empty() || text.starts_with('-') || text.contains(char::is_whitespace) {
-        return Err((
-            format!("`{}` is not an interpreter", shorten(text)),
-            "write one program, for example python3 or /opt/venv/bin/python".to_owned(),
-        ));
-    }
-    Ok(())
+fn validate_python(text: &str) -> Verdict {
+    let fine = !text.is_empty() && !text.starts_with('-') && !text.contains(char::is_whitespace);
+    let hint = "write one program, for example python3 or /opt/venv/bin/python";
+    require(fine, format!("`{}` is not an interpreter", shorten(text)), hint)
 }
 
-pub(super) fn validate_regex(text: &str) -> Result<(), (String, String)> {
+pub(super) fn validate_regex(text: &str) -> Verdict {
     if text.is_empty() {
         return Err(("an empty pattern matches every line".to_owned(), "remove the key".to_owned()));
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::errors::InventoryErrors;
+use super::errors::{InventoryErrors, is_absolute_or_home};
 use super::eval::{EvalInputs, Evaluator, is_builtin_name};
-use super::problem::NO_HOSTS;
+use super::problem::{NO_HOSTS, Verdict, require};
 use super::validated::{EvaluatedOnce, MergedInventory};
 use super::yaml_tree::{SourceLocation, YamlEntry, YamlKind, YamlNode, YamlPath, shorten};
 use super::{
@@ -276,14 +276,11 @@ fn parse_name(evaluator: &Evaluator<'_>, tree: &YamlNode, errors: &mut Inventory
     errors.validated_text(&node, name_syntax::validate_inventory_name).unwrap_or_default()
 }
 
-fn validate_run_dir(text: &str) -> Result<(), (String, String)> {
-    let home = text == "~" || text.starts_with("~/");
-    let odd = text.contains(|c: char| c.is_control() || c == ':' || c == ',');
-    if (!home && !text.starts_with('/')) || text == "/" || text == "~" || odd || text.split('/').any(|part| part == "..") {
-        let message = format!("`{}` is not allowed as run directory", shorten(text));
-        return Err((message, "write an absolute path or one below ~/, for example ~/.orchestrate".to_owned()));
-    }
-    Ok(())
+fn validate_run_dir(text: &str) -> Verdict {
+    let odd = matches!(text, "/" | "~") || text.contains(|c: char| c.is_control() || c == ':' || c == ',');
+    let fine = is_absolute_or_home(text) && !odd && text.split('/').all(|part| part != "..");
+    let message = format!("`{}` is not allowed as run directory", shorten(text));
+    require(fine, message, "write an absolute path or one below ~/, for example ~/.orchestrate")
 }
 
 impl Inventory {

@@ -39,3 +39,18 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
     };
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_docker_does() {
+        for (text, bytes) in [("7", 7), ("7b", 7), ("5k", 5 << 10), ("5KB", 5 << 10), ("32g", 32 << 30), ("1t", 1 << 40)] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "g", "5kbbb", "5bb", "1.5g", "-1g", "5 g", "99999999t"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+}

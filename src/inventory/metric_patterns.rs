@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::errors::InventoryErrors;
+use super::problem::Verdict;
 use super::yaml_tree::{YamlKind, YamlNode, shorten};
 
 /// The most that may be named; the fold of the logs has room for as many.
@@ -42,7 +43,7 @@ pub(super) fn parse_metrics(node: &YamlNode, errors: &mut InventoryErrors) -> BT
     found
 }
 
-fn validate_metric_pattern(text: &str) -> Result<(), (String, String)> {
+fn validate_metric_pattern(text: &str) -> Verdict {
     let example = "like 'reward[ =:]+([0-9.eE+-]+)'";
     let built = regex::bytes::RegexBuilder::new(text).unicode(false).size_limit(1 << 20).build();
     let regex = built.map_err(|error| {

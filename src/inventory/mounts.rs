@@ -1,7 +1,8 @@
 //! The mounts of a container.
 
 use super::Mount;
-use super::errors::InventoryErrors;
+use super::errors::{InventoryErrors, is_absolute_or_home};
+use super::problem::{Verdict, require};
 use super::yaml_tree::{YamlKind, YamlNode, shorten};
 
 /// Both lists; a mount of the host takes the place of the common one with the same target.
@@ -69,12 +70,11 @@ fn parse_mount_mapping(item: &YamlNode, errors: &mut InventoryErrors) -> Option<
     Some(Mount { source: from?, target: to?, read_only, create_source: create })
 }
 
-fn validate_mount(mount: &Mount) -> Result<(), (String, String)> {
+fn validate_mount(mount: &Mount) -> Verdict {
     let Mount { source: from, target: to, .. } = mount;
-    let at_home = from == "~" || from.starts_with("~/");
     // Unknown values are shown in angle brackets.
     let unknown = |path: &str| path.starts_with('<');
-    if !from.starts_with('/') && !at_home && !unknown(from) {
+    if !is_absolute_or_home(from) && !unknown(from) {
         let message = format!("the host's path `{}` is relative", shorten(from));
         let hint = if from.starts_with('~') {
             "~ works only for the ssh user's own home: ~/…"
@@ -83,21 +83,11 @@ fn validate_mount(mount: &Mount) -> Result<(), (String, String)> {
         };
         return Err((message, hint.to_owned()));
     }
-    if !to.starts_with('/') && !unknown(to) {
-        return Err((format!("the container's path `{}` is not absolute", shorten(to)), "write an absolute path".to_owned()));
-    }
-    if to == "/" {
-        return Err(("cannot mount over the container's /".to_owned(), "use a directory in it".to_owned()));
-    }
-    if from.contains(':') || to.contains(':') {
-        return Err((
-            "docker does not allow `:` in a mount's path".to_owned(),
-            "use a path without one, or a symbolic link to it".to_owned(),
-        ));
-    }
-    if from.contains([',', '"']) || to.contains([',', '"']) {
-        let message = "a `,` or `\"` in a mount's path would end the path in docker's --mount".to_owned();
-        return Err((message, "use a path without one, or a symbolic link to it".to_owned()));
-    }
-    Ok(())
+    let is_absolute = to.starts_with('/') || unknown(to);
+    require(is_absolute, format!("the container's path `{}` is not absolute", shorten(to)), "write an absolute path")?;
+    require(to != "/", "cannot mount over the container's /", "use a directory in it")?;
+    let hint = "use a path without one, or a symbolic link to it";
+    let lacks = |signs: &[char]| !from.contains(signs) && !to.contains(signs);
+    require(lacks(&[':']), "docker does not allow `:` in a mount's path", hint)?;
+    require(lacks(&[',', '"']), "a `,` or `\"` in a mount's path would end the path in docker's --mount", hint)
 }

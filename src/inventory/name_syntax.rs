@@ -3,11 +3,9 @@
 //!
 //! A name that these rules let through holds nothing that a shell would interpret.
 
+use super::problem::{Verdict, require};
 use super::yaml_tree::shorten;
 use crate::text::host_patterns;
-
-/// What is wrong with a text, and what would be right.
-pub(super) type MessageAndHint = (String, String);
 
 /// The longest user name: useradd(8) stops at 256 with what it adds.
 const MAX_USER_LENGTH: usize = 255;
@@ -55,15 +53,12 @@ pub(crate) fn is_valid_inventory_name(text: &str) -> bool {
     text.len() <= MAX_NAME_LENGTH && text.bytes().next().is_some_and(plain) && text.bytes().all(|b| plain(b) || b == b'-')
 }
 
-pub(super) fn validate_user(text: &str) -> Result<(), MessageAndHint> {
-    if is_valid_user(text) {
-        return Ok(());
-    }
+pub(super) fn validate_user(text: &str) -> Verdict {
     let hint = "write only the name, for example root: letters, digits and _ . + -";
-    Err((format!("`{}` is not a user", shorten(text)), hint.to_owned()))
+    require(is_valid_user(text), format!("`{}` is not a user", shorten(text)), hint)
 }
 
-pub(super) fn validate_address(text: &str) -> Result<(), MessageAndHint> {
+pub(super) fn validate_address(text: &str) -> Verdict {
     if let Some((host, port)) = text.rsplit_once(':')
         && !host.contains(':')
         && port.parse::<u16>().is_ok()
@@ -71,13 +66,11 @@ pub(super) fn validate_address(text: &str) -> Result<(), MessageAndHint> {
         return Err((format!("`{}` contains a port", shorten(text)), format!("write address: {host} and ssh: {{ port: {port} }}")));
     }
     let plain = text.split('%').next().unwrap_or_default();
-    if !host_patterns::is_host_name(text) || (text.contains(':') && plain.parse::<std::net::Ipv6Addr>().is_err()) {
-        return Err((format!("`{}` is not an address", shorten(text)), "write an IP address or a host name".to_owned()));
-    }
-    Ok(())
+    let fine = host_patterns::is_host_name(text) && (!text.contains(':') || plain.parse::<std::net::Ipv6Addr>().is_ok());
+    require(fine, format!("`{}` is not an address", shorten(text)), "write an IP address or a host name")
 }
 
-pub(super) fn validate_inventory_name(text: &str) -> Result<(), MessageAndHint> {
+pub(super) fn validate_inventory_name(text: &str) -> Verdict {
     if is_valid_inventory_name(text) {
         return Ok(());
     }

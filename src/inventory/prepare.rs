@@ -6,6 +6,7 @@ use super::errors::{InventoryErrors, validate_variable_name};
 use super::eval::Evaluator;
 use super::file_task::{FileTaskReader, check_deletions};
 use super::launch::validate_regex;
+use super::problem::{Verdict, require};
 use super::schema;
 use super::task_settings::{PrepareTask, TaskCommand};
 use super::yaml_tree::{YamlKind, YamlNode, shorten};
@@ -292,33 +293,25 @@ fn is_valid_tag(tag: &str) -> bool {
     !reserved && !tag.is_empty() && tag.len() <= 40 && tag.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
-fn validate_task_name(text: &str) -> Result<(), (String, String)> {
-    if text.trim().is_empty() || text.contains(char::is_control) || text.chars().count() > MAX_NAME_CHARS {
-        let hint = format!("write one line of at most {MAX_NAME_CHARS} characters");
-        return Err((format!("`{}` cannot name a task", shorten(text)), hint));
-    }
-    Ok(())
+fn validate_task_name(text: &str) -> Verdict {
+    let fine = !text.trim().is_empty() && !text.contains(char::is_control) && text.chars().count() <= MAX_NAME_CHARS;
+    let hint = format!("write one line of at most {MAX_NAME_CHARS} characters");
+    require(fine, format!("`{}` cannot name a task", shorten(text)), &hint)
 }
 
-fn validate_script(text: &str) -> Result<(), (String, String)> {
-    if text.trim().is_empty() {
-        return Err(("empty script".to_owned(), "write a command, or remove the key".to_owned()));
-    }
+fn validate_script(text: &str) -> Verdict {
+    require(!text.trim().is_empty(), "empty script", "write a command, or remove the key")?;
     validate_no_nul(text)
 }
 
-fn validate_path(text: &str) -> Result<(), (String, String)> {
-    if text.is_empty() {
-        return Err(("an empty path".to_owned(), "write a path, or remove the key".to_owned()));
-    }
-    if text.contains('\n') {
-        return Err(("a path with a line break".to_owned(), "write one path".to_owned()));
-    }
+fn validate_path(text: &str) -> Verdict {
+    require(!text.is_empty(), "an empty path", "write a path, or remove the key")?;
+    require(!text.contains('\n'), "a path with a line break", "write one path")?;
     validate_no_nul(text)
 }
 
 /// On SLURM a NUL stands for what only the running job knows.
-fn validate_no_nul(text: &str) -> Result<(), (String, String)> {
+fn validate_no_nul(text: &str) -> Verdict {
     match text.contains('\0') {
         false => Ok(()),
         true if shell_template::has_foreign_nul(text) => Err(("a NUL byte".to_owned(), "remove it".to_owned())),
@@ -329,10 +322,8 @@ fn validate_no_nul(text: &str) -> Result<(), (String, String)> {
     }
 }
 
-fn validate_registered_name(name: &str) -> Result<(), (String, String)> {
+fn validate_registered_name(name: &str) -> Verdict {
     validate_variable_name(name)?;
-    if UNSAFE_TO_REGISTER.contains(&name) || name.starts_with("LD_") || name.starts_with("BASH_FUNC") {
-        return Err((format!("`{name}` decides which programs run"), "register another name, and use its value in a script".to_owned()));
-    }
-    Ok(())
+    let unsafe_name = UNSAFE_TO_REGISTER.contains(&name) || name.starts_with("LD_") || name.starts_with("BASH_FUNC");
+    require(!unsafe_name, format!("`{name}` decides which programs run"), "register another name, and use its value in a script")
 }

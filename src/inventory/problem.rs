@@ -28,6 +28,13 @@ pub struct InventoryProblem {
     pub hint: String,
 }
 
+/// Whether a value is right; else what is wrong, and what would be right.
+pub(super) type Verdict = Result<(), (String, String)>;
+
+pub(super) fn require(is_right: bool, message: impl Into<String>, hint: &str) -> Verdict {
+    if is_right { Ok(()) } else { Err((message.into(), hint.to_owned())) }
+}
+
 impl InventoryProblem {
     /// As it is shown; the location is the same in every language.
     pub(crate) fn text(&self, lang: Lang) -> String {

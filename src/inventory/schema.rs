@@ -69,6 +69,11 @@ pub(crate) fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a s
     known.into_iter().filter(|known| known.len() <= 64).min_by_key(near).filter(|found| near(found) <= allowed)
 }
 
+/// A hint that names the known word which was probably meant, or `otherwise`.
+pub(super) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
+    nearest_word(word, known).map_or_else(|| otherwise.to_owned(), |near| format!("did you mean `{near}`?"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

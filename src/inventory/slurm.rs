@@ -2,6 +2,7 @@
 
 use super::errors::InventoryErrors;
 use super::eval::{Evaluator, NPROC_LIMIT};
+use super::problem::{Verdict, require};
 use super::yaml_tree::{YamlNode, shorten};
 use super::{InventoryHost, hosts, name_syntax};
 
@@ -92,7 +93,7 @@ impl SlurmReader<'_, '_> {
         Some(hosts::evaluate_before_connect(self.evaluator, node, 0, self.errors))
     }
 
-    fn text(&mut self, key: &str, valid: impl Fn(&str) -> Result<(), (String, String)>) -> Option<String> {
+    fn text(&mut self, key: &str, valid: impl Fn(&str) -> Verdict) -> Option<String> {
         let node = self.value(key)?;
         self.errors.validated_text(&node, valid)
     }
@@ -174,31 +175,22 @@ impl SlurmReader<'_, '_> {
         let mut args = Vec::new();
         for item in self.errors.read_list(&node, "one option of sbatch each: [--account=lab, --exclusive]") {
             let Some(text) = self.errors.read_text(item) else { continue };
-            match validate_arg(&text) {
-                Err((message, hint)) => self.errors.report(&item.location, message, hint),
-                Ok(()) => args.push(text),
-            }
+            args.extend(self.errors.accept(&item.location, validate_arg(&text)).map(|()| text));
         }
         args
     }
 }
 
-type Verdict = Result<(), (String, String)>;
-
 fn validate_login(text: &str) -> Verdict {
-    if name_syntax::is_valid_jump_host(text) {
-        return Ok(());
-    }
-    Err((format!("`{}` is not an ssh name", shorten(text)), "write a host, user@host or user@host:port, as for ssh".to_owned()))
+    let message = format!("`{}` is not an ssh name", shorten(text));
+    require(name_syntax::is_valid_jump_host(text), message, "write a host, user@host or user@host:port, as for ssh")
 }
 
 /// One partition or several, in the order of preference.
 fn validate_partition(text: &str) -> Verdict {
     let fine = |part: &str| part.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') && part.bytes().all(is_name_byte);
-    if text.split(',').all(fine) {
-        return Ok(());
-    }
-    Err((format!("`{}` is not a partition", shorten(text)), "write its name as `sinfo` prints it, or several as a,b".to_owned()))
+    let message = format!("`{}` is not a partition", shorten(text));
+    require(text.split(',').all(fine), message, "write its name as `sinfo` prints it, or several as a,b")
 }
 
 fn is_name_byte(byte: u8) -> bool {
@@ -207,10 +199,7 @@ fn is_name_byte(byte: u8) -> bool {
 
 fn validate_image(text: &str) -> Verdict {
     let fine = !text.is_empty() && !text.starts_with('-') && text.bytes().all(|b| b.is_ascii_graphic() && !b"'\"\\,".contains(&b));
-    if fine {
-        return Ok(());
-    }
-    Err((format!("`{}` is not an image", shorten(text)), "write a file of the shared file system, or the name of an image".to_owned()))
+    require(fine, format!("`{}` is not an image", shorten(text)), "write a file of the shared file system, or the name of an image")
 }
 
 fn time_problem(text: &str) -> (String, String) {

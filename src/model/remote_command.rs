@@ -1,10 +1,8 @@
 //! A script for one host, and what the host answered.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::text::mask::mask_secrets;
-use crate::text::shell_quote::join_quoted;
 
 /// The most bytes of standard output or error that [`CommandOutput`] keeps of one command unless it says less; the rest is counted, not kept.
 pub const OUTPUT_LIMIT: usize = 8 << 20;
@@ -32,11 +30,6 @@ impl RemoteCommand {
         RemoteCommand { title: title.into(), script: script.into(), timeout, secrets: Vec::new(), output_limit: OUTPUT_LIMIT }
     }
 
-    /// Makes a command out of an argument vector: every argument arrives byte for byte.
-    pub fn from_argv<S: AsRef<str>>(title: impl Into<String>, argv: &[S], timeout: Duration) -> Self {
-        RemoteCommand::from_script(title, join_quoted(argv), timeout)
-    }
-
     /// Hides `values` wherever this command is shown.
     #[must_use]
     pub fn with_masked_values(mut self, values: impl IntoIterator<Item = String>) -> Self {
@@ -54,12 +47,6 @@ impl RemoteCommand {
     /// The script with its secrets replaced by `***`.
     pub fn masked_script(&self) -> String {
         mask_secrets(&self.script, &self.secrets)
-    }
-}
-
-impl fmt::Display for RemoteCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.masked_script())
     }
 }
 

@@ -281,7 +281,7 @@ fn sample_configs_match_expected_and_ssh_g() {
     print_stderr(&format!("ssh_config: {compared} hosts of {} files as they are met compared with ssh -G", expected.len()));
 }
 
-/// `cargo test --lib -- --ignored --nocapture a_fleet` prints it; what a machine takes is no matter of right and wrong.
+/// `cargo test --lib -- --ignored --nocapture bench_1024` prints it; what a machine takes is no matter of right and wrong.
 #[test]
 #[ignore = "a measurement"]
 fn bench_1024_hosts_against_500_lines() {

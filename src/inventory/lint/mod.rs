@@ -16,7 +16,7 @@ mod tests;
 use self::context::LintContext;
 use super::errors::InventoryErrors;
 use super::eval::Evaluator;
-use super::schema::nearest_word;
+use super::schema::suggest;
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
 use super::{Inventory, InventoryProblem, Job, RuntimeValues};
 
@@ -113,10 +113,7 @@ pub(super) fn check_keys(tree: &YamlNode, errors: &mut InventoryErrors) {
 }
 
 fn suggest_lint_name(name: &str) -> String {
-    match nearest_word(name, LINTS.iter().map(|(name, _)| *name)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "a finding says its lint's name in brackets".to_owned(),
-    }
+    suggest(name, LINTS.iter().map(|(name, _)| *name), "a finding says its lint's name in brackets")
 }
 
 impl Inventory {
