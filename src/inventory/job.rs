@@ -109,7 +109,7 @@ fn validate_workdir(text: &str, inside: bool) -> Verdict {
 fn parse_teardown(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors) -> Teardown {
     let words = [("always", Teardown::Always), ("on-success", Teardown::OnSuccess), ("never", Teardown::Never)];
     let node = evaluator.inputs().tree.get("teardown").map(|node| evaluator.evaluate(node, None));
-    node.and_then(|node| errors.read_choice(&node, &words)).unwrap_or(Teardown::Always)
+    errors.choose(node.as_ref(), &words, Teardown::Always)
 }
 
 /// A variable is either secret or not.

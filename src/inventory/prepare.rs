@@ -184,7 +184,7 @@ impl TaskReader<'_> {
     /// Whether a script runs in the container, and whether through sudo.
     fn parse_place(&self, errors: &mut InventoryErrors) -> (bool, bool) {
         let in_container = self.parse_in(errors).unwrap_or_else(|| self.has_container());
-        let uses_sudo = self.read("become").and_then(|node| errors.read_choice(&node, &[("none", false), ("sudo", true)])).unwrap_or(false);
+        let uses_sudo = errors.choose(self.read("become").as_ref(), &[("none", false), ("sudo", true)], false);
         if let (true, true, Some(node)) = (uses_sudo, in_container, self.node.get("become")) {
             let hint = "remove it, or write `in: host`: a task in a container runs as the container's user";
             errors.report(&node.location, "`become: sudo` in a container", hint);
