@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
+use crate::text::golden::{assert_golden, matches_golden};
 use crate::text::translation::Lang;
 
 mod evaluation;
@@ -156,12 +157,8 @@ fn bad_inventories_report_expected_problems() {
             Err(problems) => format_problems(&problems),
         };
         let expected = file.with_extension("txt");
-        if std::env::var_os("BLESS").is_some() {
-            fs::write(&expected, &found).expect("written");
-        }
-        let expected = fs::read_to_string(expected).unwrap_or_default();
-        if expected != found {
-            wrong.push(format!("{name}\n-- expected\n{expected}-- found\n{found}"));
+        if !matches_golden(expected.to_str().expect("a path"), &found) {
+            wrong.push(format!("{}; found:\n{found}", expected.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -184,11 +181,7 @@ fn bad_inventories_in_chinese() {
         let problems = Inventory::load(&[InventorySource { name, text }], &[]).err().unwrap_or_default();
         problems.iter().for_each(|problem| found += &format!("{}\n", problem.text(Lang::Zh)));
     }
-    let expected = repository_path("tests/data/zh/inventories.txt");
-    if std::env::var_os("BLESS").is_some() {
-        fs::write(&expected, &found).expect("written");
-    }
-    assert_eq!(fs::read_to_string(expected).unwrap_or_default(), found);
+    assert_golden("tests/data/zh/inventories.txt", &found);
 }
 
 /// The reference file has every key that there is: those of this version as keys, the others behind a `#`.

@@ -7,6 +7,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::*;
 use crate::inventory::InventorySource;
 use crate::plan::rank_environment::format_rank_environment;
+use crate::text::golden::{assert_golden, matches_golden};
 
 fn inventory(text: &str) -> Inventory {
     let source = InventorySource { name: "inventory.yaml".to_owned(), text: text.to_owned() };
@@ -61,7 +62,6 @@ fn overview_in(lang: Lang, inventory: &Inventory, asked: bool, columns: usize) -
 
 #[test]
 fn every_config_is_planned_on_one_screen() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/overviews");
     let mut wrong = Vec::new();
     let configs = example_configs();
     assert!(configs.len() >= 8, "{}", configs.len());
@@ -74,11 +74,7 @@ fn every_config_is_planned_on_one_screen() {
                 let lines = text.lines().count();
                 assert!(columns < 80 || lines <= 40, "{name} {kind}: {lines} lines\n{text}");
             }
-            let found = overview(&inventory, asked, 80);
-            let file = folder.join(format!("{name}-{kind}.txt"));
-            if std::env::var_os("BLESS").is_some() {
-                std::fs::write(&file, &found).expect("written");
-            } else if std::fs::read_to_string(&file).unwrap_or_default() != found {
+            if !matches_golden(&format!("tests/data/overviews/{name}-{kind}.txt"), &overview(&inventory, asked, 80)) {
                 wrong.push(format!("{name}-{kind}"));
             }
         }
@@ -93,11 +89,7 @@ fn plan_in_chinese() {
     let wanted = |name: &str| all.iter().find(|(config, _)| config == name).map(|(_, inventory)| inventory).expect("a config");
     let pages = [("wan22", false), ("wan22", true), ("translation", true), ("cpu", false)];
     let found: String = pages.iter().map(|(name, asked)| overview_in(Lang::Zh, wanted(name), *asked, 80) + "\n").collect();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/zh/plan.txt");
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&file, &found).expect("written");
-    }
-    assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), found);
+    assert_golden("tests/data/zh/plan.txt", &found);
 }
 
 #[test]

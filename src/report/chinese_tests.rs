@@ -15,15 +15,12 @@ use crate::diagnose::{Evidence, diagnose_run};
 use crate::event::{EventKind, Exit, Outcome, Phase, RunGoal};
 use crate::model::level::Level;
 use crate::preflight::{ALL_CHECKS, CheckReport, CheckResult};
+use crate::text::golden::assert_golden;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 
 fn assert_picture(name: &str, now: &str) {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/zh").join(name);
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, now).expect("written");
-    }
-    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), now, "{name}; BLESS=1 rewrites it");
+    assert_golden(&format!("tests/data/zh/{name}"), now);
     // A command is never broken, so that it can be pasted.
     let long = now.lines().filter(|line| !line.contains("orchestrate ")).find(|line| line.width() > 80);
     assert_eq!(long, None, "{name}");

@@ -4,6 +4,8 @@ pub(crate) mod byte_size;
 pub(crate) mod duration;
 pub(crate) mod error_chain;
 pub(crate) mod glob;
+#[cfg(test)]
+pub(crate) mod golden;
 pub(crate) mod host_patterns;
 pub(crate) mod hostlist;
 pub(crate) mod mask;

@@ -14,6 +14,7 @@ use super::screen_matrix_tests::{bad_day, frames, healthy, planned, straggler};
 use super::tests::{draw, snapshot_text};
 use super::text_input::TextInput;
 use super::ui::{Overlay, Screen};
+use crate::text::golden::assert_golden;
 use crate::text::translation::Lang;
 
 type BuildDialog = fn(&Model) -> Dialog;
@@ -105,9 +106,5 @@ fn screens_are_whole_and_chinese() {
         }
     }
     let now: String = words.into_iter().map(|word| word + "\n").collect();
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/zh/words.txt");
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, &now).expect("written");
-    }
-    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), now, "translate what is new; BLESS=1 rewrites the list");
+    assert_golden("tests/data/zh/words.txt", &now);
 }

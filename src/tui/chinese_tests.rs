@@ -4,17 +4,14 @@ use super::dialog::Dialog;
 use super::fixtures::{self, DashboardFixture};
 use super::tests::{draw, snapshot_text};
 use super::ui::{Overlay, Screen};
+use crate::text::golden::assert_golden;
 use crate::text::translation::Lang;
 
 fn assert_picture(name: &str, scene: &mut DashboardFixture) {
     scene.app.model.lang = Lang::Zh;
     let picture = snapshot_text(&draw(&mut scene.app, 80, 24));
     let (now, _styles) = picture.split_once("---\n").expect("a text and its styles");
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/zh").join(format!("{name}.txt"));
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, now).expect("written");
-    }
-    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), now, "{name}; BLESS=1 rewrites it");
+    assert_golden(&format!("tests/data/zh/{name}.txt"), now);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::svg::render_svg;
 use super::tests::{draw, press_keys, snapshot_text};
 use super::ui::Screen;
 use crate::event::{EventKind, GpuSample};
+use crate::text::golden::assert_golden;
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 36), (200, 50)];
 
@@ -263,12 +264,6 @@ fn readme_images_are_current() {
     for (name, title, make, screen, (width, height)) in shown {
         let mut scene = make();
         scene.app.ui.screen = screen;
-        let now = render_svg(&draw(&mut scene.app, width, height), title);
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/screens").join(format!("{name}.svg"));
-        if std::env::var_os("BLESS").is_some() {
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-            std::fs::write(&path, &now).expect("painted");
-        }
-        assert!(std::fs::read_to_string(&path).unwrap_or_default() == now, "{name}.svg looks different; BLESS=1 rewrites it");
+        assert_golden(&format!("assets/screens/{name}.svg"), &render_svg(&draw(&mut scene.app, width, height), title));
     }
 }

@@ -10,6 +10,7 @@ use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 
 use crate::event::LogFile;
+use crate::text::golden::assert_golden;
 
 use super::app::App;
 use super::default_bindings::DEFAULT_BINDINGS;
@@ -64,15 +65,9 @@ fn style_text(color: Color, modifier: Modifier) -> String {
     [color, modifier].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Compares with the snapshot in `pictures/`; with BLESS=1 in the environment it is rewritten.
+/// Compares with the snapshot in `pictures/`.
 fn assert_snapshot(name: &str, buffer: &Buffer) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui/pictures").join(format!("{name}.txt"));
-    let now = snapshot_text(buffer);
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, &now).expect("painted");
-    }
-    let known = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(known == now, "{name} looks different; BLESS=1 rewrites it. It is now:\n{now}");
+    assert_golden(&format!("src/tui/pictures/{name}.txt"), &snapshot_text(buffer));
 }
 
 const FIXTURES: [(&str, BuildFixture); 6] = [

@@ -46,7 +46,7 @@ const MESSAGE_SOURCES: &[(&str, &[&str])] = &[
 ];
 
 /// Compiled for tests alone.
-const TEST_FILES: [&str; 3] = ["src/report/test_support.rs", "src/tui/fixtures", "src/tui/svg.rs"];
+const TEST_FILES: [&str; 4] = ["src/report/test_support.rs", "src/text/golden.rs", "src/tui/fixtures", "src/tui/svg.rs"];
 /// `tracing::debug!(…)` after its first word.
 const MAX_MACRO_PATH: usize = 5;
 /// Functions where a single word may be a label.

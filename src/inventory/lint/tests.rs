@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::inventory::InventorySource;
+use crate::text::golden::assert_golden;
 use crate::text::translation::Lang;
 
 fn load(name: &str, text: &str) -> Inventory {
@@ -44,11 +45,7 @@ fn lints_in_chinese() {
             text += &format!("{}\n", problem.text(Lang::Zh));
         }
     }
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/zh/lints.txt");
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&file, &text).expect("written");
-    }
-    assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), text);
+    assert_golden("tests/data/zh/lints.txt", &text);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::model::phase::Phase;
 use crate::plan::build::{LaunchInputs, RunIdentity, plan_launch};
 use crate::plan::display;
 use crate::plan::facts::HostFacts;
+use crate::text::golden::matches_golden;
 
 const LAUNCHER_CONFIGS: [(&str, &str); 10] = [
     ("torchrun-static", "with: torchrun\n  command: [train.py, --lr, \"1e-3\"]"),
@@ -92,8 +93,6 @@ fn inventory_text(launch: &str, hosts: usize, contained: bool) -> String {
 
 #[test]
 fn launcher_plans_match_golden_files() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/plans");
-    let bless = std::env::var_os("BLESS").is_some();
     let mut wrong = Vec::new();
     for (name, launch) in LAUNCHER_CONFIGS {
         let mut found = String::new();
@@ -102,12 +101,7 @@ fn launcher_plans_match_golden_files() {
             found.push_str(&format!("=== {hosts} x {}\n", if contained { "docker" } else { "bare" }));
             found.push_str(&display::format_plan(&plan_inventory(&text, hosts, 2), None, false));
         }
-        let file = folder.join(format!("{name}.txt"));
-        if bless {
-            std::fs::write(&file, &found).expect("written");
-        }
-        let golden = std::fs::read_to_string(&file).unwrap_or_default();
-        if golden != found {
+        if !matches_golden(&format!("tests/data/plans/{name}.txt"), &found) {
             wrong.push(name);
         }
     }
@@ -234,8 +228,6 @@ fn contradicting_accelerate_config_is_reported() {
 /// Every launcher by hand, on the second of two hosts. The files are checked by shellcheck where it is installed.
 #[test]
 fn rendered_scripts_match_golden_files() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/rendered");
-    let bless = std::env::var_os("BLESS").is_some();
     let (mut wrong, mut files) = (Vec::new(), Vec::new());
     for (name, launch) in LAUNCHER_CONFIGS {
         for (place, contained) in [("docker", true), ("bare", false)] {
@@ -244,19 +236,15 @@ fn rendered_scripts_match_golden_files() {
             let job = Inventory::load(&[source], &[]).and_then(|i| i.job(&RuntimeValues::default())).unwrap_or_else(|p| panic!("{p:#?}"));
             let scripts = crate::plan::render::render_scripts(&plan_inventory(&text, 2, 2), &job, &str::to_owned);
             assert_eq!(crate::plan::render::find_placeholders(&scripts), Vec::<String>::new());
-            let found = &scripts[1].1;
-            let file = folder.join(format!("{name}-{place}.sh"));
-            if bless {
-                std::fs::write(&file, found).expect("written");
-            }
-            if std::fs::read_to_string(&file).unwrap_or_default() != *found {
-                wrong.push(file.display().to_string());
+            let file = format!("tests/data/rendered/{name}-{place}.sh");
+            if !matches_golden(&file, &scripts[1].1) {
+                wrong.push(file.clone());
             }
             files.push(file);
         }
     }
     assert!(wrong.is_empty(), "{wrong:?} differ; BLESS=1 rewrites them for review");
-    match std::process::Command::new("shellcheck").args(&files).output() {
+    match std::process::Command::new("shellcheck").current_dir(env!("CARGO_MANIFEST_DIR")).args(&files).output() {
         Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout)),
         Err(error) => eprintln!("shellcheck was not run: {error}"),
     }
@@ -269,14 +257,12 @@ fn guide_plans_match_golden_files() {
     let mut wrong = Vec::new();
     for name in ["wan22", "taehv", "pretraining", "pi0-jax", "translation"] {
         let text = std::fs::read_to_string(root.join(format!("configs/{name}.yaml"))).expect("the config");
-        let file = root.join(format!("tests/data/guides/{name}.txt"));
-        let golden = std::fs::read_to_string(&file).expect("the guide's commands");
+        let file = format!("tests/data/guides/{name}.txt");
+        let golden = std::fs::read_to_string(root.join(&file)).expect("the guide's commands");
         let comment: String = golden.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
         assert!(comment.contains("# Here otherwise, and why:"), "{name}");
         let found = format!("{comment}\n{}", display::format_plan(&plan_inventory(&text, 2, 8), None, false));
-        if std::env::var_os("BLESS").is_some() {
-            std::fs::write(&file, &found).expect("written");
-        } else if golden != found {
+        if !matches_golden(&file, &found) {
             wrong.push(name);
         }
     }

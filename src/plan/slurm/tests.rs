@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::*;
 use crate::inventory::InventorySource;
+use crate::text::golden::matches_golden;
 
 const LAUNCHERS: [(&str, &str); 9] = [
     ("torchrun", "with: torchrun\n  command: [train.py, --lr, \"1e-3\", \"a 'b' $c\", \"{{ run.stamp }}\"]"),
@@ -112,14 +113,11 @@ fn all_scripts() -> Vec<(String, String)> {
 /// `BLESS=1` rewrites them for review.
 #[test]
 fn scripts_match_golden_files() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/slurm");
     let mut wrong = Vec::new();
     for (name, script) in all_scripts() {
-        let (file, found) = (folder.join(format!("{name}.txt")), without_assets(&script));
+        let found = without_assets(&script);
         assert!(!found.contains('\0') && found.matches("(assets/").count() >= 12, "{name}");
-        if std::env::var_os("BLESS").is_some() {
-            std::fs::write(&file, &found).expect("written");
-        } else if std::fs::read_to_string(&file).unwrap_or_default() != found {
+        if !matches_golden(&format!("tests/data/slurm/{name}.txt"), &found) {
             wrong.push(name);
         }
     }
