@@ -9,7 +9,7 @@ use crate::plan::action::send_files::SendFiles;
 use crate::plan::action::{Action, container, memlock};
 use crate::plan::launcher::{HostLaunchSpec, ManualLaunch};
 use crate::plan::task::HostTask;
-use crate::text::shell_quote::quote;
+use crate::text::shell_quote::{quote, quote_home};
 
 /// Names of the run that a script by hand has no use for.
 const INTERNAL_VARIABLES: [&str; 3] = ["ORCH_RUN_DIR", "ORCH_WORKDIR", "ORCH_HOSTFILE"];
@@ -57,15 +57,6 @@ struct HostScript<'a> {
     launch_spec: &'a HostLaunchSpec,
     container: &'a container::StartContainer,
     tasks: Vec<&'a HostTask>,
-}
-
-/// A path of the host; `~/` is the home of the user who runs the script.
-fn quote_host_path(path: &str) -> String {
-    match path.strip_prefix("~/") {
-        Some(rest) => format!("\"$HOME\"/{}", quote(rest)),
-        None if path == "~" => "\"$HOME\"".to_owned(),
-        None => quote(path),
-    }
 }
 
 /// A command with its flags one a line.
@@ -180,7 +171,7 @@ impl HostScript<'_> {
             text.push_str(&format!("export {name}={}\n", quote(value)));
         }
         if let Some(dir) = self.launch_spec.env.get("ORCH_WORKDIR").filter(|dir| !dir.is_empty()) {
-            text.push_str(&format!("cd {}\n", quote_host_path(dir)));
+            text.push_str(&format!("cd {}\n", quote_home(dir, quote)));
         }
         text.push_str(&format!("exec {} -c {}\n", self.rank_shell(), quote(&self.rank_script())));
         text
@@ -191,7 +182,7 @@ impl HostScript<'_> {
         let image = quote(&spec.image);
         let mut text = self.task_script(false);
         for Mount { source: from, .. } in spec.mounts.iter().filter(|m| m.create_source) {
-            text.push_str(&format!("mkdir -p {}\n", quote_host_path(from)));
+            text.push_str(&format!("mkdir -p {}\n", quote_home(from, quote)));
         }
         let inspect = format!("docker image inspect {image} >/dev/null 2>&1");
         text.push_str(&match spec.pull {
@@ -202,18 +193,17 @@ impl HostScript<'_> {
         text.push_str("ib=''\n");
         text.push_str("if [ -d /dev/infiniband ]; then ib=--device=/dev/infiniband; fi\n");
         // Rootless docker, and one without CAP_SYS_RESOURCE, starts no container that may lock memory without a limit.
-        let unlimited = memlock::UNLIMITED_FLAG;
         text.push_str(&format!(
-            "lock={unlimited}\ncase $(docker run --rm --network=none \"$lock\" --entrypoint=/bin/sh {image} -c : </dev/null 2>&1) in *rlimit*) lock='' ;; esac\n"
+            "lock={}\ncase $(docker run --rm --network=none \"$lock\" --entrypoint=/bin/sh {image} -c : </dev/null 2>&1) in *rlimit*) lock='' ;; esac\n",
+            memlock::UNLIMITED_FLAG
         ));
         let mut flags: Vec<String> = vec!["--rm".to_owned(), format!("--name={}", quote(&self.container.context.container_name()))];
-        let ours = ["--name=", "--label=", "--restart=", "--log-", "--mount=", "--env=", "--stop-timeout="];
-        let rest = self.container.docker_flags(spec);
-        let user_flags = |flag: &&String| *flag != unlimited && !ours.iter().any(|own| flag.starts_with(own));
-        flags.extend(rest.iter().filter(user_flags).map(|flag| quote(flag)));
+        let left_out = ["--name=", "--label=", "--restart=", "--log-", "--mount=", "--env=", "--stop-timeout="];
+        let ours = self.container.docker_flags(spec).into_iter().filter(|flag| !left_out.iter().any(|start| flag.starts_with(start)));
+        flags.extend(ours.chain(spec.docker_args.iter().cloned()).map(|flag| quote(&flag)));
         for Mount { source: from, target: to, read_only, .. } in &spec.mounts {
             let end = if *read_only { ",readonly" } else { "" };
-            flags.push(format!("--mount=type=bind,source={},target={}{end}", quote_host_path(from), quote(to)));
+            flags.push(format!("--mount=type=bind,source={},target={}{end}", quote_home(from, quote), quote(to)));
         }
         let common = spec.env.iter().filter(|(name, _)| !self.launch_spec.env.contains_key(*name));
         flags.extend(common.chain(self.rank_variables()).map(|(name, value)| quote(&format!("--env={name}={value}"))));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::inventory::{PrepareTask, TaskCommand};
-use crate::text::shell_quote::quote;
+use crate::text::shell_quote::{quote, quote_home};
 
 /// What one host runs for one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,15 +136,6 @@ impl HostTask {
 /// Whole seconds, at least as long.
 fn ceil_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
-}
-
-/// A path of the host; `~/` is the home of the user who runs the script.
-pub(crate) fn quote_home(path: &str, quoted: impl Fn(&str) -> String) -> String {
-    match path.strip_prefix("~/") {
-        Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
-        None if path == "~" => "\"$HOME\"".to_owned(),
-        None => quoted(path),
-    }
 }
 
 /// A pattern for a shell: only its wildcards stay special.

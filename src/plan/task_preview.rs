@@ -12,7 +12,7 @@ use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::task::HostTask;
 use crate::text::hostlist::fold_names;
-use crate::text::shell_quote::quote;
+use crate::text::shell_quote::{quote, quote_home};
 use crate::text::translation::Lang;
 use crate::text::width::{pad_end, wrap_with_indent};
 
@@ -213,7 +213,7 @@ fn condition_script(task: &HostTask) -> String {
     // Of `~` the ssh user's home is meant.
     let mut script = String::from(if task.uses_sudo { "home=$HOME HOME=$1\n" } else { "(\n" });
     if let Some(dir) = &command.chdir {
-        script.push_str(&format!("cd -- {} 2>/dev/null || {{ echo {base} run; exit; }}\n", crate::plan::task::quote_home(dir, quote)));
+        script.push_str(&format!("cd -- {} 2>/dev/null || {{ echo {base} run; exit; }}\n", quote_home(dir, quote)));
     }
     for (name, value) in task.run_env.iter().chain(&command.env) {
         script.push_str(&format!("export {name}={}\n", quote(value)));

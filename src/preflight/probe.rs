@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::inventory::{ContainerSettings, Job};
 use crate::model::remote_command::RemoteCommand;
+use crate::plan::action::container::StartContainer;
+use crate::plan::action::memlock;
 use crate::plan::action::reach_master::CONNECT_TIMEOUT;
-use crate::plan::action::{container, memlock};
 use crate::plan::fact_rules::user_ids;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher;
-use crate::plan::logind::SystemdScope;
 use crate::text::shell_quote::{join_quoted, quote};
 
 /// How long a listener of ours listens at most.
@@ -192,7 +192,7 @@ pub(crate) fn environment_probe_command(asked: &EnvironmentProbe<'_>) -> RemoteC
         return probe_command("check the ranks' environment", host_context, &shell, Duration::from_secs(120));
     };
     let name = format!("orch-check-{}-{}-{nonce}", host_context.name, host_context.host.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
-    let mut flags = container::remove_memlock_flag(probe_container_flags(host_context, spec, facts, &name));
+    let mut flags = probe_container_flags(host_context, spec, facts, &name);
     flags.extend(flag.map(|flag| format!("--gpus={flag}")));
     let dir = part.and_then(|p| p.workdir.as_deref());
     flags.extend(dir.map(|dir| format!("--workdir={dir}")));
@@ -225,24 +225,16 @@ fn wrap_in_bash(setup: &str, within: &str) -> String {
 }
 
 fn probe_container_flags(context: &HostContext, spec: &ContainerSettings, facts: &HostFacts, name: &str) -> Vec<String> {
-    let made = container::StartContainer {
+    let made = StartContainer {
         context: context.clone(),
-        spec: Some(spec.clone()),
-        container_hash: String::new(),
-        owner: String::new(),
-        stop_grace: 0,
-        gpus_flag: None,
         user_ids: user_ids(facts, &context.host),
         home: facts.home.clone(),
-        recreate: false,
-        has_leftover_checks: false,
-        scope: SystemdScope::Inherited,
+        ..StartContainer::default()
     };
     let ours = |flag: &String| {
         ["--name=", "--label=", "--stop-timeout=", "--log-", "--restart="].iter().any(|f| flag.starts_with(f))
             || [context.input_dir(), context.output_dir()].iter().any(|dir| flag.contains(&format!("target={dir}")))
             || spec.mounts.iter().any(|m| m.create_source && flag.ends_with(&format!(",target={}", m.target)))
-            || spec.docker_args.contains(flag)
     };
     let mut flags: Vec<String> = made.docker_flags(spec).into_iter().filter(|flag| !ours(flag)).collect();
     // With the labels of all that is ours: a check that was killed leaves it.

@@ -18,6 +18,15 @@ pub(crate) fn quote_path(path: &str) -> String {
     }
 }
 
+/// A path as a word of a script; `~/` is the home of the user who runs the script.
+pub(crate) fn quote_home(path: &str, quoted: impl Fn(&str) -> String) -> String {
+    match path.strip_prefix("~/") {
+        Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
+        None if path == "~" => "\"$HOME\"".to_owned(),
+        None => quoted(path),
+    }
+}
+
 /// Quotes and joins an argument vector.
 pub(crate) fn join_quoted<S: AsRef<str>>(argv: &[S]) -> String {
     argv.iter().map(|word| quote(word.as_ref())).collect::<Vec<_>>().join(" ")

@@ -12,7 +12,7 @@ use super::host_hello::{HostHello, parse_hello};
 use crate::model::remote_command::RemoteCommand;
 use crate::plan::host_context::TOOL_PATH_SH;
 use crate::remote::{ByteReceiver, Remote, RemoteError};
-use crate::text::shell_quote::{join_quoted, quote};
+use crate::text::shell_quote::{join_quoted, quote, quote_home};
 
 const SCRIPT: &str = include_str!("../../assets/transfer.sh");
 /// A host that neither accepts nor sends a byte for this time has failed; long steps report every 20 s.
@@ -49,11 +49,7 @@ impl HostDirectory {
     }
 
     fn script(&self, nonce: &str) -> String {
-        let root = match self.path.as_str() {
-            "~" => "\"$HOME\"".to_owned(),
-            path => path.strip_prefix("~/").map_or_else(|| quote(path), |rest| format!("\"$HOME\"/{}", quote(rest))),
-        };
-        let script = format!("root={root} nonce={nonce}\n{SCRIPT}");
+        let script = format!("root={} nonce={nonce}\n{SCRIPT}", quote_home(&self.path, quote));
         if self.enter.is_empty() { script } else { format!("{TOOL_PATH_SH}exec {} sh -c {}", join_quoted(&self.enter), quote(&script)) }
     }
 }

@@ -9,6 +9,7 @@ use crate::inventory::{self, ContainerUser};
 use crate::model::phase::START_KEEPER;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::plan::action::{ActionResult, Issue, Observation, memlock};
+use crate::plan::fact_rules::container_name_taken;
 use crate::plan::facts::{DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher::expand_home;
@@ -19,7 +20,7 @@ use crate::text::shell_quote::{join_quoted, quote};
 const EXIT_MKDIR_FAILED: i32 = 73;
 
 /// Starts the container, or on a bare host the keeper.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StartContainer {
     pub context: HostContext,
     /// `None`: a bare host.
@@ -36,7 +37,7 @@ pub struct StartContainer {
     pub user_ids: String,
     /// The ssh user's home on that host, for `~/` in mounts.
     pub home: String,
-    /// Whether the host has /dev/infiniband is seen by the script; whether a fitting container is replaced all the same.
+    /// Whether a fitting container is replaced all the same.
     pub recreate: bool,
     /// Whether containers of checks are there that ended before they could remove them.
     pub has_leftover_checks: bool,
@@ -63,14 +64,8 @@ impl StartContainer {
         if self.spec.is_none() {
             return Observation::Needed(String::new());
         }
-        if let Some(labels) = &facts.container_name_holder
-            && *labels != format!("{}/{}", self.context.name, self.context.host)
-        {
-            let name = self.context.container_name();
-            return Observation::Impossible(vec![Issue::new(
-                format!("the name {name} is taken on {} by a container that orchestrate did not create", self.context.host),
-                format!("inspect it with `docker inspect {name}`; rename or remove it, or change `name`"),
-            )]);
+        if let Some(problem) = container_name_taken(facts, &self.context) {
+            return Observation::Impossible(vec![problem.into_issue()]);
         }
         if let DockerStatus::Unusable(message) = &facts.docker {
             return Observation::Impossible(vec![Issue::new(format!("docker is not usable: {message}"), "")]);
@@ -140,7 +135,7 @@ impl StartContainer {
             lib = include_str!("../../../assets/lib.sh"),
             name = context.container_name(),
             host = quote(&context.host),
-            flags = join_quoted(&remove_memlock_flag(self.docker_flags(spec))),
+            flags = join_quoted(&[self.docker_flags(spec), spec.docker_args.clone()].concat()),
             rest = join_quoted(&self.image_args(spec)),
         ));
         RemoteCommand::from_script("start the container", script, Duration::from_secs(180))
@@ -164,6 +159,7 @@ impl StartContainer {
         RemoteCommand::from_script(START_KEEPER, script, Duration::from_secs(20))
     }
 
+    /// Without the limit of locked memory, which is found out on the host, and without the user's own flags, which follow and win.
     pub(crate) fn docker_flags(&self, spec: &inventory::ContainerSettings) -> Vec<String> {
         let context = &self.context;
         let mut flags: Vec<String> = vec![
@@ -175,7 +171,6 @@ impl StartContainer {
             format!("--stop-timeout={}", self.stop_grace + 5),
             format!("--network={}", spec.network),
             format!("--shm-size={}", spec.shm_size),
-            memlock::UNLIMITED_FLAG.to_owned(),
             "--ulimit=stack=67108864".to_owned(),
             "--ulimit=core=0".to_owned(),
             "--cap-add=IPC_LOCK".to_owned(),
@@ -202,7 +197,6 @@ impl StartContainer {
             ContainerUser::Root => flags.push("--user=0:0".to_owned()),
             ContainerUser::Ids(ids) => flags.push(format!("--user={ids}")),
         }
-        flags.extend(spec.docker_args.iter().cloned());
         flags
     }
 
@@ -263,15 +257,6 @@ impl StartContainer {
     }
 }
 
-/// The flags of a container but for the limit of locked memory, which is found out on the host.
-pub(crate) fn remove_memlock_flag(mut flags: Vec<String>) -> Vec<String> {
-    // Ours comes first; a flag of the user's follows and wins.
-    if let Some(at) = flags.iter().position(|flag| flag == memlock::UNLIMITED_FLAG) {
-        flags.remove(at);
-    }
-    flags
-}
-
 /// sh: starts words detached from this session, in one of their own where the host has `setsid`; `$!` is the new session's leader.
 pub const DETACH_SH: &str = "detach() { if command -v setsid >/dev/null 2>&1; then setsid \"$@\" </dev/null >/dev/null 2>&1 & else set -m; \"$@\" </dev/null >/dev/null 2>&1 & set +m; fi; }";
 
@@ -283,16 +268,7 @@ mod tests {
     fn memlock_limit_warns_only_with_infiniband() {
         let container = StartContainer {
             context: HostContext { in_container: true, ..HostContext::new("train", "gpu01", "/run") },
-            spec: None,
-            container_hash: String::new(),
-            owner: String::new(),
-            stop_grace: 0,
-            gpus_flag: None,
-            user_ids: String::new(),
-            home: String::new(),
-            recreate: false,
-            has_leftover_checks: false,
-            scope: SystemdScope::Inherited,
+            ..StartContainer::default()
         };
         let judged = |text: &str| match container.parse_started(text) {
             ActionResult::Done { note, warning, .. } => (note, warning),

@@ -250,6 +250,19 @@ fn rendered_scripts_match_golden_files() {
     }
 }
 
+#[test]
+fn rendered_script_has_every_flag_of_the_user() {
+    let args = ["--mount=type=tmpfs,target=/scratch", "--log-driver=local", "--ulimit=memlock=-1:-1"];
+    let text = inventory_text("with: script\n  command: [./train.sh]", 1, true)
+        .replace("image: \"train:1\"", &format!("image: \"train:1\", args: {args:?}"));
+    let source = InventorySource { name: "inventory.yaml".to_owned(), text: text.clone() };
+    let job = Inventory::load(&[source], &[]).and_then(|i| i.job(&RuntimeValues::default())).unwrap_or_else(|p| panic!("{p:#?}"));
+    let scripts = crate::plan::render::render_scripts(&plan_inventory(&text, 1, 2), &job, &str::to_owned);
+    for arg in args {
+        assert!(scripts[0].1.contains(&format!("  {arg} \\\n")), "{arg}\n{}", scripts[0].1);
+    }
+}
+
 /// The guides' jobs, each on two hosts: the plan beneath a comment with the guide's own commands and what is otherwise here.
 #[test]
 fn guide_plans_match_golden_files() {

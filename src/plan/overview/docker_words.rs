@@ -3,23 +3,25 @@
 
 use crate::inventory::{ContainerSettings, Mount};
 use crate::plan::action::container::StartContainer;
+use crate::plan::action::memlock::UNLIMITED_FLAG;
 
 /// Flags that a person would not type.
 const LEFT_OUT: [&str; 6] = ["--name=", "--label=", "--restart=", "--log-", "--mount=", "--stop-timeout="];
 
 pub(super) fn docker_words(container: &StartContainer, spec: &ContainerSettings) -> Vec<String> {
     let host = &container.context.host;
-    let mut words: Vec<String> = container.context.docker_command().split(' ').map(str::to_owned).collect();
+    let mut words = container.context.docker_words();
     words.extend(["run", "-d", "--name"].map(str::to_owned));
     words.push(container.context.container_name());
-    let user_args = spec.docker_args.len();
-    let flags = container.docker_flags(spec);
-    let (ours, typed) = flags.split_at(flags.len().saturating_sub(user_args));
-    words.extend(ours.iter().filter(|flag| !LEFT_OUT.iter().any(|left_out| flag.starts_with(left_out))).cloned());
+    for flag in container.docker_flags(spec).into_iter().filter(|flag| !LEFT_OUT.iter().any(|left_out| flag.starts_with(left_out))) {
+        let is_before_memlock = flag.starts_with("--shm-size=");
+        words.push(flag);
+        words.extend(is_before_memlock.then(|| UNLIMITED_FLAG.to_owned()));
+    }
     for mount in &spec.mounts {
         words.extend(["-v".to_owned(), mount_word(mount)]);
     }
-    words.extend(typed.iter().cloned());
+    words.extend(spec.docker_args.iter().cloned());
     words.push(spec.image.clone());
     words.into_iter().map(|word| word.replace(&format!("<from {host}: home>"), "~")).collect()
 }

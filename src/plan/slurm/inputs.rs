@@ -2,7 +2,7 @@
 
 use crate::inventory::{ContainerSettings, Inventory, SlurmContainer, SlurmJob};
 use crate::plan::host_context::HostContext;
-use crate::plan::launcher::HostLaunchSpec;
+use crate::plan::launcher::{HostLaunchSpec, expand_home};
 use crate::plan::rank_layout::RankLayout;
 use crate::text::shell_template::{self, variable};
 
@@ -50,11 +50,7 @@ impl ScriptInputs<'_> {
 
 /// A path of the nodes; `~/` is the home of the job's user.
 pub(super) fn host_path(path: &str) -> String {
-    match path.strip_prefix("~/") {
-        Some(rest) => format!("{}/{rest}", variable("HOME")),
-        None if path == "~" => variable("HOME"),
-        None => path.to_owned(),
-    }
+    expand_home(path, &variable("HOME"))
 }
 
 pub(super) fn quote_host_path(path: &str) -> String {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::model::remote_command::RemoteCommand;
-use crate::text::shell_quote::quote;
+use crate::text::shell_quote::{quote, quote_home};
 
 pub(super) const LOGIN_SH: &str = include_str!("../../../assets/slurm/login.sh");
 /// Several programs of 20 s each, and slurmctld may hold every one of them.
@@ -37,7 +37,7 @@ impl JobPlace {
 
     /// Asks what a submission needs of the cluster. `image`: a file that the nodes run; `script`: sbatch is asked about it, too.
     pub(crate) fn preflight_command(&self, partition: Option<&str>, image: Option<&str>, script: Option<&str>) -> RemoteCommand {
-        let image = image.filter(|image| image.starts_with('/') || image.starts_with("~/")).map(path_word).unwrap_or_default();
+        let image = image.filter(|image| image.starts_with('/') || image.starts_with("~/")).map(|image| quote_home(image, quote)).unwrap_or_default();
         let settings =
             format!("wanted={}\nimage={image}\nscript={}\n", quote(partition.unwrap_or_default()), quote(script.unwrap_or_default()));
         self.command("check the cluster", &settings, include_str!("../../../assets/slurm/preflight.sh"))
@@ -66,7 +66,7 @@ impl JobPlace {
     pub(crate) fn job_log_command(&self, job: u64) -> RemoteCommand {
         let script = format!(
             "f={}/{name}/{name}-{job}.out\nif [ -f \"$f\" ] && [ ! -L \"$f\" ]; then tail -c {MAX_JOB_LOG_BYTES} \"$f\"; fi\n",
-            path_word(&self.run_dir),
+            quote_home(&self.run_dir, quote),
             name = quote(&self.name)
         );
         RemoteCommand::from_script("read the job's log", script, TIMEOUT).with_output_limit(2 * MAX_JOB_LOG_BYTES)
@@ -80,17 +80,8 @@ impl JobPlace {
     }
 
     fn command(&self, title: &str, settings: &str, body: &str) -> RemoteCommand {
-        let script = format!("name={}\nroot={}\n{settings}{LOGIN_SH}{body}", quote(&self.name), path_word(&self.run_dir));
+        let script = format!("name={}\nroot={}\n{settings}{LOGIN_SH}{body}", quote(&self.name), quote_home(&self.run_dir, quote));
         RemoteCommand::from_script(title, script, TIMEOUT).with_output_limit(OUTPUT_LIMIT)
-    }
-}
-
-/// A path of the login node as a word of its shell.
-fn path_word(path: &str) -> String {
-    match path.strip_prefix("~/") {
-        Some(rest) => format!("\"$HOME\"/{}", quote(rest)),
-        None if path == "~" => "\"$HOME\"".to_owned(),
-        None => quote(path),
     }
 }
 

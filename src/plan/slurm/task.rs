@@ -3,8 +3,8 @@
 use super::inputs::{ScriptInputs, host_path, quote_host_path, without_first_line};
 use super::step_tasks;
 use crate::inventory::{ContainerGpus, ContainerSettings, ContainerUser, PullPolicy, SlurmContainer};
-use crate::plan::action::{container, memlock};
-use crate::plan::logind::SystemdScope;
+use crate::plan::action::container::StartContainer;
+use crate::plan::action::memlock;
 use crate::text::shell_quote::quote;
 use crate::text::shell_template::{self, variable};
 
@@ -167,26 +167,20 @@ fn docker_text(inputs: &ScriptInputs<'_>, spec: &ContainerSettings) -> String {
 
 /// The flags of a bare host's container, with this job's names and labels.
 fn docker_flags(inputs: &ScriptInputs<'_>, spec: &ContainerSettings, takes_gpus: bool) -> Vec<String> {
-    let ours = ContainerSettings { docker_args: Vec::new(), ..spec.clone() };
-    let start = container::StartContainer {
+    let start = StartContainer {
         context: inputs.context.clone(),
-        spec: Some(ours.clone()),
-        container_hash: String::new(),
         owner: variable("owner"),
         stop_grace: inputs.slurm.job.launch.stop_grace.as_secs(),
         // The flag's value is CSV: a list needs quotes of its own.
         gpus_flag: takes_gpus.then(|| format!("\"device={}\"", variable("gpus"))),
         user_ids: variable("ids"),
         home: variable("HOME"),
-        recreate: false,
-        has_leftover_checks: false,
-        scope: SystemdScope::Inherited,
+        ..StartContainer::default()
     };
     let other = ["--name=", "--restart=", "--label=orchestrate.container_hash=", "--env=", "--log-"];
     let mut flags =
         vec![format!("--name={}", variable("container")), format!("--label=orchestrate.slurm_job={}", variable("SLURM_JOB_ID"))];
-    let all = container::remove_memlock_flag(start.docker_flags(&ours));
-    flags.extend(all.into_iter().filter(|flag| !other.iter().any(|name| flag.starts_with(name))));
+    flags.extend(start.docker_flags(spec).into_iter().filter(|flag| !other.iter().any(|name| flag.starts_with(name))));
     flags.extend(spec.docker_args.iter().cloned());
     flags
 }
