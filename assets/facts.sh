@@ -34,7 +34,6 @@ emit nearest "$d"
 [ -w "$d" ] && emit writable yes || emit writable no
 # shellcheck disable=SC2046
 set -- $(df -Pk "$d" 2>/dev/null | tail -n 1); emit disk "${4:-0} ${2:-0}"
-command -v setsid >/dev/null 2>&1 && emit setsid yes
 # What logind does at logout. /run/user/<uid>/docker.pid is a rootless dockerd's.
 unit() { u=other; { while IFS= read -r l; do case $l in */user@*) u=manager ;; */session-*.scope*) u=session ;; esac; done <"$1"; } 2>/dev/null; }
 engine=; { read -r engine <"/run/user/$uid/docker.pid"; } 2>/dev/null
@@ -107,18 +106,15 @@ for m in /dev/shm "/run/user/$uid"; do for l in "$m/.orch-login.$container".????
   [ -O "$l" ] && emit login "$l"
 done; done
 for l in "/dev/shm/.orch-env.$container".????????-??????-????; do if [ -e "$l" ] || [ -L "$l" ]; then emit secret "$l"; fi; done
-# The directories of this name and host: see plan/host_context.rs. OLD is the directory of the layout before that. A directory of
-# another user is not read.
+# The directories of this name and host: see plan/host_context.rs. A directory of another user is not read.
 mine() { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }
 base=$run_dir/$name/$host all=$run_dir/$name
 if [ -e "$all" ] || [ -L "$all" ]; then
   # shellcheck disable=SC2012
   mine "$all" || { emit_text foreign "$(ls -ld "$all" 2>/dev/null | { read -r _ _ o _; printf %s "$o"; }) $all"; base=/dev/null/none all=/dev/null/none; }
 fi
-P=$base.private IN=$base.in OUT=$base.out OLD=$base
-# A host name may equal another host's directory name.
-case $host in *.private | *.in | *.out) OLD=$P/none ;; esac
-for d in "$P" "$IN" "$OUT" "$OLD"; do if [ -d "$d" ] || [ -L "$d" ]; then emit host_dir "$d"; break; fi; done
+P=$base.private IN=$base.in OUT=$base.out
+for d in "$P" "$IN" "$OUT"; do if [ -d "$d" ] || [ -L "$d" ]; then emit host_dir "$d"; break; fi; done
 if [ -n "$want_left" ]; then
   # Leftovers of this name under other host names (renamed host, shared home): the record of each run once.
   n=0 runs=' '
@@ -168,7 +164,7 @@ if [ -n "$want_left" ] && [ -z "$want_docker" ] && [ ! -e "$P/keeper.pid" ] && [
     p=${e#/proc/}; emit keeper "${p%/cmdline}"; break
   done
 fi
-c='' prefix='' record='' dir=''
+c='' prefix='' dir=''
 { read -r c <"$P/current"; } 2>/dev/null
 # A run without a record is found by its input directory.
 for r in "$P"/*.json "$IN"/*/settings; do
@@ -176,21 +172,7 @@ for r in "$P"/*.json "$IN"/*/settings; do
 done
 # An invalid file must not block the cleanup.
 if [ -e "$P/current" ] || [ -L "$P/current" ]; then run_id "$c" || bad "$c"; fi
-if run_id "$c"; then prefix=$c. record=$P/$c.json; dir=$(cd -P -- "$OUT" 2>/dev/null && pwd -P)
-elif [ -d "$OLD" ] && [ ! -L "$OLD" ]; then
-  # The record of an earlier version is in a directory that its ranks can write.
-  c=''
-  for r in "$OLD"/*/; do r=${r%/} r=${r##*/}; run_id "$r" && [ ! -L "$OLD/$r" ] && { [ -e "$OLD/$r/run.json" ] || [ -e "$OLD/$r/settings" ]; } && emit run "$r"; done
-  if old=$(cd -P -- "$OLD" 2>/dev/null && pwd -P); then
-    l=$(cd -- "$old" && first_lines "$old" current keeper.pid)
-    while read -r f v w _; do case $f in
-      current) c=$v ;;
-      keeper.pid) b=$(born "$v"); if [ -n "$b" ] && { [ "$b" = "$w" ] || [ "$b" = alive ]; }; then emit keeper "$v"; fi ;;
-    esac; done <<OLD
-$l
-OLD
-    if run_id "$c" && [ -d "$old/$c" ] && [ ! -L "$old/$c" ]; then emit old yes; dir=$old/$c record=$old/$c/run.json; else c=''; fi
-  fi
+if run_id "$c"; then prefix=$c.; dir=$(cd -P -- "$OUT" 2>/dev/null && pwd -P)
 else c=''
 fi
 emit current "$c"
@@ -251,14 +233,11 @@ FOUND
     b=${f#"$prefix"} b=${b%.log}
     case $mode in -*) wrapper "$b" && number "$size" && emit log "$b $size" ;; esac
   done
-  # An old record is untrusted: a rank may have written it.
-  if [ "$record" = "$P/$c.json" ]; then
-    [ -f "$record" ] && [ ! -L "$record" ] && head -c 16777216 "$record" | while IFS= read -r l; do emit record "$l"; done
-  else plain run.json && bytes run.json "$dir" 1 16777216 | while IFS= read -r l; do emit record "$l"; done
-  fi
-elif [ -n "$c" ]; then
-  emit node none
-  [ -f "$record" ] && [ ! -L "$record" ] && head -c 16777216 "$record" | while IFS= read -r l; do emit record "$l"; done
+elif [ -n "$c" ]; then emit node none
+fi
+# The run's record.
+if [ -n "$c" ] && [ -f "$P/$c.json" ] && [ ! -L "$P/$c.json" ]; then
+  head -c 16777216 "$P/$c.json" | while IFS= read -r l; do emit record "$l"; done
 fi
 # Tasks on the host beside a container, whose files no rank can reach.
 if [ -n "$c" ] && [ -d "$P/host.in" ] && [ ! -L "$P/host.in" ]; then

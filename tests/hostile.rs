@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use orchestrate::model::log_file::LogFile;
@@ -302,41 +302,5 @@ fn log_replaced_by_link_is_not_read() {
             host.path("n/h.out").display()
         );
         assert_eq!(String::from_utf8_lossy(&host.run_script(&sh, &script, b"")), "", "{sh:?}");
-    }
-}
-
-/// A record of an earlier version is untrusted: ranks can write where it is.
-#[test]
-fn run_of_earlier_version_is_found_and_removed() {
-    let sh = vec!["/bin/sh".to_owned()];
-    let host = TestHost::new();
-    std::fs::remove_dir_all(host.path("n")).expect("removed");
-    let old = host.path(&format!("n/h/{RUN_ID}"));
-    std::fs::create_dir_all(&old).expect("made");
-    std::fs::write(host.path("n/h/current"), format!("{RUN_ID}\n")).expect("written");
-    std::fs::write(old.join("node.pid"), "5 98 1795251815.1 -\n").expect("written");
-    std::fs::write(old.join("rank-1.0.log"), "old words\n").expect("written");
-    std::fs::write(old.join("run.json"), "{}\n").expect("written");
-    let site = HostContext { legacy_layout: true, ..host.host_context() };
-    let read = |host: &TestHost| {
-        HostFacts::parse(&String::from_utf8_lossy(&host.run_script(&sh, &facts_command(&site, &FactsRequest::default()).script, b"")))
-    };
-    let facts = read(&host);
-    assert_eq!((facts.legacy_layout, facts.current_run.as_deref(), facts.log_sizes.len()), (true, Some(RUN_ID), 1));
-    let command = log_frames::log_stream_command(&site, &[], 1, LogStreamPurpose::Fetch, true);
-    let output = host.run_script(&sh, &command.script, "1000 1000\n".repeat(100).as_bytes());
-    assert!(String::from_utf8_lossy(&output).contains("F rank-1.0 0 10\nold words\n"), "{}", String::from_utf8_lossy(&output));
-    host.run_script(
-        &sh,
-        &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Everything })).script,
-        b"",
-    );
-    assert!(!Path::new(&host.path("n/h")).exists());
-    // A rank can write anything to this `current`.
-    for current in ["../../home", "$(touch X)", "..", "a\nb", ""] {
-        std::fs::create_dir_all(&old).expect("made");
-        std::fs::write(host.path("n/h/current"), current).expect("written");
-        assert_eq!(read(&host).current_run, None, "{current:?}");
-        host.assert_unharmed(current);
     }
 }

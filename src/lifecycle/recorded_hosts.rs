@@ -29,11 +29,10 @@ pub(crate) fn describe_hosts(recorded: &[RecordedHost]) -> String {
 }
 
 impl Session {
-    /// The hosts that a run's record names and the inventory does not. A record of an earlier version is trusted only for its own host: a rank
-    /// could have written it.
+    /// The hosts that a run's record names and the inventory does not. 
     pub(crate) fn recorded_hosts(&self, facts: &[Option<HostFacts>]) -> Vec<RecordedHost> {
         let mut found: Vec<RecordedHost> = Vec::new();
-        let current = facts.iter().flatten().filter(|facts| !facts.legacy_layout).filter_map(HostFacts::run_record);
+        let current = facts.iter().flatten().filter_map(HostFacts::run_record);
         let orphaned = facts.iter().flatten().flat_map(|facts| &facts.orphans.run_records);
         for record in current.chain(orphaned) {
             for host in record.hosts.iter().filter(|_| record.name == self.inventory.name && !record.boundary_voided) {

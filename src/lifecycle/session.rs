@@ -209,7 +209,6 @@ impl Session {
                 (context.run_id, context.lock_token) = (run_id, token.map(str::to_owned));
                 context.follower = self.local.identity.follower_text();
                 if let Some(facts) = facts {
-                    context.legacy_layout = facts.legacy_layout;
                     context.max_log_bytes = facts.run_record().map_or(0, |record| record.max_log_bytes);
                     context.world_size = facts.run_record().map_or(0, |record| record.world_size);
                     context.in_container = facts.runs_in_container(context.in_container);

@@ -151,12 +151,7 @@ pub(crate) fn classify_existing_run(facts: &[HostFacts], names: &[String], wante
     let restarts = facts.iter().find_map(HostFacts::run_record).is_some_and(|f| f.tolerates_rank_loss);
     let failed = !restarts && facts.iter().any(|f| f.has_failed_rank());
     let file = facts.iter().find_map(HostFacts::run_record);
-    let old = facts.iter().any(|f| f.legacy_layout) && !wanted.is_empty();
-    let differs = if old {
-        vec!["an earlier version of orchestrate launched it".to_owned()]
-    } else {
-        file.map(|f| config_differences(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default()
-    };
+    let differs = file.map(|f| config_differences(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default();
     if differs.is_empty() && (!whole || failed) {
         let lacking: Vec<&str> = names.iter().zip(&parts).filter(|(_, p)| **p != HostRunState::Running).map(|(n, _)| n.as_str()).collect();
         let why = if failed { "a rank has failed".to_owned() } else { format!("not running on {}", lacking.join(", ")) };

@@ -44,8 +44,6 @@ pub struct HostFacts {
     pub is_writable: bool,
     /// KiB free and in all under it.
     pub disk_kib: (u64, u64),
-    /// Whether `setsid` is there.
-    pub has_setsid: bool,
     /// What happens at log-out.
     pub logind: LogindSettings,
     /// Addresses of the interfaces.
@@ -83,8 +81,6 @@ pub struct HostFacts {
     pub has_leftover_login: bool,
     /// Whether a directory of this name and host exists.
     pub has_host_dir: bool,
-    /// Whether the current run was left by a version that stored its record where ranks can write: it is believed for this host alone.
-    pub legacy_layout: bool,
     /// Whether a smoke of this name left something.
     pub has_leftover_smoke: bool,
     pub lock: Option<LockRecord>,
@@ -172,7 +168,6 @@ impl HostFacts {
             "nearest" => self.nearest_dir = text,
             "writable" => self.is_writable = value == "yes",
             "disk" => self.disk_kib = parse_pair(value),
-            "setsid" => self.has_setsid = true,
             "address" => {
                 let (address, interface) = value.split_once(' ').unwrap_or((value, ""));
                 if !interface.is_empty() {
@@ -203,7 +198,6 @@ impl HostFacts {
             "login" => self.has_leftover_login = true,
             "smoke" => self.has_leftover_smoke = true,
             "host_dir" => self.has_host_dir = true,
-            "old" => self.legacy_layout = true,
             "lock" => self.lock = LockRecord::parse(value, self.clock_range.0),
             _ => self.apply_run_line(key, value),
         }
@@ -277,10 +271,9 @@ impl HostFacts {
         self.run_record.as_ref().and_then(|r| r.as_ref().ok())
     }
 
-    /// Whether the current run's ranks are in a container. Docker's word counts, and the record's; an earlier version's record could be a rank's,
-    /// and to believe it would run a rank's files on the host. `asked`: what the inventory says.
+    /// Whether the current run's ranks are in a container: docker's word counts, then the record's. `asked`: what the inventory says.
     pub fn runs_in_container(&self, asked: bool) -> bool {
-        !self.containers.is_empty() || self.run_record().filter(|_| !self.legacy_layout).map_or(asked, |file| file.in_container)
+        !self.containers.is_empty() || self.run_record().map_or(asked, |record| record.in_container)
     }
 
     /// Whether anything of this name and host is there.
@@ -295,9 +288,9 @@ impl HostFacts {
             || !self.orphaned_runs().is_empty()
     }
 
-    /// The runs that have files here beside the current one. Of an earlier version there is only the current one.
+    /// The runs that have files here beside the current one.
     pub fn earlier_runs(&self) -> Vec<String> {
-        self.run_ids.iter().filter(|run| !self.legacy_layout && self.current_run.as_ref() != Some(run)).cloned().collect()
+        self.run_ids.iter().filter(|run| self.current_run.as_ref() != Some(run)).cloned().collect()
     }
 
     /// The facts as if this earlier run were the current one; `None` where the host does not have it.

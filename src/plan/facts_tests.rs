@@ -40,15 +40,6 @@ fn facts_output_is_parsed() {
     assert!(facts.run_record.as_ref().is_some_and(Result::is_err));
 }
 
-/// To believe a record that a rank could have written would run a rank's files on the host.
-#[test]
-fn legacy_record_does_not_decide_container_use() {
-    let bare = RunRecord { in_container: false, ..RunRecord::default() };
-    let facts = |old| HostFacts { legacy_layout: old, run_record: Some(Ok(bare.clone())), ..HostFacts::default() };
-    assert!(facts(true).runs_in_container(true), "the inventory has a container");
-    assert!(!facts(false).runs_in_container(true), "a record of the private directory counts");
-}
-
 #[test]
 fn stopped_ranks_have_not_failed() {
     let stopped = |ends: &[TimedExit], stop_requested| -> Vec<bool> {

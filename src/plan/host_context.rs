@@ -22,7 +22,7 @@ pub(crate) const TOOL_PATH_SH: &str =
 const HOST_TASK_DIRS: &str = "host";
 
 /// Where on a host a run lives and how its processes are reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostContext {
     pub name: String,
     /// The host's name in the inventory.
@@ -49,8 +49,6 @@ pub struct HostContext {
     pub max_log_bytes: u64,
     /// How many ranks the run has: files of others are ignored; 0: not known.
     pub world_size: u32,
-    /// Whether the run was left by a version that kept everything in one directory.
-    pub legacy_layout: bool,
     /// The job of a cluster whose node this is: the ranks are on another machine that shares the run directory. Nothing is known of its
     /// processes, and nothing private of ours is there.
     pub cluster_job: Option<u64>,
@@ -62,19 +60,8 @@ impl HostContext {
         HostContext {
             name: name.into(),
             host: host.into(),
-            run_id: String::new(),
             run_dir_root: run_dir_root.into(),
-            docker_needs_sudo: false,
-            docker_host: None,
-            in_container: false,
-            has_host_tasks: false,
-            is_host_task_place: false,
-            lock_token: None,
-            follower: String::new(),
-            max_log_bytes: 0,
-            world_size: 0,
-            legacy_layout: false,
-            cluster_job: None,
+            ..HostContext::default()
         }
     }
 
@@ -91,7 +78,7 @@ impl HostContext {
     /// Where the tasks run that the inventory keeps on the host beside a container: the same run, without the container, with in and out
     /// directories inside the private one. What the container can write could otherwise lead a script of the host anywhere.
     pub fn host_task_context(&self) -> Option<HostContext> {
-        let has = self.has_host_tasks && self.in_container && !self.legacy_layout && self.cluster_job.is_none();
+        let has = self.has_host_tasks && self.in_container && self.cluster_job.is_none();
         has.then(|| HostContext { in_container: false, has_host_tasks: false, is_host_task_place: true, ..self.clone() })
     }
 
@@ -100,15 +87,9 @@ impl HostContext {
         format!("orch-{}-{}", self.name, self.host.replace(|c: char| !c.is_ascii_alphanumeric() && !"_.-".contains(c), "-"))
     }
 
-    /// `<run_dir>/<name>/<host>`: how the paths of this host's directories begin, and the one directory of earlier versions.
+    /// `<run_dir>/<name>/<host>`: how the paths of this host's directories begin.
     pub fn dir_prefix(&self) -> String {
         format!("{}/{}/{}", self.run_dir_root, self.name, self.host)
-    }
-
-    /// The one directory of earlier versions. A host may be named as another one's directories are: then there is none.
-    fn legacy_dir(&self) -> String {
-        let taken = [".private", ".in", ".out"].iter().any(|end| self.host.ends_with(end));
-        if taken { format!("{}/none", self.private_dir()) } else { self.dir_prefix() }
     }
 
     /// What no rank can reach.
@@ -153,7 +134,7 @@ impl HostContext {
         format!("/dev/shm/.orch-env.{}", self.container_name())
     }
 
-    /// A loop over what killed launches left of these files: `l` is each.
+    /// A loop over what killed launches left of these files: each is `$l`.
     pub fn for_each_secret_script(&self, then: &str) -> String {
         format!(
             "for l in {}.????????-??????-????; do if [ -e \"$l\" ] || [ -L \"$l\" ]; then {then}; fi; done\n",
@@ -171,7 +152,7 @@ impl HostContext {
     }
 
     /// Lists the containers of any kind with this name and host: `<run_dir>|<id>|<name> (<status>)` each. Those of another user name another
-    /// directory, those of earlier versions none.
+    /// directory.
     pub fn list_containers_script(&self) -> String {
         format!(
             "D ps -a --no-trunc --filter label=orchestrate.name={} --filter label=orchestrate.host={} --format '{{{{.Label \"orchestrate.run_dir\"}}}}|{{{{.ID}}}}|{{{{.Names}}}} ({{{{.Status}}}})'",
@@ -182,24 +163,20 @@ impl HostContext {
 
     /// The directory of what the run is given.
     pub fn run_dir(&self) -> String {
-        if self.legacy_layout { format!("{}/{}", self.dir_prefix(), self.run_id) } else { format!("{}/{}", self.input_dir(), self.run_id) }
+        format!("{}/{}", self.input_dir(), self.run_id)
     }
 
     /// How the paths of the files begin that the run's processes write.
     pub fn run_file_prefix(&self) -> String {
-        if self.legacy_layout {
-            format!("{}/{}/", self.dir_prefix(), self.run_id)
-        } else {
-            format!("{}/{}.", self.output_dir(), self.run_id)
-        }
+        format!("{}/{}.", self.output_dir(), self.run_id)
     }
 
-    /// The run's record. Earlier versions stored it where the ranks can write.
+    /// The run's record.
     pub fn run_record_path(&self) -> String {
-        if self.cluster_job.is_some() {
-            return format!("{}/settings", self.run_dir());
+        match self.cluster_job {
+            Some(_) => format!("{}/settings", self.run_dir()),
+            None => format!("{}/{}.json", self.private_dir(), self.run_id),
         }
-        if self.legacy_layout { format!("{}/run.json", self.run_dir()) } else { format!("{}/{}.json", self.private_dir(), self.run_id) }
     }
 
     /// Which boot of the host the run was made in.
@@ -220,7 +197,7 @@ impl HostContext {
         format!("{}/{}.stopped", self.private_dir(), self.run_id)
     }
 
-    fn docker_words(&self) -> Vec<String> {
+    pub(crate) fn docker_words(&self) -> Vec<String> {
         let mut words = if self.docker_needs_sudo { vec!["sudo", "-n", "docker"] } else { vec!["docker"] };
         if let Some(host) = &self.docker_host {
             words.extend(["-H", host]);
@@ -243,11 +220,10 @@ impl HostContext {
     /// What begins every script: a path that finds docker and nvidia-smi without rc files, and the names the rest uses.
     pub fn script_preamble(&self) -> String {
         format!(
-            "{TOOL_PATH_SH}umask 077\nP={} IN={} OUT={} OLD={}\nD() {{ {} \"$@\"; }}\n",
+            "{TOOL_PATH_SH}umask 077\nP={} IN={} OUT={}\nD() {{ {} \"$@\"; }}\n",
             quote(&self.private_dir()),
             quote(&self.input_dir()),
             quote(&self.output_dir()),
-            quote(&self.legacy_dir()),
             self.docker_command()
         )
     }

@@ -30,7 +30,7 @@ pub struct ContainerFacts {
     pub is_check: bool,
     /// The label `orchestrate.owner`.
     pub owner: String,
-    /// The label `orchestrate.run_dir`; empty where a version that had none made it.
+    /// The label `orchestrate.run_dir`; may be missing.
     pub run_dir: String,
 }
 
@@ -135,7 +135,7 @@ impl OrphanFacts {
         let texts = std::mem::take(&mut self.record_texts);
         self.run_records = texts.iter().filter_map(|(run, text)| RunRecord::parse(text, run).ok()).collect();
         let foreign = self.foreign_dir.is_some();
-        // One of a version before this says nothing of its place.
+        // One without the label says nothing of its place.
         let here = |c: &ContainerFacts| c.run_dir.is_empty() || c.run_dir == run_dir && !foreign;
         let (own, others) = all.into_iter().partition::<Vec<_>, _>(|c| (host.is_empty() || c.host == host) && here(c));
         self.containers = others;
@@ -201,6 +201,12 @@ mod tests {
         assert_eq!((&facts.current_run, facts.orphans.invalid_current_run.as_deref()), (&None, Some("..?..?x")));
         assert_eq!(facts.earlier_runs(), ["20261122-054703-04da", "20261122-054703-04db"]);
         assert_eq!(facts.orphans.host_names, ["old"]);
+        let command = format!("$(touch {})", at("X").display());
+        for current in ["../../home", command.as_str(), "..", ""] {
+            write_file(&at("gpu01.private/current"), current);
+            assert_eq!(gather_facts(dir.path()).current_run, None, "{current:?}");
+        }
+        assert!(!at("X").exists());
     }
 
     /// A host's output is untrusted, and its words become folders here and names of connections.

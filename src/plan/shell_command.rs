@@ -36,7 +36,7 @@ pub(crate) struct ExecRequest<'a> {
 }
 
 impl<'a> ExecRequest<'a> {
-    /// The way in to where `site` is, as the host is found.
+    /// The way in to where `context` is, as the host is found.
     pub(crate) fn new(
         mut context: HostContext,
         facts: &'a HostFacts,
@@ -47,7 +47,6 @@ impl<'a> ExecRequest<'a> {
         context.run_dir_root.clone_from(&facts.run_dir);
         context.run_id = facts.current_run.clone().unwrap_or_default();
         context.in_container = facts.runs_in_container(context.in_container);
-        context.legacy_layout = facts.legacy_layout;
         context.lock_token = None;
         ExecRequest { context, facts, rank, argv, term }
     }

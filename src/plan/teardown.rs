@@ -45,7 +45,7 @@ pub(crate) fn plan_teardown(contexts: Vec<HostContext>, facts: &[Option<HostFact
             let Some(host_context) = plan.hosts.get(host).cloned() else { continue };
             if all && phase == Phase::Stop {
                 for run in facts.orphaned_runs() {
-                    let host_context = HostContext { run_id: run, in_container: false, legacy_layout: false, ..host_context.clone() };
+                    let host_context = HostContext { run_id: run, in_container: false, ..host_context.clone() };
                     plan.push(
                         host,
                         phase,

@@ -30,10 +30,8 @@ impl RemoveContainer {
     }
 
     pub(super) fn command(&self) -> RemoteCommand {
-        // In a container the keeper is its first process. An earlier version's file could name any process: there a rank could write it.
-        let pid_file = if self.context.legacy_layout && !self.context.in_container { "$OLD/keeper.pid" } else { "$P/keeper.pid" };
         let keeper = format!(
-            "{lib}\nif {{ read -r p s b <\"{pid_file}\"; }} 2>/dev/null && [ -n \"$s\" ] && [ \"${{b:-$(boot)}}\" = \"$(boot)\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then kill \"$p\" 2>/dev/null\n\
+            "{lib}\nif {{ read -r p s b <\"$P/keeper.pid\"; }} 2>/dev/null && [ -n \"$s\" ] && [ \"${{b:-$(boot)}}\" = \"$(boot)\" ] && [ \"$(born \"$p\")\" = \"$s\" ]; then kill \"$p\" 2>/dev/null\n\
              i=0; while [ \"$(born \"$p\")\" = \"$s\" ]; do i=$((i + 1)); [ $i -gt 100 ] && kill -9 \"$p\" 2>/dev/null; [ $i -gt 120 ] && exit 1; sleep 0.1; done; fi\n",
             lib = include_str!("../../../assets/lib.sh"),
         );
@@ -116,9 +114,7 @@ impl RemoveFiles {
         }
         match &self.target {
             CleanupTarget::Login => script.push_str(&context.remove_logins_script()),
-            CleanupTarget::Run(run) if !context.legacy_layout => script.push_str(&self.single_run_script(&quote(run))),
-            // The only run of an earlier version is all there is of it: its container does not fit this one.
-            CleanupTarget::Run(_) => script.push_str("away \"$OLD\"\n"),
+            CleanupTarget::Run(run) => script.push_str(&self.single_run_script(&quote(run))),
             CleanupTarget::Everything => script.push_str(&self.full_script()),
         }
         RemoteCommand::from_script("remove the run's files", script, Duration::from_secs(120))
@@ -157,7 +153,6 @@ impl RemoveFiles {
         format!(
             "{}rm -f \"$IN/current\"\nlet_go '*'; odd '*'\n\
              rm -rf \"$OUT\" 2>/dev/null\n{aside}\
-             if [ -L \"$OLD\" ]; then rm -f \"$OLD\"; else away \"$OLD\"; fi || failed=1\n\
              away \"$IN\" || failed=1\n\
              [ -n \"$failed\" ] || for e in \"$P\"/* \"$P\"/.[!.]*; do case $e in */lock | */lock.beat) ;; *) rm -rf \"$e\" || failed=1 ;; esac; done\n\
              [ -z \"$failed\" ]\n",
@@ -176,7 +171,7 @@ impl RemoveFiles {
             let dir = self.context.dir_prefix();
             ActionResult::failed(
                 format!("could not remove {dir}.*: {}", output.error_line()),
-                format!("remove them on {}: `sudo rm -rf {dir} {dir}.private {dir}.in {dir}.out`", self.context.host),
+                format!("remove them on {}: `sudo rm -rf {dir}.private {dir}.in {dir}.out`", self.context.host),
             )
         }
     }
@@ -212,7 +207,7 @@ impl VerifyRemoved {
         ));
         script.push_str(
             "for e in \"$P\"/* \"$P\"/.[!.]*; do case $e in */lock | */lock.beat | */'*' | */'.[!.]*') ;; *) echo \"left file $e\" ;; esac; done\n\
-             for e in \"$IN\" \"$OUT\" \"$OLD\"; do if [ -e \"$e\" ] || [ -L \"$e\" ]; then echo \"left file $e\"; fi; done\n",
+             for e in \"$IN\" \"$OUT\"; do if [ -e \"$e\" ] || [ -L \"$e\" ]; then echo \"left file $e\"; fi; done\n",
         );
         script.push_str(&format!(
             "for m in {}; do for l in \"$m\"/{}.??????; do [ -O \"$l\" ] && echo \"left login $l\"; done; done\n{}echo looked\n",

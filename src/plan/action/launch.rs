@@ -151,7 +151,7 @@ impl StopRanks {
         };
         // The second mark is for wrappers of tasks that are about to start.
         let mut mark = format!("[ ! -d {run} ] || true >{run}/stopped\n", run = quote(&run_dir));
-        if self.by_request && !context.legacy_layout {
+        if self.by_request {
             mark.push_str(&format!("[ ! -d \"$P\" ] || true >{} || exit 73\n", quote(&context.stop_marker())));
         }
         if self.restore_scripts {

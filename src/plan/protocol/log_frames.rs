@@ -33,7 +33,7 @@ pub enum LogStreamPurpose {
     Fetch,
 }
 
-/// The stream of the site's run, each file from the given offset on; without `logs` it reports only starts and ends.
+/// The stream of the context's run, each file from the given offset on; without `logs` it reports only starts and ends.
 pub fn log_stream_command(
     context: &HostContext,
     offsets: &[(LogFile, u64)],
@@ -58,7 +58,7 @@ pub fn log_stream_command(
         flag(context.cluster_job.is_some()),
         quote(&format!(" {have}")),
     );
-    let has_private_dir = !context.legacy_layout && context.cluster_job.is_none();
+    let has_private_dir = context.cluster_job.is_none();
     if let Some(beside) = context.host_task_context() {
         script.push_str(&format!("beside={}\n", quote(&beside.run_dir())));
     }
@@ -118,11 +118,7 @@ pub fn detach_command(context: &HostContext) -> RemoteCommand {
         quote(&context.run_id),
         quote(&context.run_dir())
     );
-    RemoteCommand::from_script(
-        "record that no one is attached",
-        if context.legacy_layout { "exit 0\n".to_owned() } else { script },
-        Duration::from_secs(3),
-    )
+    RemoteCommand::from_script("record that no one is attached", script, Duration::from_secs(3))
 }
 
 /// Asks a host whether an order from elsewhere has stopped the run, or has removed it already.
@@ -138,17 +134,13 @@ pub fn stop_check_command(context: &HostContext) -> RemoteCommand {
         quote(&context.stop_marker()),
         quote(&context.run_id)
     );
-    RemoteCommand::from_script(
-        "check whether the run was stopped",
-        if context.legacy_layout { "exit 0\n".to_owned() } else { script },
-        Duration::from_secs(10),
-    )
+    RemoteCommand::from_script("check whether the run was stopped", script, Duration::from_secs(10))
 }
 
 /// One message of the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogFrame {
-    /// The head of a frame was read; bytes follow as `Bytes`.
+    /// Bytes of a file.
     Data {
         file: LogFile,
         /// Place of the first byte.
