@@ -6,9 +6,6 @@ use crate::plan::action::action_result::Issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 
-/// The checks that judge by these rules.
-pub(crate) const CHECKS: [&str; 6] = ["docker", "container-name", "disk", "gpu-count", "mounts", "master-port"];
-
 /// KiB that must be free under the run directory: a rank whose log cannot grow dies.
 pub(crate) const MIN_FREE_KIB: u64 = 1 << 20;
 
@@ -60,15 +57,15 @@ pub(crate) fn mount_missing(path: &str, target: &str) -> FactProblem {
 
 /// Something listens on the port of the rendezvous.
 pub(crate) fn master_port_in_use(facts: &HostFacts, port: u16, host: &str) -> Option<FactProblem> {
-    let hint = match facts.orphans.other_live_runs.join(", ") {
-        none if none.is_empty() => format!(
+    let runs = facts.orphans.other_live_runs.join(", ");
+    let hint = if runs.is_empty() {
+        format!(
             "choose another launch.master_port (`auto` takes a free one), or stop what listens on it: `orchestrate ps --all` lists the runs; on {host}, `sudo ss -ltnp 'sport = :{port}'` lists the programs"
-        ),
-        runs => {
-            format!(
-                "choose another launch.master_port (`auto` takes a free one), or stop what listens on it, perhaps a live run: {runs}; on {host}, `sudo ss -ltnp 'sport = :{port}'` lists the programs"
-            )
-        }
+        )
+    } else {
+        format!(
+            "choose another launch.master_port (`auto` takes a free one), or stop what listens on it, perhaps a live run: {runs}; on {host}, `sudo ss -ltnp 'sport = :{port}'` lists the programs"
+        )
     };
     facts.busy_ports.contains(&port).then(|| FactProblem {
         finding: format!("port {port} is already in use"),

@@ -2,7 +2,7 @@
 
 use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection};
 use crate::plan::action::{Issue, Observation};
-use crate::plan::fact_rules::{self, FactProblem, docker_issue, mount_missing};
+use crate::plan::fact_rules::{self, docker_issue, mount_missing};
 use crate::plan::facts::{DockerStatus, HostFacts};
 use crate::plan::host_context::HostContext;
 
@@ -26,10 +26,13 @@ pub struct VerifyHostFacts {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostCheckSummary {
     /// The failures, with the check's name.
-    pub failures: Vec<(&'static str, Issue)>,
+    pub failures: Vec<CheckIssue>,
     /// How many passed, and how many warn.
     pub pass_warn_counts: (usize, usize),
 }
+
+/// A problem, with the name of the check that judges it.
+type CheckIssue = (&'static str, Issue);
 
 impl VerifyHostFacts {
     pub(super) fn observe(&self, facts: &HostFacts) -> Observation {
@@ -41,12 +44,17 @@ impl VerifyHostFacts {
         let missing =
             facts.existing_mounts.iter().filter(|(_, there)| !**there).map(|(path, _)| mount_missing(path, &self.mount_target(path)));
         let port = self.port.and_then(|port| fact_rules::master_port_in_use(facts, port, host));
-        troubles.extend(missing.chain(port).map(FactProblem::into_issue));
-        // Problems that the facts show are reported once.
-        let described = !troubles.is_empty();
-        let more = self.check_summary.failures.iter().filter(|(name, _)| !(described && fact_rules::CHECKS.contains(name)));
-        troubles.extend(more.map(|(_, trouble)| trouble.clone()));
-        if troubles.is_empty() { Observation::Satisfied(self.summary(facts)) } else { Observation::Impossible(troubles) }
+        troubles.extend(missing.map(|problem| ("mounts", problem.into_issue())));
+        troubles.extend(port.map(|problem| ("master-port", problem.into_issue())));
+        // What the facts show and a check as well is reported once.
+        let is_new = |(name, _): &&CheckIssue| !troubles.iter().any(|(known, _)| known == name);
+        let more: Vec<CheckIssue> = self.check_summary.failures.iter().filter(is_new).cloned().collect();
+        troubles.extend(more);
+        if troubles.is_empty() {
+            Observation::Satisfied(self.summary(facts))
+        } else {
+            Observation::Impossible(troubles.into_iter().map(|(_, issue)| issue).collect())
+        }
     }
 
     /// Where the container has the mount of this source, whose `~` the host has expanded.
@@ -74,18 +82,18 @@ impl VerifyHostFacts {
         }
     }
 
-    fn check_docker(&self, facts: &HostFacts, issues: &mut Vec<Issue>) {
+    fn check_docker(&self, facts: &HostFacts, issues: &mut Vec<CheckIssue>) {
         if self.container.is_none() {
             return;
         }
         let host = &self.context.host;
         if let DockerStatus::Unusable(message) = &facts.docker {
-            issues.push(docker_issue(message, host, &facts.user, self.context.docker_needs_sudo));
+            issues.push(("docker", docker_issue(message, host, &facts.user, self.context.docker_needs_sudo)));
         }
-        issues.extend(fact_rules::container_name_taken(facts, &self.context).map(FactProblem::into_issue));
+        issues.extend(fact_rules::container_name_taken(facts, &self.context).map(|problem| ("container-name", problem.into_issue())));
     }
 
-    fn check_gpus(&self, facts: &HostFacts, issues: &mut Vec<Issue>) {
+    fn check_gpus(&self, facts: &HostFacts, issues: &mut Vec<CheckIssue>) {
         let container = self.container.as_ref();
         if !fact_rules::uses_gpus(container, &self.gpus, facts) {
             return;
@@ -97,31 +105,55 @@ impl VerifyHostFacts {
             let idle = super::gpus_flag::choose_gpus(*count, &self.gpus, facts.idle_gpus().as_deref()).len();
             if there >= *count && idle < *count as usize {
                 let hint = "wait for the other jobs to end (`nvidia-smi` on that host lists them), or lower container.gpus";
-                issues.push(Issue::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint));
+                issues.push(("gpu-count", Issue::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint)));
             }
         }
         if there < needed.max(1) {
             let why = facts.gpu_error.as_ref().map(|e| format!(": {e}")).unwrap_or_default();
-            issues.push(Issue::new(
+            let issue = Issue::new(
                 format!("{there} GPUs on {host}, {needed} needed{why}"),
                 "check `nvidia-smi -L` there; lower launch.nproc_per_node or hosts[].gpus, or set container.gpus: none for a CPU run",
-            ));
+            );
+            issues.push(("gpu-count", issue));
         }
     }
 
-    fn check_disk(&self, facts: &HostFacts, issues: &mut Vec<Issue>) {
+    fn check_disk(&self, facts: &HostFacts, issues: &mut Vec<CheckIssue>) {
         let host = &self.context.host;
         if !facts.is_writable {
-            issues.push(Issue::new(
+            let issue = Issue::new(
                 format!("cannot create {} on {host}: {} is not writable for {}", facts.run_dir, facts.nearest_dir, facts.user),
                 "set run_dir to a directory that the ssh user owns",
-            ));
+            );
+            issues.push(("run-dir", issue));
         }
         if facts.disk_kib.1 > 0 && facts.disk_kib.0 < fact_rules::MIN_FREE_KIB {
-            issues.push(Issue::new(
+            let issue = Issue::new(
                 format!("{} MiB free under {} on {host}, 1024 needed", facts.disk_kib.0 / 1024, facts.run_dir),
                 "free space on that host, or set run_dir to another disk",
-            ));
+            );
+            issues.push(("disk", issue));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_failure_is_left_out_only_where_a_fact_shows_the_same() {
+        let failures = ["disk", "mounts", "gpu-idle"].map(|name| (name, Issue::new(name, ""))).to_vec();
+        let step = VerifyHostFacts {
+            context: HostContext::new("n", "h", "/r"),
+            container: None,
+            gpus: GpuSelection::Any,
+            nproc: 1,
+            port: None,
+            check_summary: HostCheckSummary { failures, pass_warn_counts: (0, 0) },
+        };
+        let facts = HostFacts { is_writable: true, existing_mounts: [("/data".to_owned(), false)].into(), ..HostFacts::default() };
+        let Observation::Impossible(issues) = step.observe(&facts) else { panic!("it passed") };
+        assert_eq!(issues.iter().map(|issue| issue.message.as_str()).collect::<Vec<_>>(), ["/data is missing", "disk", "gpu-idle"]);
     }
 }
