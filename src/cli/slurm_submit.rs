@@ -15,6 +15,7 @@ use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_job::{LoginNode, SubmitEnd, record_submission};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
+use crate::model::level::Level;
 use crate::plan::slurm;
 use crate::plan::slurm::job_report::OrderFailure;
 use crate::plan::slurm::job_state::explain_refusal;
@@ -113,9 +114,10 @@ async fn check_cluster(
     let clean = |text: &str| session.reporter.sanitizer().sanitize_line(text);
     let mut fits = true;
     for finding in settings.map(|settings| judge_cluster(&cluster, settings)).unwrap_or_default() {
-        let kind = if finding.is_error { "error" } else { "warning" };
+        let is_error = finding.level == Level::Fail;
+        let kind = if is_error { "error" } else { "warning" };
         print_stderr(&format!("{kind}: {}\n    help: {}", clean(&finding.message), clean(&finding.hint)));
-        fits &= !finding.is_error;
+        fits &= !is_error;
     }
     if let Some(job) = report.live {
         print_stderr(&format!("error: job {job} of this name is live\n    help: end it: {}", session.suggest_command("slurm cancel", "")));

@@ -17,8 +17,9 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if !host.wants_gpus() || host.container().is_none() {
             return CheckResult::skipped("no container with GPUs");
         }
-        let Some(info) = host.probe_output.last_value("docker_info") else {
-            return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker info printed nothing").to_owned());
+        let info = match host.docker_info() {
+            Ok(info) => info,
+            Err(skipped) => return skipped,
         };
         let driver = info.split('|').next().unwrap_or_default();
         let devices = host.container().is_some_and(|c| c.docker_args.iter().any(|a| a.contains("/dev/nvidia") || a.contains("nvidia.com/gpu")));

@@ -38,6 +38,13 @@ impl CheckResult {
         CheckResult::new(Level::Fail, message, hint)
     }
 
+    /// Becomes the worse of both; what was skipped replaces only a pass.
+    pub(crate) fn keep_worse(&mut self, found: CheckResult) {
+        if found.level > Level::Pass && found.level > self.level || found.level == Level::Skipped && self.level == Level::Pass {
+            *self = found;
+        }
+    }
+
     /// With the lines that show it.
     #[must_use]
     pub(crate) fn with_evidence(mut self, lines: impl IntoIterator<Item = String>) -> CheckResult {

@@ -1,7 +1,6 @@
 //! `clock`: how far the clocks are apart, with what the exchange leaves uncertain.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
+use super::context::{CheckContext, CheckedHost};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::DEFAULT_MAX_CLOCK_SKEW_MS;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection, Inventory, InventoryHost, Job, JobHost};
+use crate::inventory::{ContainerGpus, ContainerSettings, GpuSelection, Inventory, InventoryHost, Job, JobHost, Mount};
 use crate::model::level::Level;
 use crate::plan::fact_rules::uses_gpus;
 use crate::plan::facts::HostFacts;
 
 use super::CheckResult;
+use super::probe::Probe;
 use super::probe_output::ProbeOutput;
 
 /// What there is to judge.
@@ -49,6 +50,31 @@ impl<'a> CheckedHost<'a> {
         self.job_host.container.as_ref()
     }
 
+    pub(crate) fn mounts(&self) -> &'a [Mount] {
+        self.container().map_or(&[], |container| &container.mounts)
+    }
+
+    /// The ranks' variable of this name, as far as the inventory sets it.
+    pub(crate) fn variable(&self, name: &str) -> Option<&'a String> {
+        self.job_host.env.get(name).or_else(|| self.container()?.env.get(name))
+    }
+
+    /// Whether no container of the image started for the questions inside.
+    pub(crate) fn has_failed_inside(&self) -> bool {
+        self.probe_output.last_value("inside_failed").is_some()
+    }
+
+    /// What `docker info` printed, or why nothing.
+    pub(crate) fn docker_info(&self) -> Result<&'a str, CheckResult> {
+        let output = self.probe_output;
+        let silence = match output.known_missing_reason(Probe::Docker) {
+            Some(reason) => reason,
+            None if output.is_complete(Probe::Docker) => "docker info printed nothing",
+            None => "docker was not queried",
+        };
+        output.last_value("docker_info").ok_or_else(|| CheckResult::skipped(output.last_value("docker_error").unwrap_or(silence)))
+    }
+
     /// Whether the job is to use GPUs here.
     pub(crate) fn wants_gpus(&self) -> bool {
         uses_gpus(self.container(), &self.host.gpus, self.facts)
@@ -60,6 +86,11 @@ impl<'a> CheckedHost<'a> {
             (Some(ContainerGpus::List(list)), _) | (_, GpuSelection::List(list)) => Some(list),
             _ => None,
         }
+    }
+
+    /// Whether the inventory allows the GPU with this index.
+    pub(crate) fn allows_gpu(&self, index: &str) -> bool {
+        self.allowed_gpus().is_none_or(|list| index.parse().is_ok_and(|index: u32| list.contains(&index)))
     }
 }
 
@@ -120,8 +151,11 @@ pub(crate) fn gpu_skip_result(host: &CheckedHost<'_>) -> Option<CheckResult> {
     host.probe_output.gpu_rows().is_empty().then(|| CheckResult::skipped("nvidia-smi lists no GPU"))
 }
 
-/// The values that one field has on the GPUs of a host, equal ones once: `8 × NVIDIA H100`.
+/// The values that one field has on the GPUs of a host, equal ones once: `8 × NVIDIA H100`; else why they are not looked at.
 pub(crate) fn gpu_field(host: &CheckedHost<'_>, name: &str) -> Result<String, CheckResult> {
+    if let Some(skipped) = gpu_skip_result(host) {
+        return Err(skipped);
+    }
     let rows = host.probe_output.gpu_rows();
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for value in rows.iter().filter_map(|row| row.get(name).copied()) {

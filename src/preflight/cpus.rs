@@ -14,7 +14,6 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    let ranks = u64::from(context.job.nproc_per_node.unwrap_or(0));
     let mut cells = context.compare_hosts(Level::Warn, "the slowest host slows down all ranks", |host| {
         host.probe_output
             .last_number("cpus")
@@ -22,6 +21,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             .ok_or_else(|| CheckResult::skipped("could not read the number of processors"))
     });
     for (host, cell) in context.hosts.iter().zip(&mut cells) {
+        let ranks = u64::from(host.job_host.nproc.unwrap_or(0));
         if let Some(n) = host.probe_output.last_number("cpus").filter(|n| *n < ranks) {
             let message = match n {
                 1 => format!("1 processor for {ranks} ranks"),

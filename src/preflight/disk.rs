@@ -1,7 +1,6 @@
 //! `disk`: room for logs and results.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
+use super::context::{CheckContext, CheckedHost};
 use super::memory::format_kib;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};

@@ -1,7 +1,6 @@
 //! `driver`: one driver everywhere.
 
-use super::context::CheckContext;
-use super::context::{gpu_field, gpu_skip_result};
+use super::context::{CheckContext, gpu_field};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::level::Level;
@@ -16,9 +15,6 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.compare_hosts(Level::Warn, "install the same driver everywhere: NCCL and CUDA may behave differently", |host| {
-        match gpu_skip_result(host) {
-            Some(cell) => Err(cell),
-            None => gpu_field(host, "driver_version"),
-        }
+        gpu_field(host, "driver_version")
     })
 }

@@ -1,7 +1,6 @@
 //! `gpu-capability`: what code for them must be compiled for, and whether the builds of `prepare` do it.
 
-use super::context::{CheckContext, CheckedHost};
-use super::context::{gpu_field, gpu_skip_result};
+use super::context::{CheckContext, CheckedHost, gpu_field, gpu_skip_result};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::model::level::Level;
@@ -19,10 +18,7 @@ const ARCH_LIST: &str = "TORCH_CUDA_ARCH_LIST";
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     let compared =
-        context.compare_hosts(Level::Warn, "compile kernels for all of them (TORCH_CUDA_ARCH_LIST)", |host| match gpu_skip_result(host) {
-            Some(cell) => Err(cell),
-            None => gpu_field(host, "compute_cap"),
-        });
+        context.compare_hosts(Level::Warn, "compile kernels for all of them (TORCH_CUDA_ARCH_LIST)", |host| gpu_field(host, "compute_cap"));
     let lists = arch_lists(context);
     context.hosts.iter().zip(compared).map(|(host, cell)| missing_architecture(host, &lists).unwrap_or(cell)).collect()
 }

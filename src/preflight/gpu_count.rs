@@ -38,7 +38,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let needed = match (host.container().map(|c| &c.gpus), &host.host.gpus) {
             // All GPUs that the host may use must be there, though some of them are enough.
             (Some(ContainerGpus::Count(_)), listed @ GpuSelection::List(_)) => required_gpu_count(None, listed, 0),
-            (_, listed) => required_gpu_count(host.container(), listed, context.job.nproc_per_node.unwrap_or(1)),
+            (_, listed) => required_gpu_count(host.container(), listed, host.job_host.nproc.unwrap_or(1)),
         };
         if there < needed.max(1) {
             let why = host.facts.gpu_error.as_ref().map_or_else(String::new, |e| format!(": {e}"));

@@ -1,7 +1,6 @@
 //! `gpu-idle`: no foreign processes on the GPUs.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
+use super::context::{CheckContext, CheckedHost};
 use super::probe::Probe;
 use super::row_remap::gpu_index_by_uuid;
 use super::{CheckArea, CheckResult, PreflightCheck};
@@ -36,8 +35,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let foreign: Vec<(String, &ProbedGpuProcess<'_>)> = apps
             .iter()
             .filter(|a| !a.ours)
-            .filter_map(|a| Some((gpu_index_by_uuid(host, a.uuid)?, a)))
-            .filter(|(i, _)| is_gpu_allowed(host, i))
+            .map(|a| (gpu_index_by_uuid(host, a.uuid), a))
+            .filter(|(i, _)| host.allows_gpu(i))
             .collect();
         // So many are chosen among the idle ones.
         if let Some(ContainerGpus::Count(count)) = host.container().map(|c| &c.gpus) {
@@ -75,10 +74,6 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         )
         .with_evidence(lines)
     })
-}
-
-fn is_gpu_allowed(host: &CheckedHost<'_>, index: &str) -> bool {
-    host.allowed_gpus().is_none_or(|list| index.parse().is_ok_and(|i: u32| list.contains(&i)))
 }
 
 fn parse_gpu_process<'a>(line: &'a str, host: &CheckedHost<'_>) -> Option<ProbedGpuProcess<'a>> {

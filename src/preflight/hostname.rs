@@ -1,7 +1,7 @@
 //! `hostname`: gloo goes by the host's own name.
 
 use super::context::CheckContext;
-use super::master_address::is_loopback;
+use super::master_address::{is_loopback, is_one_machine};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
@@ -14,7 +14,7 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    let one_machine = context.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
+    let one_machine = is_one_machine(context);
     context.check_each_host(|host| {
         if context.inventory.hosts.len() == 1 || one_machine {
             return CheckResult::skipped("all ranks are on one machine");
@@ -22,8 +22,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if host.wants_gpus() {
             return CheckResult::skipped("not needed: NCCL does not use the host name");
         }
-        let inside = host.container().and_then(|c| c.env.get("GLOO_SOCKET_IFNAME"));
-        if let Some(name) = host.job_host.env.get("GLOO_SOCKET_IFNAME").or(inside) {
+        if let Some(name) = host.variable("GLOO_SOCKET_IFNAME") {
             return CheckResult::pass(format!("GLOO_SOCKET_IFNAME={name}"));
         }
         let own = host.probe_output.last_value("hostname").unwrap_or("its name");

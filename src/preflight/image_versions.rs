@@ -39,7 +39,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     for name in names {
         let level = if STRICT_PACKAGES.contains(&name) { Level::Fail } else { Level::Warn };
         let compared = context.compare_hosts(level, hint, |host| {
-            if host.probe_output.last_value("inside_failed").is_some() || host.probe_output.last_value("no_python").is_some() {
+            if host.has_failed_inside() || host.probe_output.last_value("no_python").is_some() {
                 return Err(CheckResult::skipped(""));
             }
             Ok(format!("{name} {}", host.probe_output.values_starting_with("version", name).next().unwrap_or("(none)")))

@@ -15,7 +15,7 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
         let contained = host.container().is_some();
-        let inside = host.probe_output.is_complete(Probe::Environment) && host.probe_output.last_value("inside_failed").is_none();
+        let inside = host.probe_output.is_complete(Probe::Environment) && !host.has_failed_inside();
         if contained && !inside {
             let reason = if host.probe_output.is_complete(Probe::Environment) {
                 "only visible inside the container, which did not start"

@@ -41,8 +41,9 @@ fn judge_bare_host(host: &CheckedHost<'_>) -> CheckResult {
 }
 
 fn judge_docker_host(host: &CheckedHost<'_>) -> CheckResult {
-    let Some(info) = host.probe_output.last_value("docker_info") else {
-        return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker was not queried").to_owned());
+    let info = match host.docker_info() {
+        Ok(info) => info,
+        Err(skipped) => return skipped,
     };
     if !info.rsplit('|').next().is_some_and(|options| options.contains("name=rootless")) {
         return CheckResult::pass("docker runs as a system service");

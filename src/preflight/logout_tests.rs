@@ -1,17 +1,7 @@
 //! The checks of log-out and of file ownership, by the hosts' answers.
 
-use super::tests::{TEST_INVENTORY, evaluate_with_changes};
-use crate::model::level::Level;
+use super::tests::{TEST_INVENTORY, assert_third_host};
 use crate::model::level::Level::{Fail, Pass, Skipped, Warn};
-
-/// The third host's cell, where the answers that it changes are these.
-fn assert_third_host(inventory: &str, name: &str, changes: &[(&str, &str)], expected: (Level, &str)) {
-    let found = evaluate_with_changes(inventory, name, changes);
-    assert_eq!(found[2].level, expected.0, "{name} {changes:?}: {found:?}");
-    assert!(found[2].message.contains(expected.1), "{name}: {:?} is not in {:?}", expected.1, found[2].message);
-    assert!(expected.0 <= Pass || !found[2].hint.is_empty(), "{name}: what to do?");
-    assert!(found[..2].iter().all(|c| c.level <= Pass), "{name} {changes:?}: {found:?}");
-}
 
 #[test]
 fn bare_host_killing_ranks_at_logout_fails() {

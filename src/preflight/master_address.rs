@@ -21,8 +21,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     if context.inventory.hosts.len() == 1 {
         return context.check_each_host(|_| CheckResult::pass("only one host"));
     }
-    // Hosts that are all reached at a loopback address are one machine.
-    let one_machine = context.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback));
+    let one_machine = is_one_machine(context);
     let hint = "set the master's fabric_address to an address that all hosts can reach";
     if address.parse::<IpAddr>().is_ok() {
         let cell = if is_loopback(address) && !one_machine {
@@ -52,6 +51,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             }
         },
     )
+}
+
+/// Whether all hosts are reached at a loopback address.
+pub(crate) fn is_one_machine(context: &CheckContext<'_>) -> bool {
+    context.hosts.iter().all(|h| h.facts.ssh_address.as_deref().is_some_and(is_loopback))
 }
 
 /// `127.*` or `::1`.

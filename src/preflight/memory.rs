@@ -1,7 +1,6 @@
 //! `memory`: main memory.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
+use super::context::{CheckContext, CheckedHost};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::{DEFAULT_SHM_SIZE, parse_size};

@@ -1,7 +1,6 @@
 //! `mig`: GPUs that are cut into pieces.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
+use super::context::{CheckContext, CheckedHost};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use std::collections::BTreeMap;
@@ -31,9 +30,6 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
 /// The indexes of those GPUs that may be used and of which something holds.
 pub(crate) fn matching_gpus(host: &CheckedHost<'_>, holds: impl Fn(&BTreeMap<&str, &str>) -> bool) -> String {
     let rows = host.probe_output.gpu_rows();
-    let used = rows.iter().filter(|gpu| {
-        let index = gpu.get("index").and_then(|i| i.parse::<u32>().ok());
-        host.allowed_gpus().is_none_or(|allowed| index.is_some_and(|i| allowed.contains(&i)))
-    });
+    let used = rows.iter().filter(|gpu| host.allows_gpu(gpu.get("index").copied().unwrap_or_default()));
     used.filter(|gpu| holds(gpu)).filter_map(|gpu| gpu.get("index").copied()).collect::<Vec<_>>().join(",")
 }

@@ -1,7 +1,6 @@
 //! `mount-content`: the same files beneath a mount that is only read.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
+use super::context::{CheckContext, CheckedHost};
 use super::mount_filesystem::compare_mounts;
 use super::mounts::probed_file_value;
 use super::probe::Probe;

@@ -1,8 +1,7 @@
 //! `mount-system`: one kind of file system beneath a mount.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
-use super::mounts::probed_file_value;
+use super::context::{CheckContext, CheckedHost};
+use super::mounts::{is_mount_made_later, probed_file_value};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::inventory::Mount;
@@ -41,12 +40,9 @@ pub(crate) fn compare_mounts(
     let mut cells = context.check_each_host(|_| CheckResult::skipped(none));
     for (nth, target) in targets.into_iter().enumerate() {
         let compared = context.compare_hosts(Level::Warn, hint, |host| {
-            let mounts = host.container().map_or(&[][..], |container| &container.mounts);
-            let at = mounts.iter().position(|mount| mount.target == *target);
-            let is_made_later = at.is_some_and(|at| mounts[at].create_source);
-            let is_missing = at.is_some_and(|at| probed_file_value(host, at, "type") == Some("missing"));
-            let unknown =
-                if is_made_later && is_missing { "its source is not there yet: the launch makes it" } else { "it could not be read" };
+            let at = host.mounts().iter().position(|mount| mount.target == *target);
+            let is_made_later = at.is_some_and(|at| is_mount_made_later(host, at));
+            let unknown = if is_made_later { "its source is not there yet: the launch makes it" } else { "it could not be read" };
             at.and_then(|at| value(host, at)).ok_or_else(|| CheckResult::skipped(unknown))
         });
         for (cell, mut found) in cells.iter_mut().zip(compared) {

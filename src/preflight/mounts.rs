@@ -1,7 +1,6 @@
 //! `mounts`: what is mounted is there.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
+use super::context::{CheckContext, CheckedHost};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 use crate::plan::fact_rules::mount_missing;
@@ -16,7 +15,7 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
-        let mounts = host.container().map_or(&[][..], |c| c.mounts.as_slice());
+        let mounts = host.mounts();
         if mounts.is_empty() {
             return CheckResult::skipped("no mounts");
         }
@@ -40,6 +39,11 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             n => format!("{n} mounts"),
         })
     })
+}
+
+/// Whether the launch makes the source of the n-th mount, which is not there yet.
+pub(crate) fn is_mount_made_later(host: &CheckedHost<'_>, at: usize) -> bool {
+    host.mounts().get(at).is_some_and(|mount| mount.create_source) && probed_file_value(host, at, "type") == Some("missing")
 }
 
 /// What a host reports about its n-th mount or path.

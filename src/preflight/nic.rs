@@ -15,9 +15,8 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
         let cards: Vec<&str> = host.probe_output.values("nic").iter().filter_map(|l| l.split(' ').next()).collect();
-        let variable = |name: &str| host.job_host.env.get(name).or_else(|| host.container().and_then(|c| c.env.get(name)));
         for name in ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"] {
-            if let Some(value) = variable(name).filter(|v| !cards.is_empty() && !v.starts_with('^'))
+            if let Some(value) = host.variable(name).filter(|v| !cards.is_empty() && !v.starts_with('^'))
                 && !value.trim_start_matches('=').split(',').any(|want| {
                     cards.iter().any(|c| if value.starts_with('=') || name.starts_with("GLOO") { *c == want } else { c.starts_with(want) })
                 })

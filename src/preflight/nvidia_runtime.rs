@@ -17,7 +17,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if host.container().is_none() {
             return CheckResult::skipped("bare host");
         }
-        if host.probe_output.last_value("inside_failed").is_some() {
+        if host.has_failed_inside() {
             let message = host.probe_output.last_value("inside_error").unwrap_or("docker run failed").to_owned();
             // Docker's words; the check `mounts` names the directory and the remedy.
             if message.contains("bind source path does not exist") {
@@ -33,7 +33,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         if !host.wants_gpus() {
             return CheckResult::skipped("no GPUs are used");
         }
-        let needed = u64::from(context.job.nproc_per_node.unwrap_or(1));
+        let needed = u64::from(host.job_host.nproc.unwrap_or(1));
         if let Some(devices) = host.probe_output.last_number("inside_devices") {
             return match devices >= needed {
                 true => CheckResult::pass(format!("{devices} GPU devices inside (no nvidia-smi in the image)")),

@@ -1,7 +1,6 @@
 //! `persistence`: a driver that stays loaded.
 
-use super::context::CheckContext;
-use super::context::gpu_field;
+use super::context::{CheckContext, gpu_field};
 use super::mig::matching_gpus;
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};

@@ -61,7 +61,7 @@ pub(crate) fn checked_paths(job: &Job, host: usize) -> Vec<(bool, String)> {
     mounts.chain(job.checks.same_content_paths.iter().map(|path| (true, path.clone()))).collect()
 }
 
-/// Where ranks write: the mounts that are not read-only, or the working directory.
+/// Where ranks in a container write: the mounts that are not read-only.
 pub(crate) fn writable_mounts(job: &Job, host: usize) -> Vec<String> {
     match job.hosts.get(host).and_then(|h| h.container.as_ref()) {
         Some(container) => container.mounts.iter().filter(|m| !m.read_only).map(|m| m.target.clone()).collect(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::connection::{ConnectionAttempt, ConnectionTarget};
 use super::probe::Probe;
 use crate::model::tcp_reachability::TcpReachability;
+use crate::plan::protocol::nvidia_smi::split_fields;
 use crate::text::width::first_bytes;
 
 /// How many lines of one host are kept.
@@ -116,15 +117,7 @@ impl ProbeOutput {
     pub(crate) fn gpu_rows(&self) -> Vec<BTreeMap<&str, &str>> {
         let fields: Vec<&str> = self.last_value("gpu_fields").unwrap_or_default().split(',').collect();
         let odd = |value: &str| value.is_empty() || value.starts_with('[') || matches!(value, "N/A" | "ERR!");
-        let name = fields.iter().position(|f| *f == "name").unwrap_or(fields.len());
-        let mut rows = Vec::new();
-        for line in self.values("gpu") {
-            let values: Vec<&str> = line.split(',').map(str::trim).collect();
-            // A name with a comma in it makes the line longer.
-            let Some(spare) = values.len().checked_sub(fields.len()) else { continue };
-            let at = |place: usize| values.get(if place > name { place + spare } else { place }).copied();
-            rows.push(fields.iter().enumerate().filter_map(|(i, f)| Some((*f, at(i)?))).filter(|(_, v)| !odd(v)).collect());
-        }
-        rows
+        let lines = self.values("gpu").iter().filter_map(|line| split_fields(&fields, line));
+        lines.map(|values| fields.iter().copied().zip(values).filter(|(_, value)| !odd(value)).collect()).collect()
     }
 }

@@ -1,7 +1,6 @@
 //! `row-remap`: GPU memory that waits to be replaced.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
+use super::context::{CheckContext, CheckedHost};
 use super::probe::Probe;
 use super::{CheckArea, CheckResult, PreflightCheck};
 
@@ -21,7 +20,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let of = |place: usize| -> Vec<String> {
             rows.iter()
                 .filter(|row| yes(row.split(',').nth(place)))
-                .filter_map(|row| gpu_index_by_uuid(host, row.split(',').next()?.trim()))
+                .map(|row| gpu_index_by_uuid(host, row.split(',').next().unwrap_or_default().trim()))
                 .collect()
         };
         let (pending, failed) = (of(1), of(2));
@@ -42,8 +41,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
 }
 
 /// The index of a GPU by its UUID; the UUID where it is not known.
-pub(crate) fn gpu_index_by_uuid(host: &CheckedHost<'_>, uuid: &str) -> Option<String> {
+pub(crate) fn gpu_index_by_uuid(host: &CheckedHost<'_>, uuid: &str) -> String {
     let rows = host.probe_output.gpu_rows();
     let row = rows.iter().find(|gpu| gpu.get("uuid") == Some(&uuid));
-    Some(row.and_then(|gpu| gpu.get("index")).map_or_else(|| uuid.to_owned(), |i| (*i).to_owned()))
+    row.and_then(|gpu| gpu.get("index")).map_or_else(|| uuid.to_owned(), |i| (*i).to_owned())
 }

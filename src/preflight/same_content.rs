@@ -1,7 +1,6 @@
 //! `paths`: `checks.paths`: there, with the same content.
 
-use super::context::CheckContext;
-use super::context::CheckedHost;
+use super::context::{CheckContext, CheckedHost};
 use super::mount_content::content_summary;
 use super::mounts::probed_file_value;
 use super::probe::Probe;
@@ -46,9 +45,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
                 let more = list.difference(&model).map(|line| format!("has {line}"));
                 found = found.with_evidence(lacks.take(4).chain(more.take(4)).collect::<Vec<_>>());
             }
-            if found.level > Level::Pass && found.level > cell.level || found.level == Level::Skipped && cell.level == Level::Pass {
-                *cell = found;
-            }
+            cell.keep_worse(found);
         }
     }
     cells

@@ -22,7 +22,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
         let n = n.to_string();
         let short: String = command.chars().take(40).collect();
         let compared = context.compare_hosts(Level::Fail, "make its output equal on all hosts, or remove it from checks.same", |host| {
-            if host.probe_output.last_value("inside_failed").is_some() {
+            if host.has_failed_inside() {
                 return Err(CheckResult::skipped("no container of the image started"));
             }
             let Some(reported) = host.probe_output.values_starting_with("same", &n).next() else {
@@ -43,9 +43,7 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
             if found.majority_size > 0 {
                 found.message = format!("`{short}`: {}", found.message);
             }
-            if found.level > Level::Pass && found.level > cell.level || found.level == Level::Skipped {
-                *cell = found;
-            }
+            cell.keep_worse(found);
         }
     }
     cells

@@ -1,46 +1,29 @@
 //! Preflight of a job on SLURM: what the login node says of the cluster, against what the job asks for.
 
+use super::CheckResult;
 use crate::inventory::{SlurmContainer, SlurmSettings};
+use crate::model::level::Level;
 use crate::plan::slurm::cluster_report::{ClusterReport, PartitionNodes};
 
 /// The versions that were tried: `docs/slurm.md` says how.
 const TRIED_VERSIONS: [&str; 1] = ["22.05"];
 
-/// What is wrong with a cluster for a job, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClusterFinding {
-    /// Whether the job must not be submitted.
-    pub(crate) is_error: bool,
-    pub(crate) message: String,
-    pub(crate) hint: String,
-}
-
-impl ClusterFinding {
-    fn error(message: impl Into<String>, hint: impl Into<String>) -> ClusterFinding {
-        ClusterFinding { is_error: true, message: message.into(), hint: hint.into() }
-    }
-
-    fn warning(message: impl Into<String>, hint: impl Into<String>) -> ClusterFinding {
-        ClusterFinding { is_error: false, message: message.into(), hint: hint.into() }
-    }
-}
-
 /// All findings, in the order in which a person mends them.
-pub(crate) fn judge_cluster(report: &ClusterReport, settings: &SlurmSettings) -> Vec<ClusterFinding> {
+pub(crate) fn judge_cluster(report: &ClusterReport, settings: &SlurmSettings) -> Vec<CheckResult> {
     let login = settings.login.as_ref().map_or("the login node", |host| host.name.as_str());
-    let mut findings: Vec<ClusterFinding> = report
+    let mut findings: Vec<CheckResult> = report
         .absent
         .iter()
         .map(|program| {
             let hint = "set slurm.login to a node where sbatch works after a login, or install SLURM's client programs there";
-            ClusterFinding::error(format!("{login}: {program} is not on the PATH of a login shell"), hint)
+            CheckResult::fail(format!("{login}: {program} is not on the PATH of a login shell"), hint)
         })
         .collect();
     findings.extend(judge_version(report, login));
     match &report.partitions {
         Some(_) if report.is_cut => {
             let hint = "partition, limits and GPUs were not checked; sbatch decides";
-            findings.push(ClusterFinding::warning(format!("{login}: sinfo says more than is read"), hint));
+            findings.push(CheckResult::warn(format!("{login}: sinfo says more than is read"), hint));
         }
         Some(partitions) if !partitions.is_empty() || settings.partition.is_some() => {
             findings.extend(judge_partitions(partitions, settings));
@@ -51,7 +34,7 @@ pub(crate) fn judge_cluster(report: &ClusterReport, settings: &SlurmSettings) ->
                 .partition
                 .as_ref()
                 .map_or_else(|| "sinfo gave no answer".to_owned(), |partition| format!("sinfo said nothing about partition {partition}"));
-            findings.push(ClusterFinding::warning(format!("{login}: {what}"), hint));
+            findings.push(CheckResult::warn(format!("{login}: {what}"), hint));
         }
         _ => {}
     }
@@ -59,25 +42,25 @@ pub(crate) fn judge_cluster(report: &ClusterReport, settings: &SlurmSettings) ->
     findings
 }
 
-fn judge_version(report: &ClusterReport, login: &str) -> Option<ClusterFinding> {
+fn judge_version(report: &ClusterReport, login: &str) -> Option<CheckResult> {
     let version = report.version.as_deref()?;
     if TRIED_VERSIONS.iter().any(|tried| version.strip_prefix(tried).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))) {
         return None;
     }
     let hint = "try a short job first: --set slurm.time=5";
-    Some(ClusterFinding::warning(format!("{login}: SLURM {version} was not tried, only {}", TRIED_VERSIONS.join(", ")), hint))
+    Some(CheckResult::warn(format!("{login}: SLURM {version} was not tried, only {}", TRIED_VERSIONS.join(", ")), hint))
 }
 
 /// The partitions that the job may take, against its size and its time. An error is only what holds of a single partition that the inventory
 /// names: of several, or of a default that a plugin of the cluster may replace, sbatch decides.
-fn judge_partitions(partitions: &[PartitionNodes], settings: &SlurmSettings) -> Vec<ClusterFinding> {
+fn judge_partitions(partitions: &[PartitionNodes], settings: &SlurmSettings) -> Vec<CheckResult> {
     let Some(asked) = &settings.partition else { return as_warnings(judge_default(partitions, settings)) };
     let mut findings = Vec::new();
     for name in asked.split(',') {
         let nodes: Vec<&PartitionNodes> = partitions.iter().filter(|nodes| nodes.partition == name).collect();
         if nodes.is_empty() {
             let hint = "`sinfo -a -o '%P %l'` on the login node lists the partitions";
-            findings.push(ClusterFinding::warning(format!("slurm.partition: sinfo shows no partition {name}"), hint));
+            findings.push(CheckResult::warn(format!("slurm.partition: sinfo shows no partition {name}"), hint));
         } else {
             findings.extend(judge_partition(name, &nodes, settings));
         }
@@ -86,18 +69,18 @@ fn judge_partitions(partitions: &[PartitionNodes], settings: &SlurmSettings) -> 
     if asked.contains(',') || on_other_cluster {
         return as_warnings(findings);
     }
-    for finding in findings.iter_mut().filter(|finding| finding.is_error) {
+    for finding in findings.iter_mut().filter(|finding| finding.level == Level::Fail) {
         finding.hint.push_str("; --preflight off leaves this check out");
     }
     findings
 }
 
-fn as_warnings(mut findings: Vec<ClusterFinding>) -> Vec<ClusterFinding> {
-    findings.iter_mut().for_each(|finding| finding.is_error = false);
+fn as_warnings(mut findings: Vec<CheckResult>) -> Vec<CheckResult> {
+    findings.iter_mut().for_each(|finding| finding.level = Level::Warn);
     findings
 }
 
-fn judge_default(partitions: &[PartitionNodes], settings: &SlurmSettings) -> Vec<ClusterFinding> {
+fn judge_default(partitions: &[PartitionNodes], settings: &SlurmSettings) -> Vec<CheckResult> {
     let default: Vec<&PartitionNodes> = partitions.iter().filter(|nodes| nodes.is_default).collect();
     if let Some(first) = default.first() {
         return judge_partition(&first.partition, &default, settings);
@@ -106,14 +89,14 @@ fn judge_default(partitions: &[PartitionNodes], settings: &SlurmSettings) -> Vec
     names.dedup();
     names.truncate(12);
     let message = "slurm.partition is missing, and sinfo shows no default partition";
-    vec![ClusterFinding::warning(message, format!("set slurm.partition to one of: {}", names.join(", ")))]
+    vec![CheckResult::warn(message, format!("set slurm.partition to one of: {}", names.join(", ")))]
 }
 
-fn judge_partition(name: &str, nodes: &[&PartitionNodes], settings: &SlurmSettings) -> Vec<ClusterFinding> {
+fn judge_partition(name: &str, nodes: &[&PartitionNodes], settings: &SlurmSettings) -> Vec<CheckResult> {
     let mut findings = Vec::new();
     if let Some(state) = nodes.first().map(|first| first.availability.as_str()).filter(|state| *state != "up") {
         let hint = "the job would wait until an administrator opens it: take another slurm.partition";
-        findings.push(ClusterFinding::warning(format!("partition {name} is {state}"), hint));
+        findings.push(CheckResult::warn(format!("partition {name} is {state}"), hint));
     }
     findings.extend(judge_time(name, nodes, settings));
     // With a number that is unknown there is no sum.
@@ -125,12 +108,12 @@ fn judge_partition(name: &str, nodes: &[&PartitionNodes], settings: &SlurmSettin
 }
 
 /// The numbers of nodes, GPUs and CPUs. Nodes whose number is unknown fit.
-fn judge_size(name: &str, nodes: &[(u32, &PartitionNodes)], settings: &SlurmSettings) -> Vec<ClusterFinding> {
+fn judge_size(name: &str, nodes: &[(u32, &PartitionNodes)], settings: &SlurmSettings) -> Vec<CheckResult> {
     let mut findings = Vec::new();
     let all = nodes.iter().fold(0, |sum: u32, (count, _)| sum.saturating_add(*count));
     if settings.nodes > all {
         let message = format!("slurm.nodes: {}, but partition {name} has {all}", settings.nodes);
-        return vec![ClusterFinding::error(message, format!("lower it to at most {all}, or take another slurm.partition"))];
+        return vec![CheckResult::fail(message, format!("lower it to at most {all}, or take another slurm.partition"))];
     }
     let gpus_of = |some: &PartitionNodes| some.gpus;
     let cpus_of = |some: &PartitionNodes| some.cpus;
@@ -151,14 +134,14 @@ fn judge_size(name: &str, nodes: &[(u32, &PartitionNodes)], settings: &SlurmSett
         let most = nodes.iter().filter_map(|(_, some)| count_of(some)).max().unwrap_or_default();
         let hint = format!("its nodes have at most {most}: lower slurm.{key}, or take another slurm.partition");
         // How CPUs are counted (cores, threads) is the cluster's own affair.
-        let finding = if key == "gpus_per_node" { ClusterFinding::error(message, hint) } else { ClusterFinding::warning(message, hint) };
+        let finding = if key == "gpus_per_node" { CheckResult::fail(message, hint) } else { CheckResult::warn(message, hint) };
         findings.push(finding);
     }
     findings
 }
 
 /// A job beyond its partition's limit would wait for ever. A QOS may allow it.
-fn judge_time(name: &str, nodes: &[&PartitionNodes], settings: &SlurmSettings) -> Option<ClusterFinding> {
+fn judge_time(name: &str, nodes: &[&PartitionNodes], settings: &SlurmSettings) -> Option<CheckResult> {
     let (text, seconds) = settings.time.as_ref()?;
     let limit = nodes.first()?.time_limit?;
     if *seconds > 0 && *seconds <= limit {
@@ -167,25 +150,25 @@ fn judge_time(name: &str, nodes: &[&PartitionNodes], settings: &SlurmSettings) -
     let message = format!("slurm.time: {text} is more than partition {name} allows");
     let hint = format!("write at most \"{}\" (minutes), or take another slurm.partition", limit / 60);
     let has_qos = settings.args.iter().any(|arg| arg.starts_with("--qos") || arg.starts_with("-q"));
-    Some(if has_qos { ClusterFinding::warning(message, hint) } else { ClusterFinding::error(message, hint) })
+    Some(if has_qos { CheckResult::warn(message, hint) } else { CheckResult::fail(message, hint) })
 }
 
-fn judge_files(report: &ClusterReport, settings: &SlurmSettings, login: &str) -> Vec<ClusterFinding> {
+fn judge_files(report: &ClusterReport, settings: &SlurmSettings, login: &str) -> Vec<CheckResult> {
     let mut findings = Vec::new();
     if let Some((path, false)) = &report.run_dir {
         let hint = "set run_dir to a directory of yours that all nodes share, for example below your home";
-        findings.push(ClusterFinding::error(format!("{login}: {path} cannot be written"), hint));
+        findings.push(CheckResult::fail(format!("{login}: {path} cannot be written"), hint));
     }
     if matches!(report.filesystem.as_str(), "tmpfs" | "ramfs") {
         let path = report.run_dir.as_ref().map_or("run_dir", |(path, _)| path.as_str());
         let hint = "the nodes cannot see it: set run_dir to a directory that all nodes share";
-        findings.push(ClusterFinding::error(format!("{login}: {path} is in memory ({})", report.filesystem), hint));
+        findings.push(CheckResult::fail(format!("{login}: {path} is in memory ({})", report.filesystem), hint));
     }
     if let (Some(false), Some(image)) = (report.is_image_readable, &settings.image)
         && matches!(settings.container, SlurmContainer::Pyxis | SlurmContainer::Apptainer)
     {
         let hint = "set slurm.image to a file of the shared file system; where only the nodes have it, use --preflight off";
-        findings.push(ClusterFinding::error(format!("{login}: {image} cannot be read"), hint));
+        findings.push(CheckResult::fail(format!("{login}: {image} cannot be read"), hint));
     }
     findings
 }
@@ -243,7 +226,7 @@ mod tests {
         change(&mut cluster, &mut settings);
         let findings = judge_cluster(&cluster, &settings);
         assert!(findings.iter().all(|finding| !finding.hint.is_empty()), "each has a next step: {findings:?}");
-        findings.into_iter().map(|it| format!("{}: {}", if it.is_error { "error" } else { "warning" }, it.message)).collect()
+        findings.into_iter().map(|it| format!("{}: {}", if it.level == Level::Fail { "error" } else { "warning" }, it.message)).collect()
     }
 
     #[test]

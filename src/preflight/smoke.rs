@@ -53,10 +53,11 @@ pub(crate) fn evaluate_smoke(context: &SmokeContext<'_>, ranks: &[SmokeRankLog])
     if !ranks.is_empty() && ranks.iter().all(|rank| rank.stage == SmokeStage::Done) {
         return speed_results(context, ranks);
     }
-    let Some(first) = ranks.first() else { return result_per_host(context, |_| CheckResult::fail(not_started_message(context), "")) };
-    if ranks.iter().all(|rank| rank.stage == SmokeStage::NotStarted && rank.failure.is_none() && rank.other_lines.is_empty()) {
-        return result_per_host(context, |_| CheckResult::fail(not_started_message(context), ""));
-    }
+    let is_silent = |rank: &SmokeRankLog| rank.stage == SmokeStage::NotStarted && rank.failure.is_none() && rank.other_lines.is_empty();
+    let Some(first) = ranks.first().filter(|_| !ranks.iter().all(is_silent)) else {
+        let reason = if context.failure_reason.is_empty() { "no rank reported anything" } else { context.failure_reason };
+        return result_per_host(context, |_| CheckResult::fail(format!("did not start: {reason}"), ""));
+    };
     if first.stage < SmokeStage::StoreReady && first.failure.is_some() {
         // Without the store no rank can arrive: the others are not to blame.
         return result_per_host(context, |host| {
@@ -71,10 +72,6 @@ pub(crate) fn evaluate_smoke(context: &SmokeContext<'_>, ranks: &[SmokeRankLog])
 
 fn result_per_host(context: &SmokeContext<'_>, result_for: impl FnMut(usize) -> CheckResult) -> Vec<CheckResult> {
     (0..context.hosts.len()).map(result_for).collect()
-}
-
-fn not_started_message(context: &SmokeContext<'_>) -> String {
-    format!("did not start: {}", if context.failure_reason.is_empty() { "no rank reported anything" } else { context.failure_reason })
 }
 
 fn host_name<'a>(context: &SmokeContext<'a>, host: usize) -> &'a str {
@@ -176,7 +173,7 @@ fn missing_rank_result(context: &SmokeContext<'_>, rank: &SmokeRankLog, names: &
         None => (format!("could not reach the store at {store}"), network.to_owned()),
     };
     let waiting = if names.is_empty() { String::new() } else { format!("; waiting for: {names}") };
-    CheckResult::fail(format!("did not arrive: {why}{waiting}"), hint).with_evidence(last_log_lines(rank))
+    CheckResult::fail(format!("did not arrive: {why}{waiting}"), hint).with_evidence(rank.other_lines.clone())
 }
 
 /// All arrived, and then something stopped.
@@ -192,7 +189,7 @@ fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Ch
             between.iter().map(|(one, two)| format!("{} and {}", host_name(context, *one), host_name(context, *two))).collect();
         let what = format!("no data passes between {}", texts.join(", "));
         return result_per_host(context, |host| match between.iter().any(|(one, two)| host == *one || host == *two) {
-            true => CheckResult::fail(what.clone(), hint).with_evidence(rank_on_host(ranks, host).map_or(Vec::new(), last_log_lines)),
+            true => CheckResult::fail(what.clone(), hint).with_evidence(ranks.iter().find(|rank| rank.host == host).map_or(Vec::new(), |rank| rank.other_lines.clone())),
             false => CheckResult::pass("arrived"),
         });
     }
@@ -204,26 +201,13 @@ fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Ch
     result_per_host(context, |host| {
         let mut own = ranks.iter().filter(|rank| rank.host == host && rank.stage < SmokeStage::Done);
         let Some(rank) = own.clone().find(|rank| has_reason(rank)).or_else(|| own.next()) else { return CheckResult::pass("done") };
-        match &rank.failure {
-            Some((_, why)) if has_reason(&rank) => CheckResult::fail(format!("{what}: {why}"), hint).with_evidence(last_log_lines(rank)),
-            _ if any => CheckResult::skipped("see the finding of another host"),
-            Some((_, why)) => CheckResult::fail(format!("{what}: {why}"), hint).with_evidence(last_log_lines(rank)),
-            None => CheckResult::fail(
-                format!("{what}: {}", if context.failure_reason.is_empty() { "its rank exited" } else { context.failure_reason }),
-                hint,
-            )
-            .with_evidence(last_log_lines(rank)),
+        if any && !has_reason(&rank) {
+            return CheckResult::skipped("see the finding of another host");
         }
+        let fallback = if context.failure_reason.is_empty() { "its rank exited" } else { context.failure_reason };
+        let why = rank.failure.as_ref().map_or(fallback, |(_, why)| why.as_str());
+        CheckResult::fail(format!("{what}: {why}"), hint).with_evidence(rank.other_lines.clone())
     })
-}
-
-fn rank_on_host(ranks: &[SmokeRankLog], host: usize) -> Option<&SmokeRankLog> {
-    ranks.iter().find(|rank| rank.host == host)
-}
-
-/// The last words of a rank that are not the script's.
-fn last_log_lines(rank: &SmokeRankLog) -> Vec<String> {
-    rank.other_lines.clone()
 }
 
 #[cfg(test)]

@@ -75,6 +75,15 @@ pub(crate) fn evaluate_with_changes(inventory: &str, name: &str, changes: &[(&st
     evaluate_answering_hosts(inventory, name, changes, 3)
 }
 
+/// The third host's cell, where the answers that it changes are these.
+pub(super) fn assert_third_host(inventory: &str, name: &str, changes: &[(&str, &str)], expected: (Level, &str)) {
+    let found = evaluate_with_changes(inventory, name, changes);
+    assert_eq!(found[2].level, expected.0, "{name} {changes:?}: {found:?}");
+    assert!(found[2].message.contains(expected.1), "{name}: {:?} is not in {:?}", expected.1, found[2].message);
+    assert!(expected.0 <= Level::Pass || !found[2].hint.is_empty(), "{name}: what to do?");
+    assert!(found[..2].iter().all(|c| c.level <= Level::Pass), "{name} {changes:?}: {found:?}");
+}
+
 /// The same where only the first hosts answer.
 fn evaluate_answering_hosts(inventory: &str, name: &str, changes: &[(&str, &str)], answering: usize) -> Vec<CheckResult> {
     let source = InventorySource { name: "i".to_owned(), text: inventory.to_owned() };
@@ -168,6 +177,8 @@ fn inventory_settings_change_check_results() {
     use Level::{Fail, Pass, Warn};
     let cpu = TEST_INVENTORY.replace("  shm_size: 8g", "  shm_size: 64m\n  gpus: none");
     let named = TEST_INVENTORY.replace("name: gpu01, address: 10.0.0.1", "name: gpu01, address: 10.0.0.1, fabric_address: gpu01");
+    let unequal = TEST_INVENTORY.replace("10.0.0.1 }", "10.0.0.1, gpus: 1 }").replace("nproc_per_node: 2,", "with: processes,");
+    let twice = TEST_INVENTORY.replace("same: [uname -r]", "same: [uname -r, not-run]");
     for (inventory, name, changes, host, level, expected) in [
         (&cpu, "hostname", &[("own_name 10.0.0.3", "own_name 127.0.1.1")][..], 2, Warn, "h3 resolves to 127.0.1.1"),
         (&cpu, "gpu-idle", &[], 2, Level::Skipped, "no GPUs are used"),
@@ -205,6 +216,9 @@ fn inventory_settings_change_check_results() {
             "32768 to 60999",
         ),
         (&named, "nic", &[], 2, Pass, "bond0"),
+        (&unequal, "nvidia-runtime", &[("inside_gpus 2", "inside_gpus 1")], 2, Fail, "1 of 2 GPUs are visible inside"),
+        (&unequal, "cpus", &[("cpus 64", "cpus 1")], 2, Warn, "1 processor for 2 ranks"),
+        (&twice, "same", &[("same 0 0 ff", "same 0 1 ff")], 2, Fail, "`uname -r` ends with 1"),
     ] {
         let found = evaluate_with_changes(inventory, name, changes);
         assert_eq!(found[host].level, level, "{name}: {found:?}");

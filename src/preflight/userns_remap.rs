@@ -15,8 +15,9 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_host(|host| {
         let Some(container) = host.container() else { return CheckResult::skipped("bare host") };
-        let Some(info) = host.probe_output.last_value("docker_info") else {
-            return CheckResult::skipped(host.probe_output.last_value("docker_error").unwrap_or("docker info printed nothing").to_owned());
+        let info = match host.docker_info() {
+            Ok(info) => info,
+            Err(skipped) => return skipped,
         };
         let remapped = info.rsplit('|').next().is_some_and(|options| options.contains("name=userns"));
         if !remapped {

@@ -29,20 +29,28 @@ pub(crate) struct ListedGpu {
     pub mig_devices: u32,
 }
 
+/// The value of each field in a line; nothing where there are fewer. A name may have commas: the fields after it are counted from the end.
+pub(crate) fn split_fields<'a>(fields: &[&str], line: &'a str) -> Option<Vec<&'a str>> {
+    let name = fields.iter().position(|field| *field == "name").unwrap_or(fields.len());
+    let mut values: Vec<&str> = line.splitn(name + 1, ',').collect();
+    if name < fields.len() {
+        let last = values.pop()?;
+        let mut tail: Vec<&str> = last.rsplitn(fields.len() - name, ',').collect();
+        tail.reverse();
+        values.extend(tail);
+    }
+    (values.len() >= fields.len()).then(|| values.into_iter().map(str::trim).collect())
+}
+
 /// Reads one line of values for these fields; nothing where it is no such line.
 pub(crate) fn parse_gpu_sample(fields: &[&str], line: &str) -> Option<GpuSample> {
-    let values: Vec<&str> = line.split(',').map(str::trim).collect();
-    // A name with a comma in it makes the line longer: the fields after it are counted from the end.
-    let spare = values.len().checked_sub(fields.len())?;
-    let name = fields.iter().position(|field| *field == "name").unwrap_or(fields.len());
     let mut gpu = GpuSample::default();
     let mut numbered = false;
-    for (place, field) in fields.iter().enumerate() {
-        let text = *values.get(if place > name { place + spare } else { place })?;
+    for (field, text) in fields.iter().zip(split_fields(fields, line)?) {
         match *field {
             "index" => (gpu.index, numbered) = (text.parse().ok()?, true),
             "uuid" => gpu.uuid = self::clean_text(text),
-            "name" => gpu.name = self::clean_text(&values.get(place..=place + spare)?.join(", ")),
+            "name" => gpu.name = self::clean_text(text),
             "memory.total" => gpu.memory_total = parse_number(text),
             "memory.used" => gpu.memory_used = parse_number(text),
             "utilization.gpu" => gpu.utilization = parse_number(text),
