@@ -248,7 +248,7 @@ pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str
     // The advice is for a line of its own: the recap cuts long reasons.
     let is_named_below = report.notes.first_failure.as_ref().is_some_and(|(rank, ..)| rank.is_some()) && !report.is_out_of_memory;
     if let Some((cause, advice)) = report.cause()
-        && !(is_named_below && matches!(report.state, Some((JobState::Failed, _))))
+        && !(is_named_below && matches!(report.state, Some(JobState::Failed)))
     {
         session.notice(format!("job {job}: {cause}; help: {advice}"), true);
     }

@@ -1,7 +1,7 @@
 //! What a person reads of a SLURM job: its state, why it waits, how it ended and what to do.
 
 use crate::event::{Outcome, RunOutcome};
-use crate::plan::slurm::job_report::{JobReport, StateSource};
+use crate::plan::slurm::job_report::JobReport;
 use crate::plan::slurm::job_state::{JobPhase, JobState, explain_pending};
 use crate::report::style::format_duration;
 use crate::text::hostlist::fold_names;
@@ -39,11 +39,11 @@ fn silent_line(error: &str) -> String {
 
 /// `RUNNING on n[0-1]`.
 pub(crate) fn headline(report: &JobReport) -> String {
-    let Some((state, source)) = &report.state else { return "unknown".to_owned() };
+    let Some(state) = &report.state else { return "unknown".to_owned() };
     let nodes = if report.nodes.is_empty() { String::new() } else { format!(" on {}", fold_names(&report.nodes)) };
     let reason =
         if state.phase() == JobPhase::Waiting && !report.reason.is_empty() { format!(" ({})", report.reason) } else { String::new() };
-    let source = if *source == StateSource::StatusFile { ", by its status file" } else { "" };
+    let source = if report.is_by_status_file { ", by its status file" } else { "" };
     let since = match (state.phase(), report.starts_at) {
         (JobPhase::Running, Some(start)) if start <= report.now => format!(" for {}", format_duration((report.now - start) * 1000)),
         _ => String::new(),
@@ -75,12 +75,12 @@ pub(crate) fn end_lines(report: &JobReport) -> Vec<String> {
         });
     }
     lines.extend(notes.failure.iter().map(|why| format!("the job's script gave up: {why}")));
-    if matches!(report.state, Some((JobState::Failed, _))) && notes.noted_at == 0 {
+    if matches!(report.state, Some(JobState::Failed)) && notes.noted_at == 0 {
         let cause = "it wrote nothing into run_dir: the first node may not see it";
         lines.push(format!("{cause}\n    help: set run_dir to a directory that all nodes share"));
     }
     // Where SLURM names the cause itself, it knows better than the script, which saw only a signal.
-    let by_script = matches!(report.state, None | Some((JobState::Completed | JobState::Failed | JobState::Timeout, _)));
+    let by_script = matches!(report.state, None | Some(JobState::Completed | JobState::Failed | JobState::Timeout));
     lines.extend(notes.stopping.iter().filter(|_| by_script).map(|why| format!("its ranks were stopped: {why}")));
     match &report.state {
         None if report.queue_error.is_some() => {}
@@ -95,9 +95,9 @@ pub(crate) fn end_lines(report: &JobReport) -> Vec<String> {
 /// How a job ended: for the exit code, and for the run's record.
 pub(crate) fn job_outcome(report: &JobReport) -> (Outcome, RunOutcome) {
     match &report.state {
-        Some((JobState::Completed, _)) => (Outcome::Ok, RunOutcome::Ok),
-        Some((JobState::Cancelled, _)) => (Outcome::Stopped, RunOutcome::Stopped),
-        Some((state, _)) if state.phase() != JobPhase::Ended => (Outcome::Ok, RunOutcome::Running),
+        Some(JobState::Completed) => (Outcome::Ok, RunOutcome::Ok),
+        Some(JobState::Cancelled) => (Outcome::Stopped, RunOutcome::Stopped),
+        Some(state) if state.phase() != JobPhase::Ended => (Outcome::Ok, RunOutcome::Running),
         None if report.queue_error.is_some() => (Outcome::Unreachable, RunOutcome::Running),
         Some(_) | None => (Outcome::Failed, RunOutcome::Failed),
     }
@@ -110,7 +110,7 @@ mod tests {
     use crate::text::translation::Lang;
 
     fn report(state: JobState) -> JobReport {
-        JobReport { job: Some(12), now: 10_000, state: Some((state, StateSource::Squeue)), ..JobReport::default() }
+        JobReport { job: Some(12), now: 10_000, state: Some(state), ..JobReport::default() }
     }
 
     #[test]
@@ -156,7 +156,8 @@ mod tests {
     #[test]
     fn silent_controller_is_reported_and_ends_nothing() {
         let silent = JobReport {
-            state: Some((JobState::Running, StateSource::StatusFile)),
+            state: Some(JobState::Running),
+            is_by_status_file: true,
             queue_error: Some("Unable to contact slurm controller".to_owned()),
             ..report(JobState::Running)
         };

@@ -5,16 +5,6 @@ use super::job_notes::{JobNotes, short};
 use super::job_state::{JobPhase, JobState};
 use crate::inventory::{is_valid_host_name, is_valid_run_id};
 
-/// The source of the state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StateSource {
-    Squeue,
-    Sacct,
-    Scontrol,
-    /// The job's own status file: SLURM did not answer, or knows the job no more.
-    StatusFile,
-}
-
 /// Everything that is known of a name's last job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct JobReport {
@@ -23,7 +13,9 @@ pub(crate) struct JobReport {
     /// The login node's clock.
     pub(crate) now: i64,
     pub(crate) job: Option<u64>,
-    pub(crate) state: Option<(JobState, StateSource)>,
+    pub(crate) state: Option<JobState>,
+    /// Whether the state is that of the job's own status file: SLURM did not answer, or knows the job no more.
+    pub(crate) is_by_status_file: bool,
     /// The error of squeue, if it gave no answer.
     pub(crate) queue_error: Option<String>,
     /// A program that the login node lacks.
@@ -99,14 +91,14 @@ impl JobReport {
 
     /// `None`: no job, or nothing is known of it.
     pub(crate) fn phase(&self) -> Option<JobPhase> {
-        self.state.as_ref().map(|(state, _)| state.phase())
+        self.state.as_ref().map(JobState::phase)
     }
 
     /// Why the job ended so, and what to do about it.
     pub(crate) fn cause(&self) -> Option<(&'static str, &'static str)> {
         match &self.state {
-            Some((JobState::Failed, _)) if self.is_out_of_memory => JobState::OutOfMemory.cause(),
-            state => state.as_ref().and_then(|(state, _)| state.cause()),
+            Some(JobState::Failed) if self.is_out_of_memory => JobState::OutOfMemory.cause(),
+            state => state.as_ref().and_then(JobState::cause),
         }
     }
 
@@ -117,8 +109,7 @@ impl JobReport {
 
     /// Only SLURM decides when a job that may be requeued has ended: the job's own note of an end covers one start.
     pub(crate) fn doubt_end_of_one_start(mut self) -> JobReport {
-        let by_notes = matches!(self.state, Some((_, StateSource::StatusFile)));
-        if by_notes && self.queue_error.is_some() && self.has_ended() {
+        if self.is_by_status_file && self.queue_error.is_some() && self.has_ended() {
             self.state = None;
         }
         self
@@ -206,16 +197,16 @@ impl AnswerReader {
         if let Some(line) = self.queue.into_iter().find(|line| line.job == job) {
             let report = &mut self.report;
             (report.reason, report.starts_at, report.partition) = (line.reason, line.starts_at, line.partition);
-            report.state = Some((line.state, StateSource::Squeue));
+            report.state = Some(line.state);
         }
-        let by_others = [(self.accounting, StateSource::Sacct), (self.control, StateSource::Scontrol)];
-        for (known, source) in by_others {
+        for known in [self.accounting, self.control] {
             let Some((_, state, exit_code)) = known.filter(|(id, ..)| *id == job) else { continue };
             self.report.notes.exit_code = self.report.notes.exit_code.or(exit_code);
-            self.report.state.get_or_insert((state, source));
+            self.report.state.get_or_insert(state);
         }
         if self.report.state.is_none() {
-            self.report.state = self.report.state_by_notes().map(|state| (state, StateSource::StatusFile));
+            self.report.state = self.report.state_by_notes();
+            self.report.is_by_status_file = self.report.state.is_some();
         }
         self.report
     }

@@ -12,27 +12,27 @@ const RUNNING: &str = "@notes 0\n 900 0 running 20261123-200000-000c\n@nodes 0\n
 fn squeue_decides_first() {
     let text = "@squeue 0\n 11|RUNNING|n[0-1]|1|gpu|/elsewhere|None\n 12|PENDING||1600|gpu|/shared/run/t5|ReqNodeNotAvail, May be | reserved\n@job 12\n@place 3 17\n";
     let pending = report(text);
-    assert_eq!(pending.state, Some((JobState::Pending, StateSource::Squeue)));
+    assert_eq!(pending.state, Some(JobState::Pending));
     assert_eq!((pending.place, pending.starts_at, pending.job), (Some((3, 17)), Some(1600), Some(12)));
     assert_eq!(pending.reason, "ReqNodeNotAvail, May be | reserved");
     let gone = report("@squeue 0\n@job 12\n@sacct 0\n 12|CANCELLED by 7|0:15|n0\n");
-    assert_eq!((gone.state, gone.notes.exit_code), (Some((JobState::Cancelled, StateSource::Sacct)), Some(143)));
+    assert_eq!((gone.state, gone.notes.exit_code), (Some(JobState::Cancelled), Some(143)));
     let control = report(
         "@squeue 0\n@job 12\n@sacct 1\n Slurm accounting storage is disabled\n@scontrol 0\n JobId=12 JobName=t5 JobState=FAILED ExitCode=7:0 X=1\n",
     );
-    assert_eq!((control.state, control.notes.exit_code), (Some((JobState::Failed, StateSource::Scontrol)), Some(7)));
+    assert_eq!((control.state, control.notes.exit_code), (Some(JobState::Failed), Some(7)));
 }
 
 #[test]
 fn silent_controller_ends_no_job() {
     let silent = "@squeue 1\n slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n@job 12\n";
     let running = report(&format!("{silent}{RUNNING}"));
-    assert_eq!(running.state, Some((JobState::Running, StateSource::StatusFile)));
+    assert_eq!((&running.state, running.is_by_status_file), (&Some(JobState::Running), true));
     assert!(running.queue_error.as_ref().is_some_and(|text| text.contains("Unable to contact")));
     assert_eq!((running.nodes.len(), running.ranks_per_node), (2, 2));
     assert_eq!(report(silent).state, None, "nothing is known, so nothing is said");
     let ended = report(&format!("{silent}{RUNNING}@notes 0\n 950 0 first 2 n1 7\n 951 0 ended 7\n"));
-    assert_eq!(ended.state, Some((JobState::Failed, StateSource::StatusFile)));
+    assert_eq!(ended.state, Some(JobState::Failed));
     assert_eq!(ended.notes.first_failure, Some((Some(2), "n1".to_owned(), 7)));
     let launcher = report(&format!("{silent}{RUNNING}@notes 0\n 950 0 first launcher n1 9\n 951 0 ended 9\n"));
     assert_eq!(launcher.notes.first_failure, Some((None, "n1".to_owned(), 9)));
@@ -102,7 +102,7 @@ fn step_out_of_memory_is_the_cause_of_a_failed_job() {
 fn cancelled_job_that_slurm_forgot_has_not_failed() {
     let ended = |stopping: &str| {
         let text = format!("@job 12\n@squeue 0\n@notes 0\n 1 0 running 20261123-200000-000c\n 2 0 {stopping}\n 2 0 ended 143\n");
-        report(&text).state.map(|(state, _)| state)
+        report(&text).state
     };
     assert_eq!(ended("stopping cancelled or preempted"), Some(JobState::Cancelled));
     assert_eq!(ended("first 1 n0 143"), Some(JobState::Failed));
