@@ -119,25 +119,34 @@ fn evaluate_answering_hosts(inventory: &str, name: &str, changes: &[(&str, &str)
         })
         .collect();
     let addresses: Vec<String> = known.fabric_addresses.iter().flatten().cloned().collect();
-    let places = hosts.iter().enumerate().map(|(index, (facts, reported))| CheckedHost {
-        index,
-        host: &inventory.hosts[index],
-        job_host: &job.hosts[index],
-        facts,
-        probe_output: reported,
-        fabric_address: addresses.get(index).map(String::as_str),
-        has_live_run: false,
-    });
     let scene = CheckContext {
         inventory: &inventory,
         job: &job,
-        hosts: places.take(answering).collect(),
+        hosts: checked_hosts(&inventory, &job, &hosts[..answering], &addresses),
         fabric_addresses: addresses.clone(),
         before_launch: false,
     };
     let check = ALL_CHECKS.iter().find(|check| check.name == name).expect("a check");
     let answers = evaluate_checks(&scene, std::slice::from_ref(check));
     answers[0].results.iter().map(|(_, cell)| cell.clone()).collect()
+}
+
+fn checked_hosts<'a>(
+    inventory: &'a Inventory,
+    job: &'a Job,
+    answers: &'a [(HostFacts, ProbeOutput)],
+    addresses: &'a [String],
+) -> Vec<CheckedHost<'a>> {
+    let host = |(index, (facts, probe_output)): (usize, &'a (HostFacts, ProbeOutput))| CheckedHost {
+        index,
+        host: &inventory.hosts[index],
+        job_host: &job.hosts[index],
+        facts,
+        probe_output,
+        fabric_address: addresses.get(index).map(String::as_str),
+        has_live_run: false,
+    };
+    answers.iter().enumerate().map(host).collect()
 }
 
 #[test]
@@ -231,28 +240,18 @@ fn master_name_must_resolve_equally_everywhere() {
     let inventory =
         Inventory::load(&[InventorySource { name: "i".to_owned(), text: TEST_INVENTORY.to_owned() }], &[]).expect("an inventory");
     let job = inventory.job(&RuntimeValues { gpu_counts: vec![Some(2); 3], ..RuntimeValues::default() }).expect("a job");
-    let facts: Vec<HostFacts> = (1..4).map(|n| HostFacts::parse(&healthy_host_output(n).0)).collect();
     let run = |third: &str, first: &str| -> CheckResult {
-        let reported: Vec<ProbeOutput> = ["resolves gpu01 10.0.0.1", "resolves gpu01 10.0.0.1", third]
-            .iter()
-            .map(|line| {
+        let answers: Vec<(HostFacts, ProbeOutput)> = (1..)
+            .zip(["resolves gpu01 10.0.0.1", "resolves gpu01 10.0.0.1", third])
+            .map(|(n, line)| {
                 let mut reported = ProbeOutput::default();
                 reported.push_text(&format!("{line}\ndid net"));
-                reported
+                (HostFacts::parse(&healthy_host_output(n).0), reported)
             })
             .collect();
-        let place = |(index, (facts, reported))| CheckedHost {
-            index,
-            host: &inventory.hosts[index],
-            job_host: &job.hosts[index],
-            facts,
-            probe_output: reported,
-            fabric_address: Some("x"),
-            has_live_run: false,
-        };
-        let hosts = facts.iter().zip(&reported).enumerate().map(place).collect();
         let addresses = vec![first.to_owned(), "10.0.0.2".to_owned(), "10.0.0.3".to_owned()];
-        let scene = CheckContext { inventory: &inventory, job: &job, hosts, fabric_addresses: addresses, before_launch: false };
+        let hosts = checked_hosts(&inventory, &job, &answers, &addresses);
+        let scene = CheckContext { inventory: &inventory, job: &job, hosts, fabric_addresses: addresses.clone(), before_launch: false };
         evaluate_checks(&scene, &[ALL_CHECKS.iter().find(|c| c.name == "master-address").copied().expect("it")])[0].results[2].1.clone()
     };
     for (third, first, level, expected) in [
