@@ -5,8 +5,8 @@ mod run_record;
 use std::collections::BTreeMap;
 
 use crate::inventory::{
-    ContainerSettings, EntrypointMode, Inventory, Job, Launcher, PrepareTask, RegistrySettings, StartGate, StartOrder, TaskSelection,
-    Teardown,
+    ContainerGpus, ContainerSettings, EntrypointMode, Inventory, InventoryHost, Job, JobHost, Launcher, PrepareTask, RegistrySettings,
+    StartGate, StartOrder, TaskSelection, Teardown,
 };
 use crate::model::phase::Phase;
 use crate::plan::Plan;
@@ -18,6 +18,7 @@ use crate::plan::fact_rules::user_ids;
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::launcher::{self, EnvironmentRequirements};
+use crate::plan::logind::SystemdScope;
 use crate::plan::protocol::run_record::{RunRecord, short_hash};
 use crate::plan::rank_layout::{RankLayout, resolve_fabric_address, usable_gpu_count};
 use crate::plan::task::HostTask;
@@ -88,8 +89,7 @@ pub(crate) fn compute_container_hash(text: &str) -> String {
 }
 
 /// Whether tasks run on this host beside its container.
-fn has_host_tasks(LaunchInputs { job, identity, .. }: LaunchInputs<'_>, host: usize) -> bool {
-    let tasks = identity.tasks.select(&job.tasks).unwrap_or_default();
+fn has_host_tasks(job: &Job, tasks: &[&PrepareTask], host: usize) -> bool {
     let runs_on_host =
         |task: &&PrepareTask| !task.in_container && task.files.is_none() && task.hosts.get(host).is_some_and(Option::is_some);
     job.hosts.get(host).is_some_and(|host| host.container.is_some()) && tasks.iter().any(runs_on_host)
@@ -102,36 +102,47 @@ fn has_host_tasks(LaunchInputs { job, identity, .. }: LaunchInputs<'_>, host: us
 pub(crate) fn plan_launch(inputs: LaunchInputs<'_>) -> Result<Plan, Vec<(usize, Issue)>> {
     let LaunchInputs { inventory, job, facts, identity: ids, .. } = inputs;
     let addresses = resolve_addresses(inventory, facts)?;
-    let world = RankLayout::new(job, addresses);
-    let sites: Vec<HostContext> = (inventory.hosts.iter().zip(facts))
+    let layout = RankLayout::new(job, addresses);
+    let tasks = ids.tasks.select(&job.tasks).unwrap_or_default();
+    let contexts: Vec<HostContext> = (inventory.hosts.iter().zip(facts))
         .enumerate()
         .map(|(i, (host, facts))| HostContext {
             run_id: ids.run_id.clone(),
             lock_token: ids.lock_token.clone(),
             in_container: job.hosts.get(i).is_some_and(|h| h.container.is_some()),
             max_log_bytes: job.max_log_bytes,
-            world_size: world.world_size(),
-            has_host_tasks: has_host_tasks(inputs, i),
+            world_size: layout.world_size(),
+            has_host_tasks: has_host_tasks(job, &tasks, i),
             ..HostContext::from_inventory(inventory, host, &facts.run_dir)
         })
         .collect();
-    let mut plan = Plan::empty(sites);
+    let mut plan = Plan::empty(contexts);
     if !ids.tasks_only {
-        plan.ranks = world.ranks();
-        plan.world_size = world.world_size();
+        plan.ranks = layout.ranks();
+        plan.world_size = layout.world_size();
     }
-    let cells: Vec<HostPlanner<'_>> = (0..plan.hosts.len())
-        .map(|host| HostPlanner { inputs, layout: &world, context: plan.hosts[host].clone(), host_index: host })
+    let hosts = inventory.hosts.iter().zip(&job.hosts).zip(facts).zip(plan.hosts.clone()).enumerate();
+    let planners: Vec<HostPlanner<'_>> = hosts
+        .map(|(host_index, (((host, job_host), facts), context))| HostPlanner {
+            inputs,
+            layout: &layout,
+            context,
+            host_index,
+            host,
+            job_host,
+            facts,
+            tasks: &tasks,
+        })
         .collect();
-    let files: Vec<RunRecord> = cells.iter().map(|c| c.run_record(&plan)).collect();
-    plan.run_record = files.first().cloned();
-    let tasks: Vec<Phase> = ids.tasks.select(&job.tasks).unwrap_or_default().iter().map(|task| Phase::Task(task.number)).collect();
+    let records: Vec<RunRecord> = planners.iter().map(|planner| planner.run_record(&plan)).collect();
+    plan.run_record = records.first().cloned();
+    let task_phases = tasks.iter().map(|task| Phase::Task(task.number));
     let launch = [Phase::Requirements, Phase::Master, Phase::Workers].into_iter().filter(|_| !ids.tasks_only);
     let before = [Phase::Preflight, Phase::Pull, Phase::Container, Phase::Environment];
-    for phase in before.into_iter().chain(tasks).chain(launch) {
-        for (cell, file) in cells.iter().zip(&files) {
-            for action in cell.phase_actions(phase, file) {
-                plan.push(cell.host_index, phase, action);
+    for phase in before.into_iter().chain(task_phases).chain(launch) {
+        for (planner, record) in planners.iter().zip(&records) {
+            for action in planner.phase_actions(phase, record) {
+                plan.push(planner.host_index, phase, action);
             }
         }
     }
@@ -144,6 +155,11 @@ struct HostPlanner<'a> {
     layout: &'a RankLayout,
     context: HostContext,
     host_index: usize,
+    host: &'a InventoryHost,
+    job_host: &'a JobHost,
+    facts: &'a HostFacts,
+    /// Those that run, on any host.
+    tasks: &'a [&'a PrepareTask],
 }
 
 impl HostPlanner<'_> {
@@ -155,9 +171,7 @@ impl HostPlanner<'_> {
         let job = self.inputs.job;
         match phase {
             Phase::Preflight => self.preflight_actions(),
-            Phase::Pull => {
-                self.job_host().and_then(|p| p.container.as_ref()).map_or(Vec::new(), |c| vec![Action::PullImage(self.pull_action(c))])
-            }
+            Phase::Pull => self.job_host.container.iter().map(|container| Action::PullImage(self.pull_action(container))).collect(),
             Phase::Container => vec![self.run_files_action(run_record), self.container_action()],
             Phase::Environment => vec![self.environment_action(self.runs_no_task())],
             Phase::Task(number) => {
@@ -185,27 +199,20 @@ impl HostPlanner<'_> {
         }
     }
 
-    fn job_host(&self) -> Option<&crate::inventory::JobHost> {
-        self.inputs.job.hosts.get(self.host_index)
-    }
-
-    fn facts(&self) -> Option<&HostFacts> {
-        self.inputs.facts.get(self.host_index)
-    }
-
     fn wanted_gpu_count(&self) -> u32 {
-        let job = self.inputs.job;
-        job.nproc(self.host_index).unwrap_or_else(|| {
-            self.inputs.inventory.hosts.get(self.host_index).zip(self.facts()).map_or(0, |(h, f)| usable_gpu_count(h, f))
-        })
+        self.job_host.nproc.unwrap_or_else(|| usable_gpu_count(self.host, self.facts))
+    }
+
+    /// If no process can outlive the log-out, a check reports it; without that check the launch uses what there is.
+    fn scope(&self) -> SystemdScope {
+        self.facts.systemd_scope().unwrap_or_default()
     }
 
     fn preflight_actions(&self) -> Vec<Action> {
-        let host_gpus = self.inputs.inventory.hosts.get(self.host_index).map(|h| h.gpus.clone()).unwrap_or_default();
         let mut actions = vec![Action::VerifyHostFacts(verify_facts::VerifyHostFacts {
             context: self.context.clone(),
-            container: self.job_host().and_then(|p| p.container.clone()),
-            gpus: host_gpus,
+            container: self.job_host.container.clone(),
+            gpus: self.host.gpus.clone(),
             nproc: self.wanted_gpu_count(),
             port: self.layout.master_port.filter(|_| self.host_index == 0),
             check_summary: self.inputs.check_summaries.get(self.host_index).cloned().unwrap_or_default(),
@@ -242,32 +249,26 @@ impl HostPlanner<'_> {
             context: &self.context,
             node_rank: self.host_index,
             hosts: &self.inputs.inventory.hosts,
-            facts: self.facts(),
+            facts: Some(self.facts),
         })
     }
 
     /// Where no task runs, what the ranks need must be there already.
     fn runs_no_task(&self) -> bool {
-        let tasks = &self.inputs.identity.tasks;
-        !self.inputs.identity.tasks_only && tasks.select(&self.inputs.job.tasks).is_ok_and(|tasks| tasks.is_empty())
+        !self.inputs.identity.tasks_only && self.tasks.is_empty()
     }
 
     /// The tasks that run on this host.
     fn host_tasks(&self) -> Vec<HostTask> {
-        let tasks = self.inputs.identity.tasks.select(&self.inputs.job.tasks).unwrap_or_default();
-        let env = if tasks.is_empty() { BTreeMap::new() } else { self.launch_spec().env };
+        let env = if self.tasks.is_empty() { BTreeMap::new() } else { self.launch_spec().env };
         let run_env: BTreeMap<String, String> = env.into_iter().filter(|(name, _)| TASK_VARIABLES.contains(&name.as_str())).collect();
-        tasks.into_iter().filter_map(|task| HostTask::new(task, self.host_index, run_env.clone())).collect()
+        self.tasks.iter().filter_map(|task| HostTask::new(task, self.host_index, run_env.clone())).collect()
     }
 
     /// The names of the tasks that send files to this host.
     fn file_tasks(&self) -> BTreeMap<u32, String> {
-        let tasks = self.inputs.identity.tasks.select(&self.inputs.job.tasks).unwrap_or_default();
-        tasks
-            .into_iter()
-            .filter_map(|task| SendFiles::new(task, self.host_index, &self.context))
-            .map(|task| (task.number, task.name))
-            .collect()
+        let tasks = self.tasks.iter().filter_map(|task| SendFiles::new(task, self.host_index, &self.context));
+        tasks.map(|task| (task.number, task.name)).collect()
     }
 
     fn task_action(&self, task: HostTask) -> Action {
@@ -276,7 +277,7 @@ impl HostPlanner<'_> {
             context: host_place.unwrap_or_else(|| self.context.clone()),
             task,
             secrets: self.inputs.secrets.to_vec(),
-            scope: self.facts().and_then(HostFacts::systemd_scope).unwrap_or_default(),
+            scope: self.scope(),
             registered: Vec::new(),
         }))
     }
@@ -289,8 +290,9 @@ impl HostPlanner<'_> {
             run_record: run_record.clone(),
             start_timeout_secs: job.launch.master_timeout.as_secs() + LAUNCH_OVERHEAD_SECS,
             entrypoint_image: self
-                .job_host()
-                .and_then(|p| p.container.as_ref())
+                .job_host
+                .container
+                .as_ref()
                 .filter(|c| c.entrypoint == EntrypointMode::Image)
                 .map(|c| c.image.clone()),
             keep_container: job.teardown != Teardown::Always || self.inputs.identity.tasks_only && self.context.in_container,
@@ -300,50 +302,42 @@ impl HostPlanner<'_> {
     }
 
     fn container_action(&self) -> Action {
-        let spec = self.job_host().and_then(|p| p.container.clone());
-        let host_gpus = self.inputs.inventory.hosts.get(self.host_index).map(|h| h.gpus.clone()).unwrap_or_default();
+        let spec = self.job_host.container.clone();
         let text = self.inputs.config_texts.get(self.host_index).map_or("", |t| t.0.as_str());
-        let idle = self.facts().and_then(HostFacts::idle_gpus);
+        let idle = self.facts.idle_gpus();
         Action::StartContainer(container::StartContainer {
             context: self.context.clone(),
-            gpus_flag: spec.as_ref().and_then(|s| gpus_flag::format_gpus_flag(&s.gpus, &host_gpus, idle.as_deref())),
+            gpus_flag: spec.as_ref().and_then(|s| gpus_flag::format_gpus_flag(&s.gpus, &self.host.gpus, idle.as_deref())),
             spec,
             container_hash: compute_container_hash(text),
             owner: self.inputs.identity.owner.clone(),
             stop_grace: self.inputs.job.launch.stop_grace.as_secs(),
-            user_ids: self.facts().map_or_else(String::new, |f| user_ids(f, &self.context.host)),
-            home: self.facts().map_or_else(String::new, |f| f.home.clone()),
+            user_ids: user_ids(self.facts, &self.context.host),
+            home: self.facts.home.clone(),
             recreate: self.inputs.identity.recreate_containers,
-            has_leftover_checks: self.facts().is_some_and(|f| !f.orphans.check_containers.is_empty()),
-            // If no process can outlive the log-out, a check reports it; without that check the launch uses what there is.
-            scope: self.facts().and_then(HostFacts::systemd_scope).unwrap_or_default(),
+            has_leftover_checks: !self.facts.orphans.check_containers.is_empty(),
+            scope: self.scope(),
         })
     }
 
     /// `whole`: with what the ranks need, which tasks may have to make first.
     fn environment_action(&self, whole: bool) -> Action {
         let start = self.launch_spec();
-        let contained_gpus =
-            self.job_host().and_then(|p| p.container.as_ref()).is_some_and(|c| c.gpus != crate::inventory::ContainerGpus::None);
+        let contained_gpus = self.job_host.container.as_ref().is_some_and(|c| c.gpus != ContainerGpus::None);
         Action::CheckEnvironment(environment::CheckEnvironment {
             context: self.context.clone(),
             has_setup: whole && start.files.contains_key("setup"),
             requirements: if whole { start.requirements } else { EnvironmentRequirements::default() },
             min_gpus: if contained_gpus { self.wanted_gpu_count() } else { 0 },
-            workdir: self
-                .job_host()
-                .and_then(|p| p.workdir.as_deref())
-                .filter(|_| whole)
-                .map(|dir| launcher::expand_home(dir, self.facts().map_or("~", |facts| &facts.home))),
+            workdir: self.job_host.workdir.as_deref().filter(|_| whole).map(|dir| launcher::expand_home(dir, &self.facts.home)),
         })
     }
 
     fn launch_action(&self) -> Action {
-        let scope = self.facts().and_then(HostFacts::systemd_scope).unwrap_or_default();
         Action::StartLauncher(launch::StartLauncher {
             context: self.context.clone(),
             secrets: self.inputs.secrets.to_vec(),
-            scope,
+            scope: self.scope(),
             registered: Vec::new(),
         })
     }

@@ -31,8 +31,9 @@ impl HostPlanner<'_> {
             world_size: plan.world_size,
             in_container: self.context.in_container,
             boundary_voided: self
-                .job_host()
-                .and_then(|p| p.container.as_ref())
+                .job_host
+                .container
+                .as_ref()
                 .is_some_and(|c| !c.host_exposures(&self.context.run_dir_root).is_empty()),
             tasks_only: ids.tasks_only,
             tasks: self.host_tasks().into_iter().map(|task| (task.number, task.name)).collect(),
