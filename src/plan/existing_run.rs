@@ -45,11 +45,8 @@ pub(crate) fn host_run_state(facts: &HostFacts) -> HostRunState {
         LauncherStatus::NotStarted => HostRunState::NotStarted,
         LauncherStatus::Ended { exit, .. } => HostRunState::Ended(*exit),
         // Inside a container the host does not see the pid: the container's own state decides, and the keeper writes the status of a dead one.
-        LauncherStatus::Started { alive_on_host: seen, .. } => {
-            // Where docker does not answer, nothing says that it has ended.
-            let in_container =
-                || is_docker_state_unknown(facts) || facts.container().is_some_and(|c| c.status == "running" || c.status == "paused");
-            let runs = if facts.runs_in_container(true) { in_container() } else { *seen };
+        LauncherStatus::Started { alive_on_host: seen } => {
+            let runs = if facts.runs_in_container(true) { container_may_run(facts) } else { *seen };
             if runs { HostRunState::Running } else { HostRunState::Ended(Exit::Killed) }
         }
     }
@@ -61,7 +58,7 @@ pub(crate) fn running_tasks(facts: &HostFacts) -> Vec<u32> {
         return Vec::new();
     }
     let in_container = facts.runs_in_container(true);
-    let container_runs = is_docker_state_unknown(facts) || facts.container().is_some_and(|c| c.status == "running" || c.status == "paused");
+    let container_runs = container_may_run(facts);
     let runs = |number: &u32, status: &TaskStatus| {
         let is_contained = in_container && !facts.host_task_numbers.contains(number);
         matches!(status, TaskStatus::Started { alive_on_host } if if is_contained { container_runs } else { *alive_on_host })
@@ -87,28 +84,39 @@ pub(crate) fn running_ranks(facts: &[HostFacts], names: &[String]) -> Vec<(Strin
     running.filter_map(|(name, facts)| Some((name.clone(), facts.current_run.clone()?))).collect()
 }
 
+/// Whether the container runs; where docker does not answer, nothing says that it has ended.
+fn container_may_run(facts: &HostFacts) -> bool {
+    is_docker_state_unknown(facts) || facts.container().is_some_and(|c| c.status == "running" || c.status == "paused")
+}
+
 /// Whether docker does not report what is on the host.
 pub(crate) fn is_docker_state_unknown(facts: &HostFacts) -> bool {
     matches!(facts.docker, DockerStatus::Unusable(_)) && facts.containers.is_empty()
+}
+
+/// Whether the gang has all hosts that it needs, and whether a rank failed that it cannot do without.
+fn gang_health<'a>(mut facts: impl Iterator<Item = &'a HostFacts> + Clone, states: &[HostRunState]) -> (bool, bool) {
+    let record = facts.clone().find_map(HostFacts::run_record);
+    // A launcher that ended successfully just before the others still belongs to a complete gang.
+    let fine = states.iter().filter(|state| matches!(state, HostRunState::Running | HostRunState::Ended(Exit::Code(0)))).count();
+    // An elastic gang may lose hosts; a launcher that starts workers again may lose those.
+    let least = record.map(|record| record.min_hosts).filter(|least| *least > 0).unwrap_or(states.len());
+    let restarts = record.is_some_and(|record| record.tolerates_rank_loss);
+    (fine >= least.min(states.len()), !restarts && facts.any(HostFacts::has_failed_rank))
 }
 
 /// How the current run of these hosts ended, or that it runs, and the second of its end on the hosts' clocks; `None`: nothing was started.
 pub(crate) fn run_outcome(facts: &[&HostFacts]) -> Option<(RunOutcome, f64)> {
     let facts: Vec<&HostFacts> = facts.iter().copied().filter(|f| f.current_run.is_some()).collect();
     let parts: Vec<HostRunState> = facts.iter().map(|f| host_run_state(f)).collect();
-    let file = facts.iter().find_map(|f| f.run_record());
     let ranks = || facts.iter().flat_map(|f| &f.ranks);
-    // An elastic gang may lose hosts; a launcher that starts workers again may lose those.
-    let least = file.map(|f| f.min_hosts).filter(|least| *least > 0).unwrap_or(parts.len());
-    let fine = parts.iter().filter(|p| matches!(p, HostRunState::Running | HostRunState::Ended(Exit::Code(0)))).count();
-    let restarts = file.is_some_and(|f| f.tolerates_rank_loss);
-    let failed = fine < least.min(parts.len()) || !restarts && facts.iter().any(|f| f.has_failed_rank());
+    let (is_whole, has_failed_rank) = gang_health(facts.iter().copied(), &parts);
     let at = |node: &LauncherStatus| if let LauncherStatus::Ended { ended_at: at, .. } = node { *at } else { 0.0 };
     let last = facts.iter().map(|f| at(&f.launcher)).chain(ranks().filter_map(|(_, _, exit)| exit.map(|(_, at)| at))).fold(0.0, f64::max);
     match parts {
         _ if facts.iter().any(|f| f.stop_requested) => Some((RunOutcome::Stopped, last)),
         parts if !parts.iter().any(|p| matches!(p, HostRunState::Running | HostRunState::Ended(_))) => None,
-        _ if failed => Some((RunOutcome::Failed, last)),
+        _ if !is_whole || has_failed_rank => Some((RunOutcome::Failed, last)),
         parts if parts.contains(&HostRunState::Running) => Some((RunOutcome::Running, 0.0)),
         _ => Some((RunOutcome::Ok, last)),
     }
@@ -143,18 +151,12 @@ pub(crate) fn classify_existing_run(facts: &[HostFacts], names: &[String], wante
             ExistingRun::Partial { reason: "a launch was interrupted before anything ran".to_owned() }
         };
     }
-    // A launcher that ended successfully just before the others still belongs to a complete gang.
-    let fine = parts.iter().filter(|p| matches!(p, HostRunState::Running | HostRunState::Ended(Exit::Code(0)))).count();
-    // An elastic one needs fewer than all.
-    let least = facts.iter().find_map(HostFacts::run_record).map(|f| f.min_hosts).filter(|least| *least > 0).unwrap_or(parts.len());
-    let whole = fine >= least.min(parts.len());
-    let restarts = facts.iter().find_map(HostFacts::run_record).is_some_and(|f| f.tolerates_rank_loss);
-    let failed = !restarts && facts.iter().any(|f| f.has_failed_rank());
+    let (is_whole, has_failed_rank) = gang_health(facts.iter(), &parts);
     let file = facts.iter().find_map(HostFacts::run_record);
     let differs = file.map(|f| config_differences(f.hosts.iter().map(|h| &h.name), facts, names, wanted)).unwrap_or_default();
-    if differs.is_empty() && (!whole || failed) {
+    if differs.is_empty() && (!is_whole || has_failed_rank) {
         let lacking: Vec<&str> = names.iter().zip(&parts).filter(|(_, p)| **p != HostRunState::Running).map(|(n, _)| n.as_str()).collect();
-        let why = if failed { "a rank has failed".to_owned() } else { format!("not running on {}", lacking.join(", ")) };
+        let why = if has_failed_rank { "a rank has failed".to_owned() } else { format!("not running on {}", lacking.join(", ")) };
         return ExistingRun::Partial { reason: why };
     }
     ExistingRun::Live { run_id: run, differences: differs }
@@ -214,10 +216,6 @@ mod tests {
         let container = ContainerFacts {
             id: "1".to_owned(),
             status: "running".to_owned(),
-            pid: 1,
-            exit_code: 0,
-            oom_killed: false,
-            image: String::new(),
             ..ContainerFacts::default()
         };
         HostFacts {
@@ -235,7 +233,7 @@ mod tests {
         classify_existing_run(&nodes.map(|n| facts_with_run(n, "nproc \"4\"")), &names, &wanted)
     }
 
-    const RUNNING: LauncherStatus = LauncherStatus::Started { pid: 5, alive_on_host: false };
+    const RUNNING: LauncherStatus = LauncherStatus::Started { alive_on_host: false };
     const SUCCEEDED: LauncherStatus = LauncherStatus::Ended { exit: Exit::Code(0), ended_at: 1.0 };
     const FAILED: LauncherStatus = LauncherStatus::Ended { exit: Exit::Code(1), ended_at: 1.0 };
 

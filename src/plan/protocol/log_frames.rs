@@ -224,54 +224,59 @@ impl LogFrameReader {
         let head = self.buffer.split_to(end);
         self.buffer.advance(1);
         let head = String::from_utf8_lossy(&head).into_owned();
-        self.parse_head(&head).ok_or(LogFrameError(head.chars().take(80).collect()))
+        let refused = || LogFrameError(head.chars().take(80).collect());
+        if let Some(rest) = head.strip_prefix("F ") {
+            self.pending_frame = Some(parse_frame_head(rest).ok_or_else(refused)?);
+            return self.next_frame();
+        }
+        parse_head(&head).map(Some).ok_or_else(refused)
     }
 
     fn framing_error(&self) -> LogFrameError {
         LogFrameError(String::from_utf8_lossy(&self.buffer).chars().take(80).collect())
     }
+}
 
-    fn parse_head(&mut self, head: &str) -> Option<Option<LogFrame>> {
-        let mut words = head.split(' ');
-        let kind = words.next()?;
-        let mut word = || words.next();
-        match kind {
-            "F" => {
-                let (file, offset, len) = (LogFile::parse(word()?)?, word()?.parse().ok()?, word()?.parse::<u64>().ok()?);
-                if len == 0 || len > MAX_FRAME_BYTES {
-                    return None;
-                }
-                self.pending_frame = Some((file, offset, len));
-                self.next_frame().ok()
-            }
-            "P" => {
-                let file = LogFile::parse(word()?)?;
-                Some(Some(LogFrame::Started(file, words.nth(2).and_then(|t| t.parse().ok()).unwrap_or(0.0))))
-            }
-            "X" => {
-                let file = LogFile::parse(word()?)?;
-                let (exit, at) = parse_exit(&words.collect::<Vec<_>>().join(" ")).unwrap_or((Exit::Killed, 0.0));
-                Some(Some(LogFrame::Ended(file, exit, at)))
-            }
-            "H" => {
-                let (_, free, total) = (word()?, word()?.parse().ok()?, word()?.parse().ok()?);
-                Some(Some(LogFrame::Heartbeat { free_kib: free, total_kib: total }))
-            }
-            "S" => Some(Some(LogFrame::Truncated { file: LogFile::parse(word()?)?, size: word()?.parse().ok()? })),
-            "W" => Some(Some(LogFrame::SuspiciousFile(word()?.chars().take(20).collect(), word()?.chars().take(100).collect()))),
-            "L" => {
-                let (file, kind) = (LogFile::parse(word()?)?, word()?.chars().take(20).collect());
-                let (offset, least, most) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse().ok()?);
-                Some(Some(LogFrame::LostBytes { file, kind, offset, min_bytes: least, max_bytes: most }))
-            }
-            "D" => Some(Some(LogFrame::AppenderWarning(
-                LogFile::parse(word()?)?,
-                words.collect::<Vec<_>>().join(" ").chars().take(200).collect(),
-            ))),
-            "N" => Some(Some(LogFrame::NoRunDirectory)),
-            "E" => Some(Some(LogFrame::Complete)),
-            _ => None,
+/// `FILE OFFSET LENGTH` of a frame whose bytes follow.
+fn parse_frame_head(text: &str) -> Option<(LogFile, u64, u64)> {
+    let mut words = text.split(' ');
+    let (file, offset) = (LogFile::parse(words.next()?)?, words.next()?.parse().ok()?);
+    let length = words.next()?.parse().ok().filter(|length| (1..=MAX_FRAME_BYTES).contains(length))?;
+    Some((file, offset, length))
+}
+
+fn parse_head(head: &str) -> Option<LogFrame> {
+    let mut words = head.split(' ');
+    let kind = words.next()?;
+    let mut word = || words.next();
+    match kind {
+        "P" => {
+            let file = LogFile::parse(word()?)?;
+            Some(LogFrame::Started(file, words.nth(2).and_then(|t| t.parse().ok()).unwrap_or(0.0)))
         }
+        "X" => {
+            let file = LogFile::parse(word()?)?;
+            let (exit, at) = parse_exit(&words.collect::<Vec<_>>().join(" ")).unwrap_or((Exit::Killed, 0.0));
+            Some(LogFrame::Ended(file, exit, at))
+        }
+        "H" => {
+            let (_, free, total) = (word()?, word()?.parse().ok()?, word()?.parse().ok()?);
+            Some(LogFrame::Heartbeat { free_kib: free, total_kib: total })
+        }
+        "S" => Some(LogFrame::Truncated { file: LogFile::parse(word()?)?, size: word()?.parse().ok()? }),
+        "W" => Some(LogFrame::SuspiciousFile(word()?.chars().take(20).collect(), word()?.chars().take(100).collect())),
+        "L" => {
+            let (file, kind) = (LogFile::parse(word()?)?, word()?.chars().take(20).collect());
+            let (offset, least, most) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse().ok()?);
+            Some(LogFrame::LostBytes { file, kind, offset, min_bytes: least, max_bytes: most })
+        }
+        "D" => Some(LogFrame::AppenderWarning(
+            LogFile::parse(word()?)?,
+            words.collect::<Vec<_>>().join(" ").chars().take(200).collect(),
+        )),
+        "N" => Some(LogFrame::NoRunDirectory),
+        "E" => Some(LogFrame::Complete),
+        _ => None,
     }
 }
 
