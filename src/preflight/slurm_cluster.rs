@@ -4,6 +4,7 @@ use super::CheckResult;
 use crate::inventory::{SlurmContainer, SlurmSettings};
 use crate::model::level::Level;
 use crate::plan::slurm::cluster_report::{ClusterReport, PartitionNodes};
+use crate::plan::slurm::header::requests_gpus_by_args;
 
 /// The versions that were tried: `docs/slurm.md` says how.
 const TRIED_VERSIONS: [&str; 1] = ["22.05"];
@@ -117,8 +118,7 @@ fn judge_size(name: &str, nodes: &[(u32, &PartitionNodes)], settings: &SlurmSett
     }
     let gpus_of = |some: &PartitionNodes| some.gpus;
     let cpus_of = |some: &PartitionNodes| some.cpus;
-    let by_args = |arg: &String| ["--gres=", "--gpus=", "--gpus-per-task=", "-G"].iter().any(|own| arg.starts_with(own));
-    let gpus = Some(settings.gpus_per_node).filter(|_| !settings.args.iter().any(by_args));
+    let gpus = Some(settings.gpus_per_node).filter(|_| !requests_gpus_by_args(settings));
     type Count = fn(&PartitionNodes) -> Option<u32>;
     let needed: [(&str, &str, Option<u32>, Count); 2] =
         [("gpus_per_node", "GPUs", gpus, gpus_of), ("cpus_per_task", "CPUs", settings.cpus_per_task, cpus_of)];

@@ -34,10 +34,26 @@ pub struct WriteRunFiles {
 impl WriteRunFiles {
     /// The names of the files that it writes into the directory of what the run is given; `keeper` and `current` lie above it, the record in the private one.
     pub fn file_names(&self) -> Vec<String> {
-        let fixed = ["lib", "node", "worker", "reap", "append", "pipe", "env", "argv", "worker.argv"].map(str::to_owned);
-        let own = self.further_files().into_keys();
         let through = self.entrypoint_image.iter().map(|_| "entrypoint".to_owned());
-        fixed.into_iter().chain(own).chain(["settings"].map(str::to_owned)).chain(through).collect()
+        self.files().into_iter().map(|(name, _)| name).chain(through).collect()
+    }
+
+    fn files(&self) -> Vec<(String, String)> {
+        let fixed = [
+            ("lib", include_str!("../../../assets/lib.sh").to_owned()),
+            ("node", include_str!("../../../assets/node.sh").to_owned()),
+            ("worker", include_str!("../../../assets/worker.sh").to_owned()),
+            ("reap", include_str!("../../../assets/reap.sh").to_owned()),
+            ("append", include_str!("../../../assets/append.sh").to_owned()),
+            ("pipe", pipe_text(self.max_log_bytes)),
+            ("env", env_file_text(&self.launch_spec)),
+            ("argv", argv_file_text(&self.launch_spec.argv)),
+            ("worker.argv", argv_file_text(&self.launch_spec.worker_argv)),
+        ];
+        let record = &self.run_record;
+        let settings = settings_text(record.stop_grace_secs, self.start_timeout_secs, !record.tolerates_rank_loss);
+        let fixed = fixed.into_iter().map(|(name, text)| (name.to_owned(), text));
+        fixed.chain(self.further_files()).chain([("settings".to_owned(), settings)]).collect()
     }
 
     /// What the launcher reads beside its argv and environment, and what tasks read.
@@ -61,7 +77,7 @@ impl WriteRunFiles {
             ("lib", include_str!("../../../assets/lib.sh").to_owned()),
             ("reap", include_str!("../../../assets/reap.sh").to_owned()),
             ("append", include_str!("../../../assets/append.sh").to_owned()),
-            ("pipe", self.pipe_script()),
+            ("pipe", pipe_text(self.max_log_bytes)),
             ("task", include_str!("../../../assets/task.sh").to_owned()),
             // A wait looks for it: whether the run is still there.
             ("settings", String::new()),
@@ -71,10 +87,6 @@ impl WriteRunFiles {
             script.push_str(&format!("printf %s {} >{} || exit 73\n", quote(&text), quote(&format!("{dir}/{name}"))));
         }
         script
-    }
-
-    fn pipe_script(&self) -> String {
-        format!("log_max={}\n{}", self.max_log_bytes, include_str!("../../../assets/pipe.sh"))
     }
 
     pub(super) fn command(&self) -> RemoteCommand {
@@ -95,28 +107,9 @@ impl WriteRunFiles {
             "rm -rf {quoted} && mkdir -p \"$P\" \"$OUT\" {quoted} && chmod 700 \"$P\" && chmod 777 \"$OUT\" && chmod 755 \"$IN\" {quoted} || exit 73\n"
         ));
         // Nothing reads these files before `current` names the run: no need to write them aside and rename.
-        let mut add = |name: &str, text: &str| {
-            script.push_str(&format!("printf %s {} >{} || exit 73\n", quote(text), quote(&format!("{dir}/{name}"))))
-        };
-        add("lib", include_str!("../../../assets/lib.sh"));
-        add("node", include_str!("../../../assets/node.sh"));
-        add("worker", include_str!("../../../assets/worker.sh"));
-        add("reap", include_str!("../../../assets/reap.sh"));
-        add("append", include_str!("../../../assets/append.sh"));
-        add("pipe", &self.pipe_script());
-        add("env", &env_file_text(&self.launch_spec));
-        add("argv", &argv_file_text(&self.launch_spec.argv));
-        add("worker.argv", &argv_file_text(&self.launch_spec.worker_argv));
-        for (name, text) in self.further_files() {
-            add(&name, &text);
+        for (name, text) in self.files() {
+            script.push_str(&format!("printf %s {} >{} || exit 73\n", quote(&text), quote(&format!("{dir}/{name}"))));
         }
-        let settings = format!(
-            "stop_grace={}\nstart_timeout={}\nfail_fast={}\nlease=0\n",
-            self.run_record.stop_grace_secs,
-            self.start_timeout_secs,
-            u8::from(!self.run_record.tolerates_rank_loss)
-        );
-        add("settings", &settings);
         script.push_str(&self.host_task_script());
         if let Some(image) = &self.entrypoint_image {
             script.push_str(&entrypoint_script(image, &quoted));
@@ -152,6 +145,16 @@ impl WriteRunFiles {
         };
         ActionResult::failed(format!("could not write {}: {message}", self.context.run_dir()), hint)
     }
+}
+
+/// The settings of the keeper and the wrappers.
+pub(crate) fn settings_text(stop_grace_secs: u64, start_timeout_secs: u64, fails_fast: bool) -> String {
+    format!("stop_grace={stop_grace_secs}\nstart_timeout={start_timeout_secs}\nfail_fast={}\nlease=0\n", u8::from(fails_fast))
+}
+
+/// The end of a rank's output, with the longest that its log may be.
+pub(crate) fn pipe_text(max_log_bytes: u64) -> String {
+    format!("log_max={max_log_bytes}\n{}", include_str!("../../../assets/pipe.sh"))
 }
 
 /// The exit status where an image's ENTRYPOINT is of no use.

@@ -1,7 +1,7 @@
 //! The head of the script: what it is, the options of sbatch, and the settings that the rest reads.
 
 use super::inputs::{ScriptInputs, host_path, quote_host_path};
-use crate::inventory::{ContainerUser, SlurmContainer};
+use crate::inventory::{ContainerUser, SlurmContainer, SlurmSettings};
 use crate::text::shell_template;
 
 pub(super) fn header_text(inputs: &ScriptInputs<'_>) -> String {
@@ -44,6 +44,11 @@ fn title(inputs: &ScriptInputs<'_>) -> String {
     text
 }
 
+/// Whether the user's own options of sbatch say how many GPUs the job gets.
+pub(crate) fn requests_gpus_by_args(settings: &SlurmSettings) -> bool {
+    settings.args.iter().any(|arg| ["--gres=", "--gpus=", "--gpus-per-task=", "-G"].iter().any(|own| arg.starts_with(own)))
+}
+
 fn sbatch_options(inputs: &ScriptInputs<'_>) -> Vec<String> {
     let slurm = inputs.slurm;
     let settings = &slurm.settings;
@@ -51,8 +56,7 @@ fn sbatch_options(inputs: &ScriptInputs<'_>) -> Vec<String> {
     options.extend(settings.partition.iter().map(|name| format!("--partition={name}")));
     // Some versions refuse GPUs per node without a number of tasks.
     options.extend([format!("--nodes={}", settings.nodes), format!("--ntasks={}", settings.nodes), "--ntasks-per-node=1".to_owned()]);
-    let by_hand = |arg: &String| ["--gres=", "--gpus=", "--gpus-per-task="].iter().any(|own| arg.starts_with(own)) || arg.starts_with("-G");
-    if settings.gpus_per_node > 0 && !settings.args.iter().any(by_hand) {
+    if settings.gpus_per_node > 0 && !requests_gpus_by_args(settings) {
         options.push(format!("--gpus-per-node={}", settings.gpus_per_node));
     }
     options.extend(settings.cpus_per_task.map(|count| format!("--cpus-per-task={count}")));

@@ -21,7 +21,7 @@ pub(super) const RUN_VARIABLES: [&str; 10] = [
 ];
 
 /// What of the task's environment is no rank's: it counts nodes where programs expect ranks.
-pub(super) const TASK_VARIABLES: &str = "SLURM_NTASKS SLURM_NPROCS SLURM_PROCID SLURM_LOCALID SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE \
+pub(super) const SLURM_TASK_VARIABLES: &str = "SLURM_NTASKS SLURM_NPROCS SLURM_PROCID SLURM_LOCALID SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE \
                               SLURM_STEP_NUM_TASKS SLURM_STEP_TASKS_PER_NODE SLURM_GTIDS";
 
 /// What every part of the script is made of.

@@ -4,7 +4,7 @@
 //! (nodes, addresses, port, run id) are variables of the shell.
 
 pub(crate) mod cluster_report;
-mod header;
+pub(crate) mod header;
 mod inputs;
 pub(crate) mod job_notes;
 pub(crate) mod job_report;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::inputs::{RUN_VARIABLES, ScriptInputs, TASK_VARIABLES, host_path};
+use super::inputs::{RUN_VARIABLES, ScriptInputs, SLURM_TASK_VARIABLES, host_path};
 use super::{step_tasks, task};
+use crate::plan::action::run_files::{pipe_text, settings_text};
 use crate::text::shell_template::{self, variable};
 
 /// The function that writes all files.
@@ -27,15 +28,12 @@ fn files(inputs: &ScriptInputs<'_>) -> Vec<(String, String)> {
     ];
     // The names and numbers of the nodes are the job's: it writes the hostfile itself.
     files.extend(inputs.spec.files.iter().filter(|(name, _)| *name != "hostfile").map(|(name, text)| (name.clone(), text.clone())));
-    let settings =
-        format!("stop_grace={}\nstart_timeout=300\nfail_fast={}\nlease=0\n", job.launch.stop_grace.as_secs(), u8::from(!job.is_elastic()));
-    files.push(("settings".to_owned(), settings));
+    files.push(("settings".to_owned(), settings_text(job.launch.stop_grace.as_secs(), 300, !job.is_elastic())));
     if !inputs.slurm.fabric_addresses.is_empty() {
         let lines: String = inputs.slurm.fabric_addresses.iter().map(|(host, address)| format!("{host} {address}\n")).collect();
         files.push(("fabric".to_owned(), lines));
     }
     let look = format!("{}{}", include_str!("../../../assets/slurm/look.sh"), task::mount_sources_text(inputs));
-    let pipe = format!("log_max={}\n{}", job.max_log_bytes, include_str!("../../../assets/pipe.sh"));
     let scripts = [
         ("look", look.as_str()),
         ("task", &task::task_text(inputs)),
@@ -46,7 +44,7 @@ fn files(inputs: &ScriptInputs<'_>) -> Vec<(String, String)> {
         ("worker", include_str!("../../../assets/worker.sh")),
         ("lib", include_str!("../../../assets/lib.sh")),
         ("reap", include_str!("../../../assets/reap.sh")),
-        ("pipe", &pipe),
+        ("pipe", &pipe_text(job.max_log_bytes)),
         ("append", include_str!("../../../assets/append.sh")),
     ];
     files.extend(scripts.map(|(name, text)| (name.to_owned(), text.to_owned())));
@@ -110,7 +108,7 @@ fn env_text(inputs: &ScriptInputs<'_>) -> String {
         }
         text.push_str("fi\n");
     }
-    text.push_str(&format!("# They count nodes, and programs would take them for ranks.\nunset {TASK_VARIABLES}\n"));
+    text.push_str(&format!("# They count nodes, and programs would take them for ranks.\nunset {SLURM_TASK_VARIABLES}\n"));
     text
 }
 

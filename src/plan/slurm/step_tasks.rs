@@ -1,6 +1,6 @@
 //! The tasks of `prepare` in the script: what the login node did before the job, and the steps of the job that run in its containers.
 
-use super::inputs::{RUN_VARIABLES, ScriptInputs, TASK_VARIABLES, without_first_line};
+use super::inputs::{RUN_VARIABLES, ScriptInputs, SLURM_TASK_VARIABLES, without_first_line};
 use crate::inventory::{PrepareTask, TaskCommand};
 use crate::plan::host_context::SAFE_READ_SH;
 use crate::plan::task::HostTask;
@@ -89,7 +89,7 @@ fn env_text(inputs: &ScriptInputs<'_>, command: &TaskCommand) -> String {
     for (name, value) in names.chain(container).chain(own).filter(|(name, value)| *value != variable(name)) {
         text.push_str(&format!("export {name}={}\n", shell_template::quote(&value)));
     }
-    text.push_str(&format!("unset {TASK_VARIABLES}\n"));
+    text.push_str(&format!("unset {SLURM_TASK_VARIABLES}\n"));
     text
 }
 
