@@ -18,7 +18,6 @@ pub(crate) struct RankLayout {
     pub nproc: Vec<Option<u32>>,
     /// The rendezvous port on the master; `None`: `auto`, in a plan made without asking the hosts.
     pub master_port: Option<u16>,
-    pub nodes: u32,
     /// How the ranks start.
     pub launcher: Launcher,
     /// Whether a script finds out which node it is on: what differs by node is then one of its variables.
@@ -28,13 +27,11 @@ pub(crate) struct RankLayout {
 impl RankLayout {
     /// The gang of a job.
     pub(crate) fn new(job: &Job, addresses: Vec<String>) -> RankLayout {
-        let hosts = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         let nproc = (0..addresses.len()).map(|host| job.nproc(host)).collect();
         RankLayout {
             fabric_addresses: addresses,
             nproc,
             master_port: job.launch.master_port,
-            nodes: hosts,
             launcher: job.launch.launcher,
             is_symbolic: false,
         }
@@ -58,12 +55,7 @@ impl RankLayout {
 
     /// Worker processes that run on a host; 0 where that is not known.
     pub(crate) fn local_world_size(&self, host: usize) -> u32 {
-        match self.launcher {
-            Launcher::Torchrun(_) | Launcher::Accelerate | Launcher::Deepspeed(_) | Launcher::Processes => {
-                self.known_nproc(host).unwrap_or(0)
-            }
-            Launcher::Script => 1,
-        }
+        if self.launcher == Launcher::Script { 1 } else { self.known_nproc(host).unwrap_or(0) }
     }
 
     fn known_nproc(&self, host: usize) -> Option<u32> {
@@ -112,7 +104,7 @@ impl RankLayout {
         if self.launcher.has_dynamic_ranks() {
             return Vec::new();
         }
-        let sizes = (0..self.nodes).zip(0..self.nproc.len()).map(|(node, host)| (node, self.local_world_size(host)));
+        let sizes = (0..).zip(0..self.nproc.len()).map(|(node, host)| (node, self.local_world_size(host)));
         let places = sizes.flat_map(|(host, size)| (0..size).map(move |local_rank| (host, local_rank)));
         (0..self.world_size()).zip(places).map(|(rank, (host, local_rank))| RankInfo { rank, host, local_rank }).collect()
     }

@@ -19,9 +19,7 @@ pub(super) fn accelerate_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec
     let config = config_file_arg(&builder.job.launch.launcher_args);
     let alone = builder.layout.world_size() == 1;
     let mut program = builder.launcher_argv("accelerate", "accelerate.commands.launch");
-    let worker = builder.python_worker();
-    let mut programs: Vec<String> = program.first().cloned().into_iter().chain(worker.program).collect();
-    programs.dedup();
+    let worker = builder.python_worker(&program);
     if program.len() == 1 {
         program.push("launch".to_owned());
     }
@@ -47,7 +45,7 @@ pub(super) fn accelerate_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec
         ranks,
         files,
         requirements: EnvironmentRequirements {
-            programs,
+            programs: worker.programs,
             entry_script: worker.entry_script,
             accelerate_config: config.map(|path| AccelerateConfig { path, expected: expected_settings(builder) }),
             flags_and_help: None,
@@ -58,8 +56,8 @@ pub(super) fn accelerate_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec
 }
 
 /// Where processes run, and the user's own options.
-fn placement_flags(here: &LaunchSpecBuilder<'_>, has_config: bool) -> Vec<String> {
-    let (world, args) = (here.layout, &here.job.launch.launcher_args);
+fn placement_flags(builder: &LaunchSpecBuilder<'_>, has_config: bool) -> Vec<String> {
+    let (world, args) = (builder.layout, &builder.job.launch.launcher_args);
     let given = |flag: &str| args.iter().any(|word| word == flag || word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')));
     let mut flags = Vec::new();
     // With a config file its `distributed_type` decides, and this would silently turn DeepSpeed or FSDP off.
@@ -69,7 +67,7 @@ fn placement_flags(here: &LaunchSpecBuilder<'_>, has_config: bool) -> Vec<String
     flags.extend([
         format!("--num_machines={}", world.fabric_addresses.len()),
         format!("--num_processes={}", world.process_count_text()),
-        format!("--machine_rank={}", here.node_rank_text()),
+        format!("--machine_rank={}", builder.node_rank_text()),
         format!("--main_process_ip={}", world.master_address()),
         format!("--main_process_port={}", world.port_text()),
         "--same_network".to_owned(),
@@ -83,9 +81,9 @@ fn placement_flags(here: &LaunchSpecBuilder<'_>, has_config: bool) -> Vec<String
     flags
 }
 
-fn rank_envs(here: &LaunchSpecBuilder<'_>) -> Vec<RankEnv> {
-    let mut ranks = here.torch_rank_envs(&[]);
-    if here.layout.fabric_addresses.len() == 1 && here.layout.world_size() != 1 {
+fn rank_envs(builder: &LaunchSpecBuilder<'_>) -> Vec<RankEnv> {
+    let mut ranks = builder.torch_rank_envs(&[]);
+    if builder.layout.fabric_addresses.len() == 1 && builder.layout.world_size() != 1 {
         // On one machine accelerate hands no address on, and torchrun's agent takes its default.
         ranks.iter_mut().for_each(|rank| drop(rank.env.insert("MASTER_ADDR".to_owned(), "127.0.0.1".to_owned())));
     }
@@ -93,8 +91,8 @@ fn rank_envs(here: &LaunchSpecBuilder<'_>) -> Vec<RankEnv> {
 }
 
 /// The required values of a config file's keys, if it has them.
-fn expected_settings(here: &LaunchSpecBuilder<'_>) -> Vec<(&'static str, String)> {
-    let world = here.layout;
+fn expected_settings(builder: &LaunchSpecBuilder<'_>) -> Vec<(&'static str, String)> {
+    let world = builder.layout;
     vec![
         ("num_machines", world.fabric_addresses.len().to_string()),
         ("num_processes", world.process_count_text()),

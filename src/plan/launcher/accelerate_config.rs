@@ -13,25 +13,18 @@ impl AccelerateConfig {
     /// What a config file says that the inventory says otherwise: key, its value, ours. Keys of a file that the command line overrides are
     /// written all the same: a person who reads the file would be misled.
     pub fn find_contradictions(&self, described: &[(String, String)]) -> Vec<(String, String, String)> {
+        let several = self.expected.iter().any(|(key, ours)| *key == "num_processes" && ours != "1");
         let mut found = Vec::new();
         for (key, value) in described {
-            match self.expected.iter().find(|(wanted, _)| wanted == key) {
-                Some((_, ours)) if ours != value && !ours.starts_with('<') => found.push((key.clone(), value.clone(), ours.clone())),
-                _ => {}
-            }
-            let several = self.expected.iter().any(|(key, ours)| *key == "num_processes" && ours != "1");
-            match (key.as_str(), value.as_str()) {
-                ("distributed_type", "NO") if several => {
-                    found.push((key.clone(), value.clone(), "MULTI_GPU, DEEPSPEED, FSDP or MEGATRON_LM".to_owned()));
-                }
-                ("rdzv_backend", other) if other != "static" => found.push((key.clone(), other.to_owned(), "static".to_owned())),
-                ("deepspeed_multinode_launcher", other) if other != "standard" => {
-                    found.push((key.clone(), other.to_owned(), "standard".to_owned()));
-                }
-                ("gpu_ids", other) if other != "all" => found.push((key.clone(), other.to_owned(), "all".to_owned())),
-                ("same_network", "false") => found.push((key.clone(), value.clone(), "true".to_owned())),
-                _ => {}
-            }
+            let wanted = match key.as_str() {
+                "distributed_type" if value == "NO" && several => Some("MULTI_GPU, DEEPSPEED, FSDP or MEGATRON_LM"),
+                "rdzv_backend" => Some("static"),
+                "deepspeed_multinode_launcher" => Some("standard"),
+                "gpu_ids" => Some("all"),
+                "same_network" if value == "false" => Some("true"),
+                _ => self.expected.iter().find(|(known, ours)| known == key && !ours.starts_with('<')).map(|(_, ours)| ours.as_str()),
+            };
+            found.extend(wanted.filter(|ours| ours != value).map(|ours| (key.clone(), value.clone(), ours.to_owned())));
         }
         found
     }

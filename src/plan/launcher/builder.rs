@@ -69,22 +69,27 @@ impl LaunchSpecBuilder<'_> {
     }
 
     /// The worker's command where the launcher would run a Python script: a script for the interpreter, `-m module`, or with `--no_python` a
-    /// program. With what the launcher itself takes in its place, and the needs of it.
-    pub(super) fn python_worker(&self) -> PythonWorker {
-        let LaunchCommand::Argv(words) = self.payload() else { return PythonWorker::default() };
+    /// program. With what the launcher itself takes in its place, and what both need.
+    pub(super) fn python_worker(&self, launcher: &[String]) -> PythonWorker {
+        let needed = |program: Option<&String>| {
+            let mut programs: Vec<String> = launcher.first().into_iter().chain(program).cloned().collect();
+            programs.dedup();
+            programs
+        };
+        let LaunchCommand::Argv(words) = self.payload() else { return PythonWorker { programs: needed(None), ..PythonWorker::default() } };
         let python = &self.job.launch.python;
         match words.split_first() {
             Some((first, rest)) if first == "--no_python" || first == "--no-python" => PythonWorker {
                 argv: rest.to_vec(),
                 manual_argv: std::iter::once("--no_python".to_owned()).chain(rest.iter().cloned()).collect(),
-                program: rest.first().cloned(),
+                programs: needed(rest.first()),
                 entry_script: None,
             },
             first => {
                 let command = [python.clone(), "-u".to_owned()].into_iter().chain(words.iter().cloned()).collect();
                 let module = first.is_some_and(|(first, _)| first == "-m");
                 let entry = first.filter(|_| !module).map(|(first, _)| first.clone());
-                PythonWorker { argv: command, manual_argv: words.clone(), program: Some(python.clone()), entry_script: entry }
+                PythonWorker { argv: command, manual_argv: words.clone(), programs: needed(Some(python)), entry_script: entry }
             }
         }
     }
@@ -144,8 +149,12 @@ impl LaunchSpecBuilder<'_> {
 pub(super) struct PythonWorker {
     pub(super) argv: Vec<String>,
     pub(super) manual_argv: Vec<String>,
-    pub(super) program: Option<String>,
+    pub(super) programs: Vec<String>,
     pub(super) entry_script: Option<String>,
+}
+
+pub(super) fn bracket_ipv6(address: &str) -> String {
+    if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
 }
 
 pub(super) fn env_map<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {

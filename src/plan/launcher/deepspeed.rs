@@ -43,13 +43,10 @@ fn hostfile_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
     let mut argv = flags(builder.run_dir_path("hostfile"));
     argv.extend(["--no_python".to_owned(), "--no_local_rank".to_owned()]);
     argv.extend(builder.worker_wrapper_argv());
-    let worker = builder.python_worker();
+    let worker = builder.python_worker(&program);
     let mut by_hand = flags(format!("/tmp/{}.hostfile", builder.context.name));
     by_hand.push("--no_local_rank".to_owned());
     by_hand.extend(worker.manual_argv);
-    let mut programs: Vec<String> = program.first().cloned().into_iter().collect();
-    programs.extend(worker.program);
-    programs.dedup();
     let nodes = world.fabric_addresses.len().to_string();
     let further =
         [("LOCAL_SIZE", world.nproc_text(builder.node_rank)), ("CROSS_RANK", builder.node_rank.to_string()), ("CROSS_SIZE", nodes)];
@@ -63,7 +60,7 @@ fn hostfile_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
         argv,
         worker_argv: worker.argv,
         ranks,
-        requirements: EnvironmentRequirements { programs, entry_script: worker.entry_script, ..EnvironmentRequirements::default() },
+        requirements: EnvironmentRequirements { programs: worker.programs, entry_script: worker.entry_script, ..EnvironmentRequirements::default() },
         manual_launch: ManualLaunch::Command(by_hand),
         ..HostLaunchSpec::default()
     }

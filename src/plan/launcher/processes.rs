@@ -8,7 +8,7 @@
 //! Gate: rank 0 listens on the master's port when it reaches its `init_process_group` or `initialize`, after its imports. Exit status: that of
 //! the first rank, by number, that ended badly. Stop: `reap` sends TERM to every process of the run; the starter waits for all.
 
-use super::builder::{LaunchSpecBuilder, env_map};
+use super::builder::{LaunchSpecBuilder, bracket_ipv6, env_map};
 use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch, RankEnv};
 
 pub(super) fn processes_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
@@ -24,8 +24,7 @@ pub(super) fn processes_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec 
     let mut argv = vec!["/bin/sh".to_owned(), builder.run_dir_path("processes"), first, world.nproc_text(builder.node_rank)];
     argv.extend(builder.devices());
     let bind = if world.master_address().contains(':') { "[::]" } else { "0.0.0.0" };
-    let master =
-        if world.master_address().contains(':') { format!("[{}]", world.master_address()) } else { world.master_address().to_owned() };
+    let master = bracket_ipv6(world.master_address());
     let env = env_map([
         ("WORLD_SIZE", world.process_count_text()),
         ("LOCAL_WORLD_SIZE", world.nproc_text(builder.node_rank)),
@@ -37,7 +36,7 @@ pub(super) fn processes_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec 
         ("JAX_COORDINATOR_BIND_ADDRESS", format!("{bind}:{}", world.port_text())),
         ("JAX_NUM_PROCESSES", world.process_count_text()),
     ]);
-    let command = worker_argv(builder);
+    let command = prefix_python(builder, builder.program_worker_argv());
     let ranks = rank_envs(builder);
     let own = ranks.iter().map(|rank| rank.env.clone()).collect();
     let entry = find_entry_script(&command);
@@ -51,21 +50,13 @@ pub(super) fn processes_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec 
             entry_script: entry,
             ..EnvironmentRequirements::default()
         },
-        manual_launch: ManualLaunch::PerRank(manual_argv(builder), own),
+        manual_launch: ManualLaunch::PerRank(prefix_python(builder, builder.program_manual_argv()), own),
         worker_argv: command,
         ..HostLaunchSpec::default()
     }
 }
 
 /// A Python script may come without an interpreter: python runs it.
-fn worker_argv(builder: &LaunchSpecBuilder<'_>) -> Vec<String> {
-    prefix_python(builder, builder.program_worker_argv())
-}
-
-fn manual_argv(builder: &LaunchSpecBuilder<'_>) -> Vec<String> {
-    prefix_python(builder, builder.program_manual_argv())
-}
-
 fn prefix_python(builder: &LaunchSpecBuilder<'_>, argv: Vec<String>) -> Vec<String> {
     if argv.first().is_some_and(|first| first.ends_with(".py")) {
         let python = [builder.job.launch.python.clone(), "-u".to_owned()];

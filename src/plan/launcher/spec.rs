@@ -55,6 +55,15 @@ pub enum ManualLaunch {
     PerRank(Vec<String>, Vec<BTreeMap<String, String>>),
 }
 
+impl ManualLaunch {
+    /// The command without the variables of each rank.
+    pub(crate) fn words(&self) -> &[String] {
+        match self {
+            ManualLaunch::Command(words) | ManualLaunch::PerRank(words, _) => words,
+        }
+    }
+}
+
 impl Default for ManualLaunch {
     fn default() -> Self {
         ManualLaunch::Command(Vec::new())

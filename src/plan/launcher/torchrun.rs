@@ -10,7 +10,7 @@
 //! that worker's status (torch/distributed/elastic/multiprocessing/errors), which is in its wrapper's file. Stop: the agent forwards TERM
 //! to its workers and kills them after 30 s.
 
-use super::builder::{LaunchSpecBuilder, PythonWorker};
+use super::builder::{LaunchSpecBuilder, bracket_ipv6};
 use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch};
 use crate::inventory::Rendezvous;
 
@@ -32,11 +32,8 @@ pub(super) fn torchrun_spec_for_program(builder: &LaunchSpecBuilder<'_>, rendezv
     }
     argv.push("--no_python".to_owned());
     argv.extend(builder.worker_wrapper_argv());
-    let worker: PythonWorker = builder.python_worker();
+    let worker = builder.python_worker(&program);
     by_hand.extend(worker.manual_argv);
-    let mut programs: Vec<String> = program.first().cloned().into_iter().collect();
-    programs.extend(worker.program);
-    programs.dedup();
     let mut flags: Vec<String> = launch.launcher_args.iter().filter(|word| word.starts_with("--")).cloned().collect();
     if rendezvous == Rendezvous::C10d {
         flags.push("--local_addr".to_owned());
@@ -47,7 +44,7 @@ pub(super) fn torchrun_spec_for_program(builder: &LaunchSpecBuilder<'_>, rendezv
         worker_argv: worker.argv,
         ranks: builder.torch_rank_envs(&[]),
         requirements: EnvironmentRequirements {
-            programs,
+            programs: worker.programs,
             entry_script: worker.entry_script,
             accelerate_config: None,
             flags_and_help: (!flags.is_empty()).then_some((flags, help)),
@@ -89,8 +86,4 @@ fn rendezvous_flags(builder: &LaunchSpecBuilder<'_>, rendezvous: Rendezvous) -> 
         }
     }
     flags
-}
-
-fn bracket_ipv6(address: &str) -> String {
-    if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
 }
