@@ -261,7 +261,7 @@ fn assert_hostile_files_are_removed(host: TestHost, sh: &[String]) {
     let (site, name) = (host.host_context(), sh.join(" "));
     host.run_script(
         sh,
-        &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Run(RUN_ID.to_owned()) })).script,
+        &action_script(&Action::RemoveFiles(RemoveFiles { context: site.clone(), target: CleanupTarget::Run })).script,
         b"",
     );
     host.assert_unharmed(&format!("{name}: clean a run"));

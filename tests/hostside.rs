@@ -480,7 +480,7 @@ fn lagging_follower_finishes_before_directory_removal() {
     host.write_file("h.out/run1.node.end", "");
     let site = host.host_context();
     let Execution::Script(clean) =
-        Action::RemoveFiles(RemoveFiles { context: site, target: CleanupTarget::Run("run1".to_owned()) }).execution()
+        Action::RemoveFiles(RemoveFiles { context: site, target: CleanupTarget::Run }).execution()
     else {
         return;
     };

@@ -114,7 +114,7 @@ async fn run_step_once(connection: &Arc<HostConnection>, step: &PlanStep, offset
             Ok(found) => step.action.judge_connection(&found).map_or_else(StepResult::Satisfied, StepResult::Executed),
             Err(error) => StepResult::Unreachable(error),
         },
-        Execution::FetchLogs { .. } => fetch_logs_to_disk(connection, step, offsets, hosts).await,
+        Execution::FetchLogs => fetch_logs_to_disk(connection, step, offsets, hosts).await,
     }
 }
 

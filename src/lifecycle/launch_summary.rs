@@ -3,7 +3,7 @@
 use crate::inventory::{InventoryHost, Job};
 use crate::lifecycle::launch_request::LaunchTarget;
 use crate::plan::Plan;
-use crate::plan::overview::{PlanOverview, describe_rank_places, first_commands};
+use crate::plan::overview::{PlanOverview, first_commands, rank_ranges};
 use crate::report::style::count_noun;
 use crate::text::translation::Lang;
 
@@ -36,7 +36,7 @@ pub(crate) fn describe_plan(
     let [command, container] = first_commands(plan, lang);
     let mut lines = vec![
         format!("hosts     {}", describe_ranks(&target.job, plan.hosts.len(), plan.world_size)),
-        format!("ranks     {}", describe_rank_places(&overview)),
+        format!("ranks     {}", rank_ranges(&overview)),
         format!("image     {}", if images.is_empty() { "none: on the hosts themselves".to_owned() } else { images.join(", ") }),
     ];
     lines.extend(differences.iter().map(|difference| format!("differs   {difference}")));

@@ -1,7 +1,5 @@
 //! The plan as text: every command that would run, per phase and host, and what every rank is given.
 
-use std::fmt::Write as _;
-
 use crate::plan::Plan;
 use crate::plan::action::{Action, Execution, Observation, memlock};
 use crate::plan::facts::HostFacts;
@@ -18,10 +16,10 @@ pub(crate) fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: boo
     if let (false, Some(context)) = (scripts, plan.hosts.first()) {
         let (engines, base, name) = (engines.join(" or "), &context.run_dir_root, &context.name);
         let home = if base.starts_with('~') { ", ~ the home directory, also in quotes," } else { "" };
-        push_line(&mut text, format_args!("in the commands H is {base}/{name}/<host>{home} and D runs {engines}"));
+        text.push_str(&format!("in the commands H is {base}/{name}/<host>{home} and D runs {engines}\n"));
     }
     for phase in plan.phases() {
-        push_line(&mut text, format_args!("{}", phase.label()));
+        text.push_str(&format!("{}\n", phase.label()));
         for step in plan.steps.iter().filter(|s| s.phase == phase) {
             let host = plan.hosts.get(step.host).map_or("", |s| s.host.as_str());
             let seen = facts.and_then(|f| f.get(step.host)).map(|f| step.action.observe(f));
@@ -33,7 +31,7 @@ pub(crate) fn format_plan(plan: &Plan, facts: Option<&[HostFacts]>, scripts: boo
                 }
                 Some(Observation::Needed(_)) | None => "will run".to_owned(),
             };
-            push_line(&mut text, format_args!("  {host}: {} — {state}", step.action.title()));
+            text.push_str(&format!("  {host}: {} — {state}\n", step.action.title()));
             if let Action::WriteRunFiles(prepare) = &step.action {
                 write_launch_spec(&mut text, &prepare.launch_spec);
             }
@@ -48,16 +46,19 @@ fn write_commands(text: &mut String, action: &Action, context: Option<&HostConte
     match (action.execution(), action) {
         (Execution::NoOp, _) => {}
         (Execution::Connect { address, port, .. }, _) => {
-            push_line(text, format_args!("      | (a connection to {address}:{port} through its own sshd)"))
+            text.push_str(&format!("      | (a connection to {address}:{port} through its own sshd)\n"))
         }
-        (Execution::SendFiles { from, to }, _) => push_line(text, format_args!("      | (files of {from}, to {to})")),
-        (Execution::FetchLogs { run_id: run }, _) => push_line(text, format_args!("      | (the log stream of {run}, to its end)")),
+        (Execution::SendFiles { from, to }, _) => text.push_str(&format!("      | (files of {from}, to {to})\n")),
+        (Execution::FetchLogs, _) => {
+            let run = context.map_or("", |context| context.run_id.as_str());
+            text.push_str(&format!("      | (the log stream of {run}, to its end)\n"));
+        }
         (Execution::Script(_), Action::WriteRunFiles(prepare)) if !whole => {
-            push_line(text, format_args!("      files:    keeper current; in the run's directory {}", prepare.file_names().join(" ")));
+            text.push_str(&format!("      files:    keeper current; in the run's directory {}\n", prepare.file_names().join(" ")));
         }
         (Execution::Script(_), Action::RunTask(run)) if !whole => {
             for line in run.task.manual_script("").lines().skip(1) {
-                push_line(text, format_args!("      | {line}"));
+                text.push_str(&format!("      | {line}\n"));
             }
         }
         (Execution::Script(command) | Execution::PullImage(command), _) => {
@@ -68,7 +69,7 @@ fn write_commands(text: &mut String, action: &Action, context: Option<&HostConte
             let rest =
                 rest.map(|rest| rest.replace(memlock::START_WITH_MEMLOCK_SH, "# (requests as much locked memory as docker allows)\n"));
             for l in rest.as_ref().unwrap_or(&shown).lines() {
-                push_line(text, format_args!("      | {l}"));
+                text.push_str(&format!("      | {l}\n"));
             }
         }
     }
@@ -76,17 +77,17 @@ fn write_commands(text: &mut String, action: &Action, context: Option<&HostConte
 
 fn write_launch_spec(text: &mut String, launch_spec: &HostLaunchSpec) {
     let through = if launch_spec.use_entrypoint { " (through the image's ENTRYPOINT)" } else { "" };
-    push_line(text, format_args!("      launcher: {}{through}", join_quoted(&launch_spec.argv)));
-    push_line(text, format_args!("      worker:   {}", join_quoted(&launch_spec.worker_argv)));
+    text.push_str(&format!("      launcher: {}{through}\n", join_quoted(&launch_spec.argv)));
+    text.push_str(&format!("      worker:   {}\n", join_quoted(&launch_spec.worker_argv)));
     for (name, value) in &launch_spec.env {
-        push_line(text, format_args!("      env:      {name}={}{}", quote(value), explain_variable(name, launch_spec)));
+        text.push_str(&format!("      env:      {name}={}{}\n", quote(value), explain_variable(name, launch_spec)));
     }
     for (name, value) in &launch_spec.env_defaults {
-        push_line(text, format_args!("      default:  {name}={} (unless the image sets it)", quote(value)));
+        text.push_str(&format!("      default:  {name}={} (unless the image sets it)\n", quote(value)));
     }
     for RankEnv { title, env } in &launch_spec.ranks {
         let pairs: Vec<String> = env.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect();
-        push_line(text, format_args!("      {title}: {}", pairs.join(" ")));
+        text.push_str(&format!("      {title}: {}\n", pairs.join(" ")));
     }
 }
 
@@ -129,11 +130,4 @@ pub(crate) fn plan_to_json(plan: &Plan) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({ "world_size": plan.world_size, "ranks": plan.ranks, "run": plan.run_record, "steps": steps })
-}
-
-fn push_line(text: &mut String, args: std::fmt::Arguments<'_>) {
-    // Writing to a String cannot fail.
-    if text.write_fmt(args).is_ok() {
-        text.push('\n');
-    }
 }

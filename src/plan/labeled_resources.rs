@@ -13,9 +13,6 @@ pub struct ContainerFacts {
     pub id: String,
     /// `running`, `exited`, `created`, `paused`, `dead`…
     pub status: String,
-    /// Host pid of its first process; 0 when it does not run.
-    pub pid: u32,
-    pub exit_code: i32,
     /// Whether the kernel ended it for its memory.
     pub oom_killed: bool,
     /// Id of the image it was made from.
@@ -40,7 +37,7 @@ impl ContainerFacts {
         let value = value.replace("<no value>", "");
         let mut words = value.splitn(11, ' ');
         let mut next = || words.next().map(str::to_owned);
-        let (id, status, pid, code, oom, image, name) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
+        let (id, status, _pid, _exit_code, oom, image, name) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
         let (_, host, hash) = (next(), next().unwrap_or_default(), next().unwrap_or_default());
         let rest = next().unwrap_or_default();
         let (check, rest) = rest.split_once(' ').unwrap_or_default();
@@ -48,8 +45,6 @@ impl ContainerFacts {
         Some(ContainerFacts {
             id,
             status,
-            pid: pid.parse().unwrap_or(0),
-            exit_code: code.parse().unwrap_or(0),
             oom_killed: oom == "true",
             image,
             name: name.trim_start_matches('/').to_owned(),
@@ -70,8 +65,6 @@ impl ContainerFacts {
 /// A process that carries the directory of one of this name's runs in its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunProcess {
-    /// Its number on the host.
-    pub pid: u32,
     pub run_id: String,
     /// The name that the host had in that run.
     pub host: String,
@@ -119,11 +112,11 @@ impl OrphanFacts {
             }
             "process" => {
                 if let [pid, run, host] = value.split(' ').collect::<Vec<_>>()[..]
-                    && let Ok(pid) = pid.parse()
+                    && pid.parse::<u32>().is_ok()
                     && is_valid_run_id(run)
                     && is_valid_host_name(host)
                 {
-                    self.processes.push(RunProcess { pid, run_id: run.to_owned(), host: host.to_owned() });
+                    self.processes.push(RunProcess { run_id: run.to_owned(), host: host.to_owned() });
                 }
             }
             _ => {}
@@ -221,7 +214,7 @@ mod tests {
         );
         assert_eq!((&facts.current_run, facts.run_ids.as_slice()), (&None, ["20261122-054703-04da".to_owned()].as_slice()));
         assert!(facts.orphans.invalid_current_run.is_some() && facts.orphans.host_names.is_empty());
-        assert_eq!(facts.orphans.processes.iter().map(|p| p.pid).collect::<Vec<_>>(), [8]);
+        assert_eq!(facts.orphans.processes.iter().map(|p| p.host.as_str()).collect::<Vec<_>>(), ["gpu01"]);
         let names = |list: &[ContainerFacts]| list.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
         assert_eq!(
             (names(&facts.containers), names(&facts.orphans.check_containers)),

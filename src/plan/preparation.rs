@@ -121,7 +121,7 @@ mod tests {
         assert!(!has_failed_task(std::slice::from_ref(&stopped), "r1") && is_stopped(&[host(true, &[]), stopped], "r1"));
         assert!(!has_failed_task(&[host(true, &[(1, failed)])], "r0") && !has_failed_task(&[host(true, &[(1, OK), (2, RUNS)])], "r1"));
         assert_eq!(preparation_progress(&[host(true, &[])], "r0"), PreparationProgress::Replaced);
-        let launched = LauncherStatus::Started { pid: 1, alive_on_host: true };
+        let launched = LauncherStatus::Started { alive_on_host: true };
         assert_eq!(progress(&[HostFacts { launcher: launched, ..host(false, &all) }]), PreparationProgress::Replaced);
         assert_eq!(progress(&[HostFacts::default()]), PreparationProgress::Removed);
     }

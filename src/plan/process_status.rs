@@ -8,9 +8,8 @@ pub enum LauncherStatus {
     /// No current run, or it was not started.
     #[default]
     NotStarted,
-    /// Its wrapper was recorded, with this pid in its own pid namespace, and left no status; `seen`: the host itself sees it alive.
+    /// Its wrapper was recorded and left no status.
     Started {
-        pid: u32,
         /// Alive in the host's own view.
         alive_on_host: bool,
     },
@@ -61,9 +60,7 @@ impl LauncherStatus {
                 Some((exit, at)) => LauncherStatus::Ended { exit, ended_at: at },
                 None => LauncherStatus::Ended { exit: Exit::Killed, ended_at: 0.0 },
             },
-            (Some("pid"), Some(pid), seen) => {
-                LauncherStatus::Started { pid: pid.parse().unwrap_or(0), alive_on_host: seen == Some("alive") }
-            }
+            (Some("pid"), Some(_), seen) => LauncherStatus::Started { alive_on_host: seen == Some("alive") },
             _ => LauncherStatus::NotStarted,
         }
     }

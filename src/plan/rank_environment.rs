@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::inventory::{Job, PrepareTask};
 use crate::plan::Plan;
-use crate::plan::action::Action;
 use crate::plan::launcher::HostLaunchSpec;
 use crate::text::hostlist::fold_numbers;
 use crate::text::shell_quote::{quote, quote_path};
@@ -27,10 +26,7 @@ pub(crate) fn format_rank_environment(plan: &Plan, job: &Job, rank: u32) -> Resu
         });
     };
     let host = info.host as usize;
-    let spec = plan.steps.iter().filter(|step| step.host == host).find_map(|step| match &step.action {
-        Action::WriteRunFiles(write) => Some(&write.launch_spec),
-        _ => None,
-    });
+    let spec = plan.steps.iter().filter(|step| step.host == host).find_map(|step| step.action.launch_spec());
     let name = plan.hosts.get(host).map_or("", |context| context.host.as_str());
     let mut text = format!("# rank {rank} on {name}, local rank {}\n", info.local_rank);
     for (variable, value) in spec.map(|spec| rank_variables(job, spec, (host, rank))).unwrap_or_default() {

@@ -18,16 +18,13 @@ const INTERNAL_VARIABLES: [&str; 3] = ["ORCH_RUN_DIR", "ORCH_WORKDIR", "ORCH_HOS
 pub(crate) fn render_scripts(plan: &Plan, job: &Job, ssh: &dyn Fn(&str) -> String) -> Vec<(String, String)> {
     let all = plan.hosts.iter().enumerate().filter_map(|(host, context)| {
         let of = |wanted: usize| plan.steps.iter().filter(move |step| step.host == wanted).map(|step| &step.action);
-        let start = of(host).find_map(|action| match action {
-            Action::WriteRunFiles(prepare) => Some(&prepare.launch_spec),
-            _ => None,
-        })?;
+        let launch_spec = of(host).find_map(Action::launch_spec)?;
         let container = of(host).find_map(|action| match action {
             Action::StartContainer(container) => Some(container),
             _ => None,
         })?;
         let tasks = of(host).filter_map(|action| if let Action::RunTask(run) = action { Some(&run.task) } else { None }).collect();
-        let script = HostScript { plan, job, host_index: host, launch_spec: start, container, tasks };
+        let script = HostScript { plan, job, host_index: host, launch_spec, container, tasks };
         Some((context.host.clone(), script.render(&ssh(&context.host))))
     });
     all.collect()

@@ -7,7 +7,7 @@ use crate::inventory::{PrepareTask, TaskCommand};
 use crate::text::shell_quote::{quote, quote_home};
 
 /// What one host runs for one task.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostTask {
     /// Counts from 1 over all tasks of the inventory.
     pub number: u32,
@@ -25,7 +25,7 @@ pub struct HostTask {
     pub timeout: Duration,
     pub retries: u32,
     pub delay: Duration,
-    /// The names of the run, beneath the task's own variables.
+    /// Variables of the run; the task's own win.
     pub run_env: BTreeMap<String, String>,
 }
 

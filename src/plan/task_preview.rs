@@ -248,20 +248,7 @@ mod tests {
     use crate::inventory::TaskCommand;
 
     fn task(number: u32, command: TaskCommand) -> HostTask {
-        HostTask {
-            number,
-            name: format!("t{number}"),
-            command,
-            in_container: false,
-            uses_sudo: false,
-            register: None,
-            shares_value: false,
-            changed_pattern: None,
-            timeout: Duration::from_secs(30),
-            retries: 0,
-            delay: Duration::ZERO,
-            run_env: BTreeMap::new(),
-        }
+        HostTask { number, name: format!("t{number}"), command, timeout: Duration::from_secs(30), ..HostTask::default() }
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) struct TeardownSpec {
     pub fetch_logs: bool,
 }
 
-/// Plans the teardown for the hosts that answered; a host whose facts are `None` has no steps. `sites` carry the lock's token and, where the host has a
+/// Plans the teardown for the hosts that answered; a host whose facts are `None` has no steps. `contexts` carry the lock's token and, where the host has a
 /// current run, that run's id.
 pub(crate) fn plan_teardown(contexts: Vec<HostContext>, facts: &[Option<HostFacts>], spec: TeardownSpec) -> Plan {
     let mut plan = Plan::empty(contexts);
@@ -76,16 +76,15 @@ fn teardown_action(phase: Phase, context: HostContext, facts: &HostFacts, (manne
         Phase::Remove if all => (!facts.containers.is_empty() || !facts.orphans.check_containers.is_empty() || facts.keeper_pid.is_some())
             .then_some(Action::RemoveContainer(cleanup::RemoveContainer { context })),
         Phase::Fetch if manner.fetch_logs && manner.scope != TeardownScope::Ranks => {
-            facts.current_run.clone().map(|run| Action::FetchLogs(cleanup::FetchLogs { context, run_id: run }))
+            facts.current_run.as_ref().map(|_| Action::FetchLogs(cleanup::FetchLogs { context }))
         }
-        Phase::Clean if all && facts.has_any_resource() => {
-            Some(Action::RemoveFiles(cleanup::RemoveFiles { context, target: CleanupTarget::Everything }))
-        }
-        Phase::Clean if manner.scope == TeardownScope::Run => {
-            facts.current_run.clone().map(|run| Action::RemoveFiles(cleanup::RemoveFiles { context, target: CleanupTarget::Run(run) }))
-        }
-        Phase::Clean if facts.has_leftover_login => {
-            Some(Action::RemoveFiles(cleanup::RemoveFiles { context, target: CleanupTarget::Login }))
+        Phase::Clean => {
+            let target = match manner.scope {
+                TeardownScope::Everything if facts.has_any_resource() => Some(CleanupTarget::Everything),
+                TeardownScope::Run => facts.current_run.as_ref().map(|_| CleanupTarget::Run),
+                _ => facts.has_leftover_login.then_some(CleanupTarget::Login),
+            };
+            target.map(|target| Action::RemoveFiles(cleanup::RemoveFiles { context, target }))
         }
         Phase::Verify if all => Some(Action::VerifyRemoved(cleanup::VerifyRemoved { context, run_ids: facts.run_ids.clone() })),
         _ => None,

@@ -43,9 +43,7 @@ pub enum Execution {
         timeout: Duration,
     },
     /// The log stream of a run, to its end.
-    FetchLogs {
-        run_id: String,
-    },
+    FetchLogs,
     /// Files of the laptop or of another host, to a directory of the host.
     SendFiles {
         from: String,

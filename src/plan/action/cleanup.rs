@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
-use crate::plan::action::{ActionResult, Observation};
-use crate::plan::facts::HostFacts;
+use crate::plan::action::ActionResult;
 use crate::plan::host_context::{HostContext, SAFE_READ_SH};
 use crate::text::shell_quote::{join_quoted, quote};
 
@@ -19,14 +18,6 @@ pub struct RemoveContainer {
 impl RemoveContainer {
     pub(super) fn title(&self) -> &'static str {
         if self.context.in_container { "remove the container" } else { "end the keeper" }
-    }
-
-    pub(super) fn observe(&self, facts: &HostFacts) -> Observation {
-        if facts.containers.is_empty() && facts.orphans.check_containers.is_empty() && facts.keeper_pid.is_none() {
-            Observation::Satisfied("not there".to_owned())
-        } else {
-            Observation::Needed(String::new())
-        }
     }
 
     pub(super) fn command(&self) -> RemoteCommand {
@@ -67,7 +58,6 @@ impl RemoveContainer {
 #[derive(Debug, Clone)]
 pub struct FetchLogs {
     pub context: HostContext,
-    pub run_id: String,
 }
 
 /// Removes the files of one run, or everything of this name and host but the lock.
@@ -81,12 +71,12 @@ pub struct RemoveFiles {
 }
 
 /// What a clean-up removes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CleanupTarget {
     /// Everything of this name and host.
     Everything,
-    /// The files of one run; the rest stays for the next one (a kept container).
-    Run(String),
+    /// The files of the context's run; the rest stays for the next one (a kept container).
+    Run,
     /// What a login at a registry left in memory.
     Login,
 }
@@ -114,10 +104,10 @@ impl RemoveFiles {
         }
         match &self.target {
             CleanupTarget::Login => script.push_str(&context.remove_logins_script()),
-            CleanupTarget::Run(run) => script.push_str(&self.single_run_script(&quote(run))),
+            CleanupTarget::Run => script.push_str(&self.single_run_script(&quote(&context.run_id))),
             CleanupTarget::Everything => script.push_str(&self.full_script()),
         }
-        RemoteCommand::from_script("remove the run's files", script, Duration::from_secs(120))
+        RemoteCommand::from_script("remove the run directory", script, Duration::from_secs(120))
     }
 
     fn single_run_script(&self, run: &str) -> String {

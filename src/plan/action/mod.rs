@@ -24,6 +24,7 @@ pub(crate) use self::action_result::{EXIT_LOCK_LOST, Issue, Observation};
 use crate::model::remote_command::CommandOutput;
 use crate::model::tcp_reachability::TcpReachability;
 use crate::plan::facts::HostFacts;
+use crate::plan::launcher::HostLaunchSpec;
 
 /// One thing to do on one host.
 #[derive(Debug, Clone)]
@@ -115,19 +116,17 @@ impl Action {
     pub fn observe(&self, facts: &HostFacts) -> Observation {
         match self {
             Action::VerifyHostFacts(a) => a.observe(facts),
-            Action::ReachMaster(_) => Observation::Needed(String::new()),
             Action::PullImage(a) => a.observe(facts),
             Action::StartContainer(a) => a.observe(facts),
-            Action::RemoveContainer(a) => a.observe(facts),
-            Action::WriteRunFiles(_)
-            | Action::CheckEnvironment(_)
-            | Action::RunTask(_)
-            | Action::SendFiles(_)
-            | Action::WaitForTask(_)
-            | Action::StartLauncher(_)
-            | Action::WaitForMaster(_)
-            | Action::StopRanks(_) => Observation::Needed(String::new()),
-            Action::FetchLogs(_) | Action::RemoveFiles(_) | Action::VerifyRemoved(_) => Observation::Needed(String::new()),
+            _ => Observation::Needed(String::new()),
+        }
+    }
+
+    /// What a host launches, if this writes its files.
+    pub(crate) fn launch_spec(&self) -> Option<&HostLaunchSpec> {
+        match self {
+            Action::WriteRunFiles(files) => Some(&files.launch_spec),
+            _ => None,
         }
     }
 
@@ -156,7 +155,7 @@ impl Action {
             Action::WaitForMaster(a) => Execution::Script(a.command()),
             Action::StopRanks(a) => Execution::Script(a.command()),
             Action::RemoveContainer(a) => Execution::Script(a.command()),
-            Action::FetchLogs(a) => Execution::FetchLogs { run_id: a.run_id.clone() },
+            Action::FetchLogs(_) => Execution::FetchLogs,
             Action::RemoveFiles(a) => Execution::Script(a.command()),
             Action::VerifyRemoved(a) => Execution::Script(a.command()),
         }

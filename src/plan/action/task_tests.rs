@@ -9,20 +9,7 @@ use crate::plan::action::Issue;
 use crate::plan::action::launch::StopRanks;
 
 fn host_task(command: TaskCommand) -> HostTask {
-    HostTask {
-        number: 3,
-        name: "a task".to_owned(),
-        command,
-        in_container: false,
-        uses_sudo: false,
-        register: None,
-        shares_value: false,
-        changed_pattern: None,
-        timeout: Duration::from_secs(30),
-        retries: 0,
-        delay: Duration::ZERO,
-        run_env: BTreeMap::new(),
-    }
+    HostTask { number: 3, name: "a task".to_owned(), command, timeout: Duration::from_secs(30), ..HostTask::default() }
 }
 
 fn script(text: &str) -> TaskCommand {

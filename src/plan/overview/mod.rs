@@ -9,9 +9,9 @@ pub(crate) mod teardown;
 
 pub(crate) use self::inputs::PlanOverview;
 use self::page::OverviewPage;
+pub(crate) use self::sections::rank_ranges;
 use crate::plan::Plan;
 use crate::plan::action::Action;
-use crate::plan::launcher::ManualLaunch;
 use crate::text::translation::Lang;
 
 /// Columns where there is no terminal.
@@ -21,11 +21,6 @@ const ONE_LINE: usize = 1 << 16;
 /// The narrowest and the widest overview.
 const COLUMNS: std::ops::RangeInclusive<usize> = 60..=120;
 
-/// `0-7 on gpu01, 8-15 on gpu02`, or why the places of the ranks are not known yet.
-pub(crate) fn describe_rank_places(overview: &PlanOverview<'_>) -> String {
-    sections::rank_ranges(overview)
-}
-
 /// The plan's first launcher and its first `docker run`, as a person would type them, each on one line; `None`: there is none.
 pub(crate) fn first_commands(plan: &Plan, lang: Lang) -> [Option<String>; 2] {
     let one_line = |words: Vec<String>| {
@@ -33,12 +28,7 @@ pub(crate) fn first_commands(plan: &Plan, lang: Lang) -> [Option<String>; 2] {
         page.command(&words, 1);
         page.into_text().trim().to_owned()
     };
-    let launch = plan.steps.iter().find_map(|step| match &step.action {
-        Action::WriteRunFiles(files) => match &files.launch_spec.manual_launch {
-            ManualLaunch::Command(words) | ManualLaunch::PerRank(words, _) => Some(words.clone()),
-        },
-        _ => None,
-    });
+    let launch = plan.steps.iter().find_map(|step| step.action.launch_spec()).map(|spec| spec.manual_launch.words().to_vec());
     let container = plan.steps.iter().find_map(|step| match &step.action {
         Action::StartContainer(container) => Some(docker_words::docker_words(container, container.spec.as_ref()?)),
         _ => None,

@@ -27,7 +27,7 @@ const MAX_RANK_HOSTS: usize = 6;
 const MAX_FOUND: usize = 5;
 const MAX_SHOWN_DIFFERENCES: usize = 3;
 /// Of the run itself, not of the job.
-const INTERNAL_VARIABLES: &str = "ORCH_";
+const INTERNAL_PREFIX: &str = "ORCH_";
 
 pub(super) fn push_summary(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
     let PlanOverview { plan, job, hosts, lang, .. } = overview;
@@ -117,7 +117,8 @@ fn host_resources(overview: &PlanOverview<'_>, at: usize, host: &InventoryHost) 
     [gpus, ranks]
 }
 
-pub(super) fn rank_ranges(overview: &PlanOverview<'_>) -> String {
+/// `0-7 on gpu01, 8-15 on gpu02`, or why the places of the ranks are not known yet.
+pub(crate) fn rank_ranges(overview: &PlanOverview<'_>) -> String {
     let PlanOverview { plan, job, hosts, lang, .. } = overview;
     if job.launch.launcher.has_dynamic_ranks() {
         return lang.tr("the rendezvous assigns them at the start (c10d)").to_owned();
@@ -181,9 +182,7 @@ fn describe_image(lang: Lang, spec: &ContainerSettings) -> String {
 /// Whether a command was shortened.
 pub(super) fn push_launch(page: &mut OverviewPage, overview: &PlanOverview<'_>) -> bool {
     let specs = launch_specs(overview);
-    let words = |(at, spec): (usize, &&HostLaunchSpec)| match &spec.manual_launch {
-        ManualLaunch::Command(words) | ManualLaunch::PerRank(words, _) => HostWords::of_host(overview, at, words.clone()),
-    };
+    let words = |(at, spec): (usize, &&HostLaunchSpec)| HostWords::of_host(overview, at, spec.manual_launch.words().to_vec());
     let all: Vec<HostWords> = specs.iter().enumerate().map(words).collect();
     let lang = overview.lang;
     page.row(lang.tr("start"), &start_order(overview), 2);
@@ -240,7 +239,7 @@ fn push_commands(page: &mut OverviewPage, (label, more): (&str, &str), groups: &
 pub(super) fn push_environment(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
     let specs = launch_specs(overview);
     let words = |(at, spec): (usize, &&HostLaunchSpec)| {
-        let own = spec.env_defaults.iter().chain(&spec.env).filter(|(name, _)| !name.starts_with(INTERNAL_VARIABLES));
+        let own = spec.env_defaults.iter().chain(&spec.env).filter(|(name, _)| !name.starts_with(INTERNAL_PREFIX));
         HostWords::of_host(overview, at, own.map(|(name, value)| env_word(name, value)).collect())
     };
     let all: Vec<HostWords> = specs.iter().enumerate().map(words).collect();
@@ -338,9 +337,5 @@ pub(super) fn push_effect(page: &mut OverviewPage, overview: &PlanOverview<'_>) 
 
 /// One per host, in node-rank order.
 fn launch_specs<'a>(overview: &PlanOverview<'a>) -> Vec<&'a HostLaunchSpec> {
-    let spec = |step: &'a PlanStep| match &step.action {
-        Action::WriteRunFiles(write) => Some(&write.launch_spec),
-        _ => None,
-    };
-    overview.plan.steps.iter().filter_map(spec).collect()
+    overview.plan.steps.iter().filter_map(|step| step.action.launch_spec()).collect()
 }

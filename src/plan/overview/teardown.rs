@@ -5,7 +5,7 @@ use crate::model::exit::RunOutcome;
 use crate::plan::Plan;
 use crate::plan::existing_run::run_outcome;
 use crate::plan::facts::HostFacts;
-use crate::text::hostlist::fold_names;
+use crate::text::hostlist::{fold_equal_answers, fold_names};
 use crate::text::translation::Lang;
 
 /// The plan of `down` with what was found; a host without facts did not answer.
@@ -23,17 +23,12 @@ pub(crate) fn format_teardown(plan: &Plan, facts: &[Option<HostFacts>], lang: La
     let run = if runs.is_empty() { lang.tr("none, only leftovers").to_owned() } else { format!("{} ({state})", runs.join(", ")) };
     page.row(lang.tr("run"), &run, 2);
     for phase in plan.phases() {
-        let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
-        for step in plan.steps.iter().filter(|step| step.phase == phase) {
-            let host = plan.hosts.get(step.host).map_or_else(String::new, |context| context.host.clone());
-            match groups.iter_mut().find(|(title, _)| *title == step.action.title()) {
-                Some((_, hosts)) if hosts.contains(&host) => {}
-                Some((_, hosts)) => hosts.push(host),
-                None => groups.push((step.action.title(), vec![host])),
-            }
-        }
-        let texts: Vec<String> =
-            groups.into_iter().map(|(title, hosts)| format!("{}{}{}", lang.message(title), lang.colon(), fold_names(&hosts))).collect();
+        let steps = plan.steps.iter().filter(|step| step.phase == phase);
+        let titles: Vec<(String, String)> = steps
+            .filter_map(|step| Some((plan.hosts.get(step.host)?.host.clone(), step.action.title().to_owned())))
+            .collect();
+        let groups = fold_equal_answers(&titles).into_iter();
+        let texts: Vec<String> = groups.map(|(hosts, title)| format!("{}{}{hosts}", lang.message(&title), lang.colon())).collect();
         page.row(phase.name(), &texts.join(lang.semicolon()), 3);
     }
     let silent: Vec<String> =

@@ -1,5 +1,7 @@
 //! The lock of a host: its text, and the age of its last heartbeat.
 
+use crate::text::width::first_bytes;
+
 /// The lock as found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockRecord {
@@ -18,11 +20,7 @@ impl LockRecord {
     /// The lock's text: `token:created:pid:laptop:owner`. The owner's end is cut off where it would be longer than 59 bytes: what ext4 keeps in
     /// the link itself (linux, `fs/ext4/namei.c`), so that a name can be locked, and cleared away, on a full disk.
     pub fn format_link_text(token: &str, created: i64, pid: u32, laptop_id: &str, owner: &str) -> String {
-        let mut text = format!("{token}:{created}:{pid}:{laptop_id}:{owner}");
-        while text.len() > 59 {
-            text.pop();
-        }
-        text
+        first_bytes(&format!("{token}:{created}:{pid}:{laptop_id}:{owner}"), 59).to_owned()
     }
 
     /// Seconds since a beat, on the host's own clock: `<seconds since the boot> <boot id>`, or the wall clock's second where there is no /proc and

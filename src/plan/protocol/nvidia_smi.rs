@@ -3,6 +3,7 @@
 //! Broken GPUs answer `[N/A]`, `ERR!` or a sentence: such a value is absent, and the others of the line still count.
 
 use crate::model::gpu::{GpuProcess, GpuSample};
+use crate::text::width::first_bytes;
 
 /// How many GPUs of one host are read.
 const MAX_GPUS: usize = 256;
@@ -92,8 +93,7 @@ fn clean_text(field: &str) -> String {
     if matches!(field, "[N/A]" | "N/A" | "ERR!" | "[Not Supported]" | "[Unknown Error]") {
         return String::new();
     }
-    let end = (0..=MAX_TEXT_BYTES.min(field.len())).rev().find(|at| field.is_char_boundary(*at)).unwrap_or(0);
-    field[..end].to_owned()
+    first_bytes(field, MAX_TEXT_BYTES).to_owned()
 }
 
 /// Parses the output of `nvidia-smi -L`.
