@@ -479,9 +479,7 @@ fn lagging_follower_finishes_before_directory_removal() {
     host.write_file("h.out/run1.node.rc", "7 5\n");
     host.write_file("h.out/run1.node.end", "");
     let site = host.host_context();
-    let Execution::Script(clean) =
-        Action::RemoveFiles(RemoveFiles { context: site, target: CleanupTarget::Run }).execution()
-    else {
+    let Execution::Script(clean) = Action::RemoveFiles(RemoveFiles { context: site, target: CleanupTarget::Run }).execution() else {
         return;
     };
     let mut clean = ChildGuard(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));

@@ -29,7 +29,7 @@ pub(crate) fn describe_hosts(recorded: &[RecordedHost]) -> String {
 }
 
 impl Session {
-    /// The hosts that a run's record names and the inventory does not. 
+    /// The hosts that a run's record names and the inventory does not.
     pub(crate) fn recorded_hosts(&self, facts: &[Option<HostFacts>]) -> Vec<RecordedHost> {
         let mut found: Vec<RecordedHost> = Vec::new();
         let current = facts.iter().flatten().filter_map(HostFacts::run_record);

@@ -289,12 +289,7 @@ impl HostPlanner<'_> {
             launch_spec: self.launch_spec(),
             run_record: run_record.clone(),
             start_timeout_secs: job.launch.master_timeout.as_secs() + LAUNCH_OVERHEAD_SECS,
-            entrypoint_image: self
-                .job_host
-                .container
-                .as_ref()
-                .filter(|c| c.entrypoint == EntrypointMode::Image)
-                .map(|c| c.image.clone()),
+            entrypoint_image: self.job_host.container.as_ref().filter(|c| c.entrypoint == EntrypointMode::Image).map(|c| c.image.clone()),
             keep_container: job.teardown != Teardown::Always || self.inputs.identity.tasks_only && self.context.in_container,
             tasks: self.host_tasks(),
             max_log_bytes: job.max_log_bytes,

@@ -213,11 +213,7 @@ mod tests {
             hosts: ["a", "b"].map(|n| RunRecordHost { name: n.to_owned(), ..RunRecordHost::default() }).to_vec(),
             ..RunRecord::default()
         };
-        let container = ContainerFacts {
-            id: "1".to_owned(),
-            status: "running".to_owned(),
-            ..ContainerFacts::default()
-        };
+        let container = ContainerFacts { id: "1".to_owned(), status: "running".to_owned(), ..ContainerFacts::default() };
         HostFacts {
             current_run: Some("r1".to_owned()),
             launcher: node,

@@ -57,12 +57,7 @@ pub struct HostContext {
 impl HostContext {
     /// A bare host, without a run or a lock.
     pub fn new(name: impl Into<String>, host: impl Into<String>, run_dir_root: impl Into<String>) -> HostContext {
-        HostContext {
-            name: name.into(),
-            host: host.into(),
-            run_dir_root: run_dir_root.into(),
-            ..HostContext::default()
-        }
+        HostContext { name: name.into(), host: host.into(), run_dir_root: run_dir_root.into(), ..HostContext::default() }
     }
 
     /// A host as the inventory describes it, without a run or a lock.

@@ -16,8 +16,9 @@ pub(crate) const CHECK: PreflightCheck = PreflightCheck {
 };
 
 fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
-    let mut cells =
-        context.compare_hosts(Level::Warn, "run `sudo nvidia-smi -e 1` on that host, then reboot it", |host| gpu_field(host, "ecc.mode.current").map(|mode| format!("ECC {mode}")));
+    let mut cells = context.compare_hosts(Level::Warn, "run `sudo nvidia-smi -e 1` on that host, then reboot it", |host| {
+        gpu_field(host, "ecc.mode.current").map(|mode| format!("ECC {mode}"))
+    });
     for (host, cell) in context.hosts.iter().zip(&mut cells).filter(|(host, _)| gpu_skip_result(host).is_none()) {
         let errors = |gpu: &BTreeMap<&str, &str>| {
             gpu.get("ecc.errors.uncorrected.volatile.total").is_some_and(|n| n.parse::<u64>().is_ok_and(|n| n > 0))

@@ -32,12 +32,8 @@ fn judge(context: &CheckContext<'_>) -> Vec<CheckResult> {
     context.check_each_gpu_host(|host| {
         let apps: Vec<ProbedGpuProcess<'_>> =
             host.probe_output.values("app").iter().filter_map(|line| parse_gpu_process(line, host)).collect();
-        let foreign: Vec<(String, &ProbedGpuProcess<'_>)> = apps
-            .iter()
-            .filter(|a| !a.ours)
-            .map(|a| (gpu_index_by_uuid(host, a.uuid), a))
-            .filter(|(i, _)| host.allows_gpu(i))
-            .collect();
+        let foreign: Vec<(String, &ProbedGpuProcess<'_>)> =
+            apps.iter().filter(|a| !a.ours).map(|a| (gpu_index_by_uuid(host, a.uuid), a)).filter(|(i, _)| host.allows_gpu(i)).collect();
         // So many are chosen among the idle ones.
         if let Some(ContainerGpus::Count(count)) = host.container().map(|c| &c.gpus) {
             let idle = host

@@ -189,7 +189,8 @@ fn stalled_results(context: &SmokeContext<'_>, ranks: &[SmokeRankLog]) -> Vec<Ch
             between.iter().map(|(one, two)| format!("{} and {}", host_name(context, *one), host_name(context, *two))).collect();
         let what = format!("no data passes between {}", texts.join(", "));
         return result_per_host(context, |host| match between.iter().any(|(one, two)| host == *one || host == *two) {
-            true => CheckResult::fail(what.clone(), hint).with_evidence(ranks.iter().find(|rank| rank.host == host).map_or(Vec::new(), |rank| rank.other_lines.clone())),
+            true => CheckResult::fail(what.clone(), hint)
+                .with_evidence(ranks.iter().find(|rank| rank.host == host).map_or(Vec::new(), |rank| rank.other_lines.clone())),
             false => CheckResult::pass("arrived"),
         });
     }

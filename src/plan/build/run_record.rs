@@ -30,11 +30,7 @@ impl HostPlanner<'_> {
             ranks: plan.ranks.clone(),
             world_size: plan.world_size,
             in_container: self.context.in_container,
-            boundary_voided: self
-                .job_host
-                .container
-                .as_ref()
-                .is_some_and(|c| !c.host_exposures(&self.context.run_dir_root).is_empty()),
+            boundary_voided: self.job_host.container.as_ref().is_some_and(|c| !c.host_exposures(&self.context.run_dir_root).is_empty()),
             tasks_only: ids.tasks_only,
             tasks: self.host_tasks().into_iter().map(|task| (task.number, task.name)).collect(),
             file_tasks: self.file_tasks(),

@@ -60,7 +60,11 @@ fn hostfile_spec(builder: &LaunchSpecBuilder<'_>) -> HostLaunchSpec {
         argv,
         worker_argv: worker.argv,
         ranks,
-        requirements: EnvironmentRequirements { programs: worker.programs, entry_script: worker.entry_script, ..EnvironmentRequirements::default() },
+        requirements: EnvironmentRequirements {
+            programs: worker.programs,
+            entry_script: worker.entry_script,
+            ..EnvironmentRequirements::default()
+        },
         manual_launch: ManualLaunch::Command(by_hand),
         ..HostLaunchSpec::default()
     }

@@ -14,9 +14,10 @@ pub(super) fn docker_words(container: &StartContainer, spec: &ContainerSettings)
     words.extend(["run", "-d", "--name"].map(str::to_owned));
     words.push(container.context.container_name());
     for flag in container.docker_flags(spec).into_iter().filter(|flag| !LEFT_OUT.iter().any(|left_out| flag.starts_with(left_out))) {
-        let is_before_memlock = flag.starts_with("--shm-size=");
+        // A launch finds out on the host how much memory may be locked.
+        let is_shm_size = flag.starts_with("--shm-size=");
         words.push(flag);
-        words.extend(is_before_memlock.then(|| UNLIMITED_FLAG.to_owned()));
+        words.extend(is_shm_size.then(|| UNLIMITED_FLAG.to_owned()));
     }
     for mount in &spec.mounts {
         words.extend(["-v".to_owned(), mount_word(mount)]);

@@ -24,9 +24,8 @@ pub(crate) fn format_teardown(plan: &Plan, facts: &[Option<HostFacts>], lang: La
     page.row(lang.tr("run"), &run, 2);
     for phase in plan.phases() {
         let steps = plan.steps.iter().filter(|step| step.phase == phase);
-        let titles: Vec<(String, String)> = steps
-            .filter_map(|step| Some((plan.hosts.get(step.host)?.host.clone(), step.action.title().to_owned())))
-            .collect();
+        let titles: Vec<(String, String)> =
+            steps.filter_map(|step| Some((plan.hosts.get(step.host)?.host.clone(), step.action.title().to_owned()))).collect();
         let groups = fold_equal_answers(&titles).into_iter();
         let texts: Vec<String> = groups.map(|(hosts, title)| format!("{}{}{hosts}", lang.message(&title), lang.colon())).collect();
         page.row(phase.name(), &texts.join(lang.semicolon()), 3);

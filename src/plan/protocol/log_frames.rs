@@ -270,10 +270,7 @@ fn parse_head(head: &str) -> Option<LogFrame> {
             let (offset, least, most) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse().ok()?);
             Some(LogFrame::LostBytes { file, kind, offset, min_bytes: least, max_bytes: most })
         }
-        "D" => Some(LogFrame::AppenderWarning(
-            LogFile::parse(word()?)?,
-            words.collect::<Vec<_>>().join(" ").chars().take(200).collect(),
-        )),
+        "D" => Some(LogFrame::AppenderWarning(LogFile::parse(word()?)?, words.collect::<Vec<_>>().join(" ").chars().take(200).collect())),
         "N" => Some(LogFrame::NoRunDirectory),
         "E" => Some(LogFrame::Complete),
         _ => None,

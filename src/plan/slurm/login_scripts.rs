@@ -37,7 +37,10 @@ impl JobPlace {
 
     /// Asks what a submission needs of the cluster. `image`: a file that the nodes run; `script`: sbatch is asked about it, too.
     pub(crate) fn preflight_command(&self, partition: Option<&str>, image: Option<&str>, script: Option<&str>) -> RemoteCommand {
-        let image = image.filter(|image| image.starts_with('/') || image.starts_with("~/")).map(|image| quote_home(image, quote)).unwrap_or_default();
+        let image = image
+            .filter(|image| image.starts_with('/') || image.starts_with("~/"))
+            .map(|image| quote_home(image, quote))
+            .unwrap_or_default();
         let settings =
             format!("wanted={}\nimage={image}\nscript={}\n", quote(partition.unwrap_or_default()), quote(script.unwrap_or_default()));
         self.command("check the cluster", &settings, include_str!("../../../assets/slurm/preflight.sh"))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::inputs::{RUN_VARIABLES, ScriptInputs, SLURM_TASK_VARIABLES, host_path};
+use super::inputs::{RUN_VARIABLES, SLURM_TASK_VARIABLES, ScriptInputs, host_path};
 use super::{step_tasks, task};
 use crate::plan::action::run_files::{pipe_text, settings_text};
 use crate::text::shell_template::{self, variable};

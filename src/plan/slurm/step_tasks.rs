@@ -1,6 +1,6 @@
 //! The tasks of `prepare` in the script: what the login node did before the job, and the steps of the job that run in its containers.
 
-use super::inputs::{RUN_VARIABLES, ScriptInputs, SLURM_TASK_VARIABLES, without_first_line};
+use super::inputs::{RUN_VARIABLES, SLURM_TASK_VARIABLES, ScriptInputs, without_first_line};
 use crate::inventory::{PrepareTask, TaskCommand};
 use crate::plan::host_context::SAFE_READ_SH;
 use crate::plan::task::HostTask;
