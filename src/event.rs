@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use self::controls::RunControl;
 pub use self::hang::{Hang, HangSymptom};
 pub use self::outcome::{Outcome, RunGoal};
+pub(crate) use self::run_info::follows_run;
 pub use self::run_info::{RunInfo, StepInfo};
 pub use crate::model::UnixMillis;
 pub use crate::model::exit::{Exit, RunOutcome};
@@ -321,6 +322,12 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// The bytes of a log at this offset.
+    pub(crate) fn log(host: u32, file: LogFile, offset: u64, bytes: impl Into<bytes::Bytes>) -> EventKind {
+        let bytes = bytes.into();
+        EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes }
+    }
+
     /// Whether the event is a sample, which may be dropped since the next one replaces it.
     pub fn is_sample(&self) -> bool {
         matches!(

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<Outcome, CliError> {
             _ => format!("{name}: cannot be created: {error}"),
         })
     })?;
-    let host_count = crate::report::style::count_noun(hosts.len().max(2), "host");
+    let host_count = crate::text::plural::count_noun(hosts.len().max(2), "host");
     let placeholders = match (args.name == DEFAULT_NAME, hosts.is_empty()) {
         (true, true) => "name (train), hosts (gpu01, gpu02) and launch.command (train.py)",
         (true, false) => "name (train) and launch.command (train.py)",
@@ -58,7 +58,7 @@ fn read_import_file(file: &Path, groups: &[String]) -> Result<(Vec<ImportedHost>
     let (format, hosts) = import::read_hosts(&text).map_err(|error| CliError::Usage(format!("{name}: {error}\n    help: {hint}")))?;
     let hosts = import::select_groups(hosts, groups).map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
     let lang = user_lang();
-    let count = crate::report::style::count_noun(hosts.len(), "host");
+    let count = crate::text::plural::count_noun(hosts.len(), "host");
     print_stderr(&format!("{name}: {}{}{}", lang.message(import::describe_format(format)), lang.comma(), lang.message(&count)));
     let choice = import::describe_groups(&hosts);
     if groups.is_empty() && !choice.is_empty() {

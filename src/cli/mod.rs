@@ -197,7 +197,7 @@ fn report_error(error: CliError, advice: &AdviceFormatter, lang: Lang) -> u8 {
             for problem in &problems {
                 print_stderr(&advice.complete_commands(&problem.text(lang)));
             }
-            print_stderr(&lang.message(&crate::report::style::count_noun(problems.len(), "problem")));
+            print_stderr(&lang.count(problems.len(), "problem"));
             2
         }
         CliError::RemoteExit(code) => code,

@@ -9,6 +9,7 @@ use crate::cli::inventory_files::{load_diagnosis_rules, read_inventory_files};
 use crate::cli::local_env::{LocalEnv, TerminalConsole, build_advice, hide_known_secrets, print_stderr, raise_nofile_limit, user_lang};
 use crate::cli::output::{OutputOptions, reporter_setup};
 use crate::diagnose::RuleSet;
+use crate::event::follows_run;
 use crate::inventory::lint::{LintFinding, LintSeverity};
 use crate::inventory::{Inventory, InventoryHost};
 use crate::lifecycle::local_context::LocalContext;
@@ -152,7 +153,7 @@ fn open_session_through(
     let history_lines = output.history_lines;
     let reporter = reporter_setup(args, output, &secrets, advice)?;
     let (rules, rule_error) = match command {
-        "up" | "tui" | "attach" | "slurm attach" => (load_user_rules(&inventory, &base_dir)?, None),
+        followed if follows_run(followed) => (load_user_rules(&inventory, &base_dir)?, None),
         // A broken rule must not block these.
         "down" | "logs" | "slurm down" | "slurm logs" => {
             load_user_rules(&inventory, &base_dir).map_or_else(|error| (None, Some(error)), |rules| (rules, None))

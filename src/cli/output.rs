@@ -12,7 +12,7 @@ use crate::report::ReportSink;
 use crate::report::json::JsonSink;
 use crate::report::line_writer::{LineOutput, SanitizedLineWriter, SplitLineOutput};
 use crate::report::log_lines::LogSelection;
-use crate::report::plain::PlainSink;
+use crate::report::plain::{PlainSettings, PlainSink};
 use crate::report::progress_bars::{BarTerminal, ProgressBars, stderr_size};
 use crate::report::style::TextStyle;
 use crate::report::threaded_sink::{FINISH_TIMEOUT, QueuedLines, ThreadedSink};
@@ -77,32 +77,35 @@ fn build_sinks(
 ) -> Vec<Box<dyn ReportSink>> {
     let OutputOptions { progress, logs, history_lines } = output;
     let log_style = TextStyle { color: use_color_on_stdout(args.color) };
-    let (sanitizer, advice, lang) = (sanitizer.clone(), advice.clone(), user_lang());
     let stdout_is_terminal = std::io::stdout().is_terminal();
     let has_bars = match progress {
         // `reporter_setup` opens the dashboard.
         ProgressMode::Quiet | ProgressMode::Tui => return Vec::new(),
-        ProgressMode::Json => return spawn_threaded_sink(SanitizedLineWriter::stdout(), |lines| JsonSink::new(lines, sanitizer)),
+        ProgressMode::Json => return spawn_threaded_sink(SanitizedLineWriter::stdout(), |lines| JsonSink::new(lines, sanitizer.clone())),
         ProgressMode::Bars => true,
         // What `| tee` prints would run into the bars.
         ProgressMode::Auto => std::io::stderr().is_terminal() && (stdout_is_terminal || logs == LogSelection::None),
         ProgressMode::Plain => false,
     };
     let stdout: Box<dyn LineOutput> = Box::new(SanitizedLineWriter::stdout());
+    let log_style = if has_bars && stdout_is_terminal { style } else { log_style };
+    let columns = terminal_columns().map(usize::from);
+    let settings = PlainSettings {
+        sanitizer: sanitizer.clone(),
+        style,
+        log_style,
+        lang: user_lang(),
+        columns,
+        advice: advice.clone(),
+        logs,
+        history_lines,
+    };
     if has_bars {
         let terminal = SplitLineOutput::new(BarTerminal::stderr(sanitizer.clone()), (!stdout_is_terminal).then_some(stdout));
-        let log_style = if stdout_is_terminal { style } else { log_style };
-        return spawn_threaded_sink(terminal, |lines| {
-            let bars = ProgressBars::new(lines, Box::new(stderr_size), sanitizer, style, logs);
-            bars.with_lang(lang).with_log_style(log_style).with_advice(advice).with_history(history_lines)
-        });
+        return spawn_threaded_sink(terminal, |lines| ProgressBars::new(lines, Box::new(stderr_size), settings));
     }
     let output = SplitLineOutput::new(SanitizedLineWriter::stderr(), Some(stdout));
-    spawn_threaded_sink(output, |lines| {
-        let plain = PlainSink::new(lines, sanitizer, style, logs);
-        let columns = terminal_columns().map(usize::from);
-        plain.with_lang(lang).with_columns(columns).with_log_style(log_style).with_advice(advice).with_history(history_lines)
-    })
+    spawn_threaded_sink(output, |lines| PlainSink::new(lines, settings))
 }
 
 /// Writes the sink's lines on a thread of the output's own, so that a stopped terminal blocks nothing else.

@@ -7,6 +7,7 @@ use crate::cli::text_table::format_table;
 use crate::event::Outcome;
 use crate::report::past_runs::{list_runs, prune_runs};
 use crate::report::style;
+use crate::text::plural::count_noun;
 
 pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
     let (state, lang) = (LocalEnv::read()?.state_dir, user_lang());
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Outcome, CliError> {
 }
 
 fn print_pruned(runs: &[String]) {
-    let (lang, count) = (user_lang(), style::count_noun(runs.len(), "run"));
+    let (lang, count) = (user_lang(), count_noun(runs.len(), "run"));
     print_stderr(&match runs {
         [] => lang.tr("no run was removed from this laptop").to_owned(),
         _ => lang.tr_fill("{} removed from this laptop, with the logs:", &[&lang.message(&count)]),

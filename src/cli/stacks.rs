@@ -12,8 +12,9 @@ use crate::lifecycle::collect_stacks::{CollectedStacks, collect_stacks};
 use crate::lifecycle::session::Session;
 use crate::plan::protocol::stacks;
 use crate::plan::protocol::stacks::{RankStack, StackGroup};
-use crate::report::style::{Tone, count_noun, format_ranks};
+use crate::report::style::{Tone, format_ranks};
 use crate::text::hostlist::fold_names;
+use crate::text::plural::count_noun;
 use crate::text::rank_selection::RankSelection;
 
 /// Longer stacks are cut in the text; the JSON has every frame.

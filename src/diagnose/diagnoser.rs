@@ -9,8 +9,8 @@ mod late_exits;
 use std::collections::BTreeMap;
 
 use crate::event::{Exit, HangSymptom, LogFile, Outcome};
-use crate::inventory::diagnosis_rules::Blame;
-use crate::state::{ConnectionStatus, RankState, RunState};
+use crate::inventory::diagnosis_rules::{Blame, DiagnosisRule};
+use crate::state::{RankState, RunState};
 use crate::text::duration::format_rounded;
 use crate::text::hostlist::fold_numbers;
 
@@ -40,30 +40,33 @@ struct ProcessDiagnosis {
 type RankDiagnosis<'a> = (&'a RankState, ProcessDiagnosis);
 
 impl ProcessDiagnosis {
+    fn new(rule_index: usize, groups: BTreeMap<String, String>, evidence: Vec<String>) -> ProcessDiagnosis {
+        ProcessDiagnosis { rule_index, groups, evidence, lines_after: 0, possible_cause: None }
+    }
+
     fn from_hit(hit: &RuleHit) -> ProcessDiagnosis {
-        ProcessDiagnosis {
-            rule_index: hit.rule_index,
-            groups: hit.groups.clone(),
-            evidence: vec![hit.text.clone()],
-            lines_after: 0,
-            possible_cause: None,
-        }
+        ProcessDiagnosis::new(hit.rule_index, hit.groups.clone(), vec![hit.text.clone()])
     }
 }
 
 /// All findings, the first cause first.
 pub fn diagnose_run(evidence: &Evidence, state: &RunState) -> Vec<DiagnosisFinding> {
-    let lost = state.hosts.iter().any(|host| host.connection_status == ConnectionStatus::Unreachable);
+    let mut lost = state.unreachable_hosts().map(|(at, host)| (at, host.connection_error.as_str())).peekable();
     let hangs = state.hang.is_some() && !matches!(state.outcome, Some((Outcome::Ok, _)));
-    if !hangs && state.culprit.is_none() && !lost && state.failed_steps().next().is_none() && state.failed_ranks().is_empty() {
+    if !hangs
+        && state.culprit.is_none()
+        && lost.peek().is_none()
+        && state.failed_steps().next().is_none()
+        && state.failed_ranks().is_empty()
+    {
         return Vec::new();
     }
     let Some(rules) = evidence.rules() else { return Vec::new() };
     let diagnoser = Diagnoser { rules, evidence, state };
     let mut findings = diagnoser.diagnose_ranks();
     findings.extend(diagnoser.diagnose_launchers());
-    findings.extend(diagnoser.diagnose_failed_steps());
-    findings.extend(diagnoser.diagnose_unreachable_hosts());
+    findings.extend(diagnoser.diagnose_host_texts(state.failed_steps().map(|step| (step.info.host, step.note.as_str()))));
+    findings.extend(diagnoser.diagnose_host_texts(lost));
     diagnoser.add_postmortem_findings(&mut findings);
     findings.extend(diagnoser.diagnose_hang().filter(|_| hangs));
     findings.truncate(MAX_FINDINGS);
@@ -80,12 +83,16 @@ struct Diagnoser<'a> {
 }
 
 impl Diagnoser<'_> {
+    fn rule(&self, index: usize) -> &DiagnosisRule {
+        &self.rules.rules()[index]
+    }
+
     fn blame(&self, diagnosis: &ProcessDiagnosis) -> Blame {
-        self.rules.rules()[diagnosis.rule_index].blame
+        self.rule(diagnosis.rule_index).blame
     }
 
     fn build_finding(&self, diagnosis: ProcessDiagnosis) -> DiagnosisFinding {
-        let rule = &self.rules.rules()[diagnosis.rule_index];
+        let rule = self.rule(diagnosis.rule_index);
         DiagnosisFinding {
             rule: rule.id.clone(),
             blame: rule.blame,
@@ -128,17 +135,17 @@ impl Diagnoser<'_> {
     /// A finding that no line gives, but what is known of all.
     fn build_finding_by_id(&self, id: &str, groups: BTreeMap<String, String>, evidence: Vec<String>) -> Option<DiagnosisFinding> {
         let rule = self.rules.find_rule(id)?;
-        Some(self.build_finding(ProcessDiagnosis { rule_index: rule, groups, evidence, lines_after: 0, possible_cause: None }))
+        Some(self.build_finding(ProcessDiagnosis::new(rule, groups, evidence)))
     }
 
     /// What a log says of its process.
     fn diagnose_log(&self, host: u32, file: LogFile) -> Option<ProcessDiagnosis> {
         let seen = self.evidence.log_scan(host, file)?;
         let recent: Vec<&RuleHit> = seen.hits.iter().filter(|hit| hit.last_line + MAX_BURST_GAP >= seen.line_count).collect();
-        let exception = |hit: &RuleHit| GENERIC_EXCEPTION_RULES.contains(&self.rules.rules()[hit.rule_index].id.as_str());
+        let exception = |hit: &RuleHit| GENERIC_EXCEPTION_RULES.contains(&self.rule(hit.rule_index).id.as_str());
         let earliest =
             |wanted: &dyn Fn(&RuleHit) -> bool| recent.iter().filter(|hit| wanted(hit)).min_by_key(|hit| (hit.first_line, hit.rule_index));
-        let role = |hit: &RuleHit| self.rules.rules()[hit.rule_index].blame;
+        let role = |hit: &RuleHit| self.rule(hit.rule_index).blame;
         let cause = earliest(&|hit| role(hit) == Blame::Cause && !exception(hit));
         let felt = earliest(&|hit| matches!(role(hit), Blame::Effect | Blame::PeerTimeout));
         let plain = earliest(&exception);
@@ -161,15 +168,13 @@ impl Diagnoser<'_> {
 
     /// What an end says.
     fn diagnose_exit(&self, exit: Exit) -> Option<ProcessDiagnosis> {
-        let (code, signal) = match exit {
-            Exit::Code(code) => (Some(code), None),
-            Exit::Signal(signal) => (None, Some(signal)),
-            Exit::Killed => (None, Some(9)),
+        let rule = self.rules.match_exit(exit)?;
+        let number = match exit {
+            Exit::Code(number) | Exit::Signal(number) => number.to_string(),
+            Exit::Killed => "9".to_owned(),
         };
-        let rule = self.rules.match_exit(code, signal)?;
-        let number = code.or(signal).unwrap_or_default().to_string();
         let groups = BTreeMap::from([("code".to_owned(), number.clone()), ("signal".to_owned(), number)]);
-        Some(ProcessDiagnosis { rule_index: rule, groups, evidence: Vec::new(), lines_after: 0, possible_cause: None })
+        Some(ProcessDiagnosis::new(rule, groups, Vec::new()))
     }
 
     fn diagnose_rank(&self, rank: &RankState) -> Option<ProcessDiagnosis> {
@@ -182,7 +187,7 @@ impl Diagnoser<'_> {
     fn diagnose_ranks(&self) -> Vec<DiagnosisFinding> {
         let failed = self.state.failed_ranks();
         let (diagnosed, unexplained) = self.diagnose_failed_ranks(&failed);
-        let others = self.diagnose_other_ranks(&failed);
+        let others = self.diagnose_other_ranks();
         let affected: Vec<u32> = diagnosed
             .iter()
             .chain(&others)
@@ -194,7 +199,7 @@ impl Diagnoser<'_> {
         let (causes, effects): (Vec<_>, Vec<_>) = diagnosed.into_iter().partition(|(_, diagnosis)| is_cause(diagnosis));
         let mut findings: Vec<DiagnosisFinding> = Vec::new();
         for (rank, diagnosis) in causes {
-            self.add_rank_finding(&mut findings, rank, diagnosis);
+            self.add_finding(&mut findings, diagnosis, rank.host, Some(rank.rank));
         }
         let only_lost_peers =
             unexplained.is_empty() && !effects.is_empty() && effects.iter().all(|(_, end)| self.blame(end) == Blame::Effect);
@@ -232,8 +237,8 @@ impl Diagnoser<'_> {
     }
 
     /// What the logs of the ranks show that did not fail by themselves: an effect, or a cause that was about to end them.
-    fn diagnose_other_ranks(&self, failed: &[&RankState]) -> Vec<RankDiagnosis<'_>> {
-        let others = self.state.ranks.values().filter(|rank| failed.iter().all(|failed| failed.rank != rank.rank));
+    fn diagnose_other_ranks(&self) -> Vec<RankDiagnosis<'_>> {
+        let others = self.state.ranks.values().filter(|rank| !rank.has_failed() || rank.was_stopped);
         others
             .filter_map(|rank| {
                 let file = LogFile::Rank { rank: rank.rank, restart: rank.restart };
@@ -244,7 +249,7 @@ impl Diagnoser<'_> {
 
     fn add_ranks_with_same_cause(&self, findings: &mut [DiagnosisFinding], others: &[RankDiagnosis<'_>]) {
         for (rank, diagnosis) in others {
-            let rule = &self.rules.rules()[diagnosis.rule_index];
+            let rule = self.rule(diagnosis.rule_index);
             if let Some(same) = findings.iter_mut().find(|finding| finding.rule == rule.id && rule.blame == Blame::Cause) {
                 same.ranks.push(rank.rank);
                 same.hosts.push(rank.host);
@@ -252,19 +257,32 @@ impl Diagnoser<'_> {
         }
     }
 
-    /// The ranks that others waited for in vain, if any did.
+    /// The ranks that others waited for in vain, if any did: they live, or lived until the stop, and report no missing peer.
     fn diagnose_peer_timeouts<'s>(
         &self,
         diagnosed: impl Iterator<Item = &'s RankDiagnosis<'s>>,
         affected: &[u32],
     ) -> Option<DiagnosisFinding> {
-        let timeouts: Vec<&ProcessDiagnosis> =
-            diagnosed.map(|(_, diagnosis)| diagnosis).filter(|diagnosis| self.blame(diagnosis) == Blame::PeerTimeout).collect();
-        if timeouts.is_empty() {
-            return None;
+        let mut timeouts =
+            diagnosed.map(|(_, diagnosis)| diagnosis).filter(|diagnosis| self.blame(diagnosis) == Blame::PeerTimeout).peekable();
+        timeouts.peek()?;
+        // The waiting ranks may name them.
+        let named: Vec<u32> = timeouts
+            .filter_map(|diagnosis| diagnosis.groups.get("absent"))
+            .flat_map(|text| text.split(','))
+            .filter_map(|text| text.trim().parse().ok())
+            .collect();
+        let asked = |exit: Option<Exit>| matches!(exit, None | Some(Exit::TERM | Exit::Code(143)));
+        let away = |rank: &&RankState| !affected.contains(&rank.rank) && (asked(rank.exit) || rank.was_stopped);
+        let mut away: Vec<&RankState> = self.state.ranks.values().filter(away).collect();
+        if away.iter().any(|rank| named.contains(&rank.rank)) {
+            away.retain(|rank| named.contains(&rank.rank));
         }
-        let absent: Vec<&str> = timeouts.iter().filter_map(|diagnosis| diagnosis.groups.get("absent").map(String::as_str)).collect();
-        self.diagnose_awaited_ranks(affected, &absent)
+        let first = away.first()?;
+        let last = first.recent_lines.last_lines(3).into_iter().rfind(|line| !line.trim().is_empty() && line != "Terminated");
+        let mut finding = self.build_finding_by_id("rank-missing", BTreeMap::new(), last.into_iter().collect())?;
+        (finding.ranks, finding.hosts) = away.iter().map(|rank| (rank.rank, rank.host)).unzip();
+        Some(finding)
     }
 
     /// Timeouts come first: they are more specific than a lost peer.
@@ -273,41 +291,19 @@ impl Diagnoser<'_> {
             effects.into_iter().partition(|(_, diagnosis)| self.blame(diagnosis) == Blame::PeerTimeout);
         for (rank, mut diagnosis) in timeouts.into_iter().chain(others) {
             let possible_cause = diagnosis.possible_cause.take().map(|cause| *cause);
-            self.add_rank_finding(findings, rank, possible_cause.unwrap_or(diagnosis));
+            self.add_finding(findings, possible_cause.unwrap_or(diagnosis), rank.host, Some(rank.rank));
         }
     }
 
-    fn add_rank_finding(&self, findings: &mut Vec<DiagnosisFinding>, rank: &RankState, diagnosis: ProcessDiagnosis) {
-        let mut finding = self.build_finding(diagnosis);
-        match findings.iter_mut().find(|known| known.rule == finding.rule) {
-            Some(known) => {
-                known.ranks.push(rank.rank);
-                known.hosts.push(rank.host);
-            }
-            None => {
-                finding.ranks.push(rank.rank);
-                finding.hosts.push(rank.host);
-                findings.push(finding);
-            }
-        }
-    }
-
-    /// Ranks that others waited for: they live, or lived until the stop, and report no missing peer. The waiting ranks may have `named` them.
-    fn diagnose_awaited_ranks(&self, affected: &[u32], named: &[&str]) -> Option<DiagnosisFinding> {
-        let asked = |exit: Option<Exit>| matches!(exit, None | Some(Exit::TERM | Exit::Code(143)));
-        let away = |rank: &&RankState| !affected.contains(&rank.rank) && (asked(rank.exit) || rank.was_stopped);
-        let mut away: Vec<&RankState> = self.state.ranks.values().filter(away).collect();
-        let named: Vec<u32> = named.iter().flat_map(|text| text.split(',')).filter_map(|text| text.trim().parse().ok()).collect();
-        if away.iter().any(|rank| named.contains(&rank.rank)) {
-            away.retain(|rank| named.contains(&rank.rank));
-        }
-        let first = away.first()?;
-        let numbers: Vec<u32> = away.iter().map(|rank| rank.rank).collect();
-        let hosts: Vec<u32> = away.iter().map(|rank| rank.host).collect();
-        let last = first.recent_lines.last_lines(3).into_iter().rfind(|line| !line.trim().is_empty() && line != "Terminated");
-        let mut finding = self.build_finding_by_id("rank-missing", BTreeMap::new(), last.into_iter().collect())?;
-        (finding.ranks, finding.hosts) = (numbers, hosts);
-        Some(finding)
+    /// Adds to the finding of the same rule, if there is one.
+    fn add_finding(&self, findings: &mut Vec<DiagnosisFinding>, diagnosis: ProcessDiagnosis, host: u32, rank: Option<u32>) {
+        let finding = self.build_finding(diagnosis);
+        let at = findings.iter().position(|known| known.rule == finding.rule).unwrap_or_else(|| {
+            findings.push(finding);
+            findings.len() - 1
+        });
+        findings[at].hosts.push(host);
+        findings[at].ranks.extend(rank);
     }
 
     /// Ranks that failed without a line that matches a rule.
@@ -315,7 +311,7 @@ impl Diagnoser<'_> {
         let first = silent.first()?;
         let Some(Exit::Code(code)) = first.exit else { return None };
         let groups = BTreeMap::from([("code".to_owned(), code.to_string())]);
-        let mut finding = self.build_finding_by_id("silent-exit", groups, first.recent_lines.last_lines(1))?;
+        let mut finding = self.build_finding_by_id("silent-exit", groups, first.recent_lines.last_line().into_iter().collect())?;
         (finding.ranks, finding.hosts) = silent.iter().map(|rank| (rank.rank, rank.host)).unzip();
         Some(finding)
     }
@@ -338,9 +334,7 @@ impl Diagnoser<'_> {
     fn diagnose_text(&self, text: &str) -> Option<ProcessDiagnosis> {
         text.lines().find_map(|line| {
             let (rule, groups) = self.rules.match_line(line.as_bytes())?;
-            let verdict =
-                ProcessDiagnosis { rule_index: rule, groups, evidence: vec![line.to_owned()], lines_after: 0, possible_cause: None };
-            matches!(self.blame(&verdict), Blame::Cause).then_some(verdict)
+            (self.rule(rule).blame == Blame::Cause).then(|| ProcessDiagnosis::new(rule, groups, vec![line.to_owned()]))
         })
     }
 }

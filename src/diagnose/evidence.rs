@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::advice_formatter::AdviceFormatter;
-use crate::event::{Event, EventKind, LogFile, UnixMillis};
+use crate::event::{Event, EventKind, LogFile};
+use crate::state::log_lines::unseen;
 
 use super::rule_set::{MAX_LINE_BYTES, RuleSet};
 
@@ -26,8 +27,6 @@ pub(super) struct RuleHit {
     pub(super) first_line: u64,
     /// Of the last one.
     pub(super) last_line: u64,
-    /// When it was learned.
-    pub(super) at: UnixMillis,
     /// The first line of the last burst, or the first one of it that names something.
     pub(super) text: String,
     /// What its groups matched.
@@ -111,39 +110,39 @@ impl Evidence {
                 if self.log_scans.len() >= MAX_LOGS && !self.log_scans.contains_key(&(*host, *file)) {
                     return;
                 }
-                self.log_scans.entry((*host, *file)).or_default().scan_bytes(rules, *offset, bytes, event.at);
+                self.log_scans.entry((*host, *file)).or_default().scan_bytes(rules, *offset, bytes);
             }
             EventKind::LogTruncated { host, file, .. } => {
-                self.finish_partial_line(*host, *file, event.at);
+                self.finish_partial_line(*host, *file);
                 if let Some(seen) = self.log_scans.get_mut(&(*host, *file)) {
                     seen.next_offset = 0;
                 }
             }
-            EventKind::LauncherExited { host, .. } => self.finish_partial_line(*host, LogFile::Launcher, event.at),
+            EventKind::LauncherExited { host, .. } => self.finish_partial_line(*host, LogFile::Launcher),
             EventKind::RankExited { host, rank, restart, .. } => {
-                self.finish_partial_line(*host, LogFile::Rank { rank: *rank, restart: *restart }, event.at);
+                self.finish_partial_line(*host, LogFile::Rank { rank: *rank, restart: *restart });
             }
             EventKind::Postmortem { host, lines } if self.postmortem_hits.len() < MAX_LOGS => {
                 let Some(rules) = self.rules.rules() else { return };
                 let mut seen = LogScan::default();
                 for line in lines {
-                    seen.scan_line(rules, line.as_bytes(), event.at);
+                    seen.scan_line(rules, line.as_bytes());
                     seen.line_count += 1;
                 }
                 self.postmortem_hits.insert(*host, seen.hits);
             }
-            // A new attempt writes new logs.
-            EventKind::RunStarted(info) if info.attempt > 1 && !info.ranks.is_empty() && info.command != "down" => self.clear(),
+            // Another launch begins, whose logs have the same names. With a run id it is the plan of a run whose evidence may be here already.
+            EventKind::RunStarted(info) if info.attempt > 1 && info.run_id.is_empty() => self.clear(),
             _ => {}
         }
     }
 
-    fn finish_partial_line(&mut self, host: u32, file: LogFile, at: UnixMillis) {
+    fn finish_partial_line(&mut self, host: u32, file: LogFile) {
         if let Some(seen) = self.log_scans.get_mut(&(host, file))
             && let Some(rules) = self.rules.rules()
         {
             let line = std::mem::take(&mut seen.partial_line);
-            seen.scan_line(rules, &line, at);
+            seen.scan_line(rules, &line);
         }
     }
 
@@ -173,7 +172,7 @@ impl Evidence {
 
 impl LogScan {
     /// Takes the bytes at `offset`; what was seen before is not looked at twice.
-    fn scan_bytes(&mut self, rules: &RuleSet, offset: u64, bytes: &[u8], at: UnixMillis) {
+    fn scan_bytes(&mut self, rules: &RuleSet, offset: u64, bytes: &[u8]) {
         let end = offset.saturating_add(bytes.len() as u64);
         if end <= self.next_offset {
             return;
@@ -181,15 +180,14 @@ impl LogScan {
         if offset > self.next_offset {
             self.partial_line.clear();
         }
-        let seen = usize::try_from(self.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes.len());
+        let mut bytes = unseen(self.next_offset, offset, bytes);
         self.next_offset = end;
-        let mut bytes = &bytes[seen..];
         if !self.partial_line.is_empty() {
             let end = memchr::memchr2(b'\n', b'\r', bytes);
             self.append_partial_line(&bytes[..end.unwrap_or(bytes.len())]);
             let Some(end) = end else { return };
             let line = std::mem::take(&mut self.partial_line);
-            self.scan_line(rules, &line, at);
+            self.scan_line(rules, &line);
             bytes = &bytes[end..];
         }
         let whole = memchr::memrchr2(b'\n', b'\r', bytes).map_or(0, |at| at + 1);
@@ -199,7 +197,7 @@ impl LogScan {
         for (from, to) in reported {
             self.line_count += count_newlines(&text[counted..from]);
             counted = from;
-            self.scan_line(rules, &text[from..to], at);
+            self.scan_line(rules, &text[from..to]);
         }
         self.line_count += count_newlines(&text[counted..]);
         self.append_partial_line(rest);
@@ -210,23 +208,24 @@ impl LogScan {
         self.partial_line.extend_from_slice(&bytes[..room]);
     }
 
-    fn scan_line(&mut self, rules: &RuleSet, line: &[u8], at: UnixMillis) {
+    fn scan_line(&mut self, rules: &RuleSet, line: &[u8]) {
         let Some((rule, groups)) = rules.match_line(line) else { return };
         let number = self.line_count;
-        let quoted = String::from_utf8_lossy(&line[..line.len().min(MAX_QUOTED_BYTES)]).into_owned();
+        let text = String::from_utf8_lossy(&line[..line.len().min(MAX_QUOTED_BYTES)]).into_owned();
+        let new = RuleHit { rule_index: rule, first_line: number, last_line: number, text, groups };
         match self.hits.iter_mut().find(|hit| hit.rule_index == rule) {
             Some(hit) if number <= hit.last_line + MAX_BURST_GAP => {
                 hit.last_line = number;
-                if are_groups_empty(&hit.groups) && !are_groups_empty(&groups) {
-                    (hit.text, hit.groups) = (quoted, groups);
+                if are_groups_empty(&hit.groups) && !are_groups_empty(&new.groups) {
+                    (hit.text, hit.groups) = (new.text, new.groups);
                 }
             }
-            Some(hit) => *hit = RuleHit { rule_index: rule, first_line: number, last_line: number, at, text: quoted, groups },
+            Some(hit) => *hit = new,
             None => {
                 if self.hits.len() >= MAX_HITS_PER_LOG {
                     self.hits.remove(0);
                 }
-                self.hits.push(RuleHit { rule_index: rule, first_line: number, last_line: number, at, text: quoted, groups });
+                self.hits.push(new);
             }
         }
     }

@@ -38,6 +38,7 @@ const IDLE_POWER: f32 = 35.0;
 const WORK_POWER: f32 = 45.0;
 /// or less than this part of what it draws when it works.
 const IDLE_POWER_SHARE: f32 = 0.6;
+
 /// What the inventory says about this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HangSettings {
@@ -77,12 +78,12 @@ pub(crate) fn detect_hang(state: &RunState, settings: HangSettings, connected_si
         .iter()
         .flat_map(|host| [host.connection_since, host.launcher_started.unwrap_or_default()])
         .fold(connected_since, i64::max);
-    let look = HangDetector { state, settings, connected_since: since, now };
-    match look
+    let detector = HangDetector { state, settings, connected_since: since, now };
+    match detector
         .detect_missing_ranks()
-        .or_else(|| look.detect_exited_ranks())
-        .or_else(|| look.detect_silence())
-        .or_else(|| look.detect_not_ready())
+        .or_else(|| detector.detect_exited_ranks())
+        .or_else(|| detector.detect_silence())
+        .or_else(|| detector.detect_not_ready())
     {
         Some(hang) => HangVerdict::Hanging(hang),
         None => HangVerdict::Healthy,
@@ -163,7 +164,7 @@ impl HangDetector<'_> {
             hang.hosts = hosts;
         }
         for host in hang.hosts.iter().take(3) {
-            let text = self.state.hosts.get(*host as usize).and_then(|host| host.launcher_recent_lines.last_lines(1).pop());
+            let text = self.state.hosts.get(*host as usize).and_then(|host| host.launcher_recent_lines.last_line());
             hang.evidence.push(match text {
                 Some(line) => format!("its launcher on {} said last: {line}", self.state.host_name(*host)),
                 None => format!("its launcher on {} runs and has said nothing", self.state.host_name(*host)),
@@ -207,11 +208,10 @@ impl HangDetector<'_> {
         }
         let since = self.silent_since();
         let last = alive.iter().max_by_key(|rank| (rank.last_output_at, std::cmp::Reverse(rank.rank)));
-        let last = last.and_then(|rank| Some(format!("the last line, of rank {}: {}", rank.rank, rank.recent_lines.last_lines(1).pop()?)));
-        let (behind, common) = find_ranks_behind(&alive);
-        if !behind.is_empty() {
+        let last = last.and_then(|rank| Some(format!("the last line, of rank {}: {}", rank.rank, rank.recent_lines.last_line()?)));
+        if let Some((behind, common)) = find_ranks_behind(&alive) {
             let wrote = format!("{} ranks wrote last: {common}", alive.len() - behind.len());
-            let text = behind.iter().take(3).map(|rank| match rank.recent_lines.last_lines(1).pop() {
+            let text = behind.iter().take(3).map(|rank| match rank.recent_lines.last_line() {
                 Some(line) => format!("rank {} has not; it wrote last: {line}", rank.rank),
                 None => format!("rank {} has written nothing", rank.rank),
             });
@@ -231,10 +231,10 @@ impl HangDetector<'_> {
     fn detect_not_ready(&self) -> Option<Hang> {
         let waited = self.now - self.connected_since;
         // A training that is seen, or GPUs that work, are more than a line.
-        let goes = !self.state.metrics.is_empty() || self.gpu_activity().0 == GpuActivity::Working;
+        let has_begun = !self.state.metrics.is_empty() || self.gpu_activity().0 == GpuActivity::Working;
         let late = self.settings.has_ready_line
             && self.state.ready_at.is_none()
-            && !goes
+            && !has_begun
             && waited >= self.settings.hang_after.unwrap_or(READY_TIMEOUT_MS);
         late.then(|| {
             let line = format!("no line has met launch.ready_when; the ranks wrote last {} ago", format_rounded(self.silence_duration()));

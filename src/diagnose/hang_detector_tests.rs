@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-
 use super::*;
 use crate::event::{Event, EventKind, Exit, GpuSample, LogFile, RankInfo, RunInfo};
 
@@ -49,12 +47,12 @@ impl SimulatedRun {
     }
 
     fn write_line(&mut self, at: UnixMillis, rank: u32, line: &str) {
-        let bytes = Bytes::from(format!("{line}\n"));
+        let text = format!("{line}\n");
         let offset = self.offsets.entry(rank).or_default();
         let file = LogFile::Rank { rank, restart: 0 };
-        let kind = EventKind::Log { host: rank / 2, file, offset: *offset, len: bytes.len() as u64, bytes: bytes.clone() };
-        *offset += bytes.len() as u64;
-        self.apply_event(at, kind);
+        let start = *offset;
+        *offset += text.len() as u64;
+        self.apply_event(at, EventKind::log(rank / 2, file, start, text));
     }
 
     /// Every GPU does so from `from` to `to`.

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
 
+use crate::event::Exit;
 use crate::inventory::diagnosis_rules::{self, DiagnosisRule, RuleMatcher};
 use crate::inventory::{InventoryProblem, InventorySource};
 
@@ -75,30 +76,23 @@ impl RuleSet {
             }
         }
         let mut needed: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
-        let mut always = Vec::new();
+        let mut unfiltered_patterns = Vec::new();
         for (at, (_, regex)) in patterns.iter().enumerate() {
             match prefilter::required_literals(regex.as_str()) {
                 Some(words) => words.into_iter().for_each(|word| needed.entry(word).or_default().push(at)),
-                None => always.push(at),
+                None => unfiltered_patterns.push(at),
             }
         }
-        let (words, by_word): (Vec<_>, Vec<_>) = needed.into_iter().unzip();
-        let words = AhoCorasick::builder()
+        let (words, patterns_by_literal): (Vec<_>, Vec<_>) = needed.into_iter().unzip();
+        let literal_search = AhoCorasick::builder()
             .ascii_case_insensitive(true)
             .match_kind(MatchKind::Standard)
             .kind(Some(AhoCorasickKind::DFA))
             .build(words)
             .map_err(|error| error.to_string())?;
-        let texts = always.iter().map(|at| patterns[*at].1.as_str());
-        let set = RegexSetBuilder::new(texts).unicode(false).build().map_err(|error| error.to_string())?;
-        Ok(RuleSet {
-            rules,
-            patterns,
-            literal_search: words,
-            patterns_by_literal: by_word,
-            unfiltered_patterns: always,
-            unfiltered_set: set,
-        })
+        let texts = unfiltered_patterns.iter().map(|at| patterns[*at].1.as_str());
+        let unfiltered_set = RegexSetBuilder::new(texts).unicode(false).build().map_err(|error| error.to_string())?;
+        Ok(RuleSet { rules, patterns, literal_search, patterns_by_literal, unfiltered_patterns, unfiltered_set })
     }
 
     /// All rules, in the order in which they are tried.
@@ -168,11 +162,13 @@ impl RuleSet {
     }
 
     /// The first rule that knows this end of a process.
-    pub(super) fn match_exit(&self, code: Option<i32>, signal: Option<i32>) -> Option<usize> {
+    pub(super) fn match_exit(&self, exit: Exit) -> Option<usize> {
         self.rules.iter().position(|rule| match &rule.matcher {
-            RuleMatcher::Exits { codes, signals } => {
-                code.is_some_and(|code| codes.contains(&code)) || signal.is_some_and(|signal| signals.contains(&signal))
-            }
+            RuleMatcher::Exits { codes, signals } => match exit {
+                Exit::Code(code) => codes.contains(&code),
+                Exit::Signal(signal) => signals.contains(&signal),
+                Exit::Killed => signals.contains(&9),
+            },
             RuleMatcher::Lines(_) | RuleMatcher::RankComparison => false,
         })
     }

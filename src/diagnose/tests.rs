@@ -146,7 +146,7 @@ fn advice_names_the_rank_that_failed_first() {
     let last = *ranks.last().expect("a rank");
     assert!(last > ranks[0], "{ranks:?}");
     let mut named_rank = |ranks: Vec<u32>| {
-        state.culprit = Some(Culprit { at: 1, ranks, hosts: vec![0] });
+        state.culprit = Some(Culprit { ranks, hosts: vec![0] });
         diagnose_run(&evidence, &state)[0].values.known["rank"].clone()
     };
     assert_eq!(named_rank(vec![last]), last.to_string());
@@ -177,12 +177,39 @@ fn line_with_group_values_is_quoted() {
 fn without_rules_no_line_is_kept() {
     let text = "CUDA out of memory\nno end";
     let file = LogFile::Rank { rank: 1, restart: 0 };
-    let kind = EventKind::Log { host: 1, file, offset: 0, len: text.len() as u64, bytes: Bytes::from_static(text.as_bytes()) };
+    let kind = EventKind::log(1, file, 0, text);
     let event = Event { seq: 1, at: 1000, kind };
     let (mut none, mut built_in) = (Evidence::default(), Evidence::with_built_in_rules());
     none.apply(&event);
     built_in.apply(&event);
     assert!(none.log_scan(1, file).is_none() && built_in.log_scan(1, file).is_some());
+}
+
+/// A teardown makes another plan of the run that failed; the plan of another launch has no run id yet.
+#[test]
+fn evidence_of_a_later_attempt_outlives_its_teardown() {
+    let plan = |run: &str, attempt| {
+        let (hosts, ranks) = (vec!["gpu01".to_owned()], vec![RankInfo { rank: 0, host: 0, local_rank: 0 }]);
+        let command = "up".to_owned();
+        EventKind::RunStarted(RunInfo { run_id: run.to_owned(), command, attempt, hosts, ranks, ..RunInfo::default() })
+    };
+    let (mut state, mut evidence) = (RunState::new(), Evidence::with_built_in_rules());
+    let file = LogFile::Rank { rank: 0, restart: 0 };
+    let kinds = [
+        plan("r2", 2),
+        EventKind::log(0, file, 0, "ModuleNotFoundError: No module named 'einops'\n"),
+        EventKind::RankExited { host: 0, rank: 0, restart: 0, exit: Exit::Code(1), ended_at: 9, uncertainty: 0, stopped: None },
+        plan("r2", 2),
+    ];
+    for (seq, kind) in (1..).zip(kinds) {
+        let event = Event { seq, at: 1000, kind };
+        state.apply(&event);
+        evidence.apply(&event);
+    }
+    let rules: Vec<String> = diagnose_run(&evidence, &state).into_iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, ["py-module"]);
+    evidence.apply(&Event { seq: 9, at: 2000, kind: plan("", 3) });
+    assert!(evidence.log_scan(0, file).is_none());
 }
 
 /// A run of two hosts in which rank 1 on gpu02 died so, with what it had written and what its host then said.
@@ -194,7 +221,6 @@ fn findings_for_dead_rank(exit: Exit, log: &str, postmortem: &[&str]) -> Vec<Dia
 fn findings_for_ranks(exit: Exit, log: &str, postmortem: &[&str], stopped: Option<(Exit, &str)>) -> Vec<DiagnosisFinding> {
     let (mut state, mut evidence) = (RunState::new(), Evidence::with_built_in_rules());
     let file = LogFile::Rank { rank: 1, restart: 0 };
-    let bytes = Bytes::copy_from_slice(log.as_bytes());
     let info = RunInfo {
         hosts: vec!["gpu01".to_owned(), "gpu02".to_owned()],
         ranks: (0..2).map(|rank| RankInfo { rank, host: rank, local_rank: 0 }).collect(),
@@ -204,16 +230,15 @@ fn findings_for_ranks(exit: Exit, log: &str, postmortem: &[&str], stopped: Optio
         EventKind::RunStarted(info),
         EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 1 },
         EventKind::RankStarted { host: 1, rank: 1, restart: 0, started_at: 1 },
-        EventKind::Log { host: 1, file, offset: 0, len: bytes.len() as u64, bytes },
+        EventKind::log(1, file, 0, log.to_owned()),
         EventKind::RankExited { host: 1, rank: 1, restart: 0, exit, ended_at: 9, uncertainty: 0, stopped: None },
         EventKind::Culprit { ranks: vec![1], hosts: vec![1] },
         EventKind::Postmortem { host: 1, lines: postmortem.iter().map(|line| (*line).to_owned()).collect() },
     ];
     let late = stopped.map(|(exit, log)| {
-        let bytes = Bytes::copy_from_slice(log.as_bytes());
         let file = LogFile::Rank { rank: 0, restart: 0 };
         let ended = EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, ended_at: 12, uncertainty: 0, stopped: Some(true) };
-        [EventKind::Log { host: 0, file, offset: 0, len: bytes.len() as u64, bytes }, ended]
+        [EventKind::log(0, file, 0, log.to_owned()), ended]
     });
     for (seq, kind) in (1..).zip(kinds.into_iter().chain(late.into_iter().flatten())) {
         let event = Event { seq, at: 1000, kind };

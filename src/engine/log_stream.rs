@@ -294,14 +294,7 @@ impl LogStreamSession<'_> {
     }
 
     async fn store_log_bytes(&self, file: LogFile, offset: u64, bytes: &Bytes) -> Result<(), LogStreamError> {
-        self.send_and_wait_stored(EventKind::Log {
-            host: self.connection.event_host_index(),
-            file,
-            offset,
-            bytes: bytes.clone(),
-            len: bytes.len() as u64,
-        })
-        .await
+        self.send_and_wait_stored(EventKind::log(self.connection.event_host_index(), file, offset, bytes.clone())).await
     }
 
     /// Hands an event up and waits until it is stored.

@@ -25,9 +25,10 @@ pub enum Outcome {
 }
 
 /// The state that the engine works towards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunGoal {
+    #[default]
     Up,
     /// TERM, then KILL after `stop_grace`.
     Stop,

@@ -42,6 +42,11 @@ pub struct RunInfo {
     pub metrics: BTreeMap<String, String>,
 }
 
+/// Whether this operation launches a run or follows it to its end: it gathers the evidence of a failure, and its outcome is the run's.
+pub(crate) fn follows_run(command: &str) -> bool {
+    matches!(command, "up" | "tui" | "attach" | "slurm attach")
+}
+
 impl RunInfo {
     /// Whether ranks and logs of the run or attempt before are not those of this one.
     pub(crate) fn is_other_run(&self, (run_id, attempt): (&str, u32)) -> bool {

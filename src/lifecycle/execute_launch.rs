@@ -26,8 +26,8 @@ use crate::model::phase::Phase;
 use crate::plan::Plan;
 use crate::plan::existing_run::ExistingRun;
 use crate::plan::teardown::TeardownScope;
-use crate::report::style::count_noun;
 use crate::text::host_patterns::compress_to_pattern;
+use crate::text::plural::count_noun;
 use crate::text::width::truncate_text;
 use crate::transfer::NONCE_DIGITS;
 

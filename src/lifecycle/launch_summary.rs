@@ -4,7 +4,7 @@ use crate::inventory::{InventoryHost, Job};
 use crate::lifecycle::launch_request::LaunchTarget;
 use crate::plan::Plan;
 use crate::plan::overview::{PlanOverview, first_commands, rank_ranges};
-use crate::report::style::count_noun;
+use crate::text::plural::count_noun;
 use crate::text::translation::Lang;
 
 /// `2, 16 ranks`; where the rendezvous numbers the ranks, how many each host starts.

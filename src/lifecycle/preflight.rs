@@ -22,6 +22,7 @@ use crate::preflight::{CheckReport, PreflightCheck, evaluate_checks};
 use crate::remote::RemoteError;
 use crate::report::preflight_report;
 use crate::text::hostlist::fold_names;
+use crate::text::translation::with_help;
 
 /// Indexed by host.
 pub(crate) struct HostAnswers {
@@ -243,9 +244,9 @@ pub(crate) fn report_failed_checks(session: &Session, job: &Job, answers: &HostA
         for group in report.groups().into_iter().filter(|group| group.result.level == Level::Fail) {
             has_failed = true;
             let hosts: Vec<String> = group.hosts.iter().filter_map(|host| names.get(*host).cloned()).collect();
-            let hint = if group.result.hint.is_empty() { String::new() } else { format!("; help: {}", group.result.hint) };
             let text = preflight_report::result_text(&group.result);
-            session.notice(format!("{}: {}: {text}{hint}", fold_names(&hosts), report.check.name), true);
+            let text = format!("{}: {}: {text}", fold_names(&hosts), report.check.name);
+            session.notice(with_help(&text, &group.result.hint), true);
         }
     }
     has_failed

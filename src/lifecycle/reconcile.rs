@@ -28,6 +28,7 @@ use crate::plan::fact_rules::docker_issue;
 use crate::plan::facts::HostFacts;
 use crate::plan::overview::{DEFAULT_COLUMNS, PlanOverview, format_overview};
 use crate::text::hostlist::fold_names;
+use crate::text::translation::with_help;
 
 /// How many differences from the live run are shown without `--diff`.
 const MAX_SHOWN_DIFFERENCES: usize = 3;
@@ -181,9 +182,7 @@ fn resolve_job(context: &LaunchContext<'_>, facts: &[HostFacts]) -> Result<(Job,
         misfit()
     };
     let inventory = &context.session.inventory;
-    let with_hint = |issue: &Issue| {
-        if issue.hint.is_empty() { issue.message.clone() } else { format!("{}; help: {}", issue.message, issue.hint) }
-    };
+    let with_hint = |issue: &Issue| with_help(&issue.message, &issue.hint);
     let addresses = build::resolve_addresses(inventory, facts)
         .map_err(|issues| refuse(issues.iter().map(|(host, issue)| (Some(*host), with_hint(issue))).collect()))?;
     let (mut job, texts) = evaluate_job(inventory, facts, addresses, (&context.state.identity.run_id, &context.state.run_stamp))

@@ -108,8 +108,7 @@ impl ReporterTask {
             }
             ReporterRequest::ShowStoredLogs(parts) => {
                 for LogPart { host, file, offset, bytes } in parts {
-                    let log = EventKind::Log { host, file, offset, len: bytes.len() as u64, bytes };
-                    self.reporter.show_stored_log(log, now_unix_millis());
+                    self.reporter.show_stored_log(EventKind::log(host, file, offset, bytes), now_unix_millis());
                 }
             }
             ReporterRequest::SetEvidence(evidence) => self.reporter.set_evidence(*evidence),

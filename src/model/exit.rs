@@ -18,6 +18,21 @@ pub enum RunOutcome {
     Running,
 }
 
+/// The signals that SSH names (RFC 4254, 6.10), and those of bus errors.
+pub(crate) const SIGNAL_NAMES: [(&str, i32); 11] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ILL", 4),
+    ("ABRT", 6),
+    ("BUS", 7),
+    ("FPE", 8),
+    ("KILL", 9),
+    ("SEGV", 11),
+    ("PIPE", 13),
+    ("TERM", 15),
+];
+
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::event::EventKind;
-
-use super::style::count_noun;
+use crate::text::plural::count_noun;
 
 /// Log bytes and samples are dropped beyond this many queued bytes.
 pub(crate) const LOG_QUEUE_LIMIT: usize = 16 << 20;
@@ -65,18 +64,14 @@ impl<T> BoundedQueue<T> {
 
     /// Whether the event may be queued; one that may not is counted as dropped.
     pub(crate) fn admits(&mut self, kind: &EventKind) -> bool {
-        let (bytes, limit) = match kind {
-            EventKind::Log { bytes, .. } => (bytes.len(), LOG_QUEUE_LIMIT),
-            kind if kind.is_sample() => (0, LOG_QUEUE_LIMIT),
-            _ => (0, QUEUE_LIMIT),
+        let (bytes, limit, dropped, count) = match kind {
+            EventKind::Log { bytes, .. } => (bytes.len(), LOG_QUEUE_LIMIT, &mut self.dropped.log_bytes, bytes.len() as u64),
+            kind if kind.is_sample() => (0, LOG_QUEUE_LIMIT, &mut self.dropped.samples, 1),
+            _ => (0, QUEUE_LIMIT, &mut self.dropped.events, 1),
         };
         let has_room = self.queued_bytes.saturating_add(bytes).saturating_add(self.item_overhead) <= limit;
         if !has_room {
-            match kind {
-                EventKind::Log { bytes, .. } => self.dropped.log_bytes += bytes.len() as u64,
-                kind if kind.is_sample() => self.dropped.samples += 1,
-                _ => self.dropped.events += 1,
-            }
+            *dropped += count;
         }
         has_room
     }
@@ -113,7 +108,7 @@ mod tests {
     use crate::event::LogFile;
 
     fn log(bytes: usize) -> EventKind {
-        EventKind::Log { host: 0, file: LogFile::Launcher, offset: 0, len: bytes as u64, bytes: vec![b'x'; bytes].into() }
+        EventKind::log(0, LogFile::Launcher, 0, vec![b'x'; bytes])
     }
 
     #[test]

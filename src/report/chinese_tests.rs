@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use unicode_width::UnicodeWidthStr as _;
 
+use super::host_rows::HostRows;
 use super::log_lines::LogSelection;
-use super::plain::PlainSink;
+use super::plain::{PlainSettings, PlainSink};
 use super::preflight_report::{PreflightReportContext, list_checks, render_text};
 use super::recap::{RecapContext, render_recap};
 use super::style::TextStyle;
-use super::test_support::{SinkHarness, rank_exited, run_started};
-use crate::diagnose::advice_formatter::AdviceFormatter;
+use super::test_support::{SinkHarness, rank_exited, recap_context, run_started};
 use crate::diagnose::{Evidence, diagnose_run};
-use crate::event::{EventKind, Exit, Outcome, Phase, RunGoal};
+use crate::event::{EventKind, Exit, Hang, HangSymptom, Outcome, Phase, RunGoal};
 use crate::model::level::Level;
 use crate::preflight::{ALL_CHECKS, CheckReport, CheckResult};
 use crate::text::golden::assert_golden;
@@ -27,18 +27,12 @@ fn assert_picture(name: &str, now: &str) {
 }
 
 fn plain_harness() -> SinkHarness<PlainSink<Vec<String>>> {
-    let sink = PlainSink::new(Vec::new(), Sanitizer::default(), TextStyle::default(), LogSelection::None).with_lang(Lang::Zh);
+    let sink = PlainSink::new(Vec::new(), PlainSettings { logs: LogSelection::None, lang: Lang::Zh, ..PlainSettings::default() });
     SinkHarness::new(sink)
 }
 
 fn context() -> RecapContext {
-    RecapContext {
-        log_dir: Some("/state/runs/r/logs".to_owned()),
-        advice: AdviceFormatter::new(&["wan22.yaml".to_owned()], &[], std::collections::BTreeMap::new()),
-        columns: Some(80),
-        lang: Lang::Zh,
-        ..RecapContext::default()
-    }
+    RecapContext { lang: Lang::Zh, ..recap_context() }
 }
 
 #[test]
@@ -77,6 +71,43 @@ fn report_with_diagnosis_and_lost_host() {
     let recap = render_recap(&harness.state, &RecapContext { findings, ..context() }).join("\n");
     let lines = harness.sink.output().join("\n");
     assert_picture("diagnosed-run.txt", &format!("{lines}\n{recap}\n"));
+}
+
+#[test]
+fn evidence_of_a_hang_is_translated() {
+    let mut harness = plain_harness();
+    harness.emit(0, run_started(1, 4, &[]));
+    let evidence = vec!["4 ranks live and write nothing".to_owned()];
+    harness.emit(0, EventKind::Hang(Hang { symptom: HangSymptom::RankExited, hosts: vec![0], ranks: vec![0], since: 0, evidence }));
+    harness.finish();
+    assert!(harness.sink.output().iter().any(|line| line == "  | 4 个 rank 存活但没有输出"), "{:?}", harness.sink.output());
+}
+
+/// In another wording it would not be found.
+#[test]
+fn secret_is_masked_before_it_is_translated() {
+    let secret = "535.129 instead of 550.54";
+    let sanitizer = Sanitizer::new(&[secret.to_owned()]);
+    let hosts = ["gpu01".to_owned()];
+    let context = PreflightReportContext {
+        name: "wan22",
+        hosts: &hosts,
+        unreachable: &[],
+        style: TextStyle::default(),
+        sanitizer: sanitizer.clone(),
+        elapsed: Duration::ZERO,
+        lang: Lang::Zh,
+        columns: None,
+    };
+    let checks = render_text(&context, &[report("driver", &[(Level::Fail, secret, "", 0)])]);
+    let mut harness = plain_harness();
+    harness.emit(0, run_started(1, 1, &[]));
+    harness.emit(0, EventKind::HostLost { host: 0, error: secret.to_owned(), hint: String::new(), will_retry: false });
+    let style = TextStyle::default();
+    let rows = HostRows { state: &harness.state, sanitizer: &sanitizer, style, width: 80, now: 0, lang: Lang::Zh };
+    for text in [checks, rows.format(3).join("\n")] {
+        assert!(text.contains("***") && !text.contains("550.54"), "{text}");
+    }
 }
 
 fn report(name: &str, results: &[(Level, &str, &str, usize)]) -> CheckReport {

@@ -31,9 +31,9 @@ pub(super) enum GroupableEvent {
     RankExited(String),
     /// The exit of a rank that something stopped.
     RankStopped(String),
-    NodeExited(String),
+    LauncherExited(String),
     /// `ranks`: whether a rank of the host still runs, not the launcher alone.
-    Signalled {
+    RanksSignaled {
         signal: String,
         ranks: bool,
     },
@@ -82,11 +82,11 @@ impl EventTexts<'_> {
             GroupableEvent::HostReconnected => (Tone::Ok, lang.tr_fill("{}: reconnected", &[hosts])),
             GroupableEvent::RankStopped(exit) => (Tone::Dim, lang.tr_fill("{}: stopped, {}", &[&place(), &lang.message(&exit)])),
             GroupableEvent::RankExited(exit) => (Tone::Bad, format!("{}{}{}", place(), lang.colon(), lang.message(&exit))),
-            GroupableEvent::NodeExited(exit) => (Tone::Bad, lang.tr_fill("{}: the launcher ended: {}", &[hosts, &lang.message(&exit)])),
-            GroupableEvent::Signalled { signal, ranks: true } => {
+            GroupableEvent::LauncherExited(exit) => (Tone::Bad, lang.tr_fill("{}: the launcher ended: {}", &[hosts, &lang.message(&exit)])),
+            GroupableEvent::RanksSignaled { signal, ranks: true } => {
                 (Tone::Warn, lang.tr_fill("{} sent to the processes of the run on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))
             }
-            GroupableEvent::Signalled { signal, ranks: false } => {
+            GroupableEvent::RanksSignaled { signal, ranks: false } => {
                 (Tone::Warn, lang.tr_fill("{} sent to the launcher on {}", &[&self.sanitizer.sanitize_line(&signal), hosts]))
             }
             // Below the error that it belongs to.

@@ -22,7 +22,7 @@ pub(crate) fn header_text(state: &RunState, sanitizer: &Sanitizer, lang: Lang) -
     let counts = state.rank_counts();
     let progress = match state.current_phase() {
         _ if counts.running > 0 && state.stopping_since.is_none() => {
-            let (running, all) = (count(lang, counts.running, "rank"), state.ranks.len().to_string());
+            let (running, all) = (lang.count(counts.running, "rank"), state.ranks.len().to_string());
             lang.tr_fill("{} of {} running{}", &[&running, &all, &training_progress(state, lang)])
         }
         _ if !state.ranks.is_empty() && counts.waiting == 0 && counts.running == 0 && !has_open_steps(state) => {
@@ -44,10 +44,6 @@ fn training_progress(state: &RunState, lang: Lang) -> String {
     let eta = slowest.seconds_left.map(|left| style::format_duration(left.saturating_mul(1000)));
     let eta = eta.map_or_else(String::new, |eta| lang.tr_fill(", eta {}", &[&eta]));
     lang.tr_fill(", step {}/{}{}", &[&done.to_string(), &total.to_string(), &eta])
-}
-
-fn count(lang: Lang, n: usize, noun: &str) -> String {
-    lang.message(&style::count_noun(n, noun)).into_owned()
 }
 
 fn has_open_steps(state: &RunState) -> bool {
@@ -103,7 +99,7 @@ impl HostRows<'_> {
             let failed = rest.iter().filter(|at| has_problem(&hosts[**at], &progress[**at])).count();
             let lang = self.lang;
             let failed = if failed > 0 { lang.tr_fill(", {} failed", &[&failed.to_string()]) } else { String::new() };
-            let summary = lang.tr_fill("  … {}: {} done{}", &[&count(lang, rest.len(), "more host"), &done.to_string(), &failed]);
+            let summary = lang.tr_fill("  … {}: {} done{}", &[&lang.count(rest.len(), "more host"), &done.to_string(), &failed]);
             texts.push(truncate_text(&summary, self.width.saturating_sub(1)));
         }
         texts
@@ -135,13 +131,11 @@ impl HostRows<'_> {
             self.style.paint(tone, &truncate_text(&text, text_width))
         )
     }
-}
 
-impl HostRows<'_> {
     /// What happens on a host, or what is wrong there.
     fn activity(&self, at: usize, progress: &HostProgress<'_>) -> (Tone, String) {
         let (host, lang) = (&self.state.hosts[at], self.lang);
-        let message = |text: &str| self.sanitizer.sanitize_line(&lang.message(text));
+        let message = |text: &str| lang.message(&self.sanitizer.sanitize_line(text)).into_owned();
         match host.connection_status {
             ConnectionStatus::Unreachable => return (Tone::Bad, lang.tr_fill("? unreachable: {}", &[&message(&host.connection_error)])),
             ConnectionStatus::Retrying => {
@@ -178,10 +172,10 @@ impl HostRows<'_> {
             running += usize::from(rank.started_at.is_some() && rank.exit.is_none());
             failed += usize::from(rank.failed_by_itself());
         }
-        let failures = lang.tr_fill("✗ {} failed", &[&count(lang, failed, "rank")]);
+        let failures = lang.tr_fill("✗ {} failed", &[&lang.count(failed, "rank")]);
         match (running, failed, host.launcher_exit) {
             (1.., 0, _) => {
-                let values = [count(lang, running, "rank"), gpu_utilization(host, self.now, lang)];
+                let values = [lang.count(running, "rank"), gpu_utilization(host, self.now, lang)];
                 Some((Tone::Ok, lang.tr_fill("● {} running{}", &[&values[0], &values[1]])))
             }
             (1.., ..) => Some((Tone::Bad, lang.tr_fill("{}, {} running", &[&failures, &running.to_string()]))),
@@ -201,7 +195,7 @@ fn pulled_cells(progress: &HostProgress<'_>) -> usize {
 }
 
 fn has_problem(host: &HostState, progress: &HostProgress<'_>) -> bool {
-    progress.failed_step.is_some() || matches!(host.connection_status, ConnectionStatus::Unreachable | ConnectionStatus::Retrying)
+    progress.failed_step.is_some() || host.is_lost()
 }
 
 /// `  GPUs 87%` if the values are recent, else empty.

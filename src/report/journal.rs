@@ -83,18 +83,11 @@ impl Journal {
             | EventKind::GpuProcesses { host, .. }
             | EventKind::HostMetrics { host, .. }
             | EventKind::StepProgress { host, .. } => {
-                if mark_if_due(&mut self.last_samples, (*host, std::mem::discriminant(&event.kind)), event.at, SAMPLE_INTERVAL_MS) {
-                    let line = serde_json::to_string(event)?;
-                    self.samples.write_line(&line, false)?;
-                }
-                Ok(())
+                let key = (*host, std::mem::discriminant(&event.kind));
+                if mark_if_due(&mut self.last_samples, key, event.at, SAMPLE_INTERVAL_MS) { self.write_sample(event) } else { Ok(()) }
             }
-            // Rare, since the user requests it; masked, since it names processes.
-            EventKind::NvidiaSmi { .. } => {
-                let line = self.sanitizer.mask_json(serde_json::to_string(event)?);
-                self.samples.write_line(&line, false)?;
-                Ok(())
-            }
+            // Rare, since the user requests it.
+            EventKind::NvidiaSmi { .. } => self.write_sample(event),
             EventKind::DiskSpace { host, .. } if !mark_if_due(&mut self.last_disk, *host, event.at, DISK_INTERVAL_MS) => Ok(()),
             _ => {
                 self.flush()?;
@@ -134,9 +127,15 @@ impl Journal {
         Ok(())
     }
 
+    /// Masked: samples name processes.
+    fn write_sample(&mut self, event: &Event) -> io::Result<()> {
+        let line = self.sanitizer.mask_json(serde_json::to_string(event)?);
+        self.samples.write_line(&line, false).map(drop)
+    }
+
     fn write_event(&mut self, event: &Event, last: bool) -> io::Result<()> {
         let line = self.sanitizer.mask_json(serde_json::to_string(event)?);
-        if self.events.write_line(&line, last)? == WriteOutcome::LimitReached {
+        if self.events.write_line(&line, last)? {
             let text = "the journal is full: later events are not recorded".to_owned();
             let notice = Event { seq: event.seq, at: event.at, kind: EventKind::Notice { host: None, text, warn: true } };
             self.events.write_line(&serde_json::to_string(&notice)?, true)?;
@@ -151,14 +150,6 @@ fn mark_if_due<K: Eq + Hash>(last: &mut HashMap<K, UnixMillis>, key: K, at: Unix
         last.insert(key, at);
     }
     due
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum WriteOutcome {
-    Appended,
-    /// Dropped, for the first time.
-    LimitReached,
-    Dropped,
 }
 
 /// A file of lines with a size limit.
@@ -187,18 +178,16 @@ impl BoundedFile {
         Ok(BoundedFile { file, len, limit, full: false })
     }
 
-    fn write_line(&mut self, line: &str, last: bool) -> io::Result<WriteOutcome> {
+    /// Appends a line, or drops it where the file would be too long. Whether it is the first one that is dropped.
+    fn write_line(&mut self, line: &str, last: bool) -> io::Result<bool> {
         let size = line.len() as u64 + 1;
         let limit = if last { self.limit + FINAL_EVENT_RESERVE } else { self.limit };
         if self.len + size > limit {
-            return Ok(if std::mem::replace(&mut self.full, true) { WriteOutcome::Dropped } else { WriteOutcome::LimitReached });
+            return Ok(!std::mem::replace(&mut self.full, true));
         }
-        let mut record = String::with_capacity(line.len() + 1);
-        record.push_str(line);
-        record.push('\n');
-        self.file.write_all(record.as_bytes())?;
+        self.file.write_all(format!("{line}\n").as_bytes())?;
         self.len += size;
-        Ok(WriteOutcome::Appended)
+        Ok(false)
     }
 }
 
@@ -223,7 +212,6 @@ pub enum JournalError {
 pub struct JournalReader<R> {
     input: R,
     path: String,
-    header: JournalHeader,
     /// Records of a kind that this version does not know.
     pub unknown_records: u64,
     /// Lines that are not records.
@@ -261,19 +249,7 @@ impl<R: BufRead> JournalReader<R> {
             Err(_) => return Err(JournalError::NotAJournal { path, what: "its first line has no format".to_owned() }),
         };
         check_format(&path, &header)?;
-        Ok(JournalReader {
-            input,
-            path,
-            header,
-            unknown_records: 0,
-            damaged_lines: 0,
-            line: Vec::new(),
-            stop_orders: StopOrders::default(),
-        })
-    }
-
-    pub fn header(&self) -> &JournalHeader {
-        &self.header
+        Ok(JournalReader { input, path, unknown_records: 0, damaged_lines: 0, line: Vec::new(), stop_orders: StopOrders::default() })
     }
 
     /// The next event; `None` at the end.

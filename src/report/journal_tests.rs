@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::event::{Exit, GpuSample, LayerCounts, Outcome, Phase, RankInfo, RunInfo, StepInfo};
+use crate::event::{
+    Exit, GpuProcess, GpuSample, Hang, HangSymptom, LayerCounts, Level, Outcome, Phase, RankInfo, RunInfo, RunOutcome, StepInfo,
+};
 
 fn event(seq: u64, at: UnixMillis, kind: EventKind) -> Event {
     Event { seq, at, kind }
@@ -21,7 +23,7 @@ fn read_journal(dir: &Path) -> Vec<Event> {
     events
 }
 
-/// One of each kind.
+/// One of each kind that the journal keeps whole, beside those of `gpus.jsonl`.
 fn all_event_kinds() -> Vec<EventKind> {
     let info = RunInfo {
         format: JOURNAL_FORMAT.to_owned(),
@@ -44,13 +46,21 @@ fn all_event_kinds() -> Vec<EventKind> {
         EventKind::StepFailed { step: 1, error: text(), hint: text(), unreachable: true },
         EventKind::StepSkipped { step: 1, note: text() },
         EventKind::PullProgress { step: 1, counts: LayerCounts { layers: 12, downloaded: 9, complete: 5 } },
+        EventKind::CheckFinished { check: "disk".to_owned(), level: Level::Warn, hosts: vec![0], message: text(), hint: text() },
         EventKind::LauncherStarted { host: 0 },
         EventKind::LauncherExited { host: 0, exit: Exit::Code(-3), ended_at: 5, stopped: Some(false) },
         EventKind::RankStarted { host: 0, rank: 0, restart: 2, started_at: 0 },
         EventKind::RankExited { host: 0, rank: 0, restart: 2, exit: Exit::Signal(9), ended_at: 7, uncertainty: 1, stopped: Some(false) },
         EventKind::Ready,
         EventKind::Culprit { ranks: vec![0], hosts: vec![0] },
+        EventKind::Hang(Hang { symptom: HangSymptom::Silent, hosts: vec![0], ranks: vec![0], since: 8, evidence: vec![text()] }),
+        EventKind::HangEnded,
+        EventKind::RunEndReported { end: RunOutcome::Running, ended_at: 9 },
         EventKind::RanksSignaled { host: 0, signal: "TERM".to_owned() },
+        EventKind::LogCurrent { host: 0, file: LogFile::Launcher },
+        EventKind::LogTruncated { host: 0, file: LogFile::Rank { rank: 0, restart: 2 }, size: 3 },
+        EventKind::GpusUnavailable { host: 0, error: text() },
+        EventKind::Postmortem { host: 0, lines: vec![text()] },
         EventKind::DiskSpace { host: 0, free: u64::MAX, total: 2 },
         EventKind::Notice { host: None, text: text(), warn: true },
         EventKind::GoalChanged { goal: crate::event::RunGoal::Down, reason: text() },
@@ -174,7 +184,10 @@ fn secrets_are_masked_in_journal() {
     let mut journal = Journal::open(dir.path(), Sanitizer::new(&["p\"ss".to_owned()])).expect("opened");
     let kind = EventKind::StepFailed { step: 0, error: "login p\"ss refused".to_owned(), hint: String::new(), unreachable: false };
     journal.record_event(&event(1, 1, kind)).expect("written");
-    assert!(std::fs::read_to_string(dir.path().join(JOURNAL_FILE)).expect("there").contains("login *** refused"));
+    let process = GpuProcess { name: "serve --key=p\"ss".to_owned(), ..GpuProcess::default() };
+    journal.record_event(&event(2, 2, EventKind::GpuProcesses { host: 0, processes: vec![process] })).expect("written");
+    let text = |name| std::fs::read_to_string(dir.path().join(name)).expect("there");
+    assert!(text(JOURNAL_FILE).contains("login *** refused") && text(SAMPLES_FILE).contains("serve --key=***"));
     assert_eq!(read_journal(dir.path()).len(), 1);
 }
 

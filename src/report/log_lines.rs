@@ -3,12 +3,13 @@
 //! All times come from the events. The queue and the error lines of one rank are bounded.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::LazyLock;
 
 use regex::bytes::Regex;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::state::RunState;
-use crate::state::log_lines::LineSplitter;
+use crate::state::log_lines::{LineSplitter, unseen};
 
 use super::style::{self, TextStyle, Tone};
 use crate::text::rank_selection::RankFilter;
@@ -24,12 +25,14 @@ const MAX_PENDING_LINES: usize = 256;
 const MAX_ERRORS_PER_FILE: u32 = 40;
 /// A progress bar is shown once in this time.
 const PROGRESS_INTERVAL_MS: i64 = 10_000;
-/// Matches error lines.
-const ERROR_PATTERN: &str = r"(?i-u)traceback \(most recent|\werror:|\wexception:|\berror\b|\bfatal\b|\bpanic|segfault|segmentation fault|out of memory|\bkilled\b|\baborted\b|nccl warn|core dumped";
+/// Always `Some`: the pattern is a constant, and tests match lines with it.
+static ERROR_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i-u)traceback \(most recent|\werror:|\wexception:|\berror\b|\bfatal\b|\bpanic|segfault|segmentation fault|out of memory|\bkilled\b|\baborted\b|nccl warn|core dumped").ok()
+});
 
-/// What an error line matches. Always `Some`: the pattern is a constant, and tests match lines with it.
-pub(super) fn error_pattern() -> Option<Regex> {
-    Regex::new(ERROR_PATTERN).ok()
+/// Whether a line, or one of several, looks like an error.
+pub(super) fn has_error(text: &[u8]) -> bool {
+    ERROR_PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(text))
 }
 
 /// Whose lines are shown.
@@ -77,7 +80,6 @@ struct PendingLine {
 /// Turns log chunks into lines for people.
 pub(crate) struct LogLineMerger {
     selection: LogSelection,
-    error_pattern: Option<Regex>,
     files: HashMap<(u32, LogFile), LogFileState>,
     pending: Vec<PendingLine>,
     pending_since: UnixMillis,
@@ -90,7 +92,6 @@ impl LogLineMerger {
     pub(crate) fn new(logs: LogSelection) -> Self {
         LogLineMerger {
             selection: logs,
-            error_pattern: error_pattern(),
             files: HashMap::new(),
             pending: Vec::new(),
             pending_since: 0,
@@ -158,18 +159,19 @@ impl LogLineMerger {
         let file_state = self.files.entry(key).or_insert_with(new_state);
         // The beginning of a copy's end, or of what this laptop lacks, is not the log's.
         self.has_cut_history |= file_state.history.is_some() && file_state.next_offset == 0 && offset > 0;
-        let end = offset + bytes.len() as u64;
-        let seen = usize::try_from(file_state.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let Some(bytes) = bytes.get(seen..).filter(|bytes| !bytes.is_empty()) else { return };
-        file_state.next_offset = end;
+        let fresh = unseen(file_state.next_offset, offset, bytes);
+        if fresh.is_empty() {
+            return;
+        }
+        file_state.next_offset = offset.saturating_add(bytes.len() as u64);
         let mut lines = Vec::new();
         if detail == LogDetail::All {
-            file_state.splitter.push(bytes, |line| lines.push(line));
+            file_state.splitter.push(fresh, |line| lines.push(line));
             if file_state.splitter.is_redrawn() && at - file_state.last_shown >= PROGRESS_INTERVAL_MS {
                 lines.extend(file_state.splitter.partial_line());
             }
         } else {
-            file_state.push_errors(bytes, self.error_pattern.as_ref(), |line| lines.push(line));
+            file_state.push_errors(fresh, |line| lines.push(line));
         }
         if !lines.is_empty() {
             file_state.last_shown = at;
@@ -256,15 +258,14 @@ impl LogLineMerger {
 
 impl LogFileState {
     /// Passes error lines on. Only bytes that match the pattern are split into lines, which keeps this cheap.
-    fn push_errors(&mut self, bytes: &[u8], error_pattern: Option<&Regex>, mut out: impl FnMut(String)) {
-        let Some(pattern) = error_pattern else { return };
+    fn push_errors(&mut self, bytes: &[u8], mut out: impl FnMut(String)) {
         let (Some(first), Some(last)) = (memchr::memchr(b'\n', bytes), memchr::memrchr(b'\n', bytes)) else {
             self.splitter.push(bytes, |_| ());
             return;
         };
         let errors = &mut self.error_count;
         let mut on_line = |line: String| {
-            if pattern.is_match(line.as_bytes()) && !is_traceback_source(&line) {
+            if has_error(line.as_bytes()) && !is_traceback_source(&line) {
                 *errors = errors.saturating_add(1);
                 match *errors {
                     1..MAX_ERRORS_PER_FILE => out(line),
@@ -274,7 +275,7 @@ impl LogFileState {
             }
         };
         self.splitter.push(&bytes[..=first], &mut on_line);
-        if pattern.is_match(&bytes[first + 1..=last]) {
+        if has_error(&bytes[first + 1..=last]) {
             self.splitter.push(&bytes[first + 1..=last], &mut on_line);
         }
         self.splitter.push(&bytes[last + 1..], |_| ());
@@ -291,7 +292,7 @@ fn is_traceback_source(line: &str) -> bool {
 fn line_prefix(files: &[(u32, LogFile)], state: &RunState, sanitizer: &Sanitizer) -> String {
     let ranks: Vec<u32> =
         files.iter().filter_map(|(_, file)| if let LogFile::Rank { rank, .. } = file { Some(*rank) } else { None }).collect();
-    let nodes: Vec<u32> =
+    let launchers: Vec<u32> =
         files.iter().filter(|(_, file)| matches!(file, LogFile::Launcher | LogFile::Task { .. })).map(|(host, _)| *host).collect();
     let mut labels = Vec::new();
     match (&ranks[..], files) {
@@ -299,8 +300,8 @@ fn line_prefix(files: &[(u32, LogFile)], state: &RunState, sanitizer: &Sanitizer
         ([rank], [(host, _)]) => labels.push(format!("rank {rank} {}", style::format_hosts(state, sanitizer, [host]))),
         (ranks, _) => labels.push(format!("rank {}", crate::text::hostlist::fold_numbers(ranks))),
     }
-    if !nodes.is_empty() {
-        let hosts = style::format_hosts(state, sanitizer, &nodes);
+    if !launchers.is_empty() {
+        let hosts = style::format_hosts(state, sanitizer, &launchers);
         labels.push(match files {
             [(_, LogFile::Task { number }), ..] => ["task", &number.to_string(), &hosts].join(" "),
             _ => ["launcher", &hosts].join(" "),

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::event::LogFile;
 
 use super::disk_reserve::{DiskFull, DiskReserve, format_size};
-use super::node_list::NodeList;
+use super::node_list::{LIST_FILE, NodeList};
 use super::private_files::{lock_dir, make_dir, private_options, read_bounded, sync_dir};
 
 /// The maximum number of open files; laptops have low limits.
@@ -83,7 +83,7 @@ impl LogStore {
     pub fn open(dir: &Path) -> Result<Self, LogStoreError> {
         make_dir(dir).map_err(|source| io_error("create", dir, source))?;
         Ok(LogStore {
-            nodes: NodeList::read(dir).map_err(|source| io_error("read", &dir.join(".nodes"), source))?,
+            nodes: NodeList::read(dir).map_err(|source| io_error("read", &dir.join(LIST_FILE), source))?,
             rank_owners: read_owners(dir)?,
             dir: dir.to_owned(),
             lengths: HashMap::new(),
@@ -114,7 +114,7 @@ impl LogStore {
     /// # Errors
     /// When the file cannot be written.
     pub fn save_node_list(&mut self) -> Result<(), LogStoreError> {
-        self.nodes.save_if_missing(&self.dir).map_err(|source| io_error("write", &self.dir.join(".nodes"), source))
+        self.nodes.save_if_missing(&self.dir).map_err(|source| io_error("write", &self.dir.join(LIST_FILE), source))
     }
 
     /// The file's path; `None` if there is nothing of that host.
@@ -171,7 +171,7 @@ impl LogStore {
     /// # Errors
     /// When there would be a gap, or a write fails; bytes written before the failure stay.
     pub fn write_at(&mut self, host: &str, file: LogFile, offset: u64, bytes: &[u8]) -> Result<(), LogStoreError> {
-        let node = self.nodes.find_or_append(&self.dir, host).map_err(|source| io_error("write", &self.dir.join(".nodes"), source))?;
+        let node = self.nodes.find_or_append(&self.dir, host).map_err(|source| io_error("write", &self.dir.join(LIST_FILE), source))?;
         self.claim_rank_log(node, file).map_err(|source| io_error("write", &self.dir.join(OWNERS_FILE), source))?;
         let len = self.node_len(node, file)?;
         if offset > len {
@@ -285,10 +285,6 @@ impl LogStore {
         }
         Ok(names)
     }
-
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
 }
 
 fn file_stem(node: u32, file: LogFile) -> String {
@@ -315,7 +311,7 @@ fn parse_file_name(name: &str) -> Option<LogFile> {
 
 fn read_owners(dir: &Path) -> Result<BTreeMap<String, u32>, LogStoreError> {
     let path = dir.join(OWNERS_FILE);
-    let text = read_bounded(&path, MAX_OWNERS_BYTES).map_err(|source| io_error("read", &path, source))?.unwrap_or_default();
+    let text = read_bounded(&path, 0, MAX_OWNERS_BYTES).map_err(|source| io_error("read", &path, source))?.unwrap_or_default();
     let owner = |line: &str| line.split_once(' ').and_then(|(name, node)| Some((name.to_owned(), node.parse().ok()?)));
     Ok(String::from_utf8_lossy(&text).lines().filter_map(owner).collect())
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::private_files::{lock_dir, private_options, read_bounded, sync_dir};
 
-const LIST_FILE: &str = ".nodes";
+pub(super) const LIST_FILE: &str = ".nodes";
 const MAX_NODES: usize = 1 << 16;
 const MAX_LIST_BYTES: u64 = 16 << 20;
 
@@ -23,7 +23,7 @@ pub(super) struct NodeList {
 impl NodeList {
     /// Reads the directory's list; empty if there is none.
     pub(super) fn read(dir: &Path) -> io::Result<NodeList> {
-        let Some(text) = read_bounded(&dir.join(LIST_FILE), MAX_LIST_BYTES)? else { return Ok(NodeList::default()) };
+        let Some(text) = read_bounded(&dir.join(LIST_FILE), 0, MAX_LIST_BYTES)? else { return Ok(NodeList::default()) };
         Ok(NodeList { names: serde_json::from_slice(&text)?, saved: true })
     }
 

@@ -18,6 +18,7 @@ use super::journal::{JOURNAL_FILE, JournalReader, SAMPLES_FILE};
 use super::log_store::{LogStore, LogStoreError};
 use super::private_files::{make_dir, private_options};
 use super::run_report::{RunReport, build_report, merge_reports};
+use crate::text::plural::count_noun;
 use crate::text::sanitize::Sanitizer;
 
 pub const REPORT_FILE: &str = "report.json";
@@ -73,9 +74,8 @@ impl RunDir {
 
     /// Whether the copy of any log is there.
     pub fn has_logs(&self) -> bool {
-        let is_log =
-            |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().ends_with(b".log"));
-        std::fs::read_dir(self.logs_dir()).is_ok_and(|mut entries| entries.any(is_log))
+        let is_log = |entry: io::Result<fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().ends_with(b".log"));
+        fs::read_dir(self.logs_dir()).is_ok_and(|mut entries| entries.any(is_log))
     }
 
     /// Opens the logs for writing. Files are named after the node list in the directory; if there is none, `hosts` (the hosts of the run's
@@ -138,7 +138,7 @@ pub fn write_report(dir: &RunDir, state: &RunState, findings: &[DiagnosisFinding
 }
 
 /// A row of `runs`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunSummary {
     pub run: String,
     pub name: String,
@@ -195,16 +195,8 @@ pub fn find_run<'a>(runs: &'a [RunSummary], id: &str) -> Result<&'a RunSummary, 
 fn read_summary(dir: &Path, run: &str) -> RunSummary {
     let empty = RunSummary {
         run: run.to_owned(),
-        name: String::new(),
-        command: String::new(),
-        began: None,
-        took: None,
-        hosts: 0,
-        ranks: 0,
-        outcome: None,
-        run_end: None,
         seen: [JOURNAL_FILE, SAMPLES_FILE].iter().filter_map(|name| modified_at(&dir.join(name))).max(),
-        damaged: None,
+        ..RunSummary::default()
     };
     let text = match fs::read_to_string(dir.join(REPORT_FILE)) {
         Ok(text) => text,
@@ -252,10 +244,8 @@ fn summary_from_journal(dir: &Path, mut summary: RunSummary) -> RunSummary {
         }
     }
     if reader.damaged_lines > 0 {
-        summary.damaged = Some(format!(
-            "{JOURNAL_FILE}: {} damaged",
-            super::style::count_noun(usize::try_from(reader.damaged_lines).unwrap_or(0), "line")
-        ));
+        let lines = count_noun(usize::try_from(reader.damaged_lines).unwrap_or(0), "line");
+        summary.damaged = Some(format!("{JOURNAL_FILE}: {lines} damaged"));
     }
     summary
 }

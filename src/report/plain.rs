@@ -45,28 +45,33 @@ struct EventGroup {
 /// A phase whose steps have begun to end.
 #[derive(Debug, Default)]
 struct PhaseTally {
-    started_at: UnixMillis,
+    started_at: Option<UnixMillis>,
     /// The name of the task, where the phase is one.
     task: String,
     open_steps: usize,
-    started: bool,
+}
+
+/// What the lines are made with; by default those of the main rank are shown.
+#[derive(Clone, Default)]
+pub(crate) struct PlainSettings {
+    pub(crate) sanitizer: Sanitizer,
+    pub(crate) style: TextStyle,
+    /// For log lines, which may go to another output.
+    pub(crate) log_style: TextStyle,
+    pub(crate) lang: Lang,
+    /// Breaks status lines, but not log lines, at the terminal's columns; `None`: not.
+    pub(crate) columns: Option<usize>,
+    /// The inventory and flags that suggested commands need.
+    pub(crate) advice: AdviceFormatter,
+    pub(crate) logs: LogSelection,
+    /// How many of the lines that a log has when this command attaches are shown; `None`: all.
+    pub(crate) history_lines: Option<usize>,
 }
 
 pub(crate) struct PlainSink<O> {
     out: O,
-    sanitizer: Sanitizer,
-    style: TextStyle,
-    /// For log lines, which may go to another output.
-    log_style: TextStyle,
-    lang: Lang,
-    columns: Option<usize>,
-    advice: AdviceFormatter,
+    pub(super) settings: PlainSettings,
     log_filter: LogLineMerger,
-    /// Whether a line after `ready` says whose lines are shown.
-    is_selective: bool,
-    /// How many of the lines that a log has when this command attaches are shown; `None`: all.
-    history_lines: Option<usize>,
-    steps: BTreeMap<u32, (Phase, u32, String)>,
     phases: BTreeMap<Phase, PhaseTally>,
     pending_groups: Vec<EventGroup>,
     pending_since: UnixMillis,
@@ -80,19 +85,11 @@ pub(crate) struct PlainSink<O> {
 }
 
 impl<O: LineOutput> PlainSink<O> {
-    pub(crate) fn new(out: O, sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
+    pub(crate) fn new(out: O, settings: PlainSettings) -> Self {
         PlainSink {
             out,
-            sanitizer,
-            style,
-            log_style: style,
-            lang: Lang::En,
-            columns: None,
-            advice: AdviceFormatter::default(),
-            is_selective: logs == LogSelection::MainRank,
-            log_filter: LogLineMerger::new(logs),
-            history_lines: None,
-            steps: BTreeMap::new(),
+            log_filter: LogLineMerger::new(settings.logs.clone()),
+            settings,
             phases: BTreeMap::new(),
             pending_groups: Vec::new(),
             pending_since: 0,
@@ -104,69 +101,33 @@ impl<O: LineOutput> PlainSink<O> {
         }
     }
 
-    /// Sets the inventory and flags that suggested commands need.
-    #[must_use]
-    pub(crate) fn with_advice(self, advice: AdviceFormatter) -> Self {
-        PlainSink { advice, ..self }
-    }
-
-    #[must_use]
-    pub(crate) fn with_lang(self, lang: Lang) -> Self {
-        PlainSink { lang, ..self }
-    }
-
-    pub(crate) fn lang(&self) -> Lang {
-        self.lang
-    }
-
-    /// Breaks status lines, but not log lines, at the terminal's columns; `None`: not.
-    #[must_use]
-    pub(crate) fn with_columns(self, columns: Option<usize>) -> Self {
-        PlainSink { columns, ..self }
-    }
-
-    #[must_use]
-    pub(crate) fn with_log_style(self, log_style: TextStyle) -> Self {
-        PlainSink { log_style, ..self }
-    }
-
-    /// Of a run that this command attaches to, shows only the last lines of each log.
-    #[must_use]
-    pub(crate) fn with_history(self, history_lines: Option<usize>) -> Self {
-        PlainSink { history_lines, ..self }
-    }
-
     pub(crate) fn output(&mut self) -> &mut O {
         &mut self.out
     }
 
-    fn count(&self, n: usize, noun: &str) -> String {
-        self.lang.message(&style::count_noun(n, noun)).into_owned()
-    }
-
     fn write_line(&mut self, tone: Tone, text: &str) -> io::Result<()> {
-        let Some(columns) = self.columns else { return self.out.write_line(&self.style.paint(tone, text)) };
+        let Some(columns) = self.settings.columns else { return self.out.write_line(&self.settings.style.paint(tone, text)) };
         let lines = wrap_indented(text, columns);
-        lines.iter().try_for_each(|line| self.out.write_line(&self.style.paint(tone, line)))
+        lines.iter().try_for_each(|line| self.out.write_line(&self.settings.style.paint(tone, line)))
     }
 
     fn write_logs(&mut self, all: bool, now: UnixMillis, state: &RunState) -> io::Result<()> {
         let lines = if all {
             self.log_filter.flush_partial_lines(now);
-            self.log_filter.take_all(state, &self.sanitizer, self.log_style)
+            self.log_filter.take_all(state, &self.settings.sanitizer, self.settings.log_style)
         } else {
-            self.log_filter.take_due(now, state, &self.sanitizer, self.log_style)
+            self.log_filter.take_due(now, state, &self.settings.sanitizer, self.settings.log_style)
         };
         if !lines.is_empty() && self.log_filter.take_cut_history() {
-            let all = self.advice.format_run_command("logs", "");
-            let text = self.lang.tr_fill("earlier log lines are not shown: `{}` prints all, `--tail N` shows more", &[&all]);
+            let all = self.settings.advice.format_run_command("logs", "");
+            let text = self.settings.lang.tr_fill("earlier log lines are not shown: `{}` prints all, `--tail N` shows more", &[&all]);
             self.write_line(Tone::Dim, &text)?;
         }
         lines.iter().try_for_each(|line| self.out.write_log_line(line))
     }
 
     fn write_goal(&mut self, goal: RunGoal, reason: &str, state: &RunState) -> io::Result<()> {
-        let lang = self.lang;
+        let lang = self.settings.lang;
         let (tone, text) = match goal {
             RunGoal::Up if state.info.command == "prepare" => (Tone::Plain, lang.tr("running the tasks")),
             RunGoal::Up => (Tone::Plain, lang.tr("launching")),
@@ -174,7 +135,7 @@ impl<O: LineOutput> PlainSink<O> {
             RunGoal::Kill => (Tone::Bad, lang.tr("killing what still runs")),
             RunGoal::Down => (Tone::Plain, lang.tr("tearing down")),
         };
-        let reason = self.sanitizer.sanitize_line(reason);
+        let reason = self.settings.sanitizer.sanitize_line(reason);
         let reason = lang.message(&reason);
         self.write_line(tone, &if reason.is_empty() { text.to_owned() } else { format!("{text}{}{reason}", lang.colon()) })
     }
@@ -184,49 +145,51 @@ impl<O: LineOutput> PlainSink<O> {
         // Of a run that was launched before this command began, its age.
         let earlier = state.run_started_at().filter(|started| state.first_event_at.is_some_and(|first| *started < first));
         let duration = match earlier {
-            Some(started) => self.lang.tr_fill("ranks running for {}", &[&style::format_duration(state.last_event_at - started)]),
-            None => self.lang.tr_fill("after {}", &[&style::format_duration(state.elapsed())]),
+            Some(started) => self.settings.lang.tr_fill("ranks running for {}", &[&style::format_duration(state.last_event_at - started)]),
+            None => self.settings.lang.tr_fill("after {}", &[&style::format_duration(state.elapsed())]),
         };
-        let text =
-            self.lang.tr_fill("{} on {} ({})", &[&self.count(state.ranks.len(), "rank"), &self.count(hosts.len(), "host"), &duration]);
-        let text = format!("{} {text}", pad_end(self.lang.tr("ready"), PHASE_COLUMNS));
+        let text = self.settings.lang.tr_fill(
+            "{} on {} ({})",
+            &[&self.settings.lang.count(state.ranks.len(), "rank"), &self.settings.lang.count(hosts.len(), "host"), &duration],
+        );
+        let text = format!("{} {text}", pad_end(self.settings.lang.tr("ready"), PHASE_COLUMNS));
         self.write_line(Tone::Ok, &text)?;
-        if !self.is_selective || state.ranks.len() < 2 {
+        if self.settings.logs != LogSelection::MainRank || state.ranks.len() < 2 {
             return Ok(());
         }
-        let follow = self.advice.format_run_command("logs", "-f");
+        let follow = self.settings.advice.format_run_command("logs", "-f");
         self.write_line(
             Tone::Dim,
-            &self.lang.tr_fill("             shown: rank 0 and the errors of the others; every rank: `{}`", &[&follow]),
+            &self.settings.lang.tr_fill("             shown: rank 0 and the errors of the others; every rank: `{}`", &[&follow]),
         )?;
         let text = match (state.info.command.as_str(), earlier) {
             ("up", None) => {
-                self.lang.tr("             Ctrl-C stops this run; `up -d` starts one that keeps running after the command ends")
+                self.settings.lang.tr("             Ctrl-C stops this run; `up -d` starts one that keeps running after the command ends")
             }
-            ("up" | "attach", _) => self.lang.tr("             Ctrl-C detaches: the run keeps running"),
+            ("up" | "attach", _) => self.settings.lang.tr("             Ctrl-C detaches: the run keeps running"),
             _ => return Ok(()),
         };
         self.write_line(Tone::Dim, text)
     }
 
     fn write_first_failure(&mut self, ranks: &[u32], hosts: &[u32], state: &RunState) -> io::Result<()> {
-        let hosts = style::format_hosts(state, &self.sanitizer, hosts);
+        let hosts = style::format_hosts(state, &self.settings.sanitizer, hosts);
         let text = match ranks {
-            [] => self.lang.tr_fill("first to fail: the launcher on {}", &[&hosts]),
-            _ => self.lang.tr_fill("first to fail: {} on {}", &[&style::format_ranks(ranks), &hosts]),
+            [] => self.settings.lang.tr_fill("first to fail: the launcher on {}", &[&hosts]),
+            _ => self.settings.lang.tr_fill("first to fail: {} on {}", &[&style::format_ranks(ranks), &hosts]),
         };
         self.write_line(Tone::Bad, &text)
     }
 
     fn write_hang(&mut self, hang: &Hang, at: UnixMillis, state: &RunState) -> io::Result<()> {
-        let text = self.lang.message(&finding::describe_hang(hang, at, state, &self.sanitizer)).into_owned();
-        self.write_line(Tone::Warn, &format!("{} {text}", self.lang.tr("HANG")))?;
+        let text = self.settings.lang.message(&finding::describe_hang(hang, at, state, &self.settings.sanitizer)).into_owned();
+        self.write_line(Tone::Warn, &format!("{} {text}", self.settings.lang.tr("HANG")))?;
         for line in &hang.evidence {
-            let text = format!("  | {}", self.sanitizer.sanitize_line(line));
-            self.write_line(Tone::Plain, &text)?;
+            let text = self.settings.lang.message(&self.settings.sanitizer.sanitize_line(line)).into_owned();
+            self.write_line(Tone::Plain, &format!("  | {text}"))?;
         }
-        let hint = HANG_HINT_COMMANDS.map(|verb| self.advice.format_run_command(verb, "")).join("; ");
-        self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("help: {}", &[&hint])))
+        let hint = HANG_HINT_COMMANDS.map(|verb| self.settings.advice.format_run_command(verb, "")).join("; ");
+        self.write_line(Tone::Plain, &format!("  {}", self.settings.lang.tr_fill("help: {}", &[&hint])))
     }
 
     /// Handles events that print at once, after all pending lines.
@@ -234,12 +197,13 @@ impl<O: LineOutput> PlainSink<O> {
         match &event.kind {
             EventKind::RunStarted(info) => self.on_run_started(info, state),
             EventKind::PhaseStarted { phase } => {
-                let before: Vec<Phase> = self.phases.iter().filter(|(p, tally)| *p != phase && tally.started).map(|(p, _)| *p).collect();
+                let before: Vec<Phase> =
+                    self.phases.iter().filter(|(p, tally)| *p != phase && tally.started_at.is_some()).map(|(p, _)| *p).collect();
                 before.into_iter().try_for_each(|phase| self.write_phase_line(phase, event.at, state))?;
                 match self.phases.get_mut(phase) {
-                    Some(tally) if !tally.started => (tally.started, tally.started_at) = (true, event.at),
+                    Some(tally) => _ = tally.started_at.get_or_insert(event.at),
                     None if *phase == Phase::Preflight => self.checks_started_at = Some(event.at),
-                    _ => {}
+                    None => {}
                 }
                 Ok(())
             }
@@ -247,15 +211,15 @@ impl<O: LineOutput> PlainSink<O> {
                 self.on_step_ended(*step, event.at, state)
             }
             EventKind::StepFailed { step, error, hint, .. } => {
-                self.queue_step_failed(*step, error, hint, event.at);
+                self.queue_step_failed(*step, (error, hint), event.at, state);
                 self.on_step_ended(*step, event.at, state)
             }
             EventKind::Ready => self.flush_pending(state).and_then(|()| self.write_ready(state)),
             EventKind::Culprit { ranks, hosts } => self.flush_pending(state).and_then(|()| self.write_first_failure(ranks, hosts, state)),
             EventKind::Hang(hang) => self.flush_pending(state).and_then(|()| self.write_hang(hang, event.at, state)),
-            EventKind::HangEnded => {
-                self.flush_pending(state).and_then(|()| self.write_line(Tone::Ok, self.lang.tr("the run is making progress again")))
-            }
+            EventKind::HangEnded => self
+                .flush_pending(state)
+                .and_then(|()| self.write_line(Tone::Ok, self.settings.lang.tr("the run is making progress again"))),
             EventKind::GoalChanged { goal, reason } => self.flush_pending(state).and_then(|()| self.write_goal(*goal, reason, state)),
             EventKind::RunFinished { .. } => {
                 self.write_logs(true, event.at, state)?;
@@ -268,7 +232,7 @@ impl<O: LineOutput> PlainSink<O> {
                 Ok(())
             }
             EventKind::RunEndReported { .. } => {
-                self.log_filter.limit_history(self.history_lines);
+                self.log_filter.limit_history(self.settings.history_lines);
                 Ok(())
             }
             EventKind::LogCurrent { host, file } => {

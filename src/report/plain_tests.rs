@@ -5,7 +5,8 @@ use crate::event::{Exit, LayerCounts, Outcome};
 use crate::report::test_support::{SinkHarness, rank_exited, rank_log, run_started};
 
 fn harness(logs: LogSelection) -> SinkHarness<PlainSink<Vec<String>>> {
-    SinkHarness::new(PlainSink::new(Vec::new(), Sanitizer::new(&["s3cret".to_owned()]), TextStyle::default(), logs))
+    let sanitizer = Sanitizer::new(&["s3cret".to_owned()]);
+    SinkHarness::new(PlainSink::new(Vec::new(), PlainSettings { sanitizer, logs, ..PlainSettings::default() }))
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn pull_line_counts_layers() {
 
 /// Another operator's run, which this command attaches to.
 fn attached_harness(tail: usize) -> SinkHarness<PlainSink<Vec<String>>> {
-    let sink = PlainSink::new(Vec::new(), Sanitizer::default(), TextStyle::default(), LogSelection::MainRank).with_history(Some(tail));
+    let sink = PlainSink::new(Vec::new(), PlainSettings { history_lines: Some(tail), ..PlainSettings::default() });
     let mut harness = SinkHarness::new(sink);
     harness.emit(0, run_started(2, 1, &[]));
     harness.emit(0, EventKind::RunEndReported { end: crate::event::RunOutcome::Running, ended_at: 0 });

@@ -6,12 +6,13 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::event::Outcome;
 use crate::model::level::Level;
-use crate::preflight::smoke::CHECK_NAME;
+use crate::preflight::smoke;
 use crate::preflight::{CheckArea, CheckReport, CheckResult, CheckResultGroup, PreflightCheck};
 
-use super::style::{TextStyle, Tone, count_noun, format_duration, level_count, page_width, truncate_text};
+use super::style::{TextStyle, Tone, format_duration, level_counts, page_width, truncate_text};
 use crate::text::hostlist;
 use crate::text::hostlist::fold_names;
+use crate::text::plural::count_noun;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 use crate::text::width::{pad_end, wrap_message, wrap_with_indent};
@@ -45,8 +46,8 @@ impl PreflightReportContext<'_> {
         self.lang.message(&self.sanitizer.sanitize_line(text)).into_owned()
     }
 
-    fn count(&self, n: usize, noun: &str) -> String {
-        self.lang.message(&count_noun(n, noun)).into_owned()
+    fn host_names(&self, hosts: &[usize]) -> Vec<String> {
+        hosts.iter().filter_map(|host| self.hosts.get(*host)).cloned().collect()
     }
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn result_text(result: &CheckResult) -> String {
 /// `gpu03: 900 MiB free` or `7 hosts agree, gpu03 differs: 535.129 instead of 550.54`.
 fn group_text(context: &PreflightReportContext<'_>, group: &CheckResultGroup, names: &str) -> String {
     let (result, lang) = (&group.result, context.lang);
-    let (message, agree) = (lang.message(&result.message), context.count(result.majority_size, "host"));
+    let (message, agree) = (context.message(&result.message), lang.count(result.majority_size, "host"));
     match (result.majority_size, group.hosts.len()) {
         (0, _) if result.message.is_empty() => names.to_owned(),
         (0, _) => format!("{names}{}{message}", lang.colon()),
@@ -90,7 +91,7 @@ pub(crate) fn render_text(context: &PreflightReportContext<'_>, reports: &[Check
     let mut findings: Vec<(Level, &CheckReport, CheckResultGroup)> = Vec::new();
     for report in reports {
         // The smoke test's measurements are shown even if it passed.
-        let is_smoke = report.check.name == CHECK_NAME;
+        let is_smoke = report.check.name == smoke::CHECK_NAME;
         let is_shown = |g: &CheckResultGroup| g.result.level > Level::Pass || g.result.level == Level::Pass && is_smoke;
         let mut groups: Vec<CheckResultGroup> = report.groups().into_iter().filter(is_shown).collect();
         if groups.len() > MAX_GROUPS_PER_CHECK + 1 {
@@ -113,14 +114,12 @@ pub(crate) fn render_text(context: &PreflightReportContext<'_>, reports: &[Check
 }
 
 fn header_line(context: &PreflightReportContext<'_>, reports: &[CheckReport]) -> String {
-    let count = |level| reports.iter().filter(|report| report.level() == level).count();
     let lang = context.lang;
-    let hosts = context.count(context.hosts.len(), "host");
+    let hosts = lang.count(context.hosts.len(), "host");
     let mut texts = vec![format!("{}  {}  {hosts}", lang.tr("CHECK"), context.sanitizer.sanitize_line(context.name))];
     let lost = context.unreachable.len();
     texts.extend((lost > 0).then(|| context.style.paint(Tone::Bad, &lang.tr_fill("{} unreachable", &[&lost.to_string()]))));
-    let counts = [Level::Fail, Level::Warn, Level::Pass, Level::Skipped].map(|level| (level, count(level)));
-    texts.extend(counts.into_iter().filter(|(_, n)| *n > 0).map(|(level, n)| level_count(lang, context.style, level, n)));
+    texts.extend(level_counts(lang, context.style, reports.iter().map(CheckReport::level)));
     texts.push(format_duration(i64::try_from(context.elapsed.as_millis()).unwrap_or(i64::MAX)));
     texts.join("  ")
 }
@@ -176,7 +175,7 @@ fn render_help(context: &PreflightReportContext<'_>, hint: &str) -> Vec<String> 
 
 fn render_finding(context: &PreflightReportContext<'_>, level: Level, check: &PreflightCheck, group: &CheckResultGroup) -> Vec<String> {
     let name = check.name;
-    let names: Vec<String> = group.hosts.iter().filter_map(|h| context.hosts.get(*h)).cloned().collect();
+    let names = context.host_names(&group.hosts);
     let (label, tone) = level_label(context.lang, level);
     let text = context.sanitizer.sanitize_line(&group_text(context, group, &fold_names(&names)));
     let mut lines = wrap_message(&text, &format!("{}{name}{}", pad_end(label, 6), context.lang.colon()), "      ", context.width());
@@ -201,7 +200,7 @@ fn render_finding(context: &PreflightReportContext<'_>, level: Level, check: &Pr
 fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[CheckReport]) -> Vec<String> {
     let mut lines = vec![String::new()];
     let passed: Vec<&str> =
-        reports.iter().filter(|a| a.level() == Level::Pass && a.check.name != CHECK_NAME).map(|a| a.check.name).collect();
+        reports.iter().filter(|a| a.level() == Level::Pass && a.check.name != smoke::CHECK_NAME).map(|a| a.check.name).collect();
     if !passed.is_empty() {
         let text = passed.join(" ");
         let label = context.lang.tr("ok");
@@ -215,7 +214,7 @@ fn render_passed_and_skipped(context: &PreflightReportContext<'_>, reports: &[Ch
     let mut skipped: Vec<(String, Vec<String>, Vec<&str>)> = Vec::new();
     for report in reports {
         for group in report.groups().into_iter().filter(|g| g.result.level == Level::Skipped && !g.result.message.is_empty()) {
-            let names: Vec<String> = group.hosts.iter().filter_map(|h| context.hosts.get(*h)).cloned().collect();
+            let names = context.host_names(&group.hosts);
             match skipped.iter_mut().find(|(reason, hosts, _)| *reason == group.result.message && *hosts == names) {
                 Some((_, _, checks)) => checks.push(report.check.name),
                 None => skipped.push((group.result.message.clone(), names, vec![report.check.name])),

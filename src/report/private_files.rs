@@ -2,7 +2,7 @@
 //! Files and directories that only this user can access; symbolic links are not followed.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -16,13 +16,14 @@ pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// At most `max_len` bytes of a file; `None` if there is no file.
-pub(super) fn read_bounded(path: &Path, max_len: u64) -> io::Result<Option<Vec<u8>>> {
-    let file = match private_options(OpenOptions::new().read(true)).open(path) {
+/// At most `max_len` bytes of a file from `offset` on; `None` if there is no file.
+pub(super) fn read_bounded(path: &Path, offset: u64, max_len: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match private_options(OpenOptions::new().read(true)).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
+    file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
     file.take(max_len).read_to_end(&mut bytes)?;
     Ok(Some(bytes))

@@ -9,18 +9,15 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, UnixMillis};
 use crate::state::RunState;
 use crate::text::sanitize::{PrintableText, Sanitizer};
-use crate::text::translation::Lang;
 
 use super::ReportSink;
 use super::host_rows::{HostRows, header_text};
 use super::line_writer::{BarTexts, LineOutput};
-use super::log_lines::LogSelection;
-use super::plain::PlainSink;
-use super::style::{TextStyle, truncate_text};
+use super::plain::{PlainSettings, PlainSink};
+use super::style::truncate_text;
 
 /// The minimum time between redraws, in the time of the events.
 const REDRAW_INTERVAL_MS: i64 = 100;
@@ -74,8 +71,6 @@ pub(crate) type TerminalSizeFn = Box<dyn Fn() -> (usize, usize) + Send>;
 /// Makes the lines and the texts of the bars.
 pub(crate) struct ProgressBars<O> {
     plain_sink: PlainSink<O>,
-    sanitizer: Sanitizer,
-    style: TextStyle,
     terminal_size: TerminalSizeFn,
     last_draw: Option<UnixMillis>,
     dirty: bool,
@@ -90,31 +85,9 @@ pub(crate) fn stderr_size() -> (usize, usize) {
 }
 
 impl<O: LineOutput> ProgressBars<O> {
-    pub(crate) fn new(out: O, size: TerminalSizeFn, sanitizer: Sanitizer, style: TextStyle, logs: LogSelection) -> Self {
-        let plain_sink = PlainSink::new(out, sanitizer.clone(), style, logs).with_columns(Some(size().1));
-        ProgressBars { plain_sink, sanitizer, style, terminal_size: size, last_draw: None, dirty: true }
-    }
-
-    #[must_use]
-    pub(crate) fn with_lang(self, lang: Lang) -> Self {
-        ProgressBars { plain_sink: self.plain_sink.with_lang(lang), ..self }
-    }
-
-    /// Sets the inventory and flags that suggested commands need.
-    #[must_use]
-    pub(crate) fn with_advice(self, advice: AdviceFormatter) -> Self {
-        ProgressBars { plain_sink: self.plain_sink.with_advice(advice), ..self }
-    }
-
-    /// Of a run that this command attaches to, shows only the last lines of each log.
-    #[must_use]
-    pub(crate) fn with_history(self, history_lines: Option<usize>) -> Self {
-        ProgressBars { plain_sink: self.plain_sink.with_history(history_lines), ..self }
-    }
-
-    #[must_use]
-    pub(crate) fn with_log_style(self, log_style: TextStyle) -> Self {
-        ProgressBars { plain_sink: self.plain_sink.with_log_style(log_style), ..self }
+    pub(crate) fn new(out: O, size: TerminalSizeFn, settings: PlainSettings) -> Self {
+        let plain_sink = PlainSink::new(out, PlainSettings { columns: Some(size().1), ..settings });
+        ProgressBars { plain_sink, terminal_size: size, last_draw: None, dirty: true }
     }
 
     fn draw(&mut self, now: UnixMillis, state: &RunState) -> io::Result<()> {
@@ -124,9 +97,9 @@ impl<O: LineOutput> ProgressBars<O> {
         }
         (self.dirty, self.last_draw) = (false, Some(now));
         let (height, width) = (self.terminal_size)();
-        let lang = self.plain_sink.lang();
-        let header = truncate_text(&header_text(state, &self.sanitizer, lang), width.saturating_sub(12));
-        let rows = HostRows { state, sanitizer: &self.sanitizer, style: self.style, width, now, lang };
+        let PlainSettings { ref sanitizer, style, lang, .. } = self.plain_sink.settings;
+        let header = truncate_text(&header_text(state, sanitizer, lang), width.saturating_sub(12));
+        let rows = HostRows { state, sanitizer, style, width, now, lang };
         let rows = rows.format(height.saturating_sub(RESERVED_LINES));
         self.plain_sink.output().draw_bars(&BarTexts { header, rows })
     }

@@ -8,7 +8,9 @@ use super::*;
 use crate::event::{GpuSample, LayerCounts, Outcome, Phase};
 use crate::model::exit::Exit;
 use crate::report::host_rows::GPU_STALE_MS;
+use crate::report::style::TextStyle;
 use crate::report::test_support::{SinkHarness, rank_exited, rank_log, run_started};
+use crate::text::translation::Lang;
 
 /// Records everything that is written to it.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +58,7 @@ impl TermLike for FakeTerminal {
 
 fn bars_on(screen: &FakeTerminal, size: TerminalSizeFn) -> ProgressBars<BarTerminal> {
     let terminal = BarTerminal::new(ProgressDrawTarget::term_like(Box::new(screen.clone())), Sanitizer::default());
-    ProgressBars::new(terminal, size, Sanitizer::default(), TextStyle::default(), LogSelection::MainRank)
+    ProgressBars::new(terminal, size, PlainSettings::default())
 }
 
 fn harness(screen: &FakeTerminal) -> SinkHarness<ProgressBars<BarTerminal>> {

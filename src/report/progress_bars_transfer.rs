@@ -5,7 +5,6 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unicode_width::UnicodeWidthStr as _;
 
-use super::style::count_noun;
 use crate::text::translation::Lang;
 use crate::text::width::pad_end;
 
@@ -22,8 +21,7 @@ impl TransferBarSet {
     /// `names`: printable names of the hosts.
     pub(crate) fn stderr(names: &[String], lang: Lang) -> TransferBarSet {
         let multi = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-        let labels =
-            if names.len() <= MAX_BARS { names.to_vec() } else { vec![lang.message(&count_noun(names.len(), "host")).into_owned()] };
+        let labels = if names.len() <= MAX_BARS { names.to_vec() } else { vec![lang.count(names.len(), "host")] };
         let width = labels.iter().map(|label| label.width()).max().unwrap_or(0);
         let bars = labels.iter().map(|label| {
             let bar = multi.add(ProgressBar::new(0));

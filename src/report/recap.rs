@@ -12,7 +12,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::diagnose::DiagnosisFinding;
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::event::{Exit, Level, Phase};
+use crate::event::{Exit, Phase};
 use crate::inventory::diagnosis_rules::Blame;
 use crate::model::step_status::StepStatus;
 use crate::state::{ConnectionStatus, HostState, PhaseCounts, RankState, RunState};
@@ -147,10 +147,8 @@ impl RecapRenderer<'_> {
             lines.push(self.whole_row(lang.tr("run"), &self.style.paint(tone, &lang.message(end))));
         }
         if !self.state.check_levels.is_empty() {
-            let count = |level| self.state.check_levels.values().filter(|l| **l == level).count();
-            let counts = [Level::Fail, Level::Warn, Level::Pass, Level::Skipped].map(|level| (level, count(level)));
-            let texts = counts.into_iter().filter(|(_, n)| *n > 0).map(|(level, n)| style::level_count(lang, self.style, level, n));
-            lines.push(self.whole_row(lang.tr("checks"), &texts.collect::<Vec<_>>().join("  ")));
+            let texts = style::level_counts(lang, self.style, self.state.check_levels.values().copied());
+            lines.push(self.whole_row(lang.tr("checks"), &texts.join("  ")));
         }
         if !self.state.ranks.is_empty() {
             let ranks = self.state.rank_counts();
@@ -229,13 +227,8 @@ impl RecapRenderer<'_> {
                 StepStatus::Done => 0,
                 StepStatus::Satisfied => 1,
                 StepStatus::Skipped => 2,
-                StepStatus::Failed => {
-                    if step.unreachable {
-                        4
-                    } else {
-                        3
-                    }
-                }
+                StepStatus::Failed if step.unreachable => 4,
+                StepStatus::Failed => 3,
                 StepStatus::Waiting | StepStatus::Running => continue,
             };
             let at = tasks.iter().position(|task| task.0 == step.info.phase).unwrap_or_else(|| {
@@ -257,11 +250,7 @@ impl RecapRenderer<'_> {
         }
         if !lines.is_empty() {
             let hosts = self.state.task_steps().map(|step| step.info.host).collect::<BTreeSet<u32>>().len();
-            let hosts = if hosts > 1 {
-                self.lang.tr_fill("  on {}", &[&self.lang.message(&style::count_noun(hosts, "host"))])
-            } else {
-                String::new()
-            };
+            let hosts = if hosts > 1 { self.lang.tr_fill("  on {}", &[&self.lang.count(hosts, "host")]) } else { String::new() };
             lines.push(self.whole_row(self.lang.tr("tasks"), &format!("{}{hosts}", self.task_counts(total))));
         }
         lines

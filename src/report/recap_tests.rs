@@ -7,7 +7,7 @@ use crate::inventory::diagnosis_rules::Blame;
 use crate::inventory::localized_template::{LocalizedTemplate, TemplateValues};
 use crate::model::ADDRESS_NOT_FOUND_HINT;
 use crate::report::ReportSink;
-use crate::report::test_support::{SinkHarness, rank_exited, run_started};
+use crate::report::test_support::{SinkHarness, rank_exited, recap_context, run_started};
 
 /// A sink that shows nothing.
 struct NullSink;
@@ -22,16 +22,8 @@ impl ReportSink for NullSink {
     }
 }
 
-fn advice() -> AdviceFormatter {
-    AdviceFormatter::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new())
-}
-
-fn context() -> RecapContext {
-    RecapContext { log_dir: Some("/state/runs/r/logs".to_owned()), advice: advice(), columns: Some(80), ..RecapContext::default() }
-}
-
 fn render(harness: &SinkHarness<NullSink>) -> String {
-    render_recap(&harness.state, &context()).join("\n")
+    render_recap(&harness.state, &recap_context()).join("\n")
 }
 
 #[test]
@@ -92,8 +84,7 @@ fn errors_of_a_launcher_in_a_good_run_are_explained() {
     let recap = |line: &'static [u8], exit: Exit| {
         let mut harness = SinkHarness::new(NullSink);
         harness.emit(0, run_started(2, 1, &[(Phase::Workers, "launch")]));
-        let bytes = bytes::Bytes::from_static(line);
-        harness.emit(0, EventKind::Log { host: 1, file: LogFile::Launcher, offset: 0, len: bytes.len() as u64, bytes });
+        harness.emit(0, EventKind::log(1, LogFile::Launcher, 0, line));
         harness.emit(10, rank_exited(0, 0, Exit::Code(0), 1_010_000));
         harness.emit(0, rank_exited(1, 1, exit, 1_010_000));
         harness.emit(0, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
@@ -200,8 +191,7 @@ fn failed_step_names_the_log_to_read() {
         let mut harness = SinkHarness::new(NullSink);
         harness.emit(0, run_started(2, 1, &[(phase, "step")]));
         if is_logged {
-            let (file, bytes) = (LogFile::Task { number: 2 }, bytes::Bytes::from_static(b"no such file\n"));
-            harness.emit(0, EventKind::Log { host: 1, file, offset: 0, len: bytes.len() as u64, bytes });
+            harness.emit(0, EventKind::log(1, LogFile::Task { number: 2 }, 0, "no such file\n"));
         }
         harness.emit(0, EventKind::StepFailed { step: 1, error: "exit 4".to_owned(), hint: String::new(), unreachable: false });
         harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
@@ -223,7 +213,7 @@ fn recap_bounds_many_different_failures() {
     }
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Leftovers, reason: "x".repeat(500) });
     for (columns, width) in [(Some(40), 80), (Some(80), 80), (Some(110), 110), (Some(300), 120), (None, 120)] {
-        let lines = render_recap(&harness.state, &RecapContext { columns, ..context() });
+        let lines = render_recap(&harness.state, &RecapContext { columns, ..recap_context() });
         assert!(lines.len() < 250, "{}", lines.len());
         let widths = lines.iter().map(|line| unicode_width::UnicodeWidthStr::width(line.as_str()));
         assert_eq!(widths.max(), Some(width), "{columns:?}");
@@ -274,7 +264,7 @@ fn failed_step_has_one_remedy() {
     let remedies = |evidence: &str, next_step: &str| {
         let next_step = LocalizedTemplate { en: next_step.to_owned(), zh: String::new() };
         let found = DiagnosisFinding { hosts: vec![0], evidence: vec![evidence.to_owned()], next_step, ..finding() };
-        let text = render_recap(&harness.state, &RecapContext { findings: vec![found], ..context() }).join("\n");
+        let text = render_recap(&harness.state, &RecapContext { findings: vec![found], ..recap_context() }).join("\n");
         ["help: pull it by hand", "do        free space"].map(|remedy| text.contains(remedy))
     };
     assert_eq!(remedies("docker: no space left on device", "free space"), [false, true]);
@@ -316,7 +306,7 @@ fn cause_of_another_rank_is_pointed_out() {
     harness.emit_failing_run();
     harness.emit(0, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
     let cause = |ranks: &[u32]| DiagnosisFinding { ranks: ranks.to_vec(), ..finding() };
-    let recap = |ranks: &[u32]| render_recap(&harness.state, &RecapContext { findings: vec![cause(ranks)], ..context() }).join("\n");
+    let recap = |ranks: &[u32]| render_recap(&harness.state, &RecapContext { findings: vec![cause(ranks)], ..recap_context() }).join("\n");
     let (other, same) = (recap(&[2]), recap(&[3]));
     assert!(other.contains("FIRST     rank 3 on gpu02") && other.contains("the cause is at rank 2, see CAUSE"), "{other}");
     assert!(other.ends_with("next      orchestrate logs wan22.yaml --rank 2"), "{other}");
@@ -325,6 +315,6 @@ fn cause_of_another_rank_is_pointed_out() {
     let command = "orchestrate logs wan22.yaml --rank 3";
     let next_step = LocalizedTemplate { en: command.to_owned(), ..LocalizedTemplate::default() };
     let advised = DiagnosisFinding { next_step, ..cause(&[3]) };
-    let recap = render_recap(&harness.state, &RecapContext { findings: vec![advised], ..context() }).join("\n");
+    let recap = render_recap(&harness.state, &RecapContext { findings: vec![advised], ..recap_context() }).join("\n");
     assert!(recap.contains(&format!("  do        {command}")) && !recap.contains("  next  "), "{recap}");
 }

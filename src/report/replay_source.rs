@@ -7,10 +7,10 @@ use std::path::Path;
 
 use crate::event::{Event, EventKind, LogFile};
 use crate::text::error_chain::error_chain;
+use crate::text::plural::count_noun;
 
 use super::journal::{JOURNAL_FILE, JournalError, JournalReader, SAMPLES_FILE};
 use super::log_store::LogStore;
-use super::style;
 
 /// The maximum text restored for one range. A range covers up to ten seconds of a log; the dashboard shows its end.
 const MAX_RESTORED_BYTES: u64 = 64 << 10;
@@ -52,7 +52,7 @@ fn read_events<R: std::io::BufRead>(reader: &mut JournalReader<R>, name: &str, p
             }
         }
     }
-    let count = |n: u64, noun: &str| (n > 0).then(|| style::count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun));
+    let count = |n: u64, noun: &str| (n > 0).then(|| count_noun(usize::try_from(n).unwrap_or(usize::MAX), noun));
     let skipped = [(count(reader.damaged_lines, "damaged line"), ""), (count(reader.unknown_records, "record"), " of an unknown kind")];
     for (text, suffix) in skipped {
         problems.extend(text.map(|text| format!("{name}: skipped {text}{suffix}")));
@@ -66,18 +66,18 @@ pub(crate) struct LogTextLoader {
     /// The hosts that the events' indexes refer to.
     hosts: Vec<String>,
     /// How often each log was truncated so far.
-    shrink_counts: HashMap<(String, LogFile), u32>,
+    truncation_counts: HashMap<(String, LogFile), u32>,
 }
 
 impl LogTextLoader {
     pub(crate) fn new(logs: Option<LogStore>) -> Self {
-        LogTextLoader { logs, hosts: Vec::new(), shrink_counts: HashMap::new() }
+        LogTextLoader { logs, hosts: Vec::new(), truncation_counts: HashMap::new() }
     }
 
     /// The replay starts again at the first event.
     pub(crate) fn restart(&mut self) {
         self.hosts.clear();
-        self.shrink_counts.clear();
+        self.truncation_counts.clear();
     }
 
     /// Restores an event's log text from the copies. A long range is split in two, and only its end has text. Call it in event order.
@@ -86,7 +86,7 @@ impl LogTextLoader {
             EventKind::RunStarted(info) if !info.hosts.is_empty() => self.hosts.clone_from(&info.hosts),
             EventKind::LogTruncated { host, file, .. } => {
                 if let Some(host) = self.hosts.get(*host as usize) {
-                    *self.shrink_counts.entry((host.clone(), *file)).or_default() += 1;
+                    *self.truncation_counts.entry((host.clone(), *file)).or_default() += 1;
                 }
             }
             EventKind::Log { host, file, offset, bytes, len } if bytes.is_empty() && *len > 0 => {
@@ -101,7 +101,7 @@ impl LogTextLoader {
 
     fn read_text(&self, (host, file): (u32, LogFile), offset: u64, len: u64) -> Option<Vec<u8>> {
         let (logs, host) = (self.logs.as_ref()?, self.hosts.get(host as usize)?);
-        let generation = self.shrink_counts.get(&(host.clone(), file)).copied().unwrap_or(0) + 1;
+        let generation = self.truncation_counts.get(&(host.clone(), file)).copied().unwrap_or(0) + 1;
         let range = offset..offset.saturating_add(len);
         logs.read_generation(host, file, generation, range).ok().filter(|text| text.len() as u64 == len)
     }

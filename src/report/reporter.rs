@@ -34,7 +34,7 @@ pub struct Reporter {
     pending_warnings: Vec<String>,
     disk_full: bool,
     /// The logs whose shrinking was reported.
-    reported_shrunk: BTreeSet<(u32, LogFile)>,
+    reported_truncated: BTreeSet<(u32, LogFile)>,
 }
 
 impl Reporter {
@@ -50,7 +50,7 @@ impl Reporter {
             sinks,
             pending_warnings: Vec::new(),
             disk_full: false,
-            reported_shrunk: BTreeSet::new(),
+            reported_truncated: BTreeSet::new(),
         }
     }
 
@@ -104,7 +104,7 @@ impl Reporter {
         if let (Some(dir), true) = (&self.run_dir, self.fold.evidence().has_rules())
             && let Err(error) = for_each_stored_event(dir, hosts, at, |event| self.fold.apply_evidence(event))
         {
-            self.pending_warnings.push(format!("the cause of a failure may be missing: {}", error_chain(&error)));
+            self.pending_warnings.push(format!("the cause of a failure may be missing: {}", error_chain(error.as_ref())));
         }
     }
 
@@ -120,10 +120,6 @@ impl Reporter {
     /// The run's folder, once there is one.
     pub fn run_dir(&self) -> Option<&RunDir> {
         self.run_dir.as_ref()
-    }
-
-    pub fn add_sink(&mut self, sink: Box<dyn ReportSink>) {
-        self.sinks.push(sink);
     }
 
     /// Writes the bytes of a log event to its file, and starts a new copy of a log that shrank; nothing for other events. Where the copy so
@@ -173,7 +169,7 @@ impl Reporter {
         self.for_each_sink(|sink, state| sink.on_event(event, state));
         self.emit_pending_warnings(event.seq, event.at);
         if let Some(kept) = kept {
-            self.warn_log_shrunk(event, &kept);
+            self.warn_log_truncated(event, &kept);
         }
         self.send_wanted_snapshots();
         Ok(())
@@ -206,8 +202,12 @@ impl Reporter {
     /// Shows the end of a log that this laptop has already: it is neither stored nor journaled again.
     pub(crate) fn show_stored_log(&mut self, log: EventKind, at: UnixMillis) {
         let event = Event { seq: self.state().last_seq, at, kind: log };
-        self.fold.apply(&event);
-        self.for_each_sink(|sink, state| sink.on_event(&event, state));
+        self.show(&event);
+    }
+
+    fn show(&mut self, event: &Event) {
+        self.fold.apply(event);
+        self.for_each_sink(|sink, state| sink.on_event(event, state));
     }
 
     /// Time goes by: what waits to be folded is shown. Call it a few times a second while no event comes.
@@ -255,22 +255,21 @@ impl Reporter {
 
     /// A disk that takes no more log bytes is reported once, and once more when it does again.
     fn warn_disk_state(&mut self, event: &Event, stored: &Result<Option<PathBuf>, LogStoreError>) {
-        let log = matches!(event.kind, EventKind::Log { .. });
-        let warning = match stored {
-            Err(LogStoreError::Io { path, source, .. }) if !self.disk_full => {
-                Some((true, format!("{path}: {source}: the copying of logs waits, the run goes on; free space on this laptop")))
-            }
-            Err(error @ LogStoreError::LowDiskSpace { .. }) if !self.disk_full => {
-                Some((true, format!("{error}: the copying of logs waits, the run goes on; free space on this laptop")))
-            }
-            Ok(_) if log && self.disk_full => Some((false, "logs are copied again".to_owned())),
+        let problem = match stored {
+            Err(LogStoreError::Io { path, source, .. }) => Some(format!("{path}: {source}")),
+            Err(error @ LogStoreError::LowDiskSpace { .. }) => Some(error.to_string()),
             _ => None,
         };
-        if let Some((full, text)) = warning {
-            self.disk_full = full;
-            self.pending_warnings.push(text);
-            self.emit_pending_warnings(event.seq, event.at);
-        }
+        let text = match problem {
+            Some(problem) if !self.disk_full => {
+                format!("{problem}: the copying of logs waits, the run goes on; free space on this laptop")
+            }
+            None if stored.is_ok() && self.disk_full && matches!(event.kind, EventKind::Log { .. }) => "logs are copied again".to_owned(),
+            _ => return,
+        };
+        self.disk_full = !self.disk_full;
+        self.pending_warnings.push(text);
+        self.emit_pending_warnings(event.seq, event.at);
     }
 
     /// Reports a failed output to the remaining ones.
@@ -281,9 +280,9 @@ impl Reporter {
     }
 
     /// A log that shrank is reported once, however often it shrinks: a program may cut its log with every line.
-    fn warn_log_shrunk(&mut self, event: &Event, kept: &Path) {
+    fn warn_log_truncated(&mut self, event: &Event, kept: &Path) {
         let EventKind::LogTruncated { host, file, size } = event.kind else { return };
-        if !self.reported_shrunk.insert((host, file)) {
+        if !self.reported_truncated.insert((host, file)) {
             return;
         }
         let text = format!(
@@ -296,14 +295,8 @@ impl Reporter {
 
     fn emit_warning(&mut self, (seq, at): (u64, UnixMillis), host: Option<u32>, text: String) {
         let note = Event { seq, at, kind: EventKind::Notice { host, text, warn: true } };
-        if let Some(journal) = &mut self.journal
-            && journal.record_event(&note).is_err()
-        {
-            self.journal = None;
-        }
-        self.fold.apply(&note);
-        let state = self.fold.state();
-        self.sinks.retain_mut(|sink| sink.on_event(&note, state).is_ok());
+        self.write_to_journal(&note);
+        self.show(&note);
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::FindingReport;
 use crate::diagnose::DiagnosisFinding;
-use crate::event::{Exit, JOURNAL_FORMAT, Outcome, RunOutcome, UnixMillis};
+use crate::event::{Exit, JOURNAL_FORMAT, Outcome, RunOutcome, UnixMillis, follows_run};
 use crate::state::{ConnectionStatus, RunState};
 
 /// `report.json`.
@@ -126,14 +126,13 @@ pub(super) fn merge_reports(before: Option<RunReport>, mut now: RunReport) -> Ru
     if has_ended(before.run_end) || now.run_end.is_none() {
         (now.run_end, now.run_ended) = (before.run_end, before.run_ended);
     }
-    let launches = matches!(now.command.as_str(), "up" | "attach" | "tui");
     let keeps_outcome = match (&before.outcome, &now.outcome) {
         // An operation that went on to another run, or was cut off, has none.
         (_, None) => true,
         (None, Some(_)) => false,
         // Reading the logs ends nothing.
         (Some(_), Some(_)) if now.command == "logs" => true,
-        (Some(before), Some(_)) => !launches && !ends_run && *before != Outcome::Detached,
+        (Some(before), Some(_)) => !follows_run(&now.command) && !ends_run && *before != Outcome::Detached,
     };
     if keeps_outcome {
         (now.command, now.outcome, now.reason) = (before.command, before.outcome, before.reason);
@@ -169,6 +168,10 @@ mod tests {
         assert_eq!((merged.command.as_str(), merged.outcome), ("prepare", Some(Outcome::Ok)));
         let merged = merge_reports(Some(report("up", Some(Outcome::Detached))), report("logs", Some(Outcome::Ok)));
         assert_eq!((merged.command.as_str(), merged.outcome), ("up", Some(Outcome::Detached)));
+        for command in ["attach", "slurm attach"] {
+            let merged = merge_reports(Some(report(command, Some(Outcome::Unreachable))), report(command, Some(Outcome::Signal(2))));
+            assert_eq!(merged.outcome, Some(Outcome::Signal(2)), "{command}");
+        }
         let merged = merge_reports(Some(report("prepare", None)), report("up", Some(Outcome::Failed)));
         assert_eq!((merged.command.as_str(), merged.outcome), ("up", Some(Outcome::Failed)));
     }

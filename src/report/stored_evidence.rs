@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use crate::event::{Event, EventKind, LogFile, UnixMillis};
+use crate::event::{Event, EventKind, LogFile, UnixMillis, follows_run};
 
 use super::journal::{JOURNAL_FILE, JournalError, JournalReader};
 use super::log_store::LogStoreError;
@@ -14,16 +14,6 @@ use super::past_runs::{RunDir, open_logs};
 /// So much of the end of one log is read, and of all logs of a run.
 const MAX_LOG_BYTES: u64 = 256 << 10;
 const MAX_TOTAL_BYTES: u64 = 64 << 20;
-/// The commands that collect lines from a host after a failure.
-const FOLLOWING: [&str; 4] = ["up", "tui", "attach", "slurm attach"];
-
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StoredEvidenceError {
-    #[error(transparent)]
-    Log(#[from] LogStoreError),
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-}
 
 /// Passes them on as events. `hosts`: names by the index of the new events.
 ///
@@ -34,7 +24,7 @@ pub(super) fn for_each_stored_event(
     hosts: &[String],
     at: UnixMillis,
     mut pass: impl FnMut(&Event),
-) -> Result<(), StoredEvidenceError> {
+) -> Result<(), Box<dyn std::error::Error>> {
     for_each_log_end(dir, hosts, |kind| pass(&Event { seq: 0, at, kind }))?;
     for_each_postmortem(dir, hosts, pass)?;
     Ok(())
@@ -67,8 +57,7 @@ fn for_each_log_end(dir: &RunDir, hosts: &[String], mut pass: impl FnMut(EventKi
         // A line whose beginning is unknown is no evidence.
         let cut = if start == 0 { 0 } else { memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1) };
         bytes.drain(..cut);
-        let (offset, len) = (start + cut as u64, bytes.len() as u64);
-        pass(EventKind::Log { host, file, offset, bytes: bytes.into(), len });
+        pass(EventKind::log(host, file, start + cut as u64, bytes));
     }
     Ok(())
 }
@@ -83,9 +72,7 @@ fn for_each_postmortem(dir: &RunDir, hosts: &[String], mut pass: impl FnMut(&Eve
     loop {
         match journal.next_event()? {
             // Other commands write the same journal, of fewer hosts or in another order.
-            Some(Event { kind: EventKind::RunStarted(info), .. })
-                if !info.hosts.is_empty() && FOLLOWING.contains(&info.command.as_str()) =>
-            {
+            Some(Event { kind: EventKind::RunStarted(info), .. }) if !info.hosts.is_empty() && follows_run(&info.command) => {
                 recorded_hosts = info.hosts;
             }
             Some(Event { kind: EventKind::Postmortem { host, lines }, seq, at }) => {

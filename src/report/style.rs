@@ -1,6 +1,7 @@
 //! Labels, colours and formats that the plain lines, the bars and the recap share. Colour never carries meaning alone.
 
 use crate::event::{Exit, LayerCounts, Level, Outcome, Phase, RunInfo, RunOutcome};
+use crate::model::exit::SIGNAL_NAMES;
 use crate::model::phase::START_KEEPER;
 use crate::model::step_status::StepStatus;
 use crate::state::RunState;
@@ -73,42 +74,25 @@ pub(crate) fn format_exit(exit: Exit) -> String {
         // A Python launcher that exits with its child's negative code: the shell sees 256 minus the signal (deepspeed/launcher/launch.py).
         Exit::Code(code @ 241..=250) => format!("exit {code} (-{0} in Python: signal {0})", 256 - code),
         Exit::Code(code) => format!("exit {code}"),
-        Exit::Signal(n) => match signal_name(n) {
-            "" => format!("signal {n}"),
-            name => format!("signal {n} ({name})"),
+        Exit::Signal(n) => match SIGNAL_NAMES.iter().find(|(_, number)| *number == n) {
+            Some((name, _)) => format!("signal {n} ({name})"),
+            None => format!("signal {n}"),
         },
         Exit::Killed => "killed, no exit code".to_owned(),
     }
 }
 
-fn signal_name(number: i32) -> &'static str {
-    match number {
-        1 => "HUP",
-        2 => "INT",
-        3 => "QUIT",
-        4 => "ILL",
-        6 => "ABRT",
-        7 => "BUS",
-        8 => "FPE",
-        9 => "KILL",
-        11 => "SEGV",
-        13 => "PIPE",
-        15 => "TERM",
-        _ => "",
-    }
+/// How many checks have each level, the worst first: `1 failed`, `28 passed`.
+pub(crate) fn level_counts(lang: Lang, style: TextStyle, levels: impl Iterator<Item = Level> + Clone) -> Vec<String> {
+    let counts =
+        [Level::Fail, Level::Warn, Level::Pass, Level::Skipped].map(|level| (level, levels.clone().filter(|l| *l == level).count()));
+    counts.into_iter().filter(|(_, n)| *n > 0).map(|(level, n)| level_count(lang, style, level, n)).collect()
 }
 
-/// `1 host`, `2 hosts`.
-pub(crate) fn count_noun(n: usize, noun: &str) -> String {
-    let plural = if ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end)) { "es" } else { "s" };
-    format!("{n} {noun}{}", if n == 1 { "" } else { plural })
-}
-
-/// How many checks have this level: `28 passed`.
-pub(crate) fn level_count(lang: Lang, style: TextStyle, level: Level, n: usize) -> String {
+fn level_count(lang: Lang, style: TextStyle, level: Level, n: usize) -> String {
     let (text, tone) = match level {
         Level::Pass => (lang.tr_fill("{} passed", &[&n.to_string()]), Tone::Ok),
-        Level::Warn => (lang.message(&count_noun(n, "warning")).into_owned(), Tone::Warn),
+        Level::Warn => (lang.count(n, "warning"), Tone::Warn),
         Level::Fail => (lang.tr_fill("{} failed", &[&n.to_string()]), Tone::Bad),
         Level::Skipped => (lang.tr_fill("{} skipped", &[&n.to_string()]), Tone::Dim),
     };
@@ -175,7 +159,7 @@ pub(crate) fn phase_name(phase: Phase, state: &RunState) -> String {
 pub(crate) fn format_layers(counts: LayerCounts, lang: Lang) -> String {
     let LayerCounts { layers, downloaded, complete } = counts;
     let waiting = if downloaded > complete { lang.tr_fill(", {} downloaded", &[&downloaded.to_string()]) } else { String::new() };
-    format!("{complete}/{}{waiting}", lang.message(&count_noun(layers as usize, "layer")))
+    format!("{complete}/{}{waiting}", lang.count(layers as usize, "layer"))
 }
 
 /// `12 layers, ` before the duration of a phase that has pulled them on each of its hosts, else empty.
@@ -184,7 +168,7 @@ pub(crate) fn pulled_layers_prefix(phase: Phase, state: &RunState, lang: Lang) -
     let pulled = || done.clone().filter_map(|step| step.layers).map(|counts| counts.complete).filter(|layers| *layers > 0);
     match (pulled().min(), pulled().max()) {
         (Some(least), Some(most)) if least < most => lang.tr_fill("{} to {} layers, ", &[&least.to_string(), &most.to_string()]),
-        (_, Some(most)) => lang.message(&count_noun(most as usize, "layer")).into_owned() + lang.comma(),
+        (_, Some(most)) => lang.count(most as usize, "layer") + lang.comma(),
         (_, None) => String::new(),
     }
 }
@@ -227,11 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_durations_and_exits_are_formatted() {
-        assert_eq!(
-            (count_noun(1, "host"), count_noun(2, "host"), count_noun(0, "host")),
-            ("1 host".into(), "2 hosts".into(), "0 hosts".into())
-        );
+    fn durations_and_exits_are_formatted() {
         assert_eq!([0, 950, 9_999, 59_999, 245_000, 7_980_000].map(format_duration), ["0.0 s", "0.9 s", "9.9 s", "59 s", "4m05s", "2h13m"]);
         assert_eq!(format_exit(Exit::Signal(9)), "signal 9 (KILL)");
         assert_eq!(format_exit(Exit::Signal(64)), "signal 64");

@@ -1,8 +1,10 @@
 //! Feeds events to a sink in tests and folds them.
 
-use bytes::Bytes;
+use std::collections::BTreeMap;
 
 use super::ReportSink;
+use super::recap::RecapContext;
+use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::stop_orders::StopOrders;
 use crate::event::{Event, EventKind, Exit, LogFile, Outcome, Phase, RankInfo, RunGoal, RunInfo, StepInfo, UnixMillis};
 use crate::state::RunState;
@@ -31,9 +33,18 @@ pub(super) fn run_started(hosts: u32, per_host: u32, phases: &[(Phase, &str)]) -
     })
 }
 
+pub(super) fn recap_context() -> RecapContext {
+    RecapContext {
+        log_dir: Some("/state/runs/r/logs".to_owned()),
+        advice: AdviceFormatter::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new()),
+        tail_lines: 20,
+        columns: Some(80),
+        ..RecapContext::default()
+    }
+}
+
 pub(super) fn rank_log(rank: u32, host: u32, offset: u64, text: &str) -> EventKind {
-    let bytes = Bytes::copy_from_slice(text.as_bytes());
-    EventKind::Log { host, file: LogFile::Rank { rank, restart: 0 }, offset, len: bytes.len() as u64, bytes }
+    EventKind::log(host, LogFile::Rank { rank, restart: 0 }, offset, text.to_owned())
 }
 
 pub(super) fn rank_exited(rank: u32, host: u32, exit: Exit, when: UnixMillis) -> EventKind {

@@ -233,14 +233,11 @@ mod tests {
     use super::*;
     use crate::report::bounded_queue::LOG_QUEUE_LIMIT;
     use crate::report::line_writer::SanitizedLineWriter;
-    use crate::report::log_lines::LogSelection;
-    use crate::report::plain::PlainSink;
-    use crate::report::style::TextStyle;
+    use crate::report::plain::{PlainSettings, PlainSink};
     use crate::report::test_support::{SinkHarness, rank_log, run_started};
-    use crate::text::sanitize::Sanitizer;
 
     fn harness(writer: impl Write + Send + 'static, patience: Duration) -> SinkHarness<ThreadedSink<PlainSink<QueuedLines>>> {
-        let plain = |lines| PlainSink::new(lines, Sanitizer::default(), TextStyle::default(), LogSelection::MainRank);
+        let plain = |lines| PlainSink::new(lines, PlainSettings::default());
         SinkHarness::new(ThreadedSink::new(SanitizedLineWriter::new(writer), patience, plain).expect("a thread"))
     }
 

@@ -6,12 +6,12 @@ use crate::text::width::first_bytes;
 pub(super) const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// The beginning of a text from a host, whose length is unbounded.
-pub(super) fn truncate_text(text: &str) -> String {
-    truncate_text_to(text, MAX_TEXT_BYTES)
+pub(super) fn keep_beginning(text: &str) -> String {
+    keep_first_bytes(text, MAX_TEXT_BYTES)
 }
 
-/// The beginning of a text, at most `most` bytes and a mark.
-pub(super) fn truncate_text_to(text: &str, max: usize) -> String {
+/// The beginning of a text, at most `max` bytes and a mark.
+pub(super) fn keep_first_bytes(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }

@@ -5,7 +5,7 @@
 use super::bounded_text;
 use crate::event::{Hang, UnixMillis};
 
-/// How many evidence lines, hosts and ranks of a hang are kept.
+/// How many hosts and ranks of a hang are kept.
 const MAX_INDEXES: usize = 1 << 16;
 /// How many evidence lines are kept.
 const MAX_EVIDENCE_LINES: usize = 8;
@@ -57,6 +57,6 @@ impl PowerBaseline {
 /// A hang of a length that can be kept.
 pub(super) fn truncate_hang(hang: &Hang) -> Hang {
     let few = |list: &[u32]| list.iter().take(MAX_INDEXES).copied().collect();
-    let evidence = hang.evidence.iter().take(MAX_EVIDENCE_LINES).map(|line| bounded_text::truncate_text(line)).collect();
+    let evidence = hang.evidence.iter().take(MAX_EVIDENCE_LINES).map(|line| bounded_text::keep_beginning(line)).collect();
     Hang { hosts: few(&hang.hosts), ranks: few(&hang.ranks), evidence, ..hang.clone() }
 }

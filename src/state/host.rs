@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::event::{Exit, GpuProcess, GpuSample, HostMetrics, UnixMillis};
 
-use super::bounded_text::truncate_text;
+use super::bounded_text::keep_beginning;
 use super::gpu_history::{GpuRound, GpuTracePoint};
 use super::hang_baseline::PowerBaseline;
 use super::host_trace::{HostTracePoint, MAX_TRACE_POINTS};
@@ -113,8 +113,6 @@ pub struct HostState {
     pub launcher_exit: Option<(Exit, UnixMillis)>,
     /// Whether its launcher failed because the run was stopped.
     pub launcher_was_stopped: bool,
-    /// The last signal that was sent to its ranks, and when.
-    pub last_signal: Option<(String, UnixMillis)>,
     /// The launcher's last lines.
     pub launcher_recent_lines: RecentLines,
     /// The number of the last task of `prepare` that wrote, and its last lines.
@@ -127,7 +125,7 @@ impl HostState {
     pub(super) fn set_connection_status(&mut self, status: ConnectionStatus, error: &str, at: UnixMillis) {
         self.connection_status = status;
         self.connection_since = at;
-        self.connection_error = truncate_text(error);
+        self.connection_error = keep_beginning(error);
         self.connection_hint.clear();
     }
 
@@ -193,8 +191,6 @@ pub struct RankState {
     pub exit: Option<Exit>,
     /// When it ended, on our clock (0: unknown).
     pub ended_at: UnixMillis,
-    /// How wrong that may be, milliseconds.
-    pub ended_at_uncertainty: i64,
     /// Whether it failed because the run was stopped, as the engine decided.
     pub was_stopped: bool,
     /// Whether TERM ended it after another rank of its launcher had failed: launchers send it to their other ranks then.
@@ -216,7 +212,7 @@ impl RankState {
         let (mut line_values, mut values) = (MetricValues::new(), MetricValues::new());
         let RankState { recent_lines, progress, line_sampler, started_at, .. } = self;
         self.last_output_at = at;
-        recent_lines.push_range(offset, bytes, len, |line| {
+        recent_lines.push(offset, bytes, len, |line| {
             if !line_sampler.should_scan(at) {
                 return;
             }

@@ -2,7 +2,7 @@
 
 use crate::event::{EventKind, UnixMillis};
 
-use super::bounded_text::{truncate_text, truncate_text_to};
+use super::bounded_text::{keep_beginning, keep_first_bytes};
 use super::{ConnectionStatus, DiskSpace, RunState, host_trace};
 
 /// How many processes on the GPUs of a host are kept.
@@ -11,26 +11,8 @@ const MAX_GPU_PROCESSES: usize = 512;
 const MAX_NVIDIA_SMI_BYTES: usize = 64 << 10;
 
 impl RunState {
-    pub(super) fn apply_host_event(&mut self, kind: &EventKind, at: UnixMillis) {
-        let (EventKind::HostConnecting { host }
-        | EventKind::HostConnected { host, .. }
-        | EventKind::HostLost { host, .. }
-        | EventKind::LauncherStarted { host }
-        | EventKind::LauncherExited { host, .. }
-        | EventKind::RanksSignaled { host, .. }
-        | EventKind::Gpus { host, .. }
-        | EventKind::GpusUnavailable { host, .. }
-        | EventKind::GpuProcesses { host, .. }
-        | EventKind::NvidiaSmi { host, .. }
-        | EventKind::HostMetrics { host, .. }
-        | EventKind::DiskSpace { host, .. }) = kind
-        else {
-            return;
-        };
-        let Some(host) = self.hosts.get_mut(*host as usize) else {
-            self.rejected_events += 1;
-            return;
-        };
+    pub(super) fn apply_host_event(&mut self, host: u32, kind: &EventKind, at: UnixMillis) {
+        let Some(host) = self.hosts.get_mut(host as usize) else { return };
         match kind {
             EventKind::HostConnecting { .. } => host.set_connection_status(ConnectionStatus::Connecting, "", at),
             EventKind::HostConnected { clock_offset, uncertainty, .. } => {
@@ -40,7 +22,7 @@ impl RunState {
             }
             EventKind::HostLost { error, hint, will_retry, .. } => {
                 host.set_connection_status(if *will_retry { ConnectionStatus::Retrying } else { ConnectionStatus::Unreachable }, error, at);
-                host.connection_hint = truncate_text(hint);
+                host.connection_hint = keep_beginning(hint);
             }
             EventKind::LauncherStarted { .. } => {
                 (host.launcher_started, host.launcher_exit, host.launcher_was_stopped) = (Some(at), None, false);
@@ -48,16 +30,15 @@ impl RunState {
             EventKind::LauncherExited { exit, ended_at, stopped, .. } => {
                 (host.launcher_exit, host.launcher_was_stopped) = (Some((*exit, *ended_at)), *stopped == Some(true));
             }
-            EventKind::RanksSignaled { signal, .. } => host.last_signal = Some((signal.clone(), at)),
             EventKind::Gpus { gpus, .. } => host.record_gpu_samples(gpus, at),
-            EventKind::GpusUnavailable { error, .. } => host.gpus_error = Some((truncate_text(error), at)),
+            EventKind::GpusUnavailable { error, .. } => host.gpus_error = Some((keep_beginning(error), at)),
             EventKind::GpuProcesses { processes, .. } => {
                 host.gpu_processes = processes.iter().take(MAX_GPU_PROCESSES).cloned().collect();
                 host.gpu_processes_at = at;
             }
             EventKind::NvidiaSmi { text, error, .. } => {
                 (host.nvidia_smi_output, host.nvidia_smi_error, host.nvidia_smi_at) =
-                    (truncate_text_to(text, MAX_NVIDIA_SMI_BYTES), truncate_text(error), at);
+                    (keep_first_bytes(text, MAX_NVIDIA_SMI_BYTES), keep_beginning(error), at);
             }
             EventKind::HostMetrics { metrics, .. } => {
                 (host.host_metrics, host.host_metrics_at) = (metrics.clone(), at);

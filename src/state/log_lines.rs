@@ -100,6 +100,12 @@ fn stack_frame(line: &str) -> Option<(u32, u32)> {
     }
 }
 
+/// The part of the bytes at `offset` that comes at or after `next_offset`.
+pub(crate) fn unseen(next_offset: u64, offset: u64, bytes: &[u8]) -> &[u8] {
+    let seen = usize::try_from(next_offset.saturating_sub(offset)).unwrap_or(usize::MAX);
+    bytes.get(seen..).unwrap_or_default()
+}
+
 /// The last lines of one file, and how much of it was seen. A run of stack frames of C++ is one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecentLines {
@@ -109,42 +115,29 @@ pub struct RecentLines {
     splitter: LineSplitter,
     /// The place after the last byte seen.
     pub next_offset: u64,
-    pub total_bytes: u64,
     pub total_lines: u64,
-    /// Bytes that were jumped over.
-    pub missing_bytes: u64,
 }
 
 impl RecentLines {
-    /// Takes the bytes at `offset`. What was seen before is not counted twice; a jump forward starts a new line.
-    pub fn push(&mut self, offset: u64, bytes: &[u8]) {
-        self.push_with(offset, bytes, |_| {});
-    }
-
-    /// As [`RecentLines::push`]; gives every line that it cuts to `each`, which are all but those that a flood buries at once, and the one under way.
-    pub fn push_with(&mut self, offset: u64, bytes: &[u8], mut each: impl FnMut(&str)) {
-        let end = offset.saturating_add(bytes.len() as u64);
+    /// Takes the `len` bytes at `offset`; a journal keeps only their range, then `bytes` is empty. What was seen before is not counted twice; a
+    /// jump forward starts a new line. Gives every line that it cuts to `each`, which are all but those that a flood buries at once, and the one
+    /// under way.
+    pub(super) fn push(&mut self, offset: u64, bytes: &[u8], len: u64, mut each: impl FnMut(&str)) {
+        let end = offset.saturating_add(len);
         if end <= self.next_offset {
             return;
         }
-        let seen = usize::try_from(self.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(bytes.len());
-        if offset > self.next_offset {
-            self.missing_bytes += offset - self.next_offset;
+        let has_text = bytes.len() as u64 == len;
+        let fresh = unseen(self.next_offset, offset, bytes);
+        if !has_text || offset > self.next_offset {
             self.splitter.clear_line();
         }
         self.next_offset = end;
-        self.append(&bytes[seen..], &mut each);
-        if let Some(line) = self.splitter.partial_line().filter(|_| self.splitter.is_redrawn()) {
-            each(&line);
-        }
-    }
-
-    /// As [`RecentLines::push_with`] for the `len` bytes at `offset`; a journal keeps only their range, then `bytes` is empty.
-    pub(super) fn push_range(&mut self, offset: u64, bytes: &[u8], len: u64, each: impl FnMut(&str)) {
-        if bytes.len() as u64 == len {
-            self.push_with(offset, bytes, each);
-        } else {
-            self.skip_to(offset.saturating_add(len));
+        if has_text {
+            self.append(fresh, &mut each);
+            if let Some(line) = self.progress_line() {
+                each(&line);
+            }
         }
     }
 
@@ -159,17 +152,7 @@ impl RecentLines {
         self.next_offset = 0;
     }
 
-    /// Text without a place in a file, for bytes that travelled as a range only.
-    pub fn skip_to(&mut self, end: u64) {
-        if end > self.next_offset {
-            self.total_bytes += end - self.next_offset;
-            self.next_offset = end;
-            self.splitter.clear_line();
-        }
-    }
-
     fn append(&mut self, bytes: &[u8], each: &mut impl FnMut(&str)) {
-        self.total_bytes += bytes.len() as u64;
         let ended = memchr::memchr_iter(b'\n', bytes).count();
         self.total_lines += ended as u64;
         let mut rest = bytes;
@@ -180,23 +163,28 @@ impl RecentLines {
                 self.splitter.clear_line();
             }
         }
-        let RecentLines { kept_lines: ring, held_bytes: held, splitter: cutter, .. } = self;
-        cutter.push(rest, |line| {
+        let RecentLines { kept_lines, held_bytes, splitter, .. } = self;
+        splitter.push(rest, |line| {
             each(&line);
-            let frames = stack_frame(&line).and_then(|last| Some((stack_frame(ring.back()?)?.0, last.1)));
+            let frames = stack_frame(&line).and_then(|last| Some((stack_frame(kept_lines.back()?)?.0, last.1)));
             let line = match frames {
                 Some((first, last)) => {
-                    *held -= ring.pop_back().map_or(0, |line| line.len());
+                    *held_bytes -= kept_lines.pop_back().map_or(0, |line| line.len());
                     format!("frame #{first} … #{last}")
                 }
                 None => line,
             };
-            *held += line.len();
-            ring.push_back(line.into());
-            while ring.len() > MAX_RECENT_LINES || (*held > MAX_RECENT_BYTES && ring.len() > 1) {
-                *held -= ring.pop_front().map_or(0, |line| line.len());
+            *held_bytes += line.len();
+            kept_lines.push_back(line.into());
+            while kept_lines.len() > MAX_RECENT_LINES || (*held_bytes > MAX_RECENT_BYTES && kept_lines.len() > 1) {
+                *held_bytes -= kept_lines.pop_front().map_or(0, |line| line.len());
             }
         });
+    }
+
+    /// The last line, also an unfinished one.
+    pub fn last_line(&self) -> Option<String> {
+        self.splitter.partial_line().or_else(|| self.kept_lines.back().map(|line| line.to_string()))
     }
 
     /// The last `count` lines, oldest first, the unfinished one included.
@@ -213,6 +201,10 @@ impl RecentLines {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn push(tail: &mut RecentLines, offset: u64, bytes: &[u8]) {
+        tail.push(offset, bytes, bytes.len() as u64, |_| {});
+    }
 
     fn split_chunks(chunks: &[&[u8]]) -> Vec<String> {
         let mut cutter = LineSplitter::default();
@@ -247,9 +239,9 @@ mod tests {
     fn all_lines_are_counted_last_are_kept() {
         let mut tail = RecentLines::default();
         let text: String = (0..500).map(|n| format!("line {n}\n")).collect();
-        tail.push(0, text.as_bytes());
-        tail.push(text.len() as u64, b"half");
-        assert_eq!((tail.total_lines, tail.total_bytes), (500, text.len() as u64 + 4));
+        push(&mut tail, 0, text.as_bytes());
+        push(&mut tail, text.len() as u64, b"half");
+        assert_eq!((tail.total_lines, tail.next_offset), (500, text.len() as u64 + 4));
         assert_eq!(tail.last_lines(3), ["line 498", "line 499", "half"]);
         assert_eq!(tail.last_lines(1000).len(), MAX_RECENT_LINES + 1);
         assert_eq!(tail.last_lines(0), Vec::<String>::new());
@@ -261,7 +253,7 @@ mod tests {
         let frames: String = (0..40).map(|n| format!("frame #{n}: <unknown function> + 0x{n:x} (0x7fa8 in libc10.so)\n")).collect();
         let text = format!("CUDA error: device-side assert triggered\n{frames}<omitting python frames>\nframe #63: main\nframe 64\n");
         let mut seen = 0;
-        tail.push_with(0, text.as_bytes(), |_| seen += 1);
+        tail.push(0, text.as_bytes(), text.len() as u64, |_| seen += 1);
         let wanted =
             ["CUDA error: device-side assert triggered", "frame #0 … #39", "<omitting python frames>", "frame #63: main", "frame 64"];
         assert_eq!(tail.last_lines(9), wanted);
@@ -271,24 +263,24 @@ mod tests {
     #[test]
     fn repeated_bytes_are_ignored() {
         let mut tail = RecentLines::default();
-        tail.push(0, b"one\ntw");
-        tail.push(2, b"e\ntwo\n");
-        tail.push(0, b"one\n");
+        push(&mut tail, 0, b"one\ntw");
+        push(&mut tail, 2, b"e\ntwo\n");
+        push(&mut tail, 0, b"one\n");
         assert_eq!(tail.last_lines(9), ["one", "two"]);
-        tail.push(100, b"far\n");
-        assert_eq!((tail.last_lines(1), tail.missing_bytes), (vec!["far".to_owned()], 92));
+        push(&mut tail, 100, b"far\n");
+        assert_eq!((tail.last_lines(1), tail.last_line()), (vec!["far".to_owned()], Some("far".to_owned())));
     }
 
     #[test]
     fn recent_lines_memory_is_bounded() {
         let mut tail = RecentLines::default();
         for n in 0..2000_u64 {
-            tail.push(n * 5000, &[b'x'; 5000]);
-            tail.push(n * 5000 + 4999, b"\n");
+            push(&mut tail, n * 5000, &[b'x'; 5000]);
+            push(&mut tail, n * 5000 + 4999, b"\n");
         }
         for n in 0..200_u64 {
             let at = tail.next_offset;
-            tail.push(at, format!("{n}{}\n", "y".repeat(3000)).as_bytes());
+            push(&mut tail, at, format!("{n}{}\n", "y".repeat(3000)).as_bytes());
         }
         assert!(tail.held_bytes <= MAX_RECENT_BYTES);
         assert_eq!(tail.kept_lines.iter().map(|line| line.len()).sum::<usize>(), tail.held_bytes);
@@ -305,7 +297,7 @@ mod tests {
         #[test]
         fn recent_lines_match_line_splitter(text in "[ab\r\n]{0,400}") {
             let mut tail = RecentLines::default();
-            tail.push(0, text.as_bytes());
+            push(&mut tail, 0, text.as_bytes());
             let all = split_chunks(&[text.as_bytes()]);
             let last = tail.last_lines(MAX_RECENT_LINES);
             prop_assert_eq!(&all[all.len() - last.len()..], &last[..]);

@@ -39,18 +39,17 @@ pub(super) static METRIC_NAME_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| 
     RegexBuilder::new(names).unicode(false).case_insensitive(true).build().ok()
 });
 
-/// Finds values in lines.
-#[derive(Debug, Clone, Default)]
+/// Finds values in lines; by default those of the known metrics.
+#[derive(Debug, Clone)]
 pub(crate) struct MetricScanner {
     names: Vec<String>,
-    /// The index of the name, its pattern, and the pattern's text.
-    custom_patterns: Vec<(u8, Regex, String)>,
+    /// The index of the name, and its pattern.
+    custom_patterns: Vec<(u8, Regex)>,
 }
 
-impl PartialEq for MetricScanner {
-    fn eq(&self, other: &MetricScanner) -> bool {
-        self.names == other.names
-            && self.custom_patterns.iter().map(|own| (own.0, &own.2)).eq(other.custom_patterns.iter().map(|own| (own.0, &own.2)))
+impl Default for MetricScanner {
+    fn default() -> Self {
+        MetricScanner::new(&BTreeMap::new())
     }
 }
 
@@ -69,7 +68,7 @@ impl MetricScanner {
                 names.push(name.clone());
                 names.len() - 1
             });
-            patterns.push((u8::try_from(at).unwrap_or(u8::MAX), regex, pattern.clone()));
+            patterns.push((u8::try_from(at).unwrap_or(u8::MAX), regex));
         }
         MetricScanner { names, custom_patterns: patterns }
     }
@@ -82,7 +81,7 @@ impl MetricScanner {
     /// Every value in a line, one a metric: own patterns win over the known names.
     pub(crate) fn scan_line(&self, line: &[u8], values: &mut MetricValues) {
         values.clear();
-        for (metric, regex, _) in &self.custom_patterns {
+        for (metric, regex) in &self.custom_patterns {
             let reported = regex.captures(line).and_then(|hit| hit.get(1)).and_then(|hit| parse_number(hit.as_bytes(), true));
             if let Some((value, _)) = reported {
                 push_if_absent(values, *metric, value);

@@ -1,6 +1,6 @@
 //! The state of a run: the fold of its events. Only [`RunState::apply`] changes it.
 //!
-//! Time comes in the events. Every event is accepted, even one that names a host or step that does not exist (it is counted as rejected),
+//! Time comes in the events. Every event is accepted, even one that names a host or step that does not exist (it changes nothing),
 //! and memory is bounded for any input.
 
 mod bounded_text;
@@ -24,8 +24,9 @@ use std::sync::Arc;
 
 use crate::event::{Event, EventKind, Hang, Level, Outcome, Phase, RunGoal, RunInfo, RunOutcome, UnixMillis};
 use crate::model::step_status::StepStatus;
+use crate::text::translation::with_help;
 
-use bounded_text::truncate_text;
+use bounded_text::keep_beginning;
 pub(crate) use gpu_history::{GpuRound, GpuTracePoint, ValueSum};
 use hang_baseline::OutputActivity;
 pub(crate) use host::{ConnectionStatus, DiskSpace, HostState, PhaseCounts, RankCounts, RankState};
@@ -53,8 +54,6 @@ pub struct Culprit {
     pub ranks: Vec<u32>,
     /// The indexes of their hosts.
     pub hosts: Vec<u32>,
-    /// When it was known.
-    pub at: UnixMillis,
 }
 
 /// One line for a person.
@@ -79,7 +78,7 @@ pub struct Leftover {
 }
 
 /// What is known of a run. A copy is cheap: it shares hosts, ranks, steps and the plan with the original until they change.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct RunState {
     /// The plan in force.
     pub info: Arc<RunInfo>,
@@ -125,40 +124,6 @@ pub struct RunState {
     pub last_event_at: UnixMillis,
     /// The number of the last event.
     pub last_seq: u64,
-    /// Events that reported something impossible and were ignored.
-    pub rejected_events: u64,
-}
-
-impl Default for RunState {
-    fn default() -> Self {
-        RunState {
-            info: Arc::default(),
-            hosts: SharedList::default(),
-            ranks: SharedMap::default(),
-            step_tracker: Arc::default(),
-            earlier_failed_steps: Arc::default(),
-            earlier_task_steps: Arc::default(),
-            phases: Vec::new(),
-            goal: (RunGoal::Up, String::new()),
-            stopping_since: None,
-            reported_end: None,
-            first_rank_started: None,
-            ready_at: None,
-            culprit: None,
-            hang: None,
-            output_activity: OutputActivity::default(),
-            check_levels: BTreeMap::new(),
-            notices: VecDeque::new(),
-            leftovers: Vec::new(),
-            metrics: TrainingMetrics::default(),
-            scanner: Arc::new(MetricScanner::new(&BTreeMap::new())),
-            outcome: None,
-            first_event_at: None,
-            last_event_at: 0,
-            last_seq: 0,
-            rejected_events: 0,
-        }
-    }
 }
 
 impl RunState {
@@ -174,8 +139,12 @@ impl RunState {
         self.last_seq = event.seq;
         match &event.kind {
             EventKind::RunStarted(info) => self.start_plan(info),
-            EventKind::PhaseStarted { .. }
-            | EventKind::StepStarted { .. }
+            EventKind::PhaseStarted { phase } => {
+                if self.phases.len() < MAX_PHASES {
+                    self.phases.push((*phase, at));
+                }
+            }
+            EventKind::StepStarted { .. }
             | EventKind::StepSatisfied { .. }
             | EventKind::StepDone { .. }
             | EventKind::StepSkipped { .. }
@@ -183,18 +152,17 @@ impl RunState {
             | EventKind::PullProgress { .. }
             | EventKind::StepProgress { .. }
             | EventKind::StepFailed { .. } => self.apply_step_event(&event.kind, at),
-            EventKind::HostConnecting { .. }
-            | EventKind::HostConnected { .. }
-            | EventKind::HostLost { .. }
-            | EventKind::LauncherStarted { .. }
-            | EventKind::LauncherExited { .. }
-            | EventKind::RanksSignaled { .. }
-            | EventKind::Gpus { .. }
-            | EventKind::GpusUnavailable { .. }
-            | EventKind::GpuProcesses { .. }
-            | EventKind::NvidiaSmi { .. }
-            | EventKind::HostMetrics { .. }
-            | EventKind::DiskSpace { .. } => self.apply_host_event(&event.kind, at),
+            EventKind::HostConnecting { host }
+            | EventKind::HostConnected { host, .. }
+            | EventKind::HostLost { host, .. }
+            | EventKind::LauncherStarted { host }
+            | EventKind::LauncherExited { host, .. }
+            | EventKind::Gpus { host, .. }
+            | EventKind::GpusUnavailable { host, .. }
+            | EventKind::GpuProcesses { host, .. }
+            | EventKind::NvidiaSmi { host, .. }
+            | EventKind::HostMetrics { host, .. }
+            | EventKind::DiskSpace { host, .. } => self.apply_host_event(*host, &event.kind, at),
             EventKind::RankStarted { .. } | EventKind::RankExited { .. } => self.apply_rank_event(&event.kind, at),
             EventKind::Log { .. } | EventKind::LogTruncated { .. } => self.apply_log_event(&event.kind, at),
             EventKind::CheckFinished { .. } | EventKind::Notice { .. } | EventKind::Leftover { .. } => {
@@ -207,8 +175,8 @@ impl RunState {
             | EventKind::RunEndReported { .. }
             | EventKind::GoalChanged { .. }
             | EventKind::RunFinished { .. } => self.apply_run_event(&event.kind, at),
-            // Only `diagnose` reads the one, and outputs the other.
-            EventKind::Postmortem { .. } | EventKind::LogCurrent { .. } => {}
+            // Only `diagnose` reads the first, and outputs the others.
+            EventKind::Postmortem { .. } | EventKind::LogCurrent { .. } | EventKind::RanksSignaled { .. } => {}
         }
     }
 
@@ -218,7 +186,7 @@ impl RunState {
                 self.ready_at.get_or_insert(at);
             }
             EventKind::Culprit { ranks, hosts } => {
-                self.culprit = Some(Culprit { ranks: ranks.clone(), hosts: hosts.clone(), at });
+                self.culprit = Some(Culprit { ranks: ranks.clone(), hosts: hosts.clone() });
                 for rank in ranks {
                     if let Some(rank) = self.ranks.get_mut(rank) {
                         rank.was_stopped = false;
@@ -248,41 +216,31 @@ impl RunState {
 
     fn apply_step_event(&mut self, kind: &EventKind, at: UnixMillis) {
         let steps = Arc::make_mut(&mut self.step_tracker);
-        let result = match kind {
-            EventKind::PhaseStarted { phase } => {
-                if self.phases.len() < MAX_PHASES {
-                    self.phases.push((*phase, at));
-                }
-                Ok(())
-            }
-            EventKind::StepStarted { step } => steps.set_status(*step, StepStatus::Running, at).map(|_| ()),
-            EventKind::StepSatisfied { step, note } => {
-                steps.set_status(*step, StepStatus::Satisfied, at).map(|step| step.note = truncate_text(note))
-            }
-            EventKind::StepDone { step, note } => steps.set_status(*step, StepStatus::Done, at).map(|step| step.note = truncate_text(note)),
-            EventKind::StepSkipped { step, note } => {
-                steps.set_status(*step, StepStatus::Skipped, at).map(|step| step.note = truncate_text(note))
-            }
-            EventKind::StepFailed { step, error, hint, unreachable } => steps.set_status(*step, StepStatus::Failed, at).map(|step| {
-                step.unreachable = *unreachable;
-                step.note = truncate_text(error);
-                step.hint = truncate_text(hint);
-            }),
-            EventKind::StepRetrying { step, error } => steps.record_retry(*step, &truncate_text(error), at),
-            EventKind::PullProgress { step, counts } => steps.record_pull_progress(*step, *counts),
-            EventKind::StepProgress { step, done, total, .. } => steps.record_progress(*step, (*done, *total), at),
-            _ => Ok(()),
+        let (step, status, note) = match kind {
+            EventKind::StepRetrying { step, error } => return steps.record_retry(*step, &keep_beginning(error), at),
+            EventKind::PullProgress { step, counts } => return steps.record_pull_progress(*step, *counts),
+            EventKind::StepProgress { step, done, total, .. } => return steps.record_progress(*step, (*done, *total), at),
+            EventKind::StepStarted { step } => (step, StepStatus::Running, ""),
+            EventKind::StepSatisfied { step, note } => (step, StepStatus::Satisfied, note.as_str()),
+            EventKind::StepDone { step, note } => (step, StepStatus::Done, note.as_str()),
+            EventKind::StepSkipped { step, note } => (step, StepStatus::Skipped, note.as_str()),
+            EventKind::StepFailed { step, error, .. } => (step, StepStatus::Failed, error.as_str()),
+            _ => return,
         };
-        self.rejected_events += u64::from(result.is_err());
+        let Some(changed) = steps.set_status(*step, status, at) else { return };
+        changed.note = keep_beginning(note);
+        if let EventKind::StepFailed { hint, unreachable, .. } = kind {
+            (changed.hint, changed.unreachable) = (keep_beginning(hint), *unreachable);
+        }
     }
 
     fn apply_notice_event(&mut self, kind: &EventKind, at: UnixMillis) {
         match kind {
             EventKind::Notice { host, text, warn } => {
-                self.push_notice(Notice { at, host: *host, text: truncate_text(text), warn: *warn });
+                self.push_notice(Notice { at, host: *host, text: keep_beginning(text), warn: *warn });
             }
             EventKind::Leftover { host, text, unchecked } => {
-                let leftover = Leftover { host: *host, text: truncate_text(text), unchecked: *unchecked };
+                let leftover = Leftover { host: *host, text: keep_beginning(text), unchecked: *unchecked };
                 if self.leftovers.len() < MAX_LEFTOVERS && !self.leftovers.contains(&leftover) {
                     self.leftovers.push(leftover);
                 }
@@ -290,8 +248,7 @@ impl RunState {
             EventKind::CheckFinished { check, level, hosts, message, hint } => {
                 self.record_check_level(check, *level);
                 if *level == Level::Warn {
-                    let hint = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
-                    let text = truncate_text(&format!("{check}: {message}{hint}"));
+                    let text = keep_beginning(&with_help(&format!("{check}: {message}"), hint));
                     hosts.iter().for_each(|host| self.push_notice(Notice { at, host: Some(*host), text: text.clone(), warn: true }));
                 }
             }
@@ -302,7 +259,7 @@ impl RunState {
     /// A check counts once, by the worst level that any host has.
     fn record_check_level(&mut self, check: &str, level: Level) {
         if self.check_levels.len() < MAX_CHECKS || self.check_levels.contains_key(check) {
-            let worst = self.check_levels.entry(truncate_text(check)).or_insert(level);
+            let worst = self.check_levels.entry(keep_beginning(check)).or_insert(level);
             *worst = level.max(*worst);
         }
     }

@@ -30,8 +30,7 @@ impl RunState {
             self.reported_end = None;
             self.first_rank_started = None;
             for host in self.hosts.iter_mut() {
-                (host.launcher_started, host.launcher_exit, host.last_signal) = (None, None, None);
-                host.launcher_was_stopped = false;
+                (host.launcher_started, host.launcher_exit, host.launcher_was_stopped) = (None, None, false);
                 host.launcher_recent_lines = RecentLines::default();
                 host.task_recent_lines = (0, RecentLines::default());
             }

@@ -19,10 +19,10 @@ impl RunState {
                 state.host = *host;
                 self.first_rank_started = Some(self.first_rank_started.map_or(started, |first| first.min(started)));
             }
-            EventKind::RankExited { host, rank, restart, exit, ended_at, uncertainty, stopped } => {
+            EventKind::RankExited { host, rank, restart, exit, ended_at, stopped, .. } => {
                 let is_culprit = self.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(rank));
                 let Some(state) = self.rank_for_event(*host, *rank, *restart, None) else { return };
-                (state.exit, state.ended_at, state.ended_at_uncertainty) = (Some(*exit), *ended_at, *uncertainty);
+                (state.exit, state.ended_at) = (Some(*exit), *ended_at);
                 state.was_stopped = *stopped == Some(true) && !is_culprit;
                 if !exit.is_success() {
                     self.mark_ended_by_launcher(*host);
@@ -36,7 +36,6 @@ impl RunState {
     /// life. `started`: the time of a start event (0: unknown); `None` for other events.
     fn rank_for_event(&mut self, host: u32, rank: u32, restart: u32, started: Option<UnixMillis>) -> Option<&mut RankState> {
         if self.ranks.len() >= MAX_RANKS && !self.ranks.contains_key(&rank) || host as usize >= self.hosts.len() {
-            self.rejected_events += 1;
             return None;
         }
         let state = self.ranks.get_or_insert_with(rank, || RankState { rank, host, restart, ..RankState::default() });
@@ -60,7 +59,7 @@ impl RunState {
             EventKind::Log { host, file: LogFile::Launcher, offset, bytes, len } => {
                 self.output_activity.record_output(at);
                 if let Some(host) = self.hosts.get_mut(*host as usize) {
-                    host.launcher_recent_lines.push_range(*offset, bytes, *len, |_| {});
+                    host.launcher_recent_lines.push(*offset, bytes, *len, |_| {});
                 }
             }
             EventKind::Log { host, file: LogFile::Rank { rank, restart }, offset, bytes, len } => {
@@ -75,7 +74,7 @@ impl RunState {
                 if host.task_recent_lines.0 != *number {
                     host.task_recent_lines = (*number, RecentLines::default());
                 }
-                host.task_recent_lines.1.push_range(*offset, bytes, *len, |_| {});
+                host.task_recent_lines.1.push(*offset, bytes, *len, |_| {});
             }
             EventKind::LogTruncated { host, file, .. } => self.restart_log_file(*host, *file),
             _ => {}

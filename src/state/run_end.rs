@@ -4,7 +4,7 @@
 
 use crate::event::{Exit, Outcome, RunOutcome, UnixMillis};
 
-use super::{ConnectionStatus, RankState, RunState};
+use super::{RankState, RunState};
 
 impl RunState {
     /// How the run ended, or that it runs; `None`: there was no run, or it did not begin.
@@ -37,25 +37,15 @@ impl RunState {
         }
     }
 
-    /// Whether every leftover is on a host that did not answer: the same command would only find it lost again.
-    pub(crate) fn has_only_unverified_leftovers(&self) -> bool {
-        !self.leftovers.is_empty() && self.leftovers.iter().all(|leftover| leftover.unchecked)
-    }
-
-    /// Whether the host with this index was given up.
-    pub(crate) fn is_unreachable(&self, host: u32) -> bool {
-        self.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Unreachable)
-    }
-
     /// A rank without an exit of its own does not run any more if its launcher was killed.
     pub(super) fn mark_lost_ranks_killed(&mut self) {
         let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
         let is_culprit = |rank: u32| culprits.contains(&rank);
         for rank in self.ranks.values_mut_where(|rank| rank.started_at.is_some() && rank.exit.is_none()) {
             let Some(host) = self.hosts.get(rank.host as usize) else { continue };
-            if let (Some((Exit::Killed, when)), stopped) = (host.launcher_exit, host.launcher_was_stopped) {
+            if let Some((Exit::Killed, when)) = host.launcher_exit {
                 (rank.exit, rank.ended_at) = (Some(Exit::Killed), when);
-                rank.was_stopped = stopped && !is_culprit(rank.rank);
+                rank.was_stopped = host.launcher_was_stopped && !is_culprit(rank.rank);
             }
         }
     }
@@ -99,9 +89,9 @@ impl RunState {
             return None;
         }
         let ranks = self.ranks.values().filter(|rank| rank.exit.is_some()).map(|rank| rank.ended_at);
-        let nodes = self.hosts.iter().filter_map(|host| host.launcher_exit.map(|(_, when)| when));
+        let launchers = self.hosts.iter().filter_map(|host| host.launcher_exit.map(|(_, when)| when));
         let found = self.reported_end.map(|(_, when)| when);
-        let last = ranks.chain(nodes).chain(found).filter(|when| *when > 0).max();
+        let last = ranks.chain(launchers).chain(found).filter(|when| *when > 0).max();
         Some(last.or(self.stopping_since).unwrap_or(self.last_event_at))
     }
 }

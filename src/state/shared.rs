@@ -114,10 +114,6 @@ impl<T> SharedMap<T> {
         self.0.contains_key(key)
     }
 
-    pub fn keys(&self) -> btree_map::Keys<'_, u32, Arc<T>> {
-        self.0.keys()
-    }
-
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,20 +1,9 @@
-//! The steps of the current plan with their status; a transition that `StepStatus` does not allow is an error.
+//! The steps of the current plan with their status; a transition that `StepStatus` does not allow changes nothing.
 
 use std::collections::HashMap;
 
 use crate::event::{LayerCounts, Phase, StepInfo, UnixMillis};
 use crate::model::step_status::StepStatus;
-
-/// A status change that was rejected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StepTransitionError {
-    #[error("the plan has no step {0}")]
-    UnknownStep(u32),
-    #[error("step {step} cannot go from {from:?} to {to:?}")]
-    NotAllowed { step: u32, from: StepStatus, to: StepStatus },
-    #[error("step {0} cannot have these layers: {1:?}")]
-    ImpossibleLayers(u32, LayerCounts),
-}
 
 /// How far the files are that a step sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +25,7 @@ impl StepTransfer {
         });
         StepTransfer { done, total, rate, at }
     }
-}
 
-impl StepTransfer {
     /// Both together.
     #[must_use]
     pub fn plus(self, other: StepTransfer) -> StepTransfer {
@@ -111,60 +98,46 @@ impl StepTracker {
         self.steps.iter().filter(move |step| step.info.phase == phase)
     }
 
-    /// # Errors
-    /// When there is no such step, or its status cannot become `to`; nothing is changed then.
-    pub fn set_status(&mut self, id: u32, to: StepStatus, at: UnixMillis) -> Result<&mut StepState, StepTransitionError> {
-        let step = self.index.get(&id).and_then(|&index| self.steps.get_mut(index)).ok_or(StepTransitionError::UnknownStep(id))?;
-        if !step.status.can_become(to) {
-            return Err(StepTransitionError::NotAllowed { step: id, from: step.status, to });
-        }
+    /// Returns the step; `None` where there is no such step, or its status cannot become `to`: nothing is changed then.
+    pub fn set_status(&mut self, id: u32, to: StepStatus, at: UnixMillis) -> Option<&mut StepState> {
+        let step = self.step_mut(id).filter(|step| step.status.can_become(to))?;
         step.status = to;
         if to == StepStatus::Running {
             step.started_at = Some(at);
         } else {
             step.ended_at = Some(at);
         }
-        Ok(step)
+        Some(step)
     }
 
-    /// # Errors
-    /// When there is no such step, or it is not running.
-    pub fn record_retry(&mut self, id: u32, reason: &str, at: UnixMillis) -> Result<(), StepTransitionError> {
-        let step = self.running_step(id)?;
+    pub fn record_retry(&mut self, id: u32, reason: &str, at: UnixMillis) {
+        let Some(step) = self.running_step(id) else { return };
         step.retries += 1;
         step.retried_at = Some(at);
         step.layers = None;
         reason.clone_into(&mut step.note);
-        Ok(())
     }
 
-    /// # Errors
-    /// When there is no such step, it is not running, or no image can have these layers.
-    pub fn record_pull_progress(&mut self, id: u32, counts: LayerCounts) -> Result<(), StepTransitionError> {
-        let step = self.running_step(id)?;
-        if !counts.is_valid() {
-            return Err(StepTransitionError::ImpossibleLayers(id, counts));
-        }
-        step.layers = Some(counts);
-        Ok(())
-    }
-
-    fn running_step(&mut self, id: u32) -> Result<&mut StepState, StepTransitionError> {
-        let step = self.index.get(&id).and_then(|&index| self.steps.get_mut(index)).ok_or(StepTransitionError::UnknownStep(id))?;
-        match step.status {
-            StepStatus::Running => Ok(step),
-            from => Err(StepTransitionError::NotAllowed { step: id, from, to: StepStatus::Running }),
+    /// Counts that no image can have are left out.
+    pub fn record_pull_progress(&mut self, id: u32, counts: LayerCounts) {
+        if let Some(step) = self.running_step(id).filter(|_| counts.is_valid()) {
+            step.layers = Some(counts);
         }
     }
 
     /// Bytes that a running step has sent and has to send.
-    ///
-    /// # Errors
-    /// When there is no such step, or it is not running.
-    pub fn record_progress(&mut self, id: u32, bytes: (u64, u64), at: UnixMillis) -> Result<(), StepTransitionError> {
-        let step = self.running_step(id)?;
-        step.transfer = Some(StepTransfer::new(step.transfer, bytes, at));
-        Ok(())
+    pub fn record_progress(&mut self, id: u32, bytes: (u64, u64), at: UnixMillis) {
+        if let Some(step) = self.running_step(id) {
+            step.transfer = Some(StepTransfer::new(step.transfer, bytes, at));
+        }
+    }
+
+    fn step_mut(&mut self, id: u32) -> Option<&mut StepState> {
+        self.steps.get_mut(*self.index.get(&id)?)
+    }
+
+    fn running_step(&mut self, id: u32) -> Option<&mut StepState> {
+        self.step_mut(id).filter(|step| step.status == StepStatus::Running)
     }
 }
 
@@ -177,30 +150,29 @@ mod tests {
     fn illegal_transition_changes_nothing() {
         let info = StepInfo { id: 7, host: 0, phase: Phase::Pull, title: "pull".to_owned() };
         let mut steps = StepTracker::new(&[info]);
-        assert_eq!(steps.set_status(1, Running, 0), Err(StepTransitionError::UnknownStep(1)));
-        assert_eq!(steps.set_status(7, Done, 0), Err(StepTransitionError::NotAllowed { step: 7, from: Waiting, to: Done }));
-        assert!(steps.record_retry(7, "again", 3).is_err() && steps.record_progress(7, (1, 2), 3).is_err());
         let before = steps.clone();
-        assert!(steps.set_status(7, Waiting, 0).is_err());
-        assert_eq!(steps, before);
+        assert!(steps.set_status(1, Running, 0).is_none(), "there is no such step");
+        assert!(steps.set_status(7, Done, 0).is_none() && steps.set_status(7, Waiting, 0).is_none());
         let counts = |layers, downloaded, complete| LayerCounts { layers, downloaded, complete };
-        assert!(steps.record_pull_progress(7, counts(3, 2, 1)).is_err(), "it does not run yet");
-        assert!(steps.set_status(7, Running, 5).is_ok());
-        assert!(steps.record_pull_progress(7, counts(3, 2, 1)).is_ok());
-        for impossible in [counts(3, 4, 1), counts(3, 1, 2)] {
-            assert_eq!(steps.record_pull_progress(7, impossible), Err(StepTransitionError::ImpossibleLayers(7, impossible)));
+        steps.record_retry(7, "again", 3);
+        steps.record_progress(7, (1, 2), 3);
+        steps.record_pull_progress(7, counts(3, 2, 1));
+        assert_eq!(steps, before, "it does not run yet");
+        assert!(steps.set_status(7, Running, 5).is_some());
+        for given in [counts(3, 2, 1), counts(3, 4, 1), counts(3, 1, 2)] {
+            steps.record_pull_progress(7, given);
         }
-        assert_eq!(steps.step(7).and_then(|step| step.layers), Some(counts(3, 2, 1)));
-        assert!(steps.record_retry(7, "busy", 3).is_ok());
+        assert_eq!(steps.step(7).and_then(|step| step.layers), Some(counts(3, 2, 1)), "no image has the others");
+        steps.record_retry(7, "busy", 3);
         assert_eq!(steps.step(7).and_then(|step| step.layers), None, "the next try counts again");
         for (done, at, rate) in [(1000, 1000, None), (5000, 3000, Some(2000)), (5000, 3000, None), (5000, 4000, Some(0))] {
-            assert!(steps.record_progress(7, (done, 9000), at).is_ok());
+            steps.record_progress(7, (done, 9000), at);
             assert_eq!(
                 steps.step(7).and_then(|step| step.transfer).map(|sent| (sent.done, sent.total, sent.rate)),
                 Some((done, 9000, rate))
             );
         }
-        assert!(steps.set_status(7, Done, 9).is_ok());
+        assert!(steps.set_status(7, Done, 9).is_some());
         let step = steps.step(7).expect("step 7");
         assert_eq!((step.started_at, step.ended_at, step.retries), (Some(5), Some(9), 1));
     }

@@ -6,7 +6,7 @@ use crate::event::{LogFile, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 
 use super::log_lines::RecentLines;
-use super::{PhaseCounts, RankCounts, RankState, RunState, StepState, training_metrics};
+use super::{ConnectionStatus, HostState, PhaseCounts, RankCounts, RankState, RunState, StepState, training_metrics};
 
 /// What a phase of one host came to; a worse result hides a better one. A phase that only reads changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +55,21 @@ impl RunState {
     /// Host number `host`'s name, for display; empty if there is no such host.
     pub fn host_name(&self, host: u32) -> &str {
         self.hosts.get(host as usize).map_or("", |host| host.name.as_str())
+    }
+
+    /// Whether every leftover is on a host that did not answer: the same command would only find it lost again.
+    pub(crate) fn has_only_unverified_leftovers(&self) -> bool {
+        !self.leftovers.is_empty() && self.leftovers.iter().all(|leftover| leftover.unchecked)
+    }
+
+    /// Whether the host with this index was given up.
+    pub(crate) fn is_unreachable(&self, host: u32) -> bool {
+        self.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Unreachable)
+    }
+
+    /// The hosts that were given up, with their indexes.
+    pub(crate) fn unreachable_hosts(&self) -> impl Iterator<Item = (u32, &HostState)> {
+        (0..).zip(&self.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable)
     }
 
     /// The phase under way, or the last one.

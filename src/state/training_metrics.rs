@@ -3,7 +3,7 @@
 //! The forms that are read were taken from the lines of nanoGPT, Megatron-LM, the trainers of transformers and Lightning, torchtitan,
 //! DeepSpeed and tqdm. Works on bytes with ASCII rules alone: lines come fast, and Unicode word boundaries are slow.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use super::metric_scanner::{METRIC_NAME_REGEX, MetricValues, STEP_INDEX, metric_for_name, parse_number, parse_value_after_name};
 use crate::event::UnixMillis;
@@ -30,7 +30,7 @@ const FLOOD_SAMPLE_STRIDE: u32 = 17;
 pub(crate) struct MetricSeries {
     pub last: f64,
     pub last_at: UnixMillis,
-    points: VecDeque<f32>,
+    points: Vec<f32>,
     max_points: usize,
     stride: u32,
     pending_sum: f64,
@@ -39,7 +39,7 @@ pub(crate) struct MetricSeries {
 
 impl MetricSeries {
     fn new(max: usize) -> MetricSeries {
-        MetricSeries { last: 0.0, last_at: 0, points: VecDeque::new(), max_points: max, stride: 1, pending_sum: 0.0, pending_count: 0 }
+        MetricSeries { last: 0.0, last_at: 0, points: Vec::new(), max_points: max, stride: 1, pending_sum: 0.0, pending_count: 0 }
     }
 
     fn push(&mut self, value: f64, at: UnixMillis) {
@@ -53,12 +53,10 @@ impl MetricSeries {
         let mean = (self.pending_sum / f64::from(self.pending_count)) as f32;
         (self.pending_sum, self.pending_count) = (0.0, 0);
         if self.points.len() >= self.max_points {
-            let old = std::mem::take(&mut self.points);
-            let pairs: Vec<f32> = old.into_iter().collect();
-            self.points = pairs.chunks(2).map(|pair| pair.iter().sum::<f32>() / if pair.len() == 2 { 2.0 } else { 1.0 }).collect();
+            self.points = self.points.chunks(2).map(|pair| pair.iter().sum::<f32>() / pair.len() as f32).collect();
             self.stride = self.stride.saturating_mul(2);
         }
-        self.points.push_back(mean);
+        self.points.push(mean);
     }
 
     /// The points, the oldest first; each represents the same number of values. Not a number if the line printed `nan`.
@@ -68,7 +66,7 @@ impl MetricSeries {
 }
 
 /// How far the training is, by a progress bar or by lines like `step 1180/4000`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TrainingProgress {
     /// From 0 to 100.
     pub percent: f32,
@@ -182,15 +180,7 @@ pub(crate) fn parse_progress(line: &[u8], at: UnixMillis) -> Option<TrainingProg
         None => percent_at.and_then(|at| parse_clock(line[at + 1..].trim_ascii_start())),
     };
     let percent = percent.clamp(0.0, 100.0) as f32;
-    Some(TrainingProgress {
-        percent,
-        done_of_total: count,
-        seconds_left: left,
-        drawn_at: at,
-        is_step: false,
-        estimated_since: None,
-        attached_at: None,
-    })
+    Some(TrainingProgress { percent, done_of_total: count, seconds_left: left, drawn_at: at, ..TrainingProgress::default() })
 }
 
 /// How far a line says that the training is: `step 1180/4000`, `iteration 12/ 100 |`.
@@ -208,15 +198,7 @@ pub(crate) fn parse_step_of_total(line: &[u8], at: UnixMillis) -> Option<Trainin
     };
     let (done, total) = names.find_iter(line).find_map(step)?;
     let percent = percent_done(done, total) as f32;
-    Some(TrainingProgress {
-        percent,
-        done_of_total: Some((done, total)),
-        seconds_left: None,
-        drawn_at: at,
-        is_step: true,
-        estimated_since: None,
-        attached_at: None,
-    })
+    Some(TrainingProgress { percent, done_of_total: Some((done, total)), drawn_at: at, is_step: true, ..TrainingProgress::default() })
 }
 
 fn percent_done(done: u64, all: u64) -> f64 {

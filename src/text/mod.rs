@@ -9,6 +9,7 @@ pub(crate) mod golden;
 pub(crate) mod host_patterns;
 pub(crate) mod hostlist;
 pub(crate) mod mask;
+pub(crate) mod plural;
 pub(crate) mod rank_selection;
 pub mod sanitize;
 pub(crate) mod shell_quote;

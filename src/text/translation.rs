@@ -33,6 +33,11 @@ const COMMAND_PREFIX: &str = "`orchestrate ";
 
 static CHINESE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("../../assets/zh.po")));
 
+/// A message and what to do about it, which may be empty.
+pub(crate) fn with_help(message: &str, hint: &str) -> String {
+    if hint.is_empty() { message.to_owned() } else { [message, HELP_SEPARATOR, hint].concat() }
+}
+
 impl Lang {
     /// A text of the code; a literal, so that the test finds it.
     pub(crate) fn tr(self, english: &'static str) -> &'static str {

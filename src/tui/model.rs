@@ -12,7 +12,6 @@ use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 use crate::report::RunSnapshot;
-use crate::report::style;
 use crate::state::{RankCounts, RunState};
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
@@ -183,7 +182,7 @@ impl Model {
 
     /// `2 hosts`.
     pub(super) fn count(&self, n: usize, noun: &str) -> String {
-        self.lang.message(&style::count_noun(n, noun)).into_owned()
+        self.lang.count(n, noun)
     }
 
     /// `2, 16 ranks` in the user's language, sanitized.

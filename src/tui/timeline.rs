@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::event::{Event, EventKind, Exit, Level, LogFile, Outcome, RunGoal, UnixMillis};
 use crate::report::{finding, style};
 use crate::state::RunState;
+use crate::text::plural::count_noun;
 use crate::text::sanitize::Sanitizer;
 
 use super::theme::DisplayStatus;
@@ -184,7 +185,7 @@ fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
         EventKind::RunStarted(info) if info.steps.is_empty() => return None,
         EventKind::RunStarted(info) => {
             let again = if info.attempt > 1 { format!(", attempt {}", info.attempt) } else { String::new() };
-            (DisplayStatus::Pending, format!("plan: {}{again}", style::count_noun(info.steps.len(), "step")), EventSubject::Run)
+            (DisplayStatus::Pending, format!("plan: {}{again}", count_noun(info.steps.len(), "step")), EventSubject::Run)
         }
         EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} started", phase.label()), EventSubject::Run),
         EventKind::StepRetrying { step: id, error } => {

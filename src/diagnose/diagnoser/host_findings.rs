@@ -5,7 +5,6 @@ use super::super::evidence::RuleHit;
 use super::{Diagnoser, ProcessDiagnosis};
 use crate::event::LogFile;
 use crate::inventory::diagnosis_rules::Blame;
-use crate::state::ConnectionStatus;
 
 /// Xids that programs cause, mostly: what CUDA says of them is nearer to the cause (NVIDIA, XID errors).
 const APPLICATION_XIDS: [&str; 4] = ["13", "31", "43", "45"];
@@ -33,22 +32,14 @@ impl Diagnoser<'_> {
             else {
                 continue;
             };
-            self.add_host_finding(&mut found, verdict, *host);
+            self.add_finding(&mut found, verdict, *host, None);
         }
         found
     }
 
-    fn add_host_finding(&self, findings: &mut Vec<DiagnosisFinding>, diagnosis: ProcessDiagnosis, host: u32) {
-        let finding = self.build_finding(diagnosis);
-        match findings.iter_mut().find(|known| known.rule == finding.rule) {
-            Some(known) => known.hosts.push(host),
-            None => findings.push(DiagnosisFinding { hosts: vec![host], ..finding }),
-        }
-    }
-
     /// The evidence of docker, the kernel or the disks of a host for a process that died there without a message.
     pub(super) fn diagnose_postmortem(&self, host: u32) -> Option<ProcessDiagnosis> {
-        let role = |hit: &RuleHit| self.rules.rules()[hit.rule_index].blame;
+        let role = |hit: &RuleHit| self.rule(hit.rule_index).blame;
         let guilty = self.evidence.postmortem_hits(host).iter().filter(|hit| matches!(role(hit), Blame::Cause | Blame::PossibleCause));
         guilty.min_by_key(|hit| (role(hit) == Blame::PossibleCause, hit.rule_index)).map(ProcessDiagnosis::from_hit)
     }
@@ -57,7 +48,7 @@ impl Diagnoser<'_> {
     pub(super) fn add_postmortem_findings(&self, findings: &mut Vec<DiagnosisFinding>) {
         let hosts: Vec<u32> = findings.first().map(|first| first.hosts.clone()).unwrap_or_default();
         for (host, hit) in hosts.iter().flat_map(|host| self.evidence.postmortem_hits(*host).iter().map(move |hit| (*host, hit))) {
-            let rule = &self.rules.rules()[hit.rule_index];
+            let rule = self.rule(hit.rule_index);
             if rule.blame != Blame::Cause || findings.iter().any(|known| known.rule == rule.id && known.hosts.contains(&host)) {
                 continue;
             }
@@ -73,23 +64,12 @@ impl Diagnoser<'_> {
         }
     }
 
-    /// Steps that failed with words that a rule knows.
-    pub(super) fn diagnose_failed_steps(&self) -> Vec<DiagnosisFinding> {
+    /// What hosts or their steps say of their failure, in words that a rule knows.
+    pub(super) fn diagnose_host_texts<'t>(&self, texts: impl Iterator<Item = (u32, &'t str)>) -> Vec<DiagnosisFinding> {
         let mut found = Vec::new();
-        for step in self.state.failed_steps() {
-            if let Some(verdict) = self.diagnose_text(&step.note) {
-                self.add_host_finding(&mut found, verdict, step.info.host);
-            }
-        }
-        found
-    }
-
-    /// Hosts that cannot be reached, with words that a rule knows.
-    pub(super) fn diagnose_unreachable_hosts(&self) -> Vec<DiagnosisFinding> {
-        let mut found = Vec::new();
-        for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
-            if let Some(verdict) = self.diagnose_text(&host.connection_error) {
-                self.add_host_finding(&mut found, verdict, at);
+        for (host, text) in texts {
+            if let Some(verdict) = self.diagnose_text(text) {
+                self.add_finding(&mut found, verdict, host, None);
             }
         }
         found

@@ -15,14 +15,14 @@ impl Diagnoser<'_> {
     /// peers can exit before it does. What only the stop may have caused is left out, and an exception after which the process went on.
     pub(super) fn add_causes_of_late_exits(&self, findings: &mut Vec<DiagnosisFinding>, others: &[RankDiagnosis<'_>]) {
         for (rank, diagnosis) in others.iter().filter(|(rank, _)| rank.has_failed()) {
-            let rule = &self.rules.rules()[diagnosis.rule_index];
+            let rule = self.rule(diagnosis.rule_index);
             let explains = if GENERIC_EXCEPTION_RULES.contains(&rule.id.as_str()) {
                 diagnosis.lines_after <= MAX_LINES_AFTER_LAST_EXCEPTION
             } else {
                 matches!(rank.exit, Some(Exit::Code(1..=127))) && !RULES_OF_A_STOP.contains(&rule.id.as_str())
             };
             if rule.blame == Blame::Cause && explains {
-                self.add_rank_finding(findings, rank, diagnosis.clone());
+                self.add_finding(findings, diagnosis.clone(), rank.host, Some(rank.rank));
             }
         }
     }

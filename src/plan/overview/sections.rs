@@ -32,8 +32,8 @@ const INTERNAL_PREFIX: &str = "ORCH_";
 pub(super) fn push_summary(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
     let PlanOverview { plan, job, hosts, lang, .. } = overview;
     let name = plan.hosts.first().map_or("", |context| context.name.as_str());
-    let ranks = if plan.world_size == 0 { rank_per_gpu(*lang).to_owned() } else { count(*lang, plan.world_size, "rank") };
-    let host_count = count_hosts(*lang, hosts.len());
+    let ranks = if plan.world_size == 0 { rank_per_gpu(*lang).to_owned() } else { lang.count(plan.world_size as usize, "rank") };
+    let host_count = lang.count(hosts.len(), "host");
     page.line(&lang.tr_fill("{}: {}, {}, started by {}", &[name, &host_count, &ranks, job.launch.launcher.as_str()]));
     page.row(lang.tr("hosts"), &host_groups(overview), 3);
     let specs = launch_specs(overview);
@@ -50,7 +50,7 @@ pub(super) fn push_summary(page: &mut OverviewPage, overview: &PlanOverview<'_>)
 pub(super) fn push_tasks_summary(page: &mut OverviewPage, overview: &PlanOverview<'_>) {
     let PlanOverview { plan, hosts, lang, .. } = overview;
     let name = plan.hosts.first().map_or("", |context| context.name.as_str());
-    page.line(&lang.tr_fill("{}: {}, the tasks of `prepare` alone", &[name, &count_hosts(*lang, hosts.len())]));
+    page.line(&lang.tr_fill("{}: {}, the tasks of `prepare` alone", &[name, &lang.count(hosts.len(), "host")]));
     page.row(lang.tr("hosts"), &fold_names(&hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>()), 3);
 }
 
@@ -63,15 +63,6 @@ fn is_free_port(overview: &PlanOverview<'_>) -> bool {
 /// Where the number of GPUs is not known.
 fn rank_per_gpu(lang: Lang) -> &'static str {
     lang.tr("one rank per GPU")
-}
-
-/// `3 ranks`.
-fn count(lang: Lang, count: u32, noun: &str) -> String {
-    lang.message(&format!("{count} {noun}{}", if count == 1 { "" } else { "s" })).into_owned()
-}
-
-fn count_hosts(lang: Lang, hosts: usize) -> String {
-    count(lang, u32::try_from(hosts).unwrap_or(u32::MAX), "host")
 }
 
 /// `gpu[01-02]: 8 GPUs and 5 ranks each`, equal hosts together.
@@ -105,13 +96,13 @@ fn host_resources(overview: &PlanOverview<'_>, at: usize, host: &InventoryHost) 
             let indexes = fold_numbers(list);
             if list.len() == 1 { lang.tr_fill("GPU {}", &[&indexes]) } else { lang.tr_fill("GPUs {}", &[&indexes]) }
         }
-        (GpuSelection::Count(gpus), _) => count(lang, *gpus, "GPU"),
-        (GpuSelection::Any, Some(facts)) => count(lang, usable_gpu_count(host, facts), "GPU"),
+        (GpuSelection::Count(gpus), _) => lang.count(*gpus as usize, "GPU"),
+        (GpuSelection::Any, Some(facts)) => lang.count(usable_gpu_count(host, facts) as usize, "GPU"),
         (GpuSelection::Any, None) => lang.tr("every GPU").to_owned(),
     };
     let ranks = match (overview.job.launch.launcher, overview.job.nproc(at)) {
-        (Launcher::Script, _) => count(lang, 1, "rank"),
-        (_, Some(ranks)) => count(lang, ranks, "rank"),
+        (Launcher::Script, _) => lang.count(1, "rank"),
+        (_, Some(ranks)) => lang.count(ranks as usize, "rank"),
         (_, None) => rank_per_gpu(lang).to_owned(),
     };
     [gpus, ranks]

@@ -14,6 +14,7 @@ use super::connection::{self, SshConnection};
 use super::framing::{BeginMarkScanner, FrameDecoder};
 use super::output_buffer::{CapturedOutput, OutputSink};
 use super::session_pool::{SessionPool, SessionSlot};
+use crate::model::exit::SIGNAL_NAMES;
 use crate::model::remote_command::{CommandOutput, RemoteCommand};
 use crate::model::script_frame::ScriptFrame;
 use crate::remote::{OutputChunk, RemoteError};
@@ -43,10 +44,6 @@ pub(super) struct ScriptSession {
     slot: Option<SessionSlot>,
 }
 
-/// The signals that SSH names (RFC 4254, 6.10), with their numbers.
-const SIGNAL_NUMBERS: [(&str, i32); 10] =
-    [("HUP", 1), ("INT", 2), ("QUIT", 3), ("ILL", 4), ("ABRT", 6), ("FPE", 8), ("KILL", 9), ("SEGV", 11), ("PIPE", 13), ("TERM", 15)];
-
 /// How a channel ended, as far as known.
 #[derive(Default)]
 pub(super) struct ChannelStatus {
@@ -66,7 +63,7 @@ impl ChannelStatus {
     /// The exit status as in a shell: 128 + n if signal n ended it.
     pub(super) fn exit_code(&self) -> Option<i32> {
         match (&self.exit_signal, self.exit_status) {
-            (Some(name), _) => Some(128 + SIGNAL_NUMBERS.iter().find(|(known, _)| known == name).map_or(0, |(_, number)| *number)),
+            (Some(name), _) => Some(128 + SIGNAL_NAMES.iter().find(|(known, _)| known == name).map_or(0, |(_, number)| *number)),
             (None, status) => status.map(|status| i32::try_from(status).unwrap_or(255)),
         }
     }

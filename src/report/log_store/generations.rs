@@ -82,7 +82,6 @@ impl LogStore {
     pub fn read_generation(&self, host: &str, file: LogFile, number: u32, range: Range<u64>) -> Result<Vec<u8>, LogStoreError> {
         let Some(path) = self.path(host, file) else { return Ok(Vec::new()) };
         let earlier = generation_path(&path, number.min(MAX_GENERATIONS));
-        let max_len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        read_range(if earlier.exists() { &earlier } else { &path }, range.start, max_len)
+        read_range(if earlier.exists() { &earlier } else { &path }, range.start, range.end.saturating_sub(range.start))
     }
 }

@@ -7,8 +7,9 @@ use super::super::groupable_event::{EventTexts, GroupableEvent};
 use super::super::line_writer::LineOutput;
 use super::super::style::{self, Tone};
 use super::{EventGroup, PlainSink};
-use crate::event::{Event, EventKind, Level, UnixMillis};
+use crate::event::{Event, EventKind, Level, StepInfo, UnixMillis};
 use crate::state::RunState;
+use crate::text::translation::with_help;
 
 impl EventGroup {
     /// Exits of ranks that something stopped, apart from those that failed by themselves: known once the exits of their neighbours are.
@@ -54,7 +55,7 @@ impl<O: LineOutput> PlainSink<O> {
     }
 
     pub(super) fn flush_pending(&mut self, state: &RunState) -> io::Result<()> {
-        for line in self.log_filter.take_all(state, &self.sanitizer, self.log_style) {
+        for line in self.log_filter.take_all(state, &self.settings.sanitizer, self.settings.log_style) {
             self.out.write_log_line(&line)?;
         }
         let groups = std::mem::take(&mut self.pending_groups).into_iter();
@@ -63,31 +64,27 @@ impl<O: LineOutput> PlainSink<O> {
         let is_exit = |group: &EventGroup| matches!(group.event, GroupableEvent::RankExited(_) | GroupableEvent::RankStopped(_));
         groups.chunk_by_mut(|a, b| is_exit(a) && is_exit(b)).for_each(|exits| exits.sort_by_key(|group| group.happened_at));
         for group in groups {
-            let hosts = style::format_hosts(state, &self.sanitizer, &group.hosts);
-            let texts = EventTexts { lang: self.lang, sanitizer: &self.sanitizer };
+            let hosts = style::format_hosts(state, &self.settings.sanitizer, &group.hosts);
+            let texts = EventTexts { lang: self.settings.lang, sanitizer: &self.settings.sanitizer };
             let several = group.hosts.len() > 1 && matches!(group.event, GroupableEvent::HostLost { retrying: false, .. });
             let ranks: Vec<u32> = group.ranks.into_iter().collect();
-            let shown_hosts = if several { self.count(group.hosts.len(), "host") } else { hosts.clone() };
+            let shown_hosts = if several { self.settings.lang.count(group.hosts.len(), "host") } else { hosts.clone() };
             let (tone, text, hint) = texts.describe(group.event, &shown_hosts, &ranks);
             self.write_line(tone, &text)?;
             if several {
                 self.write_line(Tone::Plain, &format!("  {hosts}"))?;
             }
             if !hint.is_empty() {
-                self.write_line(Tone::Plain, &format!("  {}", self.lang.tr_fill("help: {}", &[&hint])))?;
+                self.write_line(Tone::Plain, &format!("  {}", self.settings.lang.tr_fill("help: {}", &[&hint])))?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn queue_step_failed(&mut self, step: u32, error: &str, hint: &str, at: UnixMillis) {
-        if let Some((phase, host, title)) = self.steps.get(&step).cloned() {
-            self.queue_event(
-                at,
-                GroupableEvent::StepFailed { phase, title, error: error.to_owned(), hint: hint.to_owned() },
-                Some(host),
-                None,
-            );
+    pub(super) fn queue_step_failed(&mut self, step: u32, (error, hint): (&str, &str), at: UnixMillis, state: &RunState) {
+        if let Some(StepInfo { phase, host, title, .. }) = state.step_tracker.step(step).map(|step| &step.info) {
+            let failed = GroupableEvent::StepFailed { phase: *phase, title: title.clone(), error: error.to_owned(), hint: hint.to_owned() };
+            self.queue_event(at, failed, Some(*host), None);
         }
     }
 
@@ -111,8 +108,8 @@ impl<O: LineOutput> PlainSink<O> {
                 }
             }
             EventKind::StepRetrying { step, error } => {
-                if let Some((phase, host, _)) = self.steps.get(step).cloned() {
-                    self.queue_event(at, GroupableEvent::StepRetrying { phase, error: error.clone() }, Some(host), None);
+                if let Some(StepInfo { phase, host, .. }) = state.step_tracker.step(*step).map(|step| &step.info) {
+                    self.queue_event(at, GroupableEvent::StepRetrying { phase: *phase, error: error.clone() }, Some(*host), None);
                 }
             }
             EventKind::RankExited { host, rank, exit, ended_at, .. } if !exit.is_success() => {
@@ -122,20 +119,19 @@ impl<O: LineOutput> PlainSink<O> {
                 group.happened_at = if *ended_at == 0 { group.happened_at } else { group.happened_at.min(*ended_at) };
             }
             EventKind::LauncherExited { host, exit, .. } if !exit.is_success() => {
-                self.queue_event(at, GroupableEvent::NodeExited(style::format_exit(*exit)), Some(*host), None);
+                self.queue_event(at, GroupableEvent::LauncherExited(style::format_exit(*exit)), Some(*host), None);
             }
             EventKind::RanksSignaled { host, signal } => {
                 let own = state.ranks.values().filter(|rank| rank.host == *host);
                 let exited: Vec<bool> = own.map(|rank| rank.exit.is_some()).collect();
                 let ranks = exited.is_empty() || exited.contains(&false);
-                self.queue_event(at, GroupableEvent::Signalled { signal: signal.clone(), ranks }, Some(*host), None);
+                self.queue_event(at, GroupableEvent::RanksSignaled { signal: signal.clone(), ranks }, Some(*host), None);
             }
             EventKind::Notice { host, text, warn } => {
                 self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: *warn }, *host, None);
             }
             EventKind::CheckFinished { check, level, hosts, message, hint } if *level == Level::Warn => {
-                let help = if hint.is_empty() { String::new() } else { format!("; help: {hint}") };
-                let text = format!("{check}: {message}{help}");
+                let text = with_help(&format!("{check}: {message}"), hint);
                 for host in hosts {
                     self.queue_event(at, GroupableEvent::Notice { text: text.clone(), warn: true }, Some(*host), None);
                 }

@@ -20,20 +20,19 @@ fn unfinished_hosts(phase: Phase, results: &BTreeMap<PhaseResult, BTreeSet<u32>>
 
 impl<O: LineOutput> PlainSink<O> {
     pub(super) fn on_run_started(&mut self, info: &RunInfo, state: &RunState) -> io::Result<()> {
-        self.steps = info.steps.iter().map(|step| (step.id, (step.phase, step.host, step.title.clone()))).collect();
         self.phases.clear();
         for step in &info.steps {
             let tally = self.phases.entry(step.phase).or_default();
             tally.open_steps += 1;
             if matches!(step.phase, Phase::Task(_)) {
-                tally.task = format!("{}{}", self.sanitizer.sanitize_line(&step.title), self.lang.colon());
+                tally.task = format!("{}{}", self.settings.sanitizer.sanitize_line(&step.title), self.settings.lang.colon());
             }
         }
         // The preflight probes begin before there is a plan.
         if let Some(at) = self.checks_started_at
             && let Some(tally) = self.phases.get_mut(&Phase::Preflight)
         {
-            (tally.started, tally.started_at, self.checks_started_at) = (true, at, None);
+            (tally.started_at, self.checks_started_at) = (Some(at), None);
         }
         let run = (info.run_id.clone(), info.attempt);
         if !info.run_id.is_empty() && run != self.log_run {
@@ -44,31 +43,31 @@ impl<O: LineOutput> PlainSink<O> {
         }
         let announcement = (info.run_id.clone(), info.attempt, info.ranks.len());
         // A command that follows a run learns its ranks a moment after its id: one line says both.
-        let incomplete = info.ranks.is_empty() && self.announced != (String::new(), 0, 0);
+        let has_title = self.announced != (String::new(), 0, 0);
+        let incomplete = info.ranks.is_empty() && has_title;
         if announcement == self.announced || info.hosts.is_empty() || incomplete {
             return Ok(());
         }
-        let has_title = self.announced != (String::new(), 0, 0);
         self.announced = announcement;
         let count = |text: &mut String| {
             if !info.ranks.is_empty() {
-                text.push_str(&self.lang.tr_fill(", {}", &[&self.count(info.ranks.len(), "rank")]));
+                text.push_str(&self.settings.lang.tr_fill(", {}", &[&self.settings.lang.count(info.ranks.len(), "rank")]));
             }
         };
-        let (run, hosts) = (self.sanitizer.sanitize_line(&info.run_id), self.count(info.hosts.len(), "host"));
+        let (run, hosts) = (self.settings.sanitizer.sanitize_line(&info.run_id), self.settings.lang.count(info.hosts.len(), "host"));
         let mut text;
         if has_title && !run.is_empty() {
-            text = self.lang.tr_fill("run {}: {}", &[&run, &hosts]);
+            text = self.settings.lang.tr_fill("run {}: {}", &[&run, &hosts]);
             count(&mut text);
         } else {
-            text = [&style::run_title(info, &self.sanitizer), self.lang.colon(), &hosts].concat();
+            text = [&style::run_title(info, &self.settings.sanitizer), self.settings.lang.colon(), &hosts].concat();
             count(&mut text);
             if !run.is_empty() {
-                text.push_str(&self.lang.tr_fill(", run {}", &[&run]));
+                text.push_str(&self.settings.lang.tr_fill(", run {}", &[&run]));
             }
         }
         if info.attempt > 1 {
-            text.push_str(&self.lang.tr_fill(", attempt {}", &[&info.attempt.to_string()]));
+            text.push_str(&self.settings.lang.tr_fill(", attempt {}", &[&info.attempt.to_string()]));
         }
         self.flush_pending(state)?;
         self.write_line(Tone::Plain, &text)
@@ -76,11 +75,9 @@ impl<O: LineOutput> PlainSink<O> {
 
     /// Counts the end of a step; the last step of a phase prints the phase's line.
     pub(super) fn on_step_ended(&mut self, step: u32, at: UnixMillis, state: &RunState) -> io::Result<()> {
-        let Some(&(phase, ..)) = self.steps.get(&step) else { return Ok(()) };
+        let Some(phase) = state.step_tracker.step(step).map(|step| step.info.phase) else { return Ok(()) };
         let Some(tally) = self.phases.get_mut(&phase) else { return Ok(()) };
-        if !tally.started {
-            (tally.started, tally.started_at) = (true, at);
-        }
+        tally.started_at.get_or_insert(at);
         tally.open_steps = tally.open_steps.saturating_sub(1);
         if tally.open_steps == 0 { self.write_phase_line(phase, at, state) } else { Ok(()) }
     }
@@ -91,7 +88,9 @@ impl<O: LineOutput> PlainSink<O> {
         let reasons: BTreeSet<&str> = skipped.map(|step| step.note.as_str()).collect();
         match Vec::from_iter(reasons)[..] {
             [""] | [] | [_, _, ..] => String::new(),
-            [reason] => format!("{}{}", self.lang.colon(), self.lang.message(&self.sanitizer.sanitize_line(reason))),
+            [reason] => {
+                format!("{}{}", self.settings.lang.colon(), self.settings.lang.message(&self.settings.sanitizer.sanitize_line(reason)))
+            }
         }
     }
 
@@ -111,23 +110,28 @@ impl<O: LineOutput> PlainSink<O> {
             .rev()
             .map(|(result, hosts)| {
                 let (tone, label) = match result {
-                    PhaseResult::Failed => (Tone::Bad, self.lang.tr("FAILED")),
-                    PhaseResult::Changed => (Tone::Warn, self.lang.tr("changed")),
-                    PhaseResult::Ok => (Tone::Ok, self.lang.tr("ok")),
-                    PhaseResult::Skipped => (Tone::Dim, self.lang.tr("skipped")),
+                    PhaseResult::Failed => (Tone::Bad, self.settings.lang.tr("FAILED")),
+                    PhaseResult::Changed => (Tone::Warn, self.settings.lang.tr("changed")),
+                    PhaseResult::Ok => (Tone::Ok, self.settings.lang.tr("ok")),
+                    PhaseResult::Skipped => (Tone::Dim, self.settings.lang.tr("skipped")),
                 };
                 let why = if *result == PhaseResult::Skipped { self.skip_reason(phase, state) } else { String::new() };
-                format!("{} {}{why}", self.style.paint(tone, label), style::format_hosts(state, &self.sanitizer, hosts))
+                format!("{} {}{why}", self.settings.style.paint(tone, label), style::format_hosts(state, &self.settings.sanitizer, hosts))
             })
             .collect();
         if !unfinished.is_empty() {
-            texts.push(format!("{} {}", self.lang.tr("not finished"), style::format_hosts(state, &self.sanitizer, &unfinished)));
+            texts.push(format!(
+                "{} {}",
+                self.settings.lang.tr("not finished"),
+                style::format_hosts(state, &self.settings.sanitizer, &unfinished)
+            ));
         }
-        let (layers, duration) = (style::pulled_layers_prefix(phase, state, self.lang), style::format_duration(at - tally.started_at));
-        let time = self.style.paint(Tone::Dim, &format!("({layers}{duration})"));
+        let (layers, duration) =
+            (style::pulled_layers_prefix(phase, state, self.settings.lang), style::format_duration(at - tally.started_at.unwrap_or(at)));
+        let time = self.settings.style.paint(Tone::Dim, &format!("({layers}{duration})"));
         // With `--preflight off` only what a launch cannot do without is looked at.
         let is_unchecked = phase == Phase::Preflight && state.check_levels.is_empty() && !results.contains_key(&PhaseResult::Failed);
-        let note = if is_unchecked { self.lang.tr(", without further checks") } else { "" };
+        let note = if is_unchecked { self.settings.lang.tr(", without further checks") } else { "" };
         let name = pad_end(&style::phase_name(phase, state), PHASE_COLUMNS);
         self.out.write_line(&format!("{name} {}{}{note} {time}", tally.task, texts.join("; ")))
     }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::finding;
 use super::super::style::{self, Tone};
+use super::notes::indent;
 use super::{MAX_ROWS, RecapRenderer};
 use crate::diagnose::DiagnosisFinding;
 use crate::event::Phase;
 use crate::model::step_status::StepStatus;
-use crate::state::{ConnectionStatus, StepState};
+use crate::state::StepState;
 use crate::text::width::{wrap_message, wrap_with_indent};
 
 /// How many findings are printed.
@@ -54,7 +55,7 @@ impl RecapRenderer<'_> {
             let hint = if self.has_remedy_below(step) { String::new() } else { self.message(&step.hint) };
             add((self.lang.tr("FAILED"), text, hint), step.info.host);
         }
-        for (at, host) in (0_u32..).zip(&self.state.hosts).filter(|(_, host)| host.connection_status == ConnectionStatus::Unreachable) {
+        for (at, host) in self.state.unreachable_hosts() {
             add((self.lang.tr("UNREACHABLE"), self.message(&host.connection_error), self.message(&host.connection_hint)), at);
         }
         let more = groups.len().saturating_sub(MAX_ROWS);
@@ -65,7 +66,7 @@ impl RecapRenderer<'_> {
             lines.extend(self.indented_paragraph(&text));
             if !hint.is_empty() {
                 let hint = self.lang.tr_fill("help: {}", &[&hint]);
-                lines.extend(wrap_remedy(&hint, self.text_width()).into_iter().map(|line| format!("{:12}{line}", "")));
+                lines.extend(wrap_remedy(&hint, self.text_width()).into_iter().map(indent));
             }
         }
         if more > 0 {
@@ -85,7 +86,7 @@ impl RecapRenderer<'_> {
     }
 
     fn indented_paragraph(&self, text: &str) -> Vec<String> {
-        style::wrap_bounded(text, self.text_width(), MAX_ERROR_LINES).into_iter().map(|line| format!("{:12}{line}", "")).collect()
+        style::wrap_bounded(text, self.text_width(), MAX_ERROR_LINES).into_iter().map(indent).collect()
     }
 
     /// The ranks that failed first, with their last lines; the other failures below.
@@ -137,9 +138,7 @@ impl RecapRenderer<'_> {
             let [what, why, next] = finding::finding_texts(finding, lang, sanitizer);
             let location = lang.message(&finding::format_location(finding, self.state, sanitizer)).into_owned();
             let label = if at == 0 { lang.tr("CAUSE") } else { lang.tr("also") };
-            let mut summary = style::wrap_bounded(&format!("{location}{}{what}", lang.colon()), self.text_width(), 4).into_iter();
-            lines.push(self.labeled_row(Tone::Bad, label, &summary.next().unwrap_or_default()));
-            lines.extend(summary.map(|line| format!("{:12}{line}", "")));
+            lines.extend(self.wrapped_rows(Tone::Bad, label, &format!("{location}{}{what}", lang.colon())));
             // The output of steps and of the ranks that failed first is already shown above.
             let shown = self.state.culprit.as_ref().is_some_and(|culprit| finding.ranks.iter().any(|rank| culprit.ranks.contains(rank)));
             if !shown && !finding.ranks.is_empty() {

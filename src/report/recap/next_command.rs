@@ -3,14 +3,13 @@
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{LogFile, Outcome, Phase, RunOutcome};
 use crate::model::ADDRESS_NOT_FOUND_HINT;
-use crate::state::{ConnectionStatus, HostState, RunState, StepState};
+use crate::state::{RunState, StepState};
 use crate::text::shell_quote::quote;
 use crate::text::translation::Lang;
 
 /// The command to run next; `cause`: the ranks whose lines say why the run failed.
 pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, cause: &[u32]) -> Option<String> {
     let command = |verb: &str, args: &str| advice.format_run_command(verb, args);
-    let lost = state.hosts.iter().find(|host| host.connection_status == ConnectionStatus::Unreachable);
     match &state.outcome.as_ref()?.0 {
         Outcome::Signal(_) if is_still_running(state) => Some(command("attach", "")),
         Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
@@ -25,6 +24,7 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
         Outcome::Leftovers if !state.has_only_unverified_leftovers() => Some(command("down", "")),
         // What reaches the host by hand names address, port and user, and says more; it would not find a missing address either.
         Outcome::Leftovers | Outcome::Unreachable => {
+            let lost = state.unreachable_hosts().next().map(|(_, host)| host);
             lost.filter(|host| host.connection_hint != ADDRESS_NOT_FOUND_HINT).map(|host| format!("ssh {}", advice.ssh_args(&host.name)))
         }
         Outcome::Locked => Some(command("ps", "")),
@@ -52,17 +52,14 @@ fn has_only_failed_tasks(state: &RunState) -> bool {
 /// Labels and commands for what can be done after the next command, or instead of it.
 pub(super) fn further_commands(state: &RunState, advice: &AdviceFormatter, lang: Lang) -> Vec<(&'static str, String)> {
     let mut commands = Vec::new();
+    let launches = matches!(state.info.command.as_str(), "up" | "prepare");
     let retry = |verb: &str| (lang.tr("retry"), advice.format_repetition(verb));
     match &state.outcome {
         Some((Outcome::Leftovers, _)) if state.has_only_unverified_leftovers() => commands.push(retry("down")),
         // The steps that failed are named with their remedies.
         Some((Outcome::Refused, _)) if state.info.command == "up" && state.failed_steps().next().is_some() => commands.push(retry("up")),
-        Some((Outcome::Failed, _)) if matches!(state.info.command.as_str(), "up" | "prepare") && has_only_failed_tasks(state) => {
-            commands.push(retry(&state.info.command));
-        }
-        Some((Outcome::Unreachable, _)) if matches!(state.info.command.as_str(), "up" | "prepare") && state.run_end().is_none() => {
-            commands.push(retry(&state.info.command));
-        }
+        Some((Outcome::Failed, _)) if launches && has_only_failed_tasks(state) => commands.push(retry(&state.info.command)),
+        Some((Outcome::Unreachable, _)) if launches && state.run_end().is_none() => commands.push(retry(&state.info.command)),
         _ => {}
     }
     if let Some(command) = command_without_lost_hosts(state, advice) {
@@ -83,8 +80,7 @@ const MAX_EXCLUDED_HOSTS: usize = 8;
 
 /// What launches on the hosts that answered, if nothing was launched because others did not.
 fn command_without_lost_hosts(state: &RunState, advice: &AdviceFormatter) -> Option<String> {
-    let is_lost = |host: &&HostState| host.connection_status == ConnectionStatus::Unreachable;
-    let lost: Vec<String> = state.hosts.iter().filter(is_lost).map(|host| format!("!{}", host.name)).collect();
+    let lost: Vec<String> = state.unreachable_hosts().map(|(_, host)| format!("!{}", host.name)).collect();
     let may_skip = state.info.command == "up" && matches!(state.outcome, Some((Outcome::Unreachable, _))) && state.run_end().is_none();
     let are_few = (1..=MAX_EXCLUDED_HOSTS).contains(&lost.len()) && lost.len() < state.hosts.len();
     (may_skip && are_few && !advice.is_limited()).then(|| advice.format_command("up", &format!("--limit {}", quote(&lost.join(",")))))

@@ -1,17 +1,22 @@
 //! The reason of the end, and rows that answer a question which a good or an early end leaves open.
 
-use super::super::log_lines::error_pattern;
+use super::super::log_lines::has_error;
 use super::super::style::{self, Tone};
 use super::{LABEL_COLUMNS, RecapRenderer};
 use crate::event::{Exit, Outcome};
 use crate::text::width::wrap_message;
 
+/// Below the text of a row with a label.
+pub(super) fn indent(line: String) -> String {
+    " ".repeat(LABEL_COLUMNS) + &line
+}
+
 impl RecapRenderer<'_> {
     /// Up to four lines below each other.
-    fn wrapped_rows(&self, label: &str, text: &str) -> Vec<String> {
+    pub(super) fn wrapped_rows(&self, tone: Tone, label: &str, text: &str) -> Vec<String> {
         let mut lines = style::wrap_bounded(text, self.text_width(), 4).into_iter();
-        let first = self.labeled_row(Tone::Plain, label, &lines.next().unwrap_or_default());
-        std::iter::once(first).chain(lines.map(|line| format!("{:LABEL_COLUMNS$}{line}", ""))).collect()
+        let first = self.labeled_row(tone, label, &lines.next().unwrap_or_default());
+        std::iter::once(first).chain(lines.map(indent)).collect()
     }
 
     /// A command stays whole, so that it can be pasted.
@@ -20,7 +25,7 @@ impl RecapRenderer<'_> {
         let went_well = matches!(self.state.outcome, Some((Outcome::Ok, _)));
         let label = if went_well { self.lang.tr("result") } else { self.lang.tr("reason") };
         if !reason.contains("orchestrate ") {
-            return self.wrapped_rows(label, reason);
+            return self.wrapped_rows(Tone::Plain, label, reason);
         }
         wrap_message(reason, &self.whole_row(label, ""), &" ".repeat(LABEL_COLUMNS), width)
     }
@@ -39,10 +44,9 @@ impl RecapRenderer<'_> {
         if !all_ok || !matches!(self.state.outcome, Some((Outcome::Ok, _))) {
             return Vec::new();
         }
-        let Some(pattern) = error_pattern() else { return Vec::new() };
         let hosts = (0_u32..)
             .zip(&self.state.hosts)
-            .filter(|(_, host)| host.launcher_recent_lines.last_lines(usize::MAX).iter().any(|line| pattern.is_match(line.as_bytes())));
+            .filter(|(_, host)| host.launcher_recent_lines.last_lines(usize::MAX).iter().any(|line| has_error(line.as_bytes())));
         let hosts: Vec<u32> = hosts.map(|(at, _)| at).collect();
         if hosts.is_empty() {
             return Vec::new();
@@ -50,6 +54,6 @@ impl RecapRenderer<'_> {
         let text = self
             .lang
             .tr_fill("every rank ended with exit 0; the launcher's log on {} has lines that look like errors", &[&self.host_names(&hosts)]);
-        self.wrapped_rows(self.lang.tr("note"), &text)
+        self.wrapped_rows(Tone::Plain, self.lang.tr("note"), &text)
     }
 }

@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{Outcome, RunGoal};
 use crate::report::style;
+use crate::text::plural::count_noun;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -105,7 +106,7 @@ fn end_verdict(model: &Model) -> Option<(DisplayStatus, String, String)> {
         Outcome::Ok => {
             let text = match model.state.ranks.len() {
                 0 => "the run succeeded".to_owned(),
-                ranks => format!("the run succeeded: {} ended with exit 0", style::count_noun(ranks, "rank")),
+                ranks => format!("the run succeeded: {} ended with exit 0", count_noun(ranks, "rank")),
             };
             Some((DisplayStatus::Done, text, format!("{logs} shows what the ranks wrote")))
         }
@@ -123,7 +124,7 @@ fn problem_lines(model: &Model, found: &[RunProblem], from: usize, room: usize, 
     let mut lines: Vec<Line<'static>> = rest.iter().take(room).map(|problem| problem_line(model, problem, width)).collect();
     if rest.len() > room && room > 0 {
         lines.truncate(room - 1);
-        let more = style::count_noun(rest.len() - lines.len(), "more problem");
+        let more = count_noun(rest.len() - lines.len(), "more problem");
         let text = model.lang.tr_fill("{}: press 7", &[&model.lang.message(&more)]);
         let mut spans = vec![Span::styled(format!(" {} {text}", model.theme.ellipsis()), model.theme.dim())];
         // Each place once; the beginnings of what they say only where all of them have room.

@@ -40,7 +40,7 @@ impl LowGpus {
     fn gpus_text(&self) -> String {
         match self.gpus[..] {
             [one] => format!("GPU {one}"),
-            _ => crate::report::style::count_noun(self.gpus.len(), "GPU"),
+            _ => crate::text::plural::count_noun(self.gpus.len(), "GPU"),
         }
     }
 }
