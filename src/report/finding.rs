@@ -8,6 +8,7 @@ use crate::state::RunState;
 use crate::text::duration::format_rounded;
 
 use super::style;
+use crate::text::hostlist;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 
@@ -60,7 +61,12 @@ pub(crate) fn format_location(finding: &DiagnosisFinding, state: &RunState, sani
 }
 
 fn format_ranks_on(ranks: &[u32], hosts: &str) -> String {
-    if ranks.is_empty() { hosts.to_owned() } else { format!("{} on {hosts}", style::format_ranks(ranks)) }
+    let numbers = hostlist::fold_numbers(ranks);
+    match ranks {
+        [] => hosts.to_owned(),
+        [rank] => format!("rank {rank} on {hosts}"),
+        _ => format!("ranks {numbers} on {hosts}"),
+    }
 }
 
 /// The symptoms of a hang on one line, sanitized: `waiting for: gpu03 (for 2 min)`.

@@ -293,8 +293,7 @@ fn pull_line_counts_layers() {
 
 /// Another operator's run, which this command attaches to.
 fn attached_harness(tail: usize) -> SinkHarness<PlainSink<Vec<String>>> {
-    let sink = PlainSink::new(Vec::new(), PlainSettings { history_lines: Some(tail), ..PlainSettings::default() });
-    let mut harness = SinkHarness::new(sink);
+    let mut harness = SinkHarness::new(PlainSink::new(Vec::new(), PlainSettings { history_lines: Some(tail), ..PlainSettings::default() }));
     harness.emit(0, run_started(2, 1, &[]));
     harness.emit(0, EventKind::RunEndReported { end: crate::event::RunOutcome::Running, ended_at: 0 });
     harness
