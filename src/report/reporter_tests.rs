@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::event::{Exit, LogFile, Outcome, RunInfo, RunOutcome};
+use crate::report::test_support::rank_exited;
 use crate::report::{RunSnapshot, journal};
 
 /// A sink that records, and can fail.
@@ -46,6 +47,16 @@ fn run_started() -> Event {
     event(1, EventKind::RunStarted(RunInfo { run_id: "r1".to_owned(), hosts: vec!["a".to_owned()], ..RunInfo::default() }))
 }
 
+/// A run on host `a` that is kept in this directory, and what its sink got.
+fn kept_run() -> (tempfile::TempDir, RecordingSink, Reporter) {
+    let state_dir = tempfile::tempdir().expect("a folder");
+    let sink = RecordingSink::default();
+    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(sink.clone())]);
+    reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
+    reporter.handle_event(&run_started()).expect("taken");
+    (state_dir, sink, reporter)
+}
+
 #[test]
 fn failing_sink_is_removed_with_a_warning() {
     let good = RecordingSink::default();
@@ -86,22 +97,14 @@ fn early_events_reach_the_journal() {
 
 #[test]
 fn unstored_log_bytes_reach_no_sink() {
-    let state_dir = tempfile::tempdir().expect("a folder");
-    let sink = RecordingSink::default();
-    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(sink.clone())]);
-    reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
-    reporter.handle_event(&run_started()).expect("taken");
+    let (_state_dir, sink, mut reporter) = kept_run();
     assert!(matches!(reporter.handle_event(&rank_log(2, 5, "late")), Err(LogStoreError::Gap { len: 0, offset: 5, .. })));
     assert_eq!((reporter.state().last_seq, sink.recorded.lock().expect("not poisoned").len()), (1, 1));
 }
 
 #[test]
 fn full_disk_warns_once_and_pauses_copying() {
-    let state_dir = tempfile::tempdir().expect("a folder");
-    let sink = RecordingSink::default();
-    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(sink.clone())]);
-    reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
-    reporter.handle_event(&run_started()).expect("taken");
+    let (state_dir, sink, mut reporter) = kept_run();
     // A folder in the file's place: it takes no bytes, even from root.
     let place = state_dir.path().join("runs/r1/logs/node-0.log");
     std::fs::create_dir(&place).expect("made");
@@ -157,8 +160,7 @@ fn later_command_keeps_earlier_report() {
     };
     up.apply(&event(1, EventKind::RunStarted(info("up"))));
     up.apply(&event(1, EventKind::RankStarted { host: 0, rank: 0, restart: 0, started_at: 1500 }));
-    let exit = crate::event::Exit::Code(1);
-    up.apply(&event(2, EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, ended_at: 2000, uncertainty: 0, stopped: None }));
+    up.apply(&event(2, rank_exited(0, 0, Exit::Code(1), 2000)));
     up.apply(&event(3, EventKind::RunFinished { outcome: Outcome::Failed, reason: "rank 0 failed".to_owned() }));
     past_runs::write_report(&dir, &up, &[], &Sanitizer::default()).expect("written");
     let mut down = RunState::new();
@@ -220,9 +222,7 @@ fn later_command_explains_by_what_earlier_ones_stored() {
         later.set_run_dir(dir(), &[]).expect("kept");
         later.load_stored_evidence(&names, 0);
         later.handle_event(&run_started_on(1, hosts)).expect("taken");
-        let exit =
-            EventKind::RankExited { host: exited, rank: 0, restart: 0, exit: Exit::Code(1), ended_at: 5, uncertainty: 0, stopped: None };
-        later.handle_event(&event(2, exit)).expect("taken");
+        later.handle_event(&event(2, rank_exited(0, exited, Exit::Code(1), 5))).expect("taken");
         later.findings().iter().map(|finding| finding.rule.clone()).collect::<Vec<_>>()
     };
     assert_eq!(found(&["b", "a"], 1), ["cuda-oom"], "the hosts have other numbers now");
@@ -230,8 +230,7 @@ fn later_command_explains_by_what_earlier_ones_stored() {
 
     reporter.set_run_dir(RunDir::open(state_dir.path(), "r2").expect("a folder"), &[]).expect("kept");
     reporter.handle_event(&rank_log(4, 0, "ModuleNotFoundError: No module named 'flash_attn'\n")).expect("stored");
-    let exit = EventKind::RankExited { host: 0, rank: 0, restart: 0, exit: Exit::Code(1), ended_at: 5, uncertainty: 0, stopped: None };
-    reporter.handle_event(&event(5, exit)).expect("taken");
+    reporter.handle_event(&event(5, rank_exited(0, 0, Exit::Code(1), 5))).expect("taken");
     let rules: Vec<String> = reporter.findings().iter().map(|finding| finding.rule.clone()).collect();
     assert_eq!(rules, ["py-module"], "the logs of another run have other lines");
 }
@@ -270,11 +269,7 @@ fn old_log_dir_uses_first_command_order() {
 
 #[test]
 fn shrunk_log_warns_once_and_keeps_copy() {
-    let state_dir = tempfile::tempdir().expect("a folder");
-    let sink = RecordingSink::default();
-    let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(sink.clone())]);
-    reporter.set_run_dir(RunDir::open(state_dir.path(), "r1").expect("a folder"), &[]).expect("kept");
-    reporter.handle_event(&run_started_on(1, &["a"])).expect("taken");
+    let (_state_dir, _sink, mut reporter) = kept_run();
     for (seq, text) in [(2, "first life\n"), (4, "second\n"), (6, "third\n")] {
         reporter.handle_event(&launcher_log(seq, 0, text)).expect("stored");
         if seq < 6 {
@@ -317,9 +312,7 @@ fn snapshot_holds_the_last_event_and_the_diagnosis() {
     let mut reporter = Reporter::new(Sanitizer::default(), vec![Box::new(SnapshotSink(Arc::clone(&taken)))]);
     reporter.handle_event(&run_started()).expect("taken");
     reporter.handle_event(&rank_log(2, 0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")).expect("taken");
-    let exit = Exit::Code(1);
-    let kind = EventKind::RankExited { host: 0, rank: 0, restart: 0, exit, ended_at: 5, uncertainty: 0, stopped: None };
-    reporter.handle_event(&event(3, kind)).expect("taken");
+    reporter.handle_event(&event(3, rank_exited(0, 0, Exit::Code(1), 5))).expect("taken");
     reporter.tick(1);
     assert_eq!(*taken.lock().expect("not poisoned"), [(1, 0), (2, 0), (3, 1), (3, 1)]);
 }
