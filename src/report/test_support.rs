@@ -37,7 +37,6 @@ pub(super) fn recap_context() -> RecapContext {
     RecapContext {
         log_dir: Some("/state/runs/r/logs".to_owned()),
         advice: AdviceFormatter::new(&["wan22.yaml".to_owned()], &[], BTreeMap::new()),
-        tail_lines: 20,
         columns: Some(80),
         ..RecapContext::default()
     }
