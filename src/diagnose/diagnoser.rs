@@ -178,7 +178,8 @@ impl Diagnoser<'_> {
     }
 
     fn diagnose_rank(&self, rank: &RankState) -> Option<ProcessDiagnosis> {
-        let log = self.diagnose_log(rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart });
+        let (host, file) = rank.log();
+        let log = self.diagnose_log(host, file);
         log.or_else(|| self.diagnose_postmortem(rank.host)).or_else(|| self.diagnose_exit(rank.exit?))
     }
 
@@ -241,8 +242,8 @@ impl Diagnoser<'_> {
         let others = self.state.ranks.values().filter(|rank| !rank.has_failed() || rank.was_stopped);
         others
             .filter_map(|rank| {
-                let file = LogFile::Rank { rank: rank.rank, restart: rank.restart };
-                self.diagnose_log(rank.host, file).map(|diagnosis| (rank, diagnosis))
+                let (host, file) = rank.log();
+                self.diagnose_log(host, file).map(|diagnosis| (rank, diagnosis))
             })
             .collect()
     }

@@ -111,7 +111,7 @@ impl HangDetector<'_> {
     }
 
     fn running_ranks(&self) -> Vec<&RankState> {
-        self.state.ranks.values().filter(|rank| rank.started_at.is_some() && rank.exit.is_none()).collect()
+        self.state.ranks.values().filter(|rank| rank.is_running()).collect()
     }
 
     /// How long a silence may be.

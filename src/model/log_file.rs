@@ -44,6 +44,14 @@ impl LogFile {
         Some(LogFile::Rank { rank: rank.parse().ok()?, restart: restart.parse().ok()? })
     }
 
+    /// The rank whose output it is.
+    pub fn rank(self) -> Option<u32> {
+        match self {
+            LogFile::Rank { rank, .. } => Some(rank),
+            LogFile::Launcher | LogFile::Task { .. } => None,
+        }
+    }
+
     /// Who writes it, for people: `rank 3`, `rank 3 (restart 1)`.
     pub(crate) fn writer(self) -> String {
         match self {

@@ -169,7 +169,7 @@ impl HostRows<'_> {
         let (host, lang) = (&self.state.hosts[at], self.lang);
         let (mut running, mut failed) = (0, 0);
         for rank in self.state.ranks.values().filter(|rank| rank.host as usize == at) {
-            running += usize::from(rank.started_at.is_some() && rank.exit.is_none());
+            running += usize::from(rank.is_running());
             failed += usize::from(rank.failed_by_itself());
         }
         let failures = lang.tr_fill("✗ {} failed", &[&lang.count(failed, "rank")]);

@@ -290,8 +290,7 @@ fn is_traceback_source(line: &str) -> bool {
 
 /// `[rank 3 gpu02]`, `[rank 0-15]`, `[launcher gpu02]`, `[task 2 gpu02]`.
 fn line_prefix(files: &[(u32, LogFile)], state: &RunState, sanitizer: &Sanitizer) -> String {
-    let ranks: Vec<u32> =
-        files.iter().filter_map(|(_, file)| if let LogFile::Rank { rank, .. } = file { Some(*rank) } else { None }).collect();
+    let ranks: Vec<u32> = files.iter().filter_map(|(_, file)| file.rank()).collect();
     let launchers: Vec<u32> =
         files.iter().filter(|(_, file)| matches!(file, LogFile::Launcher | LogFile::Task { .. })).map(|(host, _)| *host).collect();
     let mut labels = Vec::new();

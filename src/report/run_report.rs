@@ -110,7 +110,7 @@ pub fn build_report(state: &RunState, findings: &[DiagnosisFinding]) -> RunRepor
         hosts: hosts.collect(),
         ranks: ranks.collect(),
         findings: findings.iter().map(|finding| FindingReport::new(finding, state)).collect(),
-        first_failed_ranks: state.culprit.as_ref().map_or_else(Vec::new, |culprit| culprit.ranks.clone()),
+        first_failed_ranks: state.culprit_ranks().to_vec(),
         leftovers: state.leftovers.iter().map(|leftover| format!("{}: {}", name(leftover.host), leftover.text)).collect(),
     }
 }

@@ -19,7 +19,7 @@ pub struct GpuTracePoint {
 }
 
 impl GpuTracePoint {
-    fn from_sample(gpu: &GpuSample, at: UnixMillis) -> Self {
+    pub(crate) fn from_sample(gpu: &GpuSample, at: UnixMillis) -> Self {
         let share = |part: Option<f32>, whole: Option<f32>| {
             part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole * 100.0)
         };

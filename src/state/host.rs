@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::event::{Exit, GpuProcess, GpuSample, HostMetrics, UnixMillis};
+use crate::event::{Exit, GpuProcess, GpuSample, HostMetrics, LogFile, UnixMillis};
 
 use super::bounded_text::keep_beginning;
 use super::gpu_history::{GpuRound, GpuTracePoint};
@@ -225,6 +225,16 @@ impl RankState {
             *progress = new.map(|new| new.after(progress.as_ref(), *started_at)).or(*progress);
         });
         values
+    }
+
+    /// Its log, after its host.
+    pub fn log(&self) -> (u32, LogFile) {
+        (self.host, LogFile::Rank { rank: self.rank, restart: self.restart })
+    }
+
+    /// Whether it has started and no end is known.
+    pub fn is_running(&self) -> bool {
+        self.started_at.is_some() && self.exit.is_none()
     }
 
     /// Whether it ended other than well.

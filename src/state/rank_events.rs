@@ -20,7 +20,7 @@ impl RunState {
                 self.first_rank_started = Some(self.first_rank_started.map_or(started, |first| first.min(started)));
             }
             EventKind::RankExited { host, rank, restart, exit, ended_at, stopped, .. } => {
-                let is_culprit = self.culprit.as_ref().is_some_and(|culprit| culprit.ranks.contains(rank));
+                let is_culprit = self.culprit_ranks().contains(rank);
                 let Some(state) = self.rank_for_event(*host, *rank, *restart, None) else { return };
                 (state.exit, state.ended_at) = (Some(*exit), *ended_at);
                 state.was_stopped = *stopped == Some(true) && !is_culprit;

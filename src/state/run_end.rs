@@ -41,7 +41,7 @@ impl RunState {
     pub(super) fn mark_lost_ranks_killed(&mut self) {
         let culprits = self.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
         let is_culprit = |rank: u32| culprits.contains(&rank);
-        for rank in self.ranks.values_mut_where(|rank| rank.started_at.is_some() && rank.exit.is_none()) {
+        for rank in self.ranks.values_mut_where(|rank| rank.is_running()) {
             let Some(host) = self.hosts.get(rank.host as usize) else { continue };
             if let Some((Exit::Killed, when)) = host.launcher_exit {
                 (rank.exit, rank.ended_at) = (Some(Exit::Killed), when);

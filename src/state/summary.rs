@@ -42,6 +42,11 @@ fn fold_results<'a, K: Ord>(steps: impl Iterator<Item = (K, &'a StepState)>) -> 
 }
 
 impl RunState {
+    /// The ranks that failed first; none while no rank has.
+    pub fn culprit_ranks(&self) -> &[u32] {
+        self.culprit.as_ref().map_or(&[], |culprit| &culprit.ranks)
+    }
+
     /// Every metric that a rank has reported as the ranks stand now, the furthest step and the mean of the others, and when one of them spoke last.
     pub(crate) fn combined_metrics(&self) -> BTreeMap<u8, (f64, UnixMillis)> {
         training_metrics::combine_all_metrics(self.ranks.values().map(|rank| &rank.metrics))

@@ -42,6 +42,15 @@ pub(crate) fn fold_numbers(list: &[u32]) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
+/// `r3`, `r[0-7,9]`; empty without ranks.
+pub(crate) fn short_ranks(ranks: &[u32]) -> String {
+    match ranks {
+        [] => String::new(),
+        [one] => format!("r{one}"),
+        many => format!("r[{}]", fold_numbers(many)),
+    }
+}
+
 /// Names with what they have in common, in the order of their first name.
 fn group_equal<T: PartialEq>(items: impl IntoIterator<Item = (String, T)>) -> Vec<(T, Vec<String>)> {
     let mut groups: Vec<(T, Vec<String>)> = Vec::new();

@@ -140,7 +140,7 @@ impl RecapRenderer<'_> {
             let label = if at == 0 { lang.tr("CAUSE") } else { lang.tr("also") };
             lines.extend(self.wrapped_rows(Tone::Bad, label, &format!("{location}{}{what}", lang.colon())));
             // The output of steps and of the ranks that failed first is already shown above.
-            let shown = self.state.culprit.as_ref().is_some_and(|culprit| finding.ranks.iter().any(|rank| culprit.ranks.contains(rank)));
+            let shown = finding.ranks.iter().any(|rank| self.state.culprit_ranks().contains(rank));
             if !shown && !finding.ranks.is_empty() {
                 lines.extend(self.quoted_lines(&finding.evidence));
             }

@@ -15,7 +15,7 @@ pub(super) fn suggest_next_command(state: &RunState, advice: &AdviceFormatter, c
         Outcome::Ok | Outcome::Refused | Outcome::Signal(_) | Outcome::Stopped => None,
         Outcome::Detached => Some(command("attach", "")),
         Outcome::Failed => {
-            let first = state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+            let first = state.culprit_ranks();
             let rank = cause.iter().find(|rank| first.contains(rank)).or(cause.first()).or(first.first()).copied();
             let rank = rank.or_else(|| state.failed_ranks().first().map(|rank| rank.rank));
             let of_rank = rank.map(|rank| format!("--rank {rank}"));
