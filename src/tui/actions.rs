@@ -27,7 +27,7 @@ impl App {
                 None => return self.show_toast("no launch is waiting to be started"),
             },
             UiCommand::TearDown if capabilities.can_control || capabilities.can_tear_down => Dialog::confirm_teardown(&self.model),
-            UiCommand::Halt if capabilities.can_control && self.model.state.stopping_since.is_none() => Dialog::confirm_stop(&self.model),
+            UiCommand::Stop if capabilities.can_control && self.model.state.stopping_since.is_none() => Dialog::confirm_stop(&self.model),
             UiCommand::Kill if capabilities.can_control => Dialog::confirm_kill(&self.model),
             UiCommand::Restart if capabilities.can_control && capabilities.can_restart && self.model.state.stopping_since.is_none() => {
                 Dialog::confirm_restart(&self.model)

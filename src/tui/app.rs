@@ -9,7 +9,7 @@ use crate::event::{Event, UnixMillis};
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 
-use super::command_palette::{CommandPalette, shown_name};
+use super::command_palette::CommandPalette;
 use super::dialog::Dialog;
 use super::feed::{Clipboard, DashboardCapabilities, DashboardRole, FeedMessage, UserAction};
 use super::key_bindings::KeyBindings;
@@ -80,7 +80,7 @@ impl App {
     pub(crate) fn explain_readonly(&mut self, key: KeyEvent) {
         let default = KeyBindings::default().command_for_key(key, &[KeyContext::Plan, KeyContext::Run]);
         if let Some(cmd) = default.filter(|_| self.model.readonly && self.ui.overlay.is_none()) {
-            self.show_toast(&format!("read-only: `{}` needs a dashboard without --readonly", shown_name(cmd)));
+            self.show_toast(&format!("read-only: `{}` needs a dashboard without --readonly", cmd.name()));
         }
     }
 
@@ -173,7 +173,7 @@ impl App {
             (_, UiCommand::Interrupt) => self.handle_interrupt(),
             (_, UiCommand::Redraw) => self.full_redraw = true,
             (_, UiCommand::Suspend) => self.suspend_requested = true,
-            (Some(Overlay::Help(_)), _) => self.ui.update_help(cmd, self.model.page_rows.max(1)),
+            (Some(Overlay::Help(_)), _) => self.ui.update_help(cmd, self.model.page_rows),
             (Some(Overlay::Dialog(_) | Overlay::Find(_) | Overlay::Filter(_) | Overlay::Palette(_)), _) => {}
             (None, _) => self.dispatch_command(cmd),
         }

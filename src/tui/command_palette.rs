@@ -33,7 +33,7 @@ impl CommandPalette {
     /// The matching commands, best first.
     pub fn matching_entries(&self, bindings: &KeyBindings, contexts: &[KeyContext]) -> Vec<PaletteEntry> {
         let all = bindings.commands(contexts).into_iter().filter(|(cmd, ..)| *cmd != UiCommand::Palette);
-        let entry = |(cmd, keys, help): (UiCommand, String, &'static str)| PaletteEntry { command: cmd, name: shown_name(cmd), keys, help };
+        let entry = |(cmd, keys, help): (UiCommand, String, &'static str)| PaletteEntry { command: cmd, name: cmd.name(), keys, help };
         let mut found: Vec<(i32, PaletteEntry)> =
             all.map(entry).filter_map(|entry| Some((entry_score(&self.prompt.text, &entry)?, entry))).collect();
         found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
@@ -66,18 +66,10 @@ const DESCRIPTION_SCORE: i32 = -100_000;
 /// Keys that only move the cursor come last.
 const MOVEMENT_PENALTY: i32 = 50_000;
 
-/// The name in the palette: the common word where the command's own is another.
-pub(super) fn shown_name(cmd: UiCommand) -> String {
-    match cmd {
-        UiCommand::Halt => "stop".to_owned(),
-        cmd => cmd.name(),
-    }
-}
-
 /// Words that other tools have for a command.
 fn common_words(cmd: UiCommand) -> &'static [&'static str] {
     match cmd {
-        UiCommand::Halt => &["halt", "terminate"],
+        UiCommand::Stop => &["halt", "terminate"],
         UiCommand::Kill => &["sigkill"],
         UiCommand::Restart => &["relaunch", "rerun"],
         UiCommand::TearDown => &["down", "delete", "remove"],
@@ -100,7 +92,7 @@ fn is_movement(cmd: UiCommand) -> bool {
 fn entry_score(typed: &str, entry: &PaletteEntry) -> Option<i32> {
     let typed = typed.trim().to_lowercase();
     let names = || std::iter::once(entry.name.as_str()).chain(common_words(entry.command).iter().copied());
-    let is_word = !typed.is_empty() && (names().any(|name| name == typed) || entry.command.name() == typed);
+    let is_word = !typed.is_empty() && names().any(|name| name == typed);
     let chinese = Lang::Zh.term(entry.help);
     let described = || {
         let has_word = |text: &str| typed.split_whitespace().all(|word| text.to_lowercase().contains(word));

@@ -27,7 +27,7 @@ const fn binding(
 
 pub(crate) const DEFAULT_BINDINGS: &[DefaultBinding] = &[
     binding(KeyContext::Plan, &["U"], UiCommand::Start, "start the planned launch", "start"),
-    binding(KeyContext::Run, &["H"], UiCommand::Halt, "stop: TERM to every rank, KILL after the grace period", ""),
+    binding(KeyContext::Run, &["H"], UiCommand::Stop, "stop: TERM to every rank, KILL after the grace period", ""),
     binding(KeyContext::Run, &["K"], UiCommand::Kill, "kill every rank now", ""),
     binding(KeyContext::Run, &["R"], UiCommand::Restart, "stop all ranks and launch them again", ""),
     binding(KeyContext::Run, &["X"], UiCommand::TearDown, "tear down: stop and remove everything", "tear down"),
@@ -78,7 +78,7 @@ pub(crate) const DEFAULT_BINDINGS: &[DefaultBinding] = &[
     binding(KeyContext::Logs, &["o"], UiCommand::Merge, "switch: this log, all logs, all logs of this host", "merge"),
     binding(KeyContext::Logs, &["u"], UiCommand::Fold, "in merged logs: fold equal lines, or show each line", ""),
     binding(KeyContext::Logs, &["enter"], UiCommand::Open, "in merged logs: open the log of this line", ""),
-    binding(KeyContext::Logs, &["e", "E"], UiCommand::NextError, "previous, next line with an error", "error"),
+    binding(KeyContext::Logs, &["e", "E"], UiCommand::PrevError, "previous, next line with an error", "error"),
     binding(KeyContext::Logs, &["t"], UiCommand::Times, "times of lines: off, age, time of day", "times"),
     binding(KeyContext::Logs, &["m"], UiCommand::Mark, "mark or unmark the line", ""),
     binding(KeyContext::Logs, &["'"], UiCommand::NextMark, "next marked line", ""),

@@ -4,7 +4,6 @@
 //! disabled for a moment, so that keys typed before the dialog could be read do not answer it.
 
 use crate::event::UnixMillis;
-use crate::state::ConnectionStatus;
 use crate::text::host_patterns::compress_to_pattern;
 use unicode_width::UnicodeWidthStr;
 
@@ -14,6 +13,8 @@ use super::text_input::{InputOutcome, TextInput};
 
 /// How long destructive choices stay disabled, in milliseconds of the feed's clock.
 pub(crate) const CONFIRM_DELAY_MS: i64 = 300;
+/// The most unreachable hosts that are listed.
+const MAX_UNREACHABLE: usize = 4;
 /// Maximum width of a text line; fits a screen of 80 columns.
 pub(super) const TEXT_WIDTH: usize = 72;
 
@@ -225,20 +226,13 @@ fn run_summary_line(model: &Model) -> String {
 
 /// Adds the hosts that a command cannot reach.
 fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String> {
-    for (at, host) in (0_u32..).zip(&model.state.hosts) {
-        if !matches!(host.connection_status, ConnectionStatus::Retrying | ConnectionStatus::Unreachable) {
-            continue;
-        }
-        let ranks = model.state.ranks.values().filter(|rank| rank.host == at && rank.exit.is_none() && rank.started_at.is_some()).count();
+    let lost = || (0_u32..).zip(&model.state.hosts).filter(|(_, host)| host.is_lost());
+    for (at, host) in lost().take(MAX_UNREACHABLE) {
+        let ranks = model.state.ranks.values().filter(|rank| rank.host == at && rank.is_running()).count();
         text.push(format!("UNREACHABLE  {}: {} may still run there", model.sanitize(&host.name), model.count(ranks, "rank")));
     }
-    // Lists only the first few hosts.
-    let head = text.iter().take_while(|line| !line.starts_with("UNREACHABLE")).count();
-    let more = text.len().saturating_sub(head + 4);
-    if more > 0 {
-        text.truncate(head + 4);
-        text.push(format!("             and {more} more"));
-    }
+    let more = lost().skip(MAX_UNREACHABLE).count();
+    text.extend((more > 0).then(|| format!("             and {more} more")));
     text
 }
 
@@ -276,10 +270,10 @@ mod tests {
             (words, scene.app.pending_actions.clone())
         };
         let name = ["w", "a", "n", "2", "2"];
-        assert_eq!(answer(UiCommand::Halt, &["y"]), (vec!["No".into(), "Yes".into()], vec![UserAction::Stop]));
+        assert_eq!(answer(UiCommand::Stop, &["y"]), (vec!["No".into(), "Yes".into()], vec![UserAction::Stop]));
         assert_eq!(answer(UiCommand::Kill, &["y"]).1, vec![UserAction::Kill]);
         assert_eq!(answer(UiCommand::Restart, &["y"]).1, vec![UserAction::Restart]);
-        for cmd in [UiCommand::Halt, UiCommand::Kill, UiCommand::Restart] {
+        for cmd in [UiCommand::Stop, UiCommand::Kill, UiCommand::Restart] {
             for keys in [&["n"][..], &["enter"], &["esc"], &["q"], &["x", "enter"]] {
                 assert_eq!(answer(cmd, keys).1, vec![], "{cmd:?} {keys:?}");
             }
@@ -334,7 +328,7 @@ mod tests {
     fn readonly_opens_no_destructive_dialog() {
         let mut scene = fixtures::healthy();
         scene.app.set_readonly();
-        for cmd in [UiCommand::TearDown, UiCommand::Kill, UiCommand::Restart, UiCommand::Halt] {
+        for cmd in [UiCommand::TearDown, UiCommand::Kill, UiCommand::Restart, UiCommand::Stop] {
             scene.app.update(cmd);
             assert_eq!((&scene.app.ui.overlay, &scene.app.pending_actions), (&None, &vec![]), "{cmd:?}");
         }

@@ -118,13 +118,13 @@ impl EventLoop {
                 return Ok(());
             }
             // While another program owns the screen, nothing is drawn and no key is read.
-            let Some((own, lent)) = terminal::try_lock_terminal() else {
+            let Some((guard, needs_redraw)) = terminal::try_lock_terminal() else {
                 if !terminal::is_dashboard_shown() && !terminal::has_panicked() {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 continue;
             };
-            if lent {
+            if needs_redraw {
                 terminal = open_cleared_terminal(size)?;
                 self.pacer.raise_to(RedrawPriority::Input);
             }
@@ -150,7 +150,7 @@ impl EventLoop {
             if let Some(text) = self.app.pending_clipboard.take() {
                 terminal::copy_osc52(&text)?;
             }
-            drop(own);
+            drop(guard);
             for action in std::mem::take(&mut self.app.pending_actions) {
                 self.send_action(action);
             }
@@ -241,7 +241,7 @@ impl EventLoop {
             }
             let stdin = io::stdin();
             let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
-            let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+            let limit = Timespec::try_from(left).unwrap_or_default();
             let ready = poll(&mut ends, Some(&limit)).unwrap_or(0);
             if ready > 0 {
                 let mut chunk = [0; 1024];
@@ -269,7 +269,7 @@ impl EventLoop {
         let listen = if terminal::is_dashboard_shown() { PollFlags::IN } else { PollFlags::empty() };
         let mut ends = [PollFd::from_borrowed_fd(keys, listen), PollFd::from_borrowed_fd(self.feed.wake_fd(), PollFlags::IN)];
         let time = if self.pending_keys.is_empty() { time } else { Duration::ZERO };
-        let limit = Timespec { tv_sec: i64::from(time.as_secs() > 0), tv_nsec: i64::from(time.subsec_nanos()) };
+        let limit = Timespec::try_from(time).unwrap_or_default();
         match poll(&mut ends, Some(&limit)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(LoopError::Terminal(error.into())),

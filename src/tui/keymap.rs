@@ -33,9 +33,8 @@ pub enum UiCommand {
     Fold,
     /// Times of lines: off, age, time of day.
     Times,
-    /// Previous line with an error; outside of logs the next problem.
+    /// The next line with an error; outside of logs the next problem.
     NextError,
-    /// Next line with an error; outside of logs the previous problem.
     PrevError,
     /// Mark or unmark the line.
     Mark,
@@ -103,7 +102,7 @@ pub enum UiCommand {
     /// Start the planned launch.
     Start,
     /// Stop every rank: TERM, then KILL after the grace period.
-    Halt,
+    Stop,
     /// Kill every rank.
     Kill,
     /// Stop all ranks and launch them again.
@@ -178,6 +177,7 @@ impl KeyContext {
 pub(super) fn paired_command(cmd: UiCommand) -> UiCommand {
     match cmd {
         UiCommand::NextError => UiCommand::PrevError,
+        UiCommand::PrevError => UiCommand::NextError,
         UiCommand::Copy => UiCommand::CopyView,
         UiCommand::PrevEvent => UiCommand::NextEvent,
         UiCommand::ZoomIn => UiCommand::ZoomOut,
@@ -202,9 +202,26 @@ impl UiCommand {
         name
     }
 
+    /// Where a movement leads from row `at`; `None`: the command is no movement.
+    pub(super) fn target_row(self, at: usize, page: usize, last: usize) -> Option<usize> {
+        let page = page.max(1);
+        let to = match self {
+            UiCommand::Up => at.saturating_sub(1),
+            UiCommand::Down => at + 1,
+            UiCommand::PageUp => at.saturating_sub(page),
+            UiCommand::PageDown => at + page,
+            UiCommand::HalfUp => at.saturating_sub(page.div_ceil(2)),
+            UiCommand::HalfDown => at + page.div_ceil(2),
+            UiCommand::Top => 0,
+            UiCommand::Bottom => last,
+            _ => return None,
+        };
+        Some(to.min(last))
+    }
+
     /// Whether the command changes something on hosts.
     pub fn is_mutating(self) -> bool {
-        matches!(self, UiCommand::Start | UiCommand::Halt | UiCommand::Kill | UiCommand::Restart | UiCommand::TearDown | UiCommand::Shell)
+        matches!(self, UiCommand::Start | UiCommand::Stop | UiCommand::Kill | UiCommand::Restart | UiCommand::TearDown | UiCommand::Shell)
     }
 }
 
@@ -246,8 +263,8 @@ mod tests {
     #[test]
     fn commands_have_kebab_names() {
         assert_eq!(
-            (UiCommand::TearDown.name(), UiCommand::Find.name(), UiCommand::PrevRank.name()),
-            ("tear-down".into(), "find".into(), "prev-rank".into())
+            [UiCommand::TearDown, UiCommand::Find, UiCommand::PrevRank, UiCommand::Stop].map(UiCommand::name),
+            ["tear-down", "find", "prev-rank", "stop"]
         );
     }
 }

@@ -4,10 +4,12 @@
 //! so a group is one round. Lines of numbers only are not grouped. Modeled on Ray's log deduplication (docs.ray.io).
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::event::{LogFile, UnixMillis};
+use crate::text::hostlist::short_ranks;
+use crate::text::width::first_bytes;
 
 use super::line_tokens::{LineSegment, Token, tokenize_line};
 
@@ -76,8 +78,7 @@ pub(crate) struct LineGroups {
 impl LineGroups {
     /// Adds a sanitized line.
     pub(crate) fn add_line(&mut self, log: (u32, LogFile), at: UnixMillis, offset: u64, line: &str) {
-        let end = (0..=MAX_LINE_BYTES.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
-        let (key, tokens) = tokenize_line(&line[..end]);
+        let (key, tokens) = tokenize_line(first_bytes(line, MAX_LINE_BYTES));
         if let Some(id) = key.as_ref().and_then(|key| self.open_group(key, log, at))
             && let Some(group) = self.get_mut(id)
         {
@@ -165,13 +166,13 @@ fn widen_range(known: &mut LineSegment, token: &Token, line: &str) {
     }
 }
 
-/// The ranks and launchers that wrote a group of lines.
+/// The ranks, launchers and tasks that wrote a group of lines.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LogWriters {
     /// `r[0-7,9]`; empty without ranks.
     ranks: String,
-    /// The hosts of the launchers.
-    launchers: Vec<u32>,
+    /// The hosts of launchers, and of each task by its number.
+    others: BTreeMap<Option<u32>, Vec<u32>>,
     pub count: usize,
     /// The host, if all of them are on one.
     pub host: Option<u32>,
@@ -179,32 +180,29 @@ pub(crate) struct LogWriters {
 
 impl LogWriters {
     pub(crate) fn of(logs: &[(u32, LogFile)]) -> LogWriters {
-        let (mut ranks, mut launchers): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
+        let (mut ranks, mut others) = (Vec::new(), BTreeMap::<_, Vec<u32>>::new());
         for (host, file) in logs {
             match file {
                 LogFile::Rank { rank, .. } => ranks.push(*rank),
-                LogFile::Launcher | LogFile::Task { .. } => launchers.push(*host),
+                LogFile::Launcher => others.entry(None).or_default().push(*host),
+                LogFile::Task { number } => others.entry(Some(*number)).or_default().push(*host),
             }
         }
         // A rank that was restarted has two logs.
         ranks.sort_unstable();
         ranks.dedup();
-        let ranks = match &ranks[..] {
-            [] => String::new(),
-            [one] => format!("r{one}"),
-            many => format!("r[{}]", crate::text::hostlist::fold_numbers(many)),
-        };
         let host = logs.first().map(|(host, _)| *host).filter(|first| logs.iter().all(|(host, _)| host == first));
-        LogWriters { ranks, launchers, count: logs.len(), host }
+        LogWriters { ranks: short_ranks(&ranks), others, count: logs.len(), host }
     }
 
-    /// Short form: `r[0-7,9]`, `launcher gpu[00-15]`. `hosts` folds host names.
+    /// Short form: `r[0-7,9]`, `launcher gpu[00-15]`, `task 1 gpu00`. `hosts` folds host names.
     pub(crate) fn format(&self, hosts: impl Fn(&[u32]) -> String) -> String {
-        if self.launchers.is_empty() {
-            return self.ranks.clone();
-        }
-        let launchers = format!("launcher {}", hosts(&self.launchers));
-        if self.ranks.is_empty() { launchers } else { [self.ranks.as_str(), &launchers].join(" ") }
+        let ranks = Some(self.ranks.clone()).filter(|ranks| !ranks.is_empty());
+        let others = self.others.iter().map(|(task, on)| match task {
+            None => format!("launcher {}", hosts(on)),
+            Some(number) => format!("task {number} {}", hosts(on)),
+        });
+        ranks.into_iter().chain(others).collect::<Vec<_>>().join(" ")
     }
 }
 

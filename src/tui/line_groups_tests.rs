@@ -50,10 +50,11 @@ fn late_lines_start_a_new_group() {
     groups.add_line(rank_log(1), WINDOW_MS, 0, "a b");
     groups.add_line((0, LogFile::Launcher), 0, 0, "c");
     groups.add_line((1, LogFile::Launcher), 0, 0, "c");
+    groups.add_line((1, LogFile::Task { number: 2 }), 0, 0, "c");
     let (from, to) = groups.id_range();
     let names: Vec<String> =
         (from..to).filter_map(|id| groups.get(id)).map(|g| LogWriters::of(&g.logs).format(|hosts| format!("{hosts:?}"))).collect();
-    assert_eq!(names, ["r0", "r1", "launcher [0, 1]"]);
+    assert_eq!(names, ["r0", "r1", "launcher [0, 1] task 2 [1]"]);
 }
 
 #[test]

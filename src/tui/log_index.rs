@@ -199,12 +199,8 @@ fn is_complete_line(line: &StoredLine) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::LogFile;
-    use crate::tui::log_source::tests::MemoryLog;
-
-    fn log_source(text: &MemoryLog) -> LogSource<'_> {
-        LogSource { logs: text, host: 0, host_name: "", file: LogFile::Launcher, len: text.0.len() as u64 }
-    }
+    use crate::tui::log_source::MemoryLog;
+    use crate::tui::log_source::tests::log_source;
 
     fn sample_log(lines: usize) -> String {
         (0..lines).map(|n| if n % 1000 == 7 { format!("RuntimeError {n}\n") } else { format!("line {n} of it\n") }).collect()

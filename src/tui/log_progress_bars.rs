@@ -149,8 +149,8 @@ fn is_progress_bar(text: &[u8]) -> bool {
 }
 
 /// What stays the same while a bar is drawn again: its letters up to the first digit.
-fn bar_shape(text: &[u8]) -> Vec<u8> {
-    text.iter().copied().take_while(|byte| !byte.is_ascii_digit()).filter(u8::is_ascii_alphabetic).collect()
+pub(crate) fn bar_shape(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).chars().take_while(|c| !c.is_ascii_digit()).filter(|c| c.is_alphabetic()).collect()
 }
 
 /// Whether a text has anything but movements and spaces.
@@ -221,6 +221,13 @@ mod tests {
         let rows = collapse_progress(&lines);
         assert_eq!((rows[0].next_offset, rows[1].next_offset), (rows[1].offset, lines[0].next_offset));
         assert_eq!(&lines[0].bytes[usize::try_from(rows[1].offset).expect("small")..], b"done");
+    }
+
+    /// Also where no label has an ASCII letter.
+    #[test]
+    fn bars_with_other_labels_are_other_rows() {
+        let rows = collapsed_rows("\r训练:  50%|##  | 5/10\rstep loss\n\r验证:  10%|#   | 1/10\n");
+        assert_eq!(rows, [("训练:  50%|##  | 5/10".into(), 1), ("step loss".into(), 1), ("验证:  10%|#   | 1/10".into(), 1)]);
     }
 
     #[test]

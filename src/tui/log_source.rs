@@ -22,6 +22,20 @@ pub(crate) struct StoredLine {
     pub next_offset: u64,
 }
 
+/// A log of bytes in memory.
+pub(crate) struct MemoryLog(pub Vec<u8>);
+
+impl StoredLogs for MemoryLog {
+    fn len(&self, _: &str, _: LogFile) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read(&self, _: &str, _: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>> {
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.0.len());
+        Ok(self.0[from..from.saturating_add(most).min(self.0.len())].to_vec())
+    }
+}
+
 /// One log up to its known length.
 pub(crate) struct LogSource<'a> {
     pub logs: &'a dyn StoredLogs,
@@ -118,19 +132,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(crate) struct MemoryLog(pub Vec<u8>);
-
-    impl StoredLogs for MemoryLog {
-        fn len(&self, _: &str, _: LogFile) -> io::Result<u64> {
-            Ok(self.0.len() as u64)
-        }
-        fn read(&self, _: &str, _: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>> {
-            let from = usize::try_from(from).expect("small").min(self.0.len());
-            Ok(self.0[from..(from + most).min(self.0.len())].to_vec())
-        }
-    }
-
-    fn log_source(text: &MemoryLog) -> LogSource<'_> {
+    pub(crate) fn log_source(text: &MemoryLog) -> LogSource<'_> {
         LogSource { logs: text, host: 0, host_name: "", file: LogFile::Launcher, len: text.0.len() as u64 }
     }
 

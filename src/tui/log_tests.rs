@@ -13,7 +13,8 @@ use super::feed::{Clipboard, DashboardRole, FeedMessage, StoredLogs};
 use super::fixtures;
 use super::headless::LocalFold;
 use super::keymap::UiCommand;
-use super::tests::{TextLog, draw, press_keys, snapshot_text};
+use super::log_source::MemoryLog;
+use super::tests::{draw, press_keys, snapshot_text};
 use super::theme::Theme;
 use super::ui::Screen;
 
@@ -41,7 +42,7 @@ fn screen_text(app: &mut App) -> String {
 
 fn fixture_with_log(text: &str) -> fixtures::DashboardFixture {
     let mut scene = fixtures::healthy();
-    scene.app.handle_message(FeedMessage::StoredLogs(Box::new(TextLog(text.to_owned()))));
+    scene.app.handle_message(FeedMessage::StoredLogs(Box::new(MemoryLog(text.to_owned().into_bytes()))));
     scene.app.ui.screen = Screen::Logs;
     scene
 }
@@ -126,7 +127,9 @@ fn errors_and_marks_can_be_visited() {
     assert!(seen.contains(">ValueError: 4500") && seen.contains("line 4497") && seen.contains('!'), "{seen}");
     press_keys(&mut scene.app, "m e");
     assert!(screen_text(&mut scene.app).contains(">ValueError: 2500"));
-    press_keys(&mut scene.app, "E E");
+    scene.app.update(UiCommand::NextError);
+    assert!(screen_text(&mut scene.app).contains(">ValueError: 4500"), "as its name says");
+    press_keys(&mut scene.app, "E");
     assert!(screen_text(&mut scene.app).contains("no later line has an error"));
     press_keys(&mut scene.app, "e e e '");
     assert!(screen_text(&mut scene.app).contains(">ValueError: 4500"), "the mark");
@@ -316,7 +319,7 @@ proptest! {
             fold.handle_message(&mut app, FeedMessage::Event(Event { seq: 2, at: 2, kind }));
         }
         fold.update_snapshot(&mut app);
-        app.handle_message(FeedMessage::StoredLogs(Box::new(TextLog(text))));
+        app.handle_message(FeedMessage::StoredLogs(Box::new(MemoryLog(text.into_bytes()))));
         let given = install_fake_clipboard(&mut app, true);
         app.ui.screen = Screen::Logs;
         for _ in 0..clock {

@@ -12,7 +12,7 @@ use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::{Event, EventKind, Phase, UnixMillis};
 use crate::model::step_status::StepStatus;
 use crate::report::RunSnapshot;
-use crate::state::{RankCounts, RunState};
+use crate::state::{RankCounts, RankState, RunState};
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 
@@ -197,6 +197,11 @@ impl Model {
     /// Remote text, sanitized and on one line.
     pub fn sanitize(&self, text: &str) -> String {
         self.sanitizer.sanitize_line(text).replace('\t', "    ")
+    }
+
+    /// The newest line of a rank, sanitized; empty where it has written none.
+    pub(super) fn last_line(&self, rank: &RankState) -> String {
+        rank.recent_lines.last_lines(1).pop().map(|line| self.sanitize(&line)).unwrap_or_default()
     }
 
     /// Local time of day.

@@ -5,7 +5,8 @@ use ratatui::style::Color;
 use super::app::App;
 use super::fixtures::{self, DashboardFixture};
 use super::keymap::UiCommand;
-use super::tests::{TextLog, draw, press_keys, snapshot_text};
+use super::log_source::MemoryLog;
+use super::tests::{draw, press_keys, snapshot_text};
 use super::ui::Screen;
 use super::view::figure_age::has_old_figures;
 use crate::event::{EventKind, Outcome};
@@ -168,7 +169,7 @@ fn log_search_works_both_ways() {
     let mut text: String = (0..50_000).map(|n| format!("line {n}\n")).collect();
     text.insert_str(0, "Error one\n");
     text.push_str("an ERROR two\nthe end\n");
-    scene.app.handle_message(super::feed::FeedMessage::StoredLogs(Box::new(TextLog(text))));
+    scene.app.handle_message(super::feed::FeedMessage::StoredLogs(Box::new(MemoryLog(text.into_bytes()))));
     press_keys(&mut scene.app, "4 / e r r o r enter");
     let shown = |app: &mut App| snapshot_text(&draw(app, 80, 24));
     assert!(shown(&mut scene.app).contains(">an ERROR two"), "the newest first, ignoring case");
@@ -283,7 +284,7 @@ fn gpu_rows_name_every_host() {
 #[test]
 fn figures_are_old_only_of_hosts_that_are_lost() {
     let mut scene = super::screen_matrix_tests::bad_day(4);
-    let old = |scene: &DashboardFixture, at: usize| has_old_figures(&scene.app.model, at, &scene.app.model.state.hosts[at]);
+    let old = |scene: &DashboardFixture, at: u32| has_old_figures(&scene.app.model, at);
     draw(&mut scene.app, 120, 36);
     assert_eq!([0, 2, 3].map(|at| old(&scene, at)), [false, false, true]);
     scene.emit(10, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });

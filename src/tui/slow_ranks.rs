@@ -65,7 +65,7 @@ fn last_step(rank: &RankState) -> Option<f64> {
 pub(crate) fn running_ranks(state: &RunState) -> impl Iterator<Item = &RankState> + Clone {
     let trains = state.goal.0 == RunGoal::Up && state.outcome.is_none();
     let is_connected = |host: u32| state.hosts.get(host as usize).is_some_and(|host| host.connection_status == ConnectionStatus::Connected);
-    state.ranks.values().filter(move |rank| trains && rank.started_at.is_some() && rank.exit.is_none() && is_connected(rank.host))
+    state.ranks.values().filter(move |rank| trains && rank.is_running() && is_connected(rank.host))
 }
 
 #[cfg(test)]

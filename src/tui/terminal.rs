@@ -5,7 +5,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError, TryLockError};
 
 use crossterm::{cursor, event, execute, terminal};
 
@@ -57,7 +57,7 @@ pub(crate) fn check_terminal_support(term: Option<&str>) -> Result<(), String> {
 pub(super) fn enter_dashboard_screen(advice: Vec<String>) -> io::Result<()> {
     PANIC_ADVICE.get_or_init(|| advice);
     install_panic_hook();
-    let _one = lock_terminal();
+    let _guard = lock_terminal();
     show_dashboard()
 }
 
@@ -171,17 +171,13 @@ fn hide_dashboard() {
 /// Restores the screen for good and prints the output held back. Does nothing without a dashboard.
 pub(crate) fn restore() {
     // A frame being drawn may finish; the drawing thread may also be the one that panicked, so the wait is short.
-    let mut one = TERMINAL_LOCK.try_lock().ok();
-    for _ in 0..10 {
-        if one.is_some() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        one = TERMINAL_LOCK.try_lock().ok();
-    }
+    let guard = (0..=10).find_map(|n| {
+        std::thread::sleep(std::time::Duration::from_millis(if n > 0 { 5 } else { 0 }));
+        try_lock()
+    });
     hide_dashboard();
     leave_raw_mode();
-    drop(one);
+    drop(guard);
     let held = std::mem::take(&mut *HELD_OUTPUT.lock().unwrap_or_else(PoisonError::into_inner));
     let more = (held.dropped_lines > 0).then(|| PrintableText::new(&format!("… and {} more lines", held.dropped_lines)));
     for line in held.lines.into_iter().chain(more) {
@@ -199,9 +195,7 @@ pub(crate) fn restore() {
 pub(super) fn copy_osc52(text: &str) -> io::Result<()> {
     use base64::Engine as _;
     let code = base64::engine::general_purpose::STANDARD.encode(text);
-    let mut out = io::stdout().lock();
-    write!(out, "\x1b]52;c;{code}\x07")?;
-    out.flush()
+    write_stdout(&format!("\x1b]52;c;{code}\x07"))
 }
 
 /// Holds a line back until the screen is restored; `false` if neither the dashboard nor a shell owns it and it can be printed.
@@ -225,22 +219,30 @@ pub(crate) fn has_panicked() -> bool {
     PANICKED.load(Ordering::SeqCst)
 }
 
-/// Lends the normal screen to a prompt or a shell; the dashboard returns afterwards.
+/// Lends the normal screen to a prompt or a shell; the dashboard returns afterwards, also after a panic.
 pub(crate) fn with_normal_screen<T>(action: impl FnOnce() -> T) -> T {
     if !ACTIVE.load(Ordering::SeqCst) {
         return action();
     }
-    let one = lock_terminal();
+    let _lent = LentScreen { _guard: lock_terminal() };
     hide_dashboard();
-    let result = action();
-    if !has_panicked()
-        && let Err(error) = show_dashboard()
-    {
-        tracing::debug!(%error, "cannot take the terminal back");
+    action()
+}
+
+/// While it lives the screen is lent.
+struct LentScreen {
+    _guard: MutexGuard<'static, ()>,
+}
+
+impl Drop for LentScreen {
+    fn drop(&mut self) {
+        if !has_panicked()
+            && let Err(error) = show_dashboard()
+        {
+            tracing::debug!(%error, "cannot take the terminal back");
+        }
+        NEEDS_REDRAW.store(true, Ordering::SeqCst);
     }
-    NEEDS_REDRAW.store(true, Ordering::SeqCst);
-    drop(one);
-    result
 }
 
 /// Set when the screen was lent: its content is no longer the last frame.
@@ -248,8 +250,8 @@ static NEEDS_REDRAW: AtomicBool = AtomicBool::new(false);
 
 /// Access to the terminal unless the screen is lent, with whether a full redraw is needed.
 pub(super) fn try_lock_terminal() -> Option<(MutexGuard<'static, ()>, bool)> {
-    let one = TERMINAL_LOCK.try_lock().ok()?;
-    ACTIVE.load(Ordering::SeqCst).then(|| (one, NEEDS_REDRAW.swap(false, Ordering::SeqCst)))
+    let guard = try_lock()?;
+    ACTIVE.load(Ordering::SeqCst).then(|| (guard, NEEDS_REDRAW.swap(false, Ordering::SeqCst)))
 }
 
 pub(super) fn is_dashboard_shown() -> bool {
@@ -267,6 +269,31 @@ pub(super) fn suspend() {
     });
 }
 
+/// The lock guards no data: a panic of its holder spoils nothing.
 fn lock_terminal() -> MutexGuard<'static, ()> {
     TERMINAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same, unless another thread holds it.
+fn try_lock() -> Option<MutexGuard<'static, ()>> {
+    match TERMINAL_LOCK.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_is_free_after_a_panic() {
+        let holder = std::thread::spawn(|| {
+            let _guard = lock_terminal();
+            panic!("while the screen is lent");
+        });
+        assert!(holder.join().is_err() && TERMINAL_LOCK.is_poisoned());
+        assert!(try_lock().is_some());
+    }
 }

@@ -254,18 +254,6 @@ fn every_key_is_safe_on_every_screen() {
     }
 }
 
-pub(super) struct TextLog(pub(super) String);
-
-impl super::feed::StoredLogs for TextLog {
-    fn len(&self, _: &str, _: LogFile) -> std::io::Result<u64> {
-        Ok(self.0.len() as u64)
-    }
-    fn read(&self, _: &str, _: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
-        let from = usize::try_from(from).expect("small").min(self.0.len());
-        Ok(self.0.as_bytes()[from..(from + most).min(self.0.len())].to_vec())
-    }
-}
-
 pub(super) fn press_keys(app: &mut App, keys: &str) {
     for key in keys.split(' ') {
         if !app.handle_overlay_key(key) {

@@ -3,6 +3,7 @@
 //! The monochrome theme sets no colors at all, since a color filter of the library also resets bold.
 
 use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Span;
 
 /// Status of an item, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -115,12 +116,7 @@ impl Theme {
 
     /// Whether graphs use ASCII.
     pub fn uses_ascii_graphs(self) -> bool {
-        self.effective_graph_style() == GraphStyle::Ascii
-    }
-
-    /// The characters for graphs.
-    pub fn effective_graph_style(self) -> GraphStyle {
-        if self.ascii { GraphStyle::Ascii } else { self.graph_style }
+        self.graph_style == GraphStyle::Ascii
     }
 
     /// Symbol of a status; one cell wide.
@@ -138,6 +134,11 @@ impl Theme {
             (DisplayStatus::Error, true) => "!",
             (DisplayStatus::Lost, _) => "?",
         }
+    }
+
+    /// Symbol of a status in its style.
+    pub(crate) fn symbol_span(self, status: DisplayStatus) -> Span<'static> {
+        Span::styled(self.symbol(status), self.status_style(status))
     }
 
     /// Style of a status.

@@ -9,6 +9,7 @@ use crate::report::{finding, style};
 use crate::state::RunState;
 use crate::text::plural::count_noun;
 use crate::text::sanitize::Sanitizer;
+use crate::text::width::first_bytes;
 
 use super::theme::DisplayStatus;
 use super::timeline_item::TimelineItem;
@@ -39,12 +40,11 @@ pub struct TimelineEntry {
     subject: EventSubject,
 }
 
-/// Subject of an event.
-#[derive(Debug, Clone)]
-enum EventSubject {
-    Run,
-    Host(u32),
-    Rank(u32, u32, u32),
+/// Subject of an event: its host and log; none is the run.
+type EventSubject = Option<(u32, LogFile)>;
+
+fn host_subject(host: u32) -> EventSubject {
+    Some((host, LogFile::Launcher))
 }
 
 impl Timeline {
@@ -55,28 +55,17 @@ impl Timeline {
 
     /// Adds what an event says.
     pub fn record(&mut self, entry: &TimelineEntry) {
-        self.push_item(entry.at, entry.status, &entry.text, &entry.subject);
+        self.push_item(entry.at, entry.status, &entry.text, entry.subject);
     }
 
     /// Adds a mark of the user.
     pub fn add_mark(&mut self, at: UnixMillis, text: &str, log: (u32, LogFile)) {
-        let owner = match log.1 {
-            LogFile::Rank { rank, restart } => EventSubject::Rank(log.0, rank, restart),
-            LogFile::Launcher | LogFile::Task { .. } => EventSubject::Host(log.0),
-        };
-        self.push_item(at, DisplayStatus::Pending, &format!("mark: {text}"), &owner);
+        self.push_item(at, DisplayStatus::Pending, &format!("mark: {text}"), Some(log));
     }
 
-    fn push_item(&mut self, at: UnixMillis, status: DisplayStatus, text: &str, subject: &EventSubject) {
-        let end = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        let text = &text[..end];
-        let (host, rank, log) = match subject {
-            EventSubject::Run => (None, None, None),
-            EventSubject::Host(host) => (Some(*host), None, Some((*host, LogFile::Launcher))),
-            EventSubject::Rank(host, rank, restart) => {
-                (Some(*host), Some(*rank), Some((*host, LogFile::Rank { rank: *rank, restart: *restart })))
-            }
-        };
+    fn push_item(&mut self, at: UnixMillis, status: DisplayStatus, text: &str, log: EventSubject) {
+        let text = first_bytes(text, MAX_TEXT_BYTES);
+        let (host, rank) = (log.map(|(host, _)| host), log.and_then(|(_, file)| file.rank()));
         let alike = |item: &&mut TimelineItem| {
             item.status == status
                 && item.text == text
@@ -88,7 +77,7 @@ impl Timeline {
             if let Some(host) = host.filter(|host| !item.hosts.contains(host)) {
                 item.hosts.push(host);
             }
-            item.ranks.extend(rank);
+            item.ranks.extend(rank.filter(|rank| !item.ranks.contains(rank)));
             item.forget_owner();
             return;
         }
@@ -128,7 +117,7 @@ impl EventDescriber {
             (true, true) if !before.is_empty() => (DisplayStatus::Ok, "its GPUs are healthy again".to_owned()),
             (true, _) => return None,
         };
-        Some((status, text, EventSubject::Host(host)))
+        Some((status, text, host_subject(host)))
     }
 }
 
@@ -185,21 +174,21 @@ fn describe_step_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
         EventKind::RunStarted(info) if info.steps.is_empty() => return None,
         EventKind::RunStarted(info) => {
             let again = if info.attempt > 1 { format!(", attempt {}", info.attempt) } else { String::new() };
-            (DisplayStatus::Pending, format!("plan: {}{again}", count_noun(info.steps.len(), "step")), EventSubject::Run)
+            (DisplayStatus::Pending, format!("plan: {}{again}", count_noun(info.steps.len(), "step")), None)
         }
-        EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} started", phase.label()), EventSubject::Run),
+        EventKind::PhaseStarted { phase } => (DisplayStatus::Busy, format!("phase {} started", phase.label()), None),
         EventKind::StepRetrying { step: id, error } => {
             let step = step(*id)?;
-            (DisplayStatus::Warn, format!("retrying {}: {error}", step.title), EventSubject::Host(step.host))
+            (DisplayStatus::Warn, format!("retrying {}: {error}", step.title), host_subject(step.host))
         }
         EventKind::StepFailed { step: id, error, .. } => {
             let step = step(*id)?;
-            (DisplayStatus::Error, format!("{} failed: {error}", step.title), EventSubject::Host(step.host))
+            (DisplayStatus::Error, format!("{} failed: {error}", step.title), host_subject(step.host))
         }
         EventKind::CheckFinished { level, .. } if *level <= Level::Pass => return None,
         EventKind::CheckFinished { check, level, hosts, message: what, .. } => {
             let status = if *level == Level::Fail { DisplayStatus::Error } else { DisplayStatus::Warn };
-            let owner = if let [host] = hosts.as_slice() { EventSubject::Host(*host) } else { EventSubject::Run };
+            let owner = if let [host] = hosts.as_slice() { host_subject(*host) } else { None };
             (status, format!("{check}: {what}"), owner)
         }
         _ => return None,
@@ -221,7 +210,7 @@ fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
         EventKind::Leftover { host, text, unchecked: false } => (host, DisplayStatus::Error, format!("leftover: {text}")),
         _ => return None,
     };
-    Some((status, text, EventSubject::Host(*host)))
+    Some((status, text, host_subject(*host)))
 }
 
 /// Launchers and ranks.
@@ -231,27 +220,30 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
         (status, format!("{what} ended: {}", style::format_exit(*exit)))
     };
     Some(match kind {
-        EventKind::LauncherStarted { host } => (DisplayStatus::Ok, "launcher started".to_owned(), EventSubject::Host(*host)),
+        EventKind::LauncherStarted { host } => (DisplayStatus::Ok, "launcher started".to_owned(), host_subject(*host)),
         EventKind::LauncherExited { host, exit, .. } => {
             let (status, text) = exited("launcher", exit);
-            (status, text, EventSubject::Host(*host))
+            (status, text, host_subject(*host))
         }
         EventKind::RankStarted { host, rank, restart, .. } => {
             let again = if *restart > 0 { format!(" (restart {restart})") } else { String::new() };
-            (DisplayStatus::Ok, format!("rank started{again}"), EventSubject::Rank(*host, *rank, *restart))
+            (DisplayStatus::Ok, format!("rank started{again}"), Some((*host, LogFile::Rank { rank: *rank, restart: *restart })))
         }
         EventKind::RankExited { host, rank, restart, exit, .. } => {
             let stopped = state.ranks.get(rank).is_some_and(|rank| rank.was_ended());
             let (status, text) = exited("rank", exit);
-            (if stopped { DisplayStatus::Warn } else { status }, text, EventSubject::Rank(*host, *rank, *restart))
+            (if stopped { DisplayStatus::Warn } else { status }, text, Some((*host, LogFile::Rank { rank: *rank, restart: *restart })))
         }
         EventKind::Culprit { ranks, .. } if ranks.is_empty() => {
-            (DisplayStatus::Error, "a launcher failed first".to_owned(), EventSubject::Run)
+            (DisplayStatus::Error, "a launcher failed first".to_owned(), None)
         }
         EventKind::Culprit { ranks, hosts } => {
             let owner = match (ranks.first(), hosts.first()) {
-                (Some(rank), Some(host)) => EventSubject::Rank(*host, *rank, state.ranks.get(rank).map_or(0, |rank| rank.restart)),
-                _ => EventSubject::Run,
+                (Some(rank), Some(host)) => {
+                    let restart = state.ranks.get(rank).map_or(0, |rank| rank.restart);
+                    Some((*host, LogFile::Rank { rank: *rank, restart }))
+                }
+                _ => None,
             };
             (DisplayStatus::Error, "failed first".to_owned(), owner)
         }
@@ -261,15 +253,15 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
 
 fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     Some(match kind {
-        EventKind::Ready => (DisplayStatus::Ok, "ready".to_owned(), EventSubject::Run),
+        EventKind::Ready => (DisplayStatus::Ok, "ready".to_owned(), None),
         EventKind::Hang(hang) => {
             let text = finding::describe_hang(hang, state.last_event_at, state, &Sanitizer::default());
-            (DisplayStatus::Warn, format!("hang: {text}"), EventSubject::Run)
+            (DisplayStatus::Warn, format!("hang: {text}"), None)
         }
-        EventKind::HangEnded => (DisplayStatus::Ok, "the run is making progress again".to_owned(), EventSubject::Run),
+        EventKind::HangEnded => (DisplayStatus::Ok, "the run is making progress again".to_owned(), None),
         EventKind::Notice { host, text, warn } => {
             let status = if *warn { DisplayStatus::Warn } else { DisplayStatus::Pending };
-            (status, text.clone(), host.map_or(EventSubject::Run, EventSubject::Host))
+            (status, text.clone(), host.and_then(host_subject))
         }
         EventKind::GoalChanged { goal, reason: why } => {
             let (status, what) = match goal {
@@ -278,7 +270,7 @@ fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescrip
                 RunGoal::Kill => (DisplayStatus::Error, "killing"),
                 RunGoal::Down => (DisplayStatus::Warn, "tearing down"),
             };
-            (status, format!("{what}: {why}"), EventSubject::Run)
+            (status, format!("{what}: {why}"), None)
         }
         EventKind::RunFinished { outcome, reason: why } => {
             let status = match outcome {
@@ -288,7 +280,7 @@ fn describe_run_event(kind: &EventKind, state: &RunState) -> Option<EventDescrip
             };
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
             let word = style::operation_outcome_label(state).unwrap_or_else(|| style::outcome_label(outcome)).0;
-            (status, format!("{word}{why}"), EventSubject::Run)
+            (status, format!("{word}{why}"), None)
         }
         _ => return None,
     })
@@ -317,6 +309,25 @@ mod tests {
         record_event(&mut timeline, 9002, EventKind::Notice { host: None, text: "x".to_owned(), warn: true });
         let all: Vec<(usize, i64)> = timeline.items().iter().map(|item| (item.hosts.len(), item.at)).collect();
         assert_eq!(all, [(16, 1000), (1, 9000), (0, 9001), (0, 9002)]);
+    }
+
+    /// A rank that ends twice with one text is one rank.
+    #[test]
+    fn ranks_count_once() {
+        let mut timeline = Timeline::default();
+        for restart in [0, 1] {
+            let exit = Exit::Code(1);
+            let kind = EventKind::RankExited { host: 0, rank: 5, restart, exit, ended_at: 0, uncertainty: 0, stopped: None };
+            record_event(&mut timeline, 1000, kind);
+        }
+        assert_eq!(timeline.items()[0].ranks, [5]);
+    }
+
+    #[test]
+    fn marks_keep_their_log() {
+        let mut timeline = Timeline::default();
+        timeline.add_mark(1, "here", (2, LogFile::Task { number: 1 }));
+        assert_eq!((timeline.items()[0].log, &timeline.items()[0].hosts[..]), (Some((2, LogFile::Task { number: 1 })), &[2][..]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! View state of the dashboard: the screen, its overlay, and the view of each pane. Commands change it, panes draw it.
 
-use crate::event::{LogFile, UnixMillis};
+use crate::event::UnixMillis;
 
 use super::command_palette::CommandPalette;
 use super::dialog::Dialog;
@@ -120,15 +120,11 @@ impl Ui {
     /// The host under the cursor, and the rank if there is one.
     pub fn target_at_cursor(&self, model: &Model) -> Option<(u32, Option<u32>)> {
         let own = |host| Some((host, None));
-        let of = |(host, file): (u32, LogFile)| match file {
-            LogFile::Rank { rank, .. } => (host, Some(rank)),
-            LogFile::Launcher | LogFile::Task { .. } => (host, None),
-        };
         match self.screen {
             Screen::Overview => overview::host_at_cursor(&self.overview).and_then(own),
             Screen::Host => own(self.host.host).filter(|(host, _)| model.state.hosts.len() > *host as usize),
             Screen::Ranks => ranks::rank_at_cursor(&self.ranks, model).map(|(host, rank)| (host, Some(rank))),
-            Screen::Logs => self.logs.shown_log(&model.state).map(of),
+            Screen::Logs => self.logs.shown_log(&model.state).map(|(host, file)| (host, file.rank())),
             Screen::Gpus => own(gpus::host_at_cursor(&self.gpus)),
             Screen::Problems => problems::target_at_cursor(&self.problems, model),
             Screen::Events => events::target_at_cursor(&self.events, model),
@@ -137,7 +133,7 @@ impl Ui {
 
     /// The logs are read again: the state of their view is reset.
     pub(super) fn reset_logs(&mut self) {
-        self.logs.reset();
+        self.logs.reset_view();
         self.overview.reset_log();
     }
 
@@ -195,14 +191,8 @@ impl Ui {
     pub fn update_help(&mut self, cmd: UiCommand, page: usize) {
         let Some(Overlay::Help(top)) = &mut self.overlay else { return };
         match cmd {
-            UiCommand::Up => *top = top.saturating_sub(1),
-            UiCommand::Down => *top += 1,
-            UiCommand::PageUp | UiCommand::HalfUp => *top = top.saturating_sub(page),
-            UiCommand::PageDown | UiCommand::HalfDown => *top += page,
-            UiCommand::Top => *top = 0,
-            UiCommand::Bottom => *top = usize::MAX / 2,
             UiCommand::Help | UiCommand::Back | UiCommand::Quit => self.overlay = None,
-            _ => {}
+            _ => *top = cmd.target_row(*top, page, usize::MAX / 2).unwrap_or(*top),
         }
     }
 

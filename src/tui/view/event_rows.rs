@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::report::style;
-use crate::text::hostlist;
+use crate::text::hostlist::short_ranks;
 use crate::tui::model::Model;
 use crate::tui::timeline_item::TimelineItem;
 
@@ -35,7 +35,7 @@ impl EventColumns {
         let count = if item.affected_count() > 1 && !is_counted { format!(" ({})", item.affected_count()) } else { String::new() };
         let mut spans = vec![
             Span::styled(format!(" {} ", model.format_time(item.at)), model.theme.dim()),
-            Span::styled(model.theme.symbol(item.status), model.theme.status_style(item.status)),
+            model.theme.symbol_span(item.status),
             Span::raw(format!(" {} ", formatting::pad(&owner, self.owner))),
         ];
         let rest = self.width.saturating_sub(formatting::spans_width(&spans));
@@ -53,8 +53,7 @@ fn owner_text<'a>(model: &Model, item: &'a TimelineItem, room: usize) -> (Cow<'a
         ([], []) => String::new(),
         ([], hosts) => style::format_hosts(&model.state, &model.sanitizer, hosts),
         ([rank], [host]) => format!("r{rank} {}", model.sanitize(model.state.host_name(*host))),
-        ([rank], _) => format!("r{rank}"),
-        (ranks, _) => format!("r[{}]", hostlist::fold_numbers(ranks)),
+        (ranks, _) => short_ranks(ranks),
     });
     match (owner.width() > room && item.affected_count() > 1, item.ranks.len()) {
         (false, _) => (owner, false),

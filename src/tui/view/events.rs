@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::{LogFile, UnixMillis};
 use crate::report::style;
+use crate::state::RankState;
 use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
@@ -18,7 +19,6 @@ use crate::tui::theme::DisplayStatus;
 use super::event_rows::EventColumns;
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
-use super::run_problems::rank_log;
 use super::{followed_log, formatting, phase_bars, ranks};
 
 /// Minimum time window in milliseconds.
@@ -41,15 +41,9 @@ pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Op
     let count = model.timeline.items().len();
     let last = count.saturating_sub(1);
     let at = cursor_index(view, model);
-    let page = model.page_rows.max(1);
     let to = match cmd {
-        UiCommand::Up | UiCommand::PrevEvent => at.saturating_sub(1),
-        UiCommand::Down | UiCommand::NextEvent => at + 1,
-        UiCommand::PageUp => at.saturating_sub(page),
-        UiCommand::PageDown => at + page,
-        UiCommand::HalfUp => at.saturating_sub(page.div_ceil(2)),
-        UiCommand::HalfDown => at + page.div_ceil(2),
-        UiCommand::Top => 0,
+        UiCommand::PrevEvent => at.saturating_sub(1),
+        UiCommand::NextEvent => at + 1,
         UiCommand::Bottom | UiCommand::Live => {
             view.selected_item = None;
             return None;
@@ -68,7 +62,7 @@ pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Op
             let nothing = || PaneAction::ShowToast("this event has no log".to_owned());
             return Some(view.followed_log.map(PaneAction::ShowLog).or(own).unwrap_or_else(nothing));
         }
-        _ => return None,
+        _ => cmd.target_row(at, model.page_rows, last)?,
     };
     view.followed_log = None;
     view.selected_item = (count > 0).then(|| item_number(model, to.min(last)));
@@ -79,11 +73,7 @@ pub(crate) fn update(view: &mut EventsPane, model: &Model, cmd: UiCommand) -> Op
 pub(crate) fn target_at_cursor(view: &EventsPane, model: &Model) -> Option<(u32, Option<u32>)> {
     let item = model.timeline.items().get(cursor_index(view, model))?;
     let host = item.log.map(|(host, _)| host).or_else(|| item.hosts.first().copied())?;
-    let rank = match item.log {
-        Some((_, LogFile::Rank { rank, .. })) => Some(rank),
-        _ => None,
-    };
-    Some((host, rank))
+    Some((host, item.log.and_then(|(_, file)| file.rank())))
 }
 
 fn item_number(model: &Model, at: usize) -> u64 {
@@ -118,7 +108,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let mut area = area;
     if !phases.is_empty() {
         let rows = u16::try_from(phases.len() + 2).unwrap_or(u16::MAX);
-        let title = PaneFrame { left: vec![Span::styled(model.lang.tr("phases"), model.theme.header())], ..PaneFrame::default() };
+        let title = PaneFrame::titled(model.theme, model.lang.tr("phases"), "");
         let inner = draw_frame(frame, rows_area(area, 0, rows), model.theme, &title);
         render_lines(frame, inner, phases);
         area = rows_area(area, rows, area.height.saturating_sub(rows));
@@ -138,7 +128,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let title = PaneFrame { left: explained, right: vec![Span::styled(right, model.theme.dim())], ..PaneFrame::default() };
     let inner = draw_frame(frame, rows_area(area, 0, rows), model.theme, &title);
     let page = draw_events(frame, inner, model, view);
-    view.followed_log = log.filter(|_| own.is_none()).map(rank_log);
+    view.followed_log = log.filter(|_| own.is_none()).map(RankState::log);
     if let Some(rank) = log {
         ranks::draw_log(frame, rows_area(area, rows, area.height - rows), model, rank);
     }
@@ -194,7 +184,7 @@ fn time_window(model: &Model, view: &EventsPane, at: usize) -> (UnixMillis, Unix
     let items = model.timeline.items();
     let from = items.front().map_or(0, |item| item.at);
     let to = items.back().map_or(0, |item| item.at).max(model.now).max(from + MIN_WINDOW_MS);
-    let span = ((to - from) >> view.zoom_level.min(62)).max(MIN_WINDOW_MS);
+    let span = ((to - from) >> view.zoom_level).max(MIN_WINDOW_MS);
     let middle = items.get(at).map_or(to, |item| item.at);
     let start = if view.selected_item.is_none() { to - span } else { (middle - span / 2).min(to - span) }.max(from);
     (start, start + span)
@@ -273,11 +263,7 @@ fn axis_text([left, right]: [&str; 2], cursor: Option<(usize, [String; 2])>, roo
 
 /// The newest events in a frame.
 pub(super) fn draw_newest(frame: &mut Frame<'_>, area: Rect, model: &Model) {
-    let title = PaneFrame {
-        left: vec![Span::styled(model.lang.tr("events"), model.theme.header())],
-        right: vec![Span::styled(model.lang.tr("6 opens the events"), model.theme.dim())],
-        ..PaneFrame::default()
-    };
+    let title = PaneFrame::titled(model.theme, model.lang.tr("events"), model.lang.tr("6 opens the events"));
     let inner = draw_frame(frame, area, model.theme, &title);
     render_lines(frame, inner, newest_rows(model, usize::from(inner.width), usize::from(inner.height)));
 }

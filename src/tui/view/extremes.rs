@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::event::{GpuSample, LogFile};
+use crate::event::GpuSample;
 use crate::report::style;
 use crate::state::metric_scanner::TOKENS_PER_SECOND_INDEX;
 use crate::state::{HostState, RankState};
@@ -56,7 +56,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
 /// The hottest GPU among those whose values are current.
 fn hottest_gpu(model: &Model) -> Option<(&'static str, String, DisplayStatus)> {
     let lang = model.lang;
-    let fresh = model.state.hosts.iter().enumerate().filter(|(at, host)| !figure_age::has_old_figures(model, *at, host));
+    let fresh = (0_u32..).zip(&model.state.hosts).filter(|(at, _)| !figure_age::has_old_figures(model, *at));
     let all = fresh.flat_map(|(_, host)| host.gpus.iter().filter_map(move |gpu| Some((gpu.temperature?, host, gpu))));
     // Of equally hot ones that which is slowed down.
     let rank = |(degrees, _, gpu): &(f32, &HostState, &GpuSample)| (*degrees, u8::from(gpu.slowdown_reason().is_some()));
@@ -88,8 +88,7 @@ fn slowest_rank(model: &Model, width: u16) -> Option<(&'static str, String, Disp
     // One value says little about a rank: the last ones together do.
     let speed = |rank: &RankState| {
         let newest = rank.metrics.get(TOKENS_PER_SECOND_INDEX)?.points().rev().filter(|speed| speed.is_finite()).take(SPEED_POINTS);
-        let (sum, count) = newest.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0_f32));
-        (count > 0.0).then(|| sum / count)
+        formatting::mean(newest)
     };
     if let Some((rank, step, behind)) = model.slow_ranks.slowest(&model.state, model.now) {
         let steps = [format!("{step:.0}"), format!("{behind:.0}")];
@@ -115,8 +114,8 @@ fn slowest_rank(model: &Model, width: u16) -> Option<(&'static str, String, Disp
         return Some((model.lang.tr("quietest"), text, DisplayStatus::Ok));
     }
     let speeds: Vec<(f32, &RankState)> = running.iter().filter_map(|rank| Some((speed(rank)?, *rank))).collect();
-    let count = f32::from(u16::try_from(speeds.len()).ok().filter(|count| *count > 1)?);
-    let mean = f64::from(speeds.iter().map(|(speed, _)| speed).sum::<f32>() / count);
+    speeds.get(1)?;
+    let mean = f64::from(formatting::mean(speeds.iter().map(|(speed, _)| *speed))?);
     if mean <= 0.0 {
         return None;
     }
@@ -132,6 +131,5 @@ fn slowest_rank(model: &Model, width: u16) -> Option<(&'static str, String, Disp
 }
 
 fn output_age(model: &Model, rank: &RankState) -> i64 {
-    let log = (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart });
-    model.now - model.log_times.last_output(log).unwrap_or(rank.last_output_at)
+    model.now - model.log_times.last_output(rank.log()).unwrap_or(rank.last_output_at)
 }

@@ -11,11 +11,11 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::event::{Outcome, RunGoal};
 use crate::report::style;
 use crate::text::plural::count_noun;
+use crate::text::width::wrap_bounded;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
-use super::host_status::HostStatus;
 use super::lines::{render_lines, rows_area};
 use super::pane_frame::{PaneFrame, draw_frame};
 use super::run_problems::RunProblem;
@@ -45,7 +45,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[Ru
                 TALL.. => 3,
                 _ => 1,
             };
-            draw_lines(frame, rest, problem_lines(model, found, 1, room, usize::from(area.width)))
+            draw_lines(frame, rest, problem_lines(model, found, room, usize::from(area.width)))
         }
         None => draw_verdict(frame, area, model, found),
     }
@@ -53,8 +53,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[Ru
 
 /// The rows of the log below the pane of a failure where the screen is short: the hosts in trouble and a row for the others come first.
 pub(super) fn spare_log_rows(model: &Model, room: u16) -> u16 {
-    let has_own_row = |host: &&HostStatus| host.status >= DisplayStatus::Warn || host.low_gpus.is_some();
-    let troubled = model.host_statuses.iter().filter(has_own_row).count();
+    let troubled = model.host_statuses.iter().filter(|host| host.needs_attention()).count();
     let table = u16::try_from(troubled + 2).unwrap_or(u16::MAX);
     match room.saturating_sub(table).min(MAX_SHORT_LOG) {
         // A frame without a line.
@@ -82,9 +81,9 @@ fn draw_verdict(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[RunPr
     if let Some(first) = found.first() {
         lines.push(problem_line(model, first, width));
         if room > 1 {
-            lines.push(next_line(model, first, width));
+            lines.push(advice_line(model, next_step(first), width));
         }
-        lines.extend(problem_lines(model, found, 1, room.saturating_sub(2), width));
+        lines.extend(problem_lines(model, found, room.saturating_sub(2), width));
     } else if let Some((status, text, next)) = end_verdict(model) {
         lines.push(status_line(model, status, &model.lang.message(&text), width));
         lines.extend((room > 1).then(|| advice_line(model, &next, width)));
@@ -101,26 +100,24 @@ fn draw_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>) -> R
 /// How a run without problems ended, and what to do next.
 fn end_verdict(model: &Model) -> Option<(DisplayStatus, String, String)> {
     let (outcome, reason) = model.state.outcome.as_ref()?;
-    let logs = model.advice.format_run_command("logs", "");
-    match outcome {
-        Outcome::Ok => {
-            let text = match model.state.ranks.len() {
-                0 => "the run succeeded".to_owned(),
-                ranks => format!("the run succeeded: {} ended with exit 0", count_noun(ranks, "rank")),
-            };
-            Some((DisplayStatus::Done, text, format!("{logs} shows what the ranks wrote")))
+    let next = format!("{} shows what the ranks wrote", model.advice.format_run_command("logs", ""));
+    let (status, text) = match (outcome, model.state.ranks.len()) {
+        (Outcome::Ok, 0) => (DisplayStatus::Done, "the run succeeded".to_owned()),
+        (Outcome::Ok, ranks) => {
+            (DisplayStatus::Done, format!("the run succeeded: {} ended with exit 0", count_noun(ranks, "rank")))
         }
         _ => {
             let (word, _) = style::outcome_label(outcome);
             let reason = if reason.is_empty() { String::new() } else { format!(": {}", model.sanitize(reason)) };
-            Some((DisplayStatus::Warn, format!("{}{reason}", word.to_lowercase()), format!("{logs} shows what the ranks wrote")))
+            (DisplayStatus::Warn, format!("{}{reason}", word.to_lowercase()))
         }
-    }
+    };
+    Some((status, text, next))
 }
 
-/// The problems from `from` on, one a row; the last row counts those without a row.
-fn problem_lines(model: &Model, found: &[RunProblem], from: usize, room: usize, width: usize) -> Vec<Line<'static>> {
-    let rest = found.get(from..).unwrap_or_default();
+/// The problems after the first one, one a row; the last row counts those without a row.
+fn problem_lines(model: &Model, found: &[RunProblem], room: usize, width: usize) -> Vec<Line<'static>> {
+    let rest = found.get(1..).unwrap_or_default();
     let mut lines: Vec<Line<'static>> = rest.iter().take(room).map(|problem| problem_line(model, problem, width)).collect();
     if rest.len() > room && room > 0 {
         lines.truncate(room - 1);
@@ -132,7 +129,7 @@ fn problem_lines(model: &Model, found: &[RunProblem], from: usize, room: usize, 
         let hidden: Vec<&RunProblem> =
             rest[room - 1..].iter().filter(|problem| named.insert(&problem.place) && !problem.place.is_empty()).collect();
         let place_spans = |problem: &RunProblem, text: String| {
-            let symbol = Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status));
+            let symbol = model.theme.symbol_span(problem.status);
             [Span::raw("  "), symbol, Span::raw(format!(" {}{text}", problem.place))]
         };
         let short = |problem: &RunProblem| format!(" {}", style::truncate_text(&problem.text, SHORT_PROBLEM));
@@ -158,25 +155,27 @@ pub(super) fn problem_line(model: &Model, problem: &RunProblem, width: usize) ->
 }
 
 fn status_line(model: &Model, status: DisplayStatus, text: &str, width: usize) -> Line<'static> {
-    let symbol = Span::styled(model.theme.symbol(status), model.theme.status_style(status));
+    let symbol = model.theme.symbol_span(status);
     Line::from(vec![Span::raw(" "), symbol, Span::raw(format!(" {}", style::truncate_text(text, width.saturating_sub(3))))])
 }
 
 /// What to do about a problem, on one line.
-fn next_line(model: &Model, problem: &RunProblem, width: usize) -> Line<'static> {
-    advice_line(model, &next_step(problem).replace('\n', "  "), width)
-}
-
 fn advice_line(model: &Model, text: &str, width: usize) -> Line<'static> {
-    let label = format!("  {}", next_label(model, true));
+    let label = format!("  {}", next_label(model));
     let text = style::truncate_text(&model.lang.message(text), width.saturating_sub(label.width()));
     Line::from(vec![Span::styled(label, model.theme.accent()), Span::raw(text)])
 }
 
-/// The prefix of an advice's rows: a label, then spaces.
-pub(super) fn next_label(model: &Model, is_first: bool) -> String {
-    let label = format!(" {}  ", model.lang.tr("next"));
-    if is_first { label } else { " ".repeat(label.width()) }
+/// The label before an advice.
+pub(super) fn next_label(model: &Model) -> String {
+    format!(" {}  ", model.lang.tr("next"))
+}
+
+/// The rows of an advice: the label before the first, spaces before the others.
+pub(super) fn advice_rows(model: &Model, rows: Vec<String>) -> impl Iterator<Item = Line<'static>> {
+    let label = next_label(model);
+    let labels = std::iter::once(label.clone()).chain(std::iter::repeat(" ".repeat(label.width())));
+    labels.zip(rows).map(|(label, row)| Line::from(vec![Span::styled(label, model.theme.accent()), Span::raw(row)]))
 }
 
 /// The advice, or the key that shows more.
@@ -195,58 +194,43 @@ fn draw_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProb
     let most = usize::from(if area.height >= TALL { area.height / 2 } else { area.height * 2 / 5 }).saturating_sub(2).min(MAX_PANE_ROWS);
     let content = explain(model, problem, width, most);
     let height = u16::try_from(content.len() + 2).unwrap_or(area.height).min(area.height);
-    let location = if problem.place.is_empty() { model.lang.tr("the run").to_owned() } else { problem.place.clone() };
-    let title = PaneFrame {
-        left: vec![
-            Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
-            Span::styled(format!(" {location}"), model.theme.header()),
-            since_span(model, problem),
-        ],
-        right: vec![Span::styled(model.lang.tr("press 7 for more"), model.theme.dim())],
-        selected: false,
-        status: problem.status,
-    };
+    let title = problem_frame(model, problem, Some(model.lang.tr("press 7 for more").to_owned()));
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);
     render_lines(frame, inner, content);
     rows_area(area, height, area.height - height)
 }
 
-/// `  12:03:01, 5s ago`: when a problem began; empty where that is not known.
-pub(super) fn since_span(model: &Model, problem: &RunProblem) -> Span<'static> {
-    let text = problem.since.map_or_else(String::new, |at| {
+/// The frame of a problem: `✗ rank 3 on gpu00  12:03:01, 5s ago`.
+pub(super) fn problem_frame(model: &Model, problem: &RunProblem, right: Option<String>) -> PaneFrame {
+    let place = if problem.place.is_empty() { model.lang.tr("the run") } else { &problem.place };
+    let since = problem.since.map_or_else(String::new, |at| {
         format!("  {}", model.lang.tr_fill("{}, {} ago", &[&model.format_time(at), &formatting::format_age(at, model.now)]))
     });
-    Span::styled(text, model.theme.dim())
+    PaneFrame {
+        left: vec![
+            model.theme.symbol_span(problem.status),
+            Span::styled(format!(" {place}"), model.theme.header()),
+            Span::styled(since, model.theme.dim()),
+        ],
+        right: right.map(|text| Span::styled(text, model.theme.dim())).into_iter().collect(),
+        status: problem.status,
+        ..PaneFrame::default()
+    }
 }
 
 /// The cause, the last lines of its log and the advice in at most `most` rows: the advice and the cause are kept, the newest lines take the rest.
 pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> =
-        wrap_rows(&problem.text, width, MAX_TEXT_ROWS).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
-    let advice_width = (width + 1).saturating_sub(next_label(model, true).width());
-    let advice = wrap_rows(&model.lang.message(next_step(problem)), advice_width, MAX_TEXT_ROWS);
+        wrap_bounded(&problem.text, width.max(1), MAX_TEXT_ROWS).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
+    let advice_width = (width + 1).saturating_sub(next_label(model).width());
+    let advice = wrap_bounded(&model.lang.message(next_step(problem)), advice_width.max(1), MAX_TEXT_ROWS);
     let room = most.saturating_sub(lines.len() + advice.len());
     for line in without_progress(proving_lines(model, problem, room), &problem.evidence) {
         let text = style::truncate_text(&model.sanitize(&line), width.saturating_sub(3));
         lines.push(Line::from(vec![Span::styled("   | ", model.theme.dim()), Span::raw(text)]));
     }
-    for (n, row) in advice.into_iter().enumerate() {
-        lines.push(Line::from(vec![Span::styled(next_label(model, n == 0), model.theme.accent()), Span::raw(row)]));
-    }
+    lines.extend(advice_rows(model, advice));
     lines
-}
-
-/// Wrapped at `width`; what does not fit into `most` rows is cut.
-fn wrap_rows(text: &str, width: usize, most: usize) -> Vec<String> {
-    let mut rows: Vec<String> =
-        text.split('\n').flat_map(|line| style::wrap_text(line, width.max(1))).filter(|row| !row.is_empty()).collect();
-    if rows.len() > most {
-        rows.truncate(most);
-        if let Some(last) = rows.last_mut() {
-            *last = formatting::pad(&format!("{last}…"), width.min(last.width() + 1)).trim_end().to_owned();
-        }
-    }
-    rows
 }
 
 /// Without what the rank wrote while it was well: the lines from the traceback of the first proving line on, or from two lines before it.

@@ -9,8 +9,9 @@ use super::formatting;
 const ENDED_STALE_MS: i64 = 6_000;
 
 /// Whether the figures of a host are no longer current: too old, or those of a host that is lost.
-pub(crate) fn has_old_figures(model: &Model, at: usize, host: &HostState) -> bool {
-    let standing = model.host_statuses.get(at);
+pub(crate) fn has_old_figures(model: &Model, at: u32) -> bool {
+    let Some(host) = model.state.hosts.get(at as usize) else { return false };
+    let standing = model.host_statuses.get(at as usize);
     // The values of an ended run stay current only until its hosts are left.
     let ended = standing.is_some_and(|standing| standing.ranks.total > 0 && standing.ranks.running == 0);
     let is_aged = ended && host.gpus_at > 0 && model.now - host.gpus_at > ENDED_STALE_MS;
@@ -20,6 +21,11 @@ pub(crate) fn has_old_figures(model: &Model, at: usize, host: &HostState) -> boo
 /// Whether nothing is known of the GPUs of a host now: their values are old, or its connection is lost, so that no new ones come.
 pub(super) fn has_lost_figures(model: &Model, host: &HostState) -> bool {
     model.is_stale(host.gpus_at) || host.is_lost() && model.state.outcome.is_none()
+}
+
+/// The same of GPUs, also where nvidia-smi does not answer.
+pub(super) fn has_stale_gpus(model: &Model, host: &HostState) -> bool {
+    has_lost_figures(model, host) || host.gpus_error.is_some()
 }
 
 /// Whether the run has ended and the figures of a host are older than the limit: they are what was, not what is.

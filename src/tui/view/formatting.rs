@@ -2,12 +2,15 @@
 //!
 //! Takes sanitized text only.
 
+use ratatui::style::Style;
 use ratatui::text::Span;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::event::UnixMillis;
 use crate::report::style;
+use crate::text::byte_size::format_bytes;
 use crate::text::translation::Lang;
+use crate::tui::theme::{DisplayStatus, Theme};
 
 /// Exactly `width` columns: truncated or padded on the right.
 pub(super) fn pad(text: &str, width: usize) -> String {
@@ -72,15 +75,19 @@ pub(super) fn format_watts(watts: f32) -> String {
     }
 }
 
-/// `512 B`, `71.0 GiB`.
-pub(super) fn format_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let unit = (0..UNITS.len() - 1).find(|unit| bytes >> (10 * (unit + 1)) == 0).unwrap_or(UNITS.len() - 1);
-    if unit == 0 {
-        return format!("{bytes} B");
-    }
-    let tenths = (bytes >> (10 * (unit - 1))) * 10 / 1024;
-    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+pub(super) fn or_dash(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "-".to_owned())
+}
+
+/// `99%`, `71°`; `-` for an unknown number.
+pub(super) fn whole(value: Option<f32>, unit: &str) -> String {
+    or_dash(value.map(|value| format!("{value:.0}{unit}")))
+}
+
+/// `None` without values.
+pub(super) fn mean(values: impl Iterator<Item = f32>) -> Option<f32> {
+    let (sum, count) = values.fold((0.0, 0.0_f32), |(sum, count), value| (sum + value, count + 1.0));
+    (count > 0.0).then(|| sum / count)
 }
 
 /// `2.5 of 23.5 GiB`; both with a unit if the units differ.
@@ -103,7 +110,7 @@ pub(super) fn spans_width(spans: &[Span<'_>]) -> usize {
 }
 
 /// Spans cut to `width` columns.
-pub(super) fn truncate_spans(spans: &[Span<'static>], width: usize) -> Vec<Span<'static>> {
+pub(super) fn truncate_spans(spans: &[Span<'_>], width: usize) -> Vec<Span<'static>> {
     let mut left = width;
     let mut cut = Vec::new();
     for span in spans {
@@ -130,6 +137,13 @@ pub(super) fn horizontal_bar(share: Option<f32>, width: usize, ascii: bool) -> S
     pad(&bar, width)
 }
 
+/// The same bar in this style, and dots from its end on.
+pub(super) fn bar_spans(share: Option<f32>, width: usize, theme: Theme, style: Style) -> [Span<'static>; 2] {
+    let bar = horizontal_bar(share, width, theme.ascii).trim_end().to_owned();
+    let dots = theme.symbol(DisplayStatus::Pending).repeat(width.saturating_sub(bar.width()));
+    [Span::styled(bar, style), Span::styled(dots, theme.dim())]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,7 +155,6 @@ mod tests {
         assert_eq!((pad_left("7", 3), pad_left("", 0), pad_left("12345", 3)), ("  7".into(), String::new(), "12…".into()));
         assert_eq!([0, 5_000, 65_000, 7_200_000].map(|at| format_age(10_000_000 - at, 10_000_000)), ["0s", "5s", "1m", "2h"]);
         assert_eq!((format_age(0, 5), format_hms(8_024_000)), ("-".into(), "02:13:44".into()));
-        assert_eq!([0, 1023, 1024, 76_235_669_504].map(format_bytes), ["0 B", "1023 B", "1.0 KiB", "71.0 GiB"]);
         assert_eq!(
             [0.0, 50.0, 98.0, 100.0, 900.0].map(|share| horizontal_bar(Some(share), 4, false)),
             ["    ", "██  ", "███▉", "████", "████"]

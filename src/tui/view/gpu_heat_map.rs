@@ -6,13 +6,14 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::event::GpuSample;
-use crate::state::{GpuRound, GpuTracePoint, HostState};
+use crate::state::{GpuRound, HostState};
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
-use super::gpu_matrix::{GpuMatrix, GpuMetric, has_stale_gpus};
+use super::figure_age::{self, has_stale_gpus};
+use super::gpu_matrix::{GpuMatrix, GpuMetric};
 use super::lines::{render_lines, samples_span};
-use super::{figure_age, formatting, gpu_text, graph, host_status};
+use super::{formatting, gpu_text, graph, host_status};
 
 /// More hosts are the matrix.
 const MAX_HOSTS: usize = 8;
@@ -72,11 +73,11 @@ impl HeatMapShape {
             for (column, host) in hosts.iter().enumerate() {
                 let x = area.x + u16::try_from(column).unwrap_or(0) * width;
                 let at = row * self.columns + column;
-                let lines = (0..host.gpus.len().max(1)).map(|location| self.gpu_line(matrix, (at, host), location)).collect();
+                let lines = (0..host.gpus.len().max(1)).map(|place| self.gpu_line(matrix, (at, host), place)).collect();
                 let rows = u16::try_from(host.gpus.len().max(1)).unwrap_or(u16::MAX);
                 render_lines(frame, Rect { x, y, width, height: rows.min(area.bottom().saturating_sub(y)) }, lines);
                 let gpus = (0_u16..).zip(0..host.gpus.len());
-                places.extend(gpus.map(|(down, location)| (at, location, Rect { x, y: y.saturating_add(down), width, height: 1 })));
+                places.extend(gpus.map(|(down, place)| (at, place, Rect { x, y: y.saturating_add(down), width, height: 1 })));
             }
             y = y.saturating_add(u16::try_from(height).unwrap_or(u16::MAX));
         }
@@ -92,36 +93,36 @@ impl HeatMapShape {
         [time.as_str(), ""].map(|time| legend_spans(model, time))
     }
 
-    fn gpu_line(&self, matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState), location: usize) -> Line<'static> {
+    fn gpu_line(&self, matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState), place: usize) -> Line<'static> {
         let (model, theme) = (matrix.model, matrix.model.theme);
-        let name = if location == 0 { model.sanitize(&host.name) } else { String::new() };
+        let name = if place == 0 { model.sanitize(&host.name) } else { String::new() };
         let mut spans = vec![Span::raw(format!(" {} ", formatting::pad(&name, self.name_width)))];
-        let Some(gpu) = host.gpus.get(location) else {
+        let Some(gpu) = host.gpus.get(place) else {
             spans.push(Span::styled(model.lang.tr("no GPU data yet"), theme.dim()));
             return Line::from(spans);
         };
-        let is_match = matrix.is_match(at, location);
-        let under = at == matrix.selection.host && location == matrix.selection.gpu;
+        let is_match = matrix.is_match(at, place);
+        let under = at == matrix.selection.host && place == matrix.selection.gpu;
         let index = format!("{:>3} ", gpu.index);
         spans.push(if under { Span::styled(index, theme.selected()) } else { Span::styled(index, theme.dim()) });
         let metric = matrix.selection.metric;
-        let values: Vec<Option<f32>> = host.gpu_rounds(gpu.index).map(|point| trace_value(metric, point?)).collect();
+        let values: Vec<Option<f32>> = host.gpu_rounds(gpu.index).map(|point| metric.of_point(point?)).collect();
         let shown = &values[values.len().saturating_sub(self.cells)..];
         spans.push(Span::raw(" ".repeat(self.cells - shown.len())));
         let is_old = has_stale_gpus(model, host) || figure_age::is_past(model, host);
         spans.extend(heat_cells(matrix, shown, is_match && !is_old));
         // The current value as in the matrix, with its mark of a fault or of old values.
-        let cell = matrix.plain_cell(at, location, VALUE_WIDTH - 1);
+        let cell = matrix.plain_cell(at, place, VALUE_WIDTH - 1);
         let is_number = cell.content.ends_with(|c: char| c.is_ascii_digit());
         spans.push(cell);
         spans.push(Span::styled(if is_number { unit(metric, theme) } else { " " }, theme.dim()));
         if self.shows_figures {
-            let is_old = !is_match || figure_age::has_old_figures(model, at, host);
+            let is_old = !is_match || figure_age::has_old_figures(model, u32::try_from(at).unwrap_or(u32::MAX));
             spans.push(Span::styled(figures_text(gpu, theme), if is_old { theme.dim() } else { Style::new() }));
             if let Some(rank) = matrix.rank_of_gpu(at, gpu.index) {
                 let (status, _) = host_status::rank_status(&model.state, rank);
                 spans.push(Span::raw(format!("  {:>6} ", format!("r{}", rank.rank))));
-                spans.push(Span::styled(theme.symbol(status), theme.status_style(status)));
+                spans.push(theme.symbol_span(status));
             }
         }
         Line::from(spans)
@@ -144,7 +145,7 @@ fn legend_spans(model: &Model, time: &str) -> Vec<Span<'static>> {
 
 /// `   57/80G   62°   613/700W`.
 fn figures_text(gpu: &GpuSample, theme: Theme) -> String {
-    let degrees = gpu.temperature.map_or_else(|| "-".to_owned(), |degrees| format!("{degrees:.0}{}", theme.degree()));
+    let degrees = formatting::whole(gpu.temperature, theme.degree());
     format!("{:>10}{degrees:>6}{:>11}", gpu_text::memory_text(gpu), gpu_text::power_text(gpu, true))
 }
 
@@ -158,14 +159,12 @@ pub(super) fn cells_of_rows(room: usize, rows: usize) -> usize {
 pub(super) fn mean_cells(matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState), cells: usize) -> Vec<Span<'static>> {
     let metric = matrix.selection.metric;
     let mean = |round: &GpuRound| {
-        let known = || round.iter().filter_map(|point| trace_value(metric, point));
-        let count = u16::try_from(known().count()).ok().filter(|count| *count > 0)?;
-        Some(known().sum::<f32>() / f32::from(count))
+        formatting::mean(round.iter().filter_map(|point| metric.of_point(point)))
     };
     let rounds = host.gpu_history.len();
     let values: Vec<Option<f32>> = host.gpu_history.iter().skip(rounds.saturating_sub(cells)).map(|round| mean(round)).collect();
-    let is_old = figure_age::has_old_figures(matrix.model, at, host);
-    let is_match = (0..host.gpus.len()).any(|location| matrix.is_match(at, location));
+    let is_old = figure_age::has_old_figures(matrix.model, u32::try_from(at).unwrap_or(u32::MAX));
+    let is_match = (0..host.gpus.len()).any(|place| matrix.is_match(at, place));
     std::iter::once(Span::raw(" ".repeat(cells - values.len()))).chain(heat_cells(matrix, &values, is_match && !is_old)).collect()
 }
 
@@ -185,15 +184,6 @@ fn heat_cells(matrix: &GpuMatrix<'_>, values: &[Option<f32>], is_bright: bool) -
         }
     }
     spans
-}
-
-fn trace_value(metric: GpuMetric, point: &GpuTracePoint) -> Option<f32> {
-    match metric {
-        GpuMetric::Utilization => point.utilization,
-        GpuMetric::Power => point.power,
-        GpuMetric::Memory => point.memory,
-        GpuMetric::Temperature => point.temperature,
-    }
 }
 
 fn unit(metric: GpuMetric, theme: Theme) -> &'static str {

@@ -9,14 +9,16 @@ use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::GpuSample;
-use crate::state::{HostState, RankState};
+use crate::state::{GpuTracePoint, HostState, RankState};
 use crate::text::glob::glob_match;
 use crate::text::host_patterns::expand_pattern;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
+use super::figure_age::{self, has_stale_gpus};
+use super::gpu_ranks::RanksByGpu;
 use super::gpu_status::gpu_status;
-use super::{figure_age, host_status};
+use super::host_status;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum GpuMetric {
@@ -47,15 +49,16 @@ impl GpuMetric {
     }
 
     /// From 0 to 100; `None` if the value is unknown.
-    fn value(self, gpu: &GpuSample) -> Option<f32> {
-        let share = |part: Option<f32>, whole: Option<f32>| {
-            part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole * 100.0)
-        };
+    pub(super) fn value(self, gpu: &GpuSample) -> Option<f32> {
+        self.of_point(&GpuTracePoint::from_sample(gpu, 0))
+    }
+
+    pub(super) fn of_point(self, point: &GpuTracePoint) -> Option<f32> {
         match self {
-            GpuMetric::Utilization => gpu.utilization,
-            GpuMetric::Power => share(gpu.power, gpu.power_limit),
-            GpuMetric::Memory => share(gpu.memory_used, gpu.memory_total),
-            GpuMetric::Temperature => gpu.temperature,
+            GpuMetric::Utilization => point.utilization,
+            GpuMetric::Power => point.power,
+            GpuMetric::Memory => point.memory,
+            GpuMetric::Temperature => point.temperature,
         }
     }
 }
@@ -166,47 +169,36 @@ pub(crate) struct MatrixSelection {
 pub(super) struct GpuMatrix<'a> {
     pub(super) model: &'a Model,
     pub(super) selection: &'a MatrixSelection,
-    /// The ranks of every host, by local rank.
-    ranks: Vec<Vec<(u32, &'a RankState)>>,
+    ranks: RanksByGpu<'a>,
 }
 
 impl<'a> GpuMatrix<'a> {
     pub(super) fn new(model: &'a Model, selection: &'a MatrixSelection) -> GpuMatrix<'a> {
-        let paired = |rank: &&RankState| {
-            let host = rank.host as usize;
-            let gpus = model.state.hosts.get(host).map_or(0, |host| host.gpus.len());
-            model.host_statuses.get(host).is_some_and(|host| host.ranks.total == gpus)
-        };
-        let mut ranks = vec![Vec::new(); model.state.hosts.len()];
-        for rank in model.state.ranks.values().filter(paired) {
-            if let (Some(own), Some(local)) = (ranks.get_mut(rank.host as usize), rank.local_rank) {
-                own.push((local, rank));
-            }
-        }
-        GpuMatrix { model, selection, ranks }
+        GpuMatrix { model, selection, ranks: RanksByGpu::new(model) }
     }
 
     /// The rank on this GPU.
     pub(super) fn rank_of_gpu(&self, host: usize, gpu: u32) -> Option<&'a RankState> {
-        self.ranks.get(host)?.iter().find(|(local, _)| *local == gpu).map(|(_, rank)| *rank)
+        self.ranks.of_gpu(u32::try_from(host).ok()?, gpu)
     }
 
-    fn rank_failed(&self, host: usize, gpu: u32) -> bool {
-        self.rank_of_gpu(host, gpu).is_some_and(|rank| rank.failed_by_itself())
+    /// Whether a warning stands beside it: its memory is faulty, or it is slow or unused.
+    fn warns(&self, at: usize, host: &HostState, gpu: &GpuSample) -> bool {
+        let place = (u32::try_from(at).unwrap_or(u32::MAX), host);
+        gpu_status(self.model, place, gpu, self.rank_of_gpu(at, gpu.index), false) == DisplayStatus::Warn
     }
 
-    /// Whether it is faulty or its values are stale.
+    /// Whether it is faulty, slow or unused, or its values are stale.
     fn is_faulty(&self, at: usize, host: &HostState, gpu: &GpuSample) -> bool {
         has_stale_gpus(self.model, host)
-            || gpu.memory_errors().is_some()
-            || gpu.slowdown_reason().is_some()
             || gpu.utilization.is_none()
-            || self.rank_failed(at, gpu.index)
+            || self.rank_of_gpu(at, gpu.index).is_some_and(RankState::failed_by_itself)
+            || self.warns(at, host, gpu)
     }
 
     /// Whether it matches the selection.
-    pub(super) fn is_match(&self, at: usize, location: usize) -> bool {
-        let Some((host, gpu)) = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(location)?))) else {
+    pub(super) fn is_match(&self, at: usize, gpu: usize) -> bool {
+        let Some((host, gpu)) = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(gpu)?))) else {
             return false;
         };
         (!self.selection.only_faults || self.is_faulty(at, host, gpu)) && self.selection.filter.matches(&host.name, gpu)
@@ -219,9 +211,9 @@ impl<'a> GpuMatrix<'a> {
     }
 
     /// The cell of a GPU, with the cursor; a failure keeps its colour under it.
-    pub(super) fn render_cell(&self, at: usize, location: usize, width: usize) -> Span<'static> {
-        let mut cell = self.plain_cell(at, location, width);
-        if at == self.selection.host && location == self.selection.gpu {
+    pub(super) fn render_cell(&self, at: usize, gpu: usize, width: usize) -> Span<'static> {
+        let mut cell = self.plain_cell(at, gpu, width);
+        if at == self.selection.host && gpu == self.selection.gpu {
             let theme = self.model.theme;
             let is_error = cell.style == theme.status_style(DisplayStatus::Error);
             cell.style = if is_error { cell.style.patch(theme.selected()) } else { theme.selected() };
@@ -230,30 +222,26 @@ impl<'a> GpuMatrix<'a> {
     }
 
     /// The cell of a GPU with this many columns; cells wider than one start with a space.
-    pub(super) fn plain_cell(&self, at: usize, location: usize, width: usize) -> Span<'static> {
-        let found = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(location)?)));
+    pub(super) fn plain_cell(&self, at: usize, place: usize, width: usize) -> Span<'static> {
+        let found = self.model.state.hosts.get(at).and_then(|host| Some((host, host.gpus.get(place)?)));
         let Some((host, gpu)) = found else {
             return Span::raw(" ".repeat(width));
         };
         let value = self.selection.metric.value(gpu);
         let (stale, is_past) = (has_stale_gpus(self.model, host), figure_age::is_past(self.model, host));
         let rank = self.rank_of_gpu(at, gpu.index);
-        let warns = || {
-            let place = (u32::try_from(at).unwrap_or(u32::MAX), host);
-            gpu_status(self.model, place, gpu, rank, stale) == DisplayStatus::Warn
-        };
         let (glyph, status) = match host_status::gpu_glyph(gpu, value, stale) {
             (_, DisplayStatus::Ok | DisplayStatus::Pending) if rank.is_some_and(RankState::failed_by_itself) => {
                 (host_status::failed_rank_glyph(self.model.theme), DisplayStatus::Error)
             }
-            (glyph, DisplayStatus::Ok | DisplayStatus::Pending) if !is_past && warns() => (glyph, DisplayStatus::Warn),
+            (glyph, DisplayStatus::Ok | DisplayStatus::Pending) if !is_past && !stale && self.warns(at, host, gpu) => (glyph, DisplayStatus::Warn),
             other => other,
         };
         let mut style = match (status, value) {
             (DisplayStatus::Ok, Some(value)) => self.model.theme.heat(value),
             _ => host_status::gpu_glyph_style(self.model.theme, status),
         };
-        if is_past && status != DisplayStatus::Error || !self.is_match(at, location) {
+        if is_past && status != DisplayStatus::Error || !self.is_match(at, place) {
             style = self.model.theme.dim();
         }
         let warning = if glyph == "!" { "!" } else { self.model.theme.symbol(DisplayStatus::Warn) };
@@ -272,10 +260,6 @@ impl<'a> GpuMatrix<'a> {
         };
         Span::styled(text, style)
     }
-}
-
-pub(super) fn has_stale_gpus(model: &Model, host: &HostState) -> bool {
-    figure_age::has_lost_figures(model, host) || host.gpus_error.is_some()
 }
 
 #[cfg(test)]

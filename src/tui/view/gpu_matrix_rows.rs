@@ -41,23 +41,18 @@ pub(super) fn max_gpus(model: &Model) -> usize {
 }
 
 /// The largest layout in which all hosts fit, and its hosts per row.
-pub(super) fn choose_layout(width: usize, room: usize, name: usize, wide: usize, hosts: usize) -> (GpuLayout, usize) {
-    for form in [GpuLayout::Rows, GpuLayout::Digits, GpuLayout::Glyphs] {
-        let across = match form {
-            GpuLayout::Rows => width / (name + 3 + wide * form.cell_width() + TOTALS_WIDTH),
-            GpuLayout::Digits | GpuLayout::Glyphs => width.saturating_sub(name + 2) / (wide * form.cell_width() + 1),
-        };
-        if across > 0 && hosts <= across * room || form == GpuLayout::Glyphs {
-            let across = match form {
-                // Even numbers are easier to count.
-                GpuLayout::Glyphs if across >= 8 => across / 4 * 4,
-                GpuLayout::Glyphs => across,
-                GpuLayout::Rows | GpuLayout::Digits => hosts.div_ceil(room.max(1)),
-            };
-            return (form, across.clamp(1, hosts.max(1)));
-        }
-    }
-    (GpuLayout::Glyphs, 1)
+pub(super) fn choose_layout(width: usize, room: usize, name: usize, gpus: usize, hosts: usize) -> (GpuLayout, usize) {
+    let most_across = |form: GpuLayout| match form {
+        GpuLayout::Rows => width / (name + 3 + gpus * form.cell_width() + TOTALS_WIDTH),
+        GpuLayout::Digits | GpuLayout::Glyphs => width.saturating_sub(name + 2) / (gpus * form.cell_width() + 1),
+    };
+    let fits = |form: &GpuLayout| most_across(*form) > 0 && hosts <= most_across(*form) * room;
+    let (form, across) = match [GpuLayout::Rows, GpuLayout::Digits].into_iter().find(fits) {
+        Some(form) => (form, hosts.div_ceil(room.max(1))),
+        // Even numbers are easier to count.
+        None => (GpuLayout::Glyphs, Some(most_across(GpuLayout::Glyphs)).map_or(1, |most| if most >= 8 { most / 4 * 4 } else { most })),
+    };
+    (form, across.clamp(1, hosts.max(1)))
 }
 
 /// Layout of the matrix in a frame.
@@ -141,15 +136,14 @@ pub(super) fn host_row(matrix: &GpuMatrix<'_>, host: usize, shape: &MatrixShape)
     spans.extend(host_cells(matrix, host, shape));
     let fresh = model.state.hosts.get(host).filter(|host| !figure_age::has_lost_figures(model, host));
     let all = fresh.map(|host| host_status::sum_gpus(host.gpus.iter())).unwrap_or_default();
-    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let is_past = model.state.hosts.get(host).is_some_and(|host| figure_age::is_past(model, host));
     let style = if is_past { model.theme.dim() } else { Style::new() };
     let totals = format!(
         "  {:>4} {:>4} {:>5} {:>6}  ",
-        or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
-        or_dash(all.memory.map(|v| format!("{v:.0}%"))),
-        or_dash(all.hottest.map(|v| format!("{v:.0}{}", model.theme.degree()))),
-        or_dash(all.power.map(formatting::format_watts)),
+        formatting::whole(all.utilization, "%"),
+        formatting::whole(all.memory, "%"),
+        formatting::whole(all.hottest, model.theme.degree()),
+        formatting::or_dash(all.power.map(formatting::format_watts)),
     );
     spans.push(Span::styled(totals, style));
     if let Some(of) = model.state.hosts.get(host).filter(|_| shape.history > 0) {

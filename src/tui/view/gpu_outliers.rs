@@ -5,6 +5,8 @@
 use crate::event::{RunGoal, UnixMillis};
 use crate::state::{ConnectionStatus, HostState, RunState};
 
+use super::formatting;
+
 /// So many points of utilization below the median make a GPU low.
 const MIN_GAP: f32 = 25.0;
 /// The samples of the mean.
@@ -52,8 +54,7 @@ fn samples<'a>(state: &RunState, host: &'a HostState, gpu: u32, most: usize) -> 
 }
 
 fn recent_mean(state: &RunState, host: &HostState, gpu: u32) -> Option<f32> {
-    let (sum, count) = samples(state, host, gpu, SAMPLES).fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
-    (count > 0.0).then(|| sum / count)
+    formatting::mean(samples(state, host, gpu, SAMPLES))
 }
 
 /// The low GPUs of every host, by index; `None`: it has none.
@@ -79,9 +80,8 @@ pub(super) fn low_gpus(state: &RunState) -> Vec<Option<LowGpus>> {
     };
     let of_host = |(host, means): (&HostState, &Vec<(u32, f32)>)| {
         let low: Vec<(u32, f32)> = means.iter().copied().filter(|(_, mean)| *mean <= limit).collect();
-        let count = f32::from(u16::try_from(low.len()).ok().filter(|count| *count > 0)?);
         Some(LowGpus {
-            mean: low.iter().map(|(_, mean)| mean).sum::<f32>() / count,
+            mean: formatting::mean(low.iter().map(|(_, mean)| *mean))?,
             median,
             is_warning: trains && low.iter().any(|(gpu, _)| is_long_low(host, *gpu)),
             gpus: low.into_iter().map(|(gpu, _)| gpu).collect(),

@@ -1,7 +1,5 @@
 //! What an nvidia-smi pane holds: a row a GPU, or three rows with a vertical bar a GPU.
 
-use std::collections::HashMap;
-
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
@@ -11,32 +9,15 @@ use crate::state::{HostState, RankState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
+use super::formatting::{bar_spans, whole};
+use super::gpu_matrix::GpuMetric;
+use super::gpu_ranks::RanksByGpu;
 use super::gpu_status::gpu_status;
 use super::gpu_text::{memory_text, power_text};
 use super::{figure_age, formatting, graph, host_status};
 
 /// More GPUs a host are shown by the GPUs screen alone.
 pub(super) const MAX_ROWS_PER_PANE: usize = 16;
-
-/// The rank that uses each GPU: the one whose local rank is the GPU's index. If a run uses only some of a host's GPUs the indexes do not
-/// show which, so no rank is shown.
-pub(super) struct RanksByGpu<'a>(HashMap<(u32, u32), &'a RankState>);
-
-impl<'a> RanksByGpu<'a> {
-    pub(super) fn new(model: &'a Model) -> Self {
-        let is_paired = |rank: &&RankState| {
-            let gpus = model.state.hosts.get(rank.host as usize).map_or(0, |host| host.gpus.len());
-            model.host_statuses.get(rank.host as usize).is_some_and(|standing| standing.ranks.total == gpus)
-        };
-        let ranks = model.state.ranks.values().filter(is_paired);
-        RanksByGpu(ranks.filter_map(|rank| Some(((rank.host, rank.local_rank?), rank))).collect())
-    }
-
-    /// The rank on the GPU with this index of this host.
-    pub(super) fn of_gpu(&self, host: u32, gpu: u32) -> Option<&'a RankState> {
-        self.0.get(&(host, gpu)).copied()
-    }
-}
 
 /// How wide the parts of a GPU's row are that share what is left; 0: left out.
 struct RowLayout {
@@ -77,20 +58,12 @@ struct FullRows<'a> {
 
 /// A row a GPU.
 pub(super) fn full_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
-    let stale = figure_age::has_old_figures(model, at as usize, host);
+    let stale = figure_age::has_old_figures(model, at);
     let rows = FullRows { model, at, host, layout: RowLayout::new(width, &host.gpus), stale };
     host.gpus.iter().take(MAX_ROWS_PER_PANE).map(|gpu| rows.row(gpu, ranks.of_gpu(at, gpu.index))).collect()
 }
 
 impl FullRows<'_> {
-    /// A bar, and what is left to its end.
-    fn bar(&self, share: Option<f32>, width: usize, style: Style) -> [Span<'static>; 2] {
-        let theme = self.model.theme;
-        let filled = formatting::horizontal_bar(share, width, theme.ascii).trim_end().to_owned();
-        let rest = width.saturating_sub(filled.chars().count());
-        [Span::styled(filled, style), Span::styled(theme.separator().repeat(rest), theme.dim())]
-    }
-
     fn row(&self, gpu: &GpuSample, rank: Option<&RankState>) -> Line<'static> {
         let (model, theme, stale) = (self.model, self.model.theme, self.stale);
         let plain = if stale { theme.dim() } else { Style::new() };
@@ -101,29 +74,29 @@ impl FullRows<'_> {
             _ => " ",
         };
         let calm = if status == DisplayStatus::Ok { plain } else { theme.status_style(status) };
-        let unit = theme.degree();
         let power = power_text(gpu, self.layout.shows_limit);
         let mut spans = vec![
             Span::styled(format!("{:>2}", gpu.index), theme.dim()),
             Span::styled(mark, theme.status_style(status)),
-            Span::styled(format!("{:>4} ", or_dash(gpu.utilization.map(|percent| format!("{percent:.0}%")))), calm),
+            Span::styled(format!("{:>4} ", whole(gpu.utilization, "%")), calm),
         ];
-        spans.extend(self.bar(gpu.utilization, self.layout.utilization_bar, theme.status_style(status)));
+        spans.extend(bar_spans(gpu.utilization, self.layout.utilization_bar, theme, theme.status_style(status)));
         spans.push(Span::styled(format!("{:>8} ", memory_text(gpu)), plain));
-        spans.extend(self.bar(memory_share(gpu), self.layout.memory_bar, if stale { theme.dim() } else { theme.secondary() }));
+        let memory_style = if stale { theme.dim() } else { theme.secondary() };
+        spans.extend(bar_spans(GpuMetric::Memory.value(gpu), self.layout.memory_bar, theme, memory_style));
         spans.extend([
-            Span::styled(format!(" {:>4} ", or_dash(gpu.temperature.map(|degrees| format!("{degrees:.0}{unit}")))), plain),
+            Span::styled(format!(" {:>4} ", whole(gpu.temperature, theme.degree())), plain),
             Span::styled(formatting::pad_left(&power, self.layout.power) + " ", plain),
         ]);
         if self.layout.history > 0 {
             let values: Vec<Option<f32>> = self.host.gpu_trace(gpu.index).map(|point| point.utilization).collect();
-            let drawn = graph::render_graph(&values, self.layout.history, 1, theme.effective_graph_style()).pop().unwrap_or_default();
+            let drawn = graph::render_graph(&values, self.layout.history, 1, theme.graph_style).pop().unwrap_or_default();
             spans.push(Span::styled(drawn + " ", theme.status_style(if stale { DisplayStatus::Pending } else { status })));
         }
         if let Some(rank) = rank {
             let (rank_status, _) = host_status::rank_status(&model.state, rank);
             spans.push(Span::raw(format!("{:<5} ", format!("r{}", rank.rank))));
-            spans.push(Span::styled(theme.symbol(rank_status), theme.status_style(rank_status)));
+            spans.push(theme.symbol_span(rank_status));
         }
         Line::from(spans)
     }
@@ -132,7 +105,7 @@ impl FullRows<'_> {
 /// Three rows: utilization and memory as a vertical bar a GPU, then what is wrong, or the hottest GPU and the age of the last line.
 pub(super) fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>, width: usize) -> Vec<Line<'static>> {
     let theme = model.theme;
-    let stale = figure_age::has_old_figures(model, at as usize, host);
+    let stale = figure_age::has_old_figures(model, at);
     let plain = if stale { theme.dim() } else { Style::new() };
     let totals = host_status::sum_gpus(host.gpus.iter());
     let statuses: Vec<DisplayStatus> =
@@ -140,17 +113,17 @@ pub(super) fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &Rank
     let worst = statuses.iter().copied().max().unwrap_or_default();
     let memory_style = if stale { theme.dim() } else { theme.secondary() };
     let utilization = gpu_bars(model, host, width, |gpu| gpu.utilization, |place| theme.status_style(statuses[place]));
-    let memory = gpu_bars(model, host, width, memory_share, |_| memory_style);
+    let memory = gpu_bars(model, host, width, |gpu| GpuMetric::Memory.value(gpu), |_| memory_style);
     let room = width.saturating_sub(formatting::spans_width(&memory) + 7);
     let memory_sum =
-        or_dash(memory_text_of_all(host).filter(|text| text.len() <= room).or(totals.memory.map(|share| format!("{share:.0}%"))));
+        memory_text_of_all(host).filter(|text| text.len() <= room).unwrap_or_else(|| whole(totals.memory, "%"));
     let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
-    let hottest = or_dash(totals.hottest.map(|degrees| format!("{degrees:.0}{}", theme.degree())));
+    let hottest = whole(totals.hottest, theme.degree());
     let last = model.lang.tr_fill("line {} ago", &[&formatting::format_age(last_output_at, model.now)]);
     let lang = model.lang;
     let mut rows = [lang.tr(" util "), lang.tr(" mem  ")].map(|name| vec![Span::styled(name, theme.dim())]);
     rows[0].extend(utilization);
-    rows[0].push(Span::styled(format!(" {}", or_dash(totals.utilization.map(|percent| format!("{percent:.0}%")))), plain));
+    rows[0].push(Span::styled(format!(" {}", whole(totals.utilization, "%")), plain));
     rows[0].push(Span::styled(if worst >= DisplayStatus::Warn { theme.symbol(worst) } else { "" }, theme.status_style(worst)));
     rows[1].extend(memory);
     rows[1].push(Span::styled(format!(" {memory_sum}"), plain));
@@ -188,12 +161,4 @@ fn memory_text_of_all(host: &HostState) -> Option<String> {
     let used: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_used).sum();
     let total: f32 = host.gpus.iter().filter_map(|gpu| gpu.memory_total).sum();
     (total > 0.0).then(|| format!("{:.0}/{:.0}G", used / 1024.0, total / 1024.0))
-}
-
-fn memory_share(gpu: &GpuSample) -> Option<f32> {
-    gpu.memory_used.zip(gpu.memory_total).filter(|(_, total)| *total > 0.0).map(|(used, total)| used / total * 100.0)
-}
-
-fn or_dash(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "-".to_owned())
 }

@@ -12,7 +12,8 @@ use crate::text::hostlist::fold_numbers;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::gpu_pane_rows::{MAX_ROWS_PER_PANE, RanksByGpu, full_rows, medium_rows};
+use super::gpu_pane_rows::{MAX_ROWS_PER_PANE, full_rows, medium_rows};
+use super::gpu_ranks::RanksByGpu;
 use super::gpu_status::is_idle_at_work;
 use super::lines::render_lines;
 use super::pane_frame::{PaneFrame, draw_frame};
@@ -121,7 +122,7 @@ impl PaneGrid {
         }
         let is_too_long = |title: &PaneFrame| formatting::spans_width(&title.left) + formatting::spans_width(&title.right) + 7 > width;
         // What is wrong needs the room more than the power does.
-        if title.status >= DisplayStatus::Warn && !figure_age::has_old_figures(model, at as usize, host) && is_too_long(&title) {
+        if title.status >= DisplayStatus::Warn && !figure_age::has_old_figures(model, at) && is_too_long(&title) {
             title.right = rank_spans(model, at);
         }
         match self.density {
@@ -139,7 +140,7 @@ fn idle_text(model: &Model, at: u32, host: &HostState, ranks: &RanksByGpu<'_>) -
     let is_idle = |gpu: &&GpuSample| is_idle_at_work(model, host, gpu, ranks.of_gpu(at, gpu.index));
     let idle: Vec<u32> = host.gpus.iter().filter(is_idle).map(|gpu| gpu.index).collect();
     let text = format!(" {} {}", model.theme.separator(), model.lang.tr_fill("GPU {} idle", &[&fold_numbers(&idle)]));
-    let is_known = !idle.is_empty() && !figure_age::has_old_figures(model, at as usize, host);
+    let is_known = !idle.is_empty() && !figure_age::has_old_figures(model, at);
     is_known.then(|| Span::styled(text, model.theme.status_text_style(DisplayStatus::Warn)))
 }
 
@@ -156,7 +157,7 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
         left.push(Span::styled(format!(" {} {}", model.theme.separator(), standing.reason), style));
     }
     let mut right = rank_spans(model, at);
-    if figure_age::has_old_figures(model, at as usize, host) && !host.gpus.is_empty() {
+    if figure_age::has_old_figures(model, at) && !host.gpus.is_empty() {
         right.push(Span::styled(model.lang.tr_fill(" {} old", &[&formatting::format_age(host.gpus_at, model.now)]), model.theme.dim()));
     } else if let Some(power) = host_status::sum_gpus(host.gpus.iter()).power {
         right.push(Span::raw(format!(" {}", formatting::format_watts(power))));
@@ -168,6 +169,6 @@ fn host_frame(model: &Model, at: u32, host: &HostState, selected: bool) -> PaneF
 fn rank_spans(model: &Model, at: u32) -> Vec<Span<'static>> {
     let Some(standing) = model.host_statuses.get(at as usize) else { return Vec::new() };
     let ranks = (standing.ranks.total > 0).then(|| Span::raw(host_status::ranks_text(&standing.ranks, standing.status) + " "));
-    let symbol = Span::styled(model.theme.symbol(standing.status), model.theme.status_style(standing.status));
+    let symbol = model.theme.symbol_span(standing.status);
     ranks.into_iter().chain([symbol]).collect()
 }

@@ -19,8 +19,7 @@ pub(super) fn gpu_status(
     if stale {
         return DisplayStatus::Pending;
     }
-    let low = model.host_statuses.get(at as usize).and_then(|standing| standing.low_gpus.as_ref());
-    let is_low = low.is_some_and(|low| low.is_warning && low.gpus.contains(&gpu.index));
+    let is_low = model.host_statuses.get(at as usize).is_some_and(|standing| standing.has_low_gpu(gpu.index));
     if gpu.memory_errors().is_some() || gpu.slowdown_reason().is_some() || is_low || is_idle_at_work(model, host, gpu, rank) {
         return DisplayStatus::Warn;
     }
@@ -35,7 +34,7 @@ pub(super) fn is_idle_at_work(model: &Model, host: &HostState, gpu: &GpuSample, 
         (0..IDLE_SAMPLES).all(|_| newest.next().is_some_and(|point| is_idle(point.utilization)))
     };
     let is_used = || match rank {
-        Some(rank) => rank.started_at.is_some() && rank.exit.is_none(),
+        Some(rank) => rank.is_running(),
         // One process may use several GPUs of a host, or the run only some of them.
         None => host.gpu_processes.iter().any(|process| process.belongs_to_run && process.gpu == gpu.uuid),
     };

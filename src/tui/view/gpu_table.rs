@@ -2,19 +2,21 @@
 //!
 //! Values that the driver does not report are `-`, never zero. Axes are fixed: utilization, percent of the power limit, degrees.
 
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::GpuSample;
 use crate::report::style;
 use crate::state::host_trace::MAX_TRACE_POINTS;
-use crate::state::{GpuRound, GpuTracePoint, HostState, ValueSum};
+use crate::state::HostState;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
+use super::gpu_matrix::GpuMetric;
 use super::lines::{age_text, history_span, join_parts};
 use super::section::Section;
-use super::{formatting, gpu_text, graph, host_status};
+use super::{figure_age, formatting, gpu_text, graph, host_status};
 
 /// Maximum width of the bars.
 const MAX_BARS: usize = 60;
@@ -24,17 +26,17 @@ const BAR_WIDTH: usize = 10;
 /// A higher graph shows no more.
 const MAX_GRAPH_ROWS: usize = 6;
 
-pub(super) fn gpu_section(model: &Model, host: &HostState, width: usize) -> Section {
+pub(super) fn gpu_section(model: &Model, (at, host): (u32, &HostState), width: usize) -> Section {
     let name = host.gpus.first().map_or_else(String::new, |gpu| model.sanitize(&gpu.name));
     let age = if host.gpus.is_empty() { String::new() } else { age_text(model, host.gpus_at) };
     let title = format!("{}  {name}", model.lang.tr("GPUs"));
-    Section { title: title.trim_end().to_owned(), state: age, lines: gpu_rows(model, host, width) }
+    Section { title: title.trim_end().to_owned(), state: age, lines: gpu_rows(model, (at, host), width) }
 }
 
-fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>> {
+fn gpu_rows(model: &Model, (at, host): (u32, &HostState), width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
-    if let Some((error, at)) = &host.gpus_error {
-        let (age, error) = (formatting::format_age(*at, model.now), model.sanitize(error));
+    if let Some((error, since)) = &host.gpus_error {
+        let (age, error) = (formatting::format_age(*since, model.now), model.sanitize(error));
         let text = model.lang.tr_fill(" no data from nvidia-smi for {}: {}", &[&age, &error]);
         lines.push(Line::styled(style::truncate_text(&text, width), model.theme.status_style(DisplayStatus::Warn)));
     }
@@ -49,8 +51,7 @@ fn gpu_rows(model: &Model, host: &HostState, width: usize) -> Vec<Line<'static>>
     let used = formatting::pad_left(lang.tr("UTIL"), 4) + " " + &bar + &formatting::pad_left(lang.tr("MEM GiB"), 12) + " " + &bar;
     let head = format!("   #  {used}{}  {}", heads.concat(), lang.tr("HISTORY"));
     lines.push(Line::styled(style::truncate_text(&head, width), model.theme.dim()));
-    let stale = model.is_stale(host.gpus_at) || host.gpus_error.is_some();
-    lines.extend(host.gpus.iter().map(|gpu| gpu_row(model, host, gpu, stale, width)));
+    lines.extend(host.gpus.iter().map(|gpu| gpu_row(model, (at, host), gpu, width)));
     lines
 }
 
@@ -59,31 +60,30 @@ fn bar_width(width: usize) -> usize {
     if width >= MIN_BARS_WIDTH { BAR_WIDTH } else { 0 }
 }
 
-fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width: usize) -> Line<'static> {
-    let dash = || "-".to_owned();
-    let (glyph, status) = host_status::gpu_glyph(gpu, gpu.utilization, stale);
+fn gpu_row(model: &Model, (at, host): (u32, &HostState), gpu: &GpuSample, width: usize) -> Line<'static> {
+    let is_old = figure_age::has_old_figures(model, at);
+    let (glyph, status) = host_status::gpu_glyph(gpu, gpu.utilization, figure_age::has_stale_gpus(model, host));
     // The percentage says what a digit would.
     let mark = if status == DisplayStatus::Ok { " " } else { glyph };
-    let util = gpu.utilization.map_or_else(dash, |v| format!("{v:.0}%"));
+    let util = formatting::whole(gpu.utilization, "%");
     let memory = match (gpu.memory_used, gpu.memory_total) {
         (Some(used), Some(total)) => format!("{:.1}/{:.1}", used / 1024.0, total / 1024.0),
         (Some(used), None) => format!("{:.1}", used / 1024.0),
-        _ => dash(),
+        _ => "-".to_owned(),
     };
     let power = gpu_text::power_text(gpu, true);
-    let temperature = gpu.temperature.map_or_else(dash, |v| format!("{v:.0}{}", model.theme.degree()));
-    let clock = gpu.sm_clock.map_or_else(dash, |v| format!("{v:.0}"));
-    let view = if stale { model.theme.dim() } else { ratatui::style::Style::new() };
-    let share = gpu.memory_used.zip(gpu.memory_total).filter(|(_, total)| *total > 0.0).map(|(used, total)| used / total * 100.0);
+    let temperature = formatting::whole(gpu.temperature, model.theme.degree());
+    let clock = formatting::whole(gpu.sm_clock, "");
+    let plain = if is_old { model.theme.dim() } else { Style::new() };
     let bar = |share: Option<f32>| formatting::horizontal_bar(share, bar_width(width), model.theme.ascii);
-    let bar_style = if stale { DisplayStatus::Pending } else { DisplayStatus::Ok };
+    let bar_style = if is_old { DisplayStatus::Pending } else { DisplayStatus::Ok };
     let mut spans = vec![
         Span::styled(format!(" {mark}"), host_status::gpu_glyph_style(model.theme, status)),
-        Span::styled(format!(" {:>2}  {util:>4} ", gpu.index), view),
+        Span::styled(format!(" {:>2}  {util:>4} ", gpu.index), plain),
         Span::styled(bar(gpu.utilization), model.theme.status_style(bar_style)),
-        Span::styled(format!("{memory:>12} "), view),
-        Span::styled(bar(share), if stale { model.theme.dim() } else { model.theme.secondary() }),
-        Span::styled(format!("{power:>10} {temperature:>6} {clock:>8}  "), view),
+        Span::styled(format!("{memory:>12} "), plain),
+        Span::styled(bar(GpuMetric::Memory.value(gpu)), if is_old { model.theme.dim() } else { model.theme.secondary() }),
+        Span::styled(format!("{power:>10} {temperature:>6} {clock:>8}  "), plain),
     ];
     let mut why: Vec<String> = gpu.throttle_reason_names().map(|why| model.lang.term(why).to_owned()).collect();
     why.extend(gpu.memory_errors().map(|errors| model.lang.tr_fill("{} ECC errors", &[&format!("{errors:.0}")])));
@@ -91,7 +91,7 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
     let rest = width.saturating_sub(formatting::spans_width(&spans));
     let why = why.join(model.lang.comma());
     let room = rest.saturating_sub(if why.is_empty() { 0 } else { why.width() + 1 }).min(MAX_BARS);
-    let bars = graph::sparkline(&gpu_values(host, gpu.index, |view| view.utilization), room, model.theme.uses_ascii_graphs());
+    let bars = graph::sparkline(&gpu_values(host, gpu.index, GpuMetric::Utilization), room, model.theme.uses_ascii_graphs());
     spans.push(Span::styled(bars, model.theme.status_style(bar_style)));
     if !why.is_empty() {
         spans.push(Span::styled(style::truncate_text(&format!(" {why}"), rest), model.theme.status_style(DisplayStatus::Warn)));
@@ -100,8 +100,8 @@ fn gpu_row(model: &Model, host: &HostState, gpu: &GpuSample, stale: bool, width:
 }
 
 /// One value per round of samples; none where the GPU was missing.
-fn gpu_values(host: &HostState, gpu: u32, get: fn(&GpuTracePoint) -> Option<f32>) -> Vec<Option<f32>> {
-    host.gpu_rounds(gpu).map(|point| get(point?)).collect()
+fn gpu_values(host: &HostState, gpu: u32, metric: GpuMetric) -> Vec<Option<f32>> {
+    host.gpu_rounds(gpu).map(|point| metric.of_point(point?)).collect()
 }
 
 /// Mean utilization and power of the host's GPUs, side by side, each `rows` high; no lines where there are no two samples, since one value has no course.
@@ -109,9 +109,10 @@ pub(super) fn mean_graphs(model: &Model, host: &HostState, width: usize, rows: u
     let mut section = Section { title: model.lang.tr("GPU history").to_owned(), state: gpu_history_span(model, host), lines: Vec::new() };
     if host.gpu_history.len() > 1 {
         let half = width.saturating_sub(3) / 2;
-        let of = |get: fn(&GpuRound) -> ValueSum| host_status::mean_gpu_history(std::iter::once(host), get, MAX_TRACE_POINTS);
+        let means = host_status::mean_gpu_history(std::iter::once(host), MAX_TRACE_POINTS);
+        let [utilization, power] = [0, 1].map(|at| means.iter().map(|both| both[at]).collect());
         let names = [model.lang.tr("utilization, mean"), model.lang.tr("power, % of limit, mean")];
-        section.lines = graph_pair(model, (names[0], of(|round| round.utilization)), (names[1], of(|round| round.power)), half, rows);
+        section.lines = graph_pair(model, (names[0], utilization), (names[1], power), half, rows);
     }
     section
 }
@@ -131,8 +132,8 @@ pub(super) fn gpu_graphs(model: &Model, host: &HostState, width: usize, rows: us
     let height = (rows / gpus.len().max(1)).saturating_sub(1).clamp(1, MAX_GRAPH_ROWS);
     for gpu in gpus {
         let names = [model.lang.tr("utilization"), model.lang.tr("power, % of limit")].map(|name| format!("g{gpu} {name}"));
-        let utilization = (names[0].as_str(), gpu_values(host, gpu, |view| view.utilization));
-        section.lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, gpu, |view| view.power)), half, height));
+        let utilization = (names[0].as_str(), gpu_values(host, gpu, GpuMetric::Utilization));
+        section.lines.extend(graph_pair(model, utilization, (names[1].as_str(), gpu_values(host, gpu, GpuMetric::Power)), half, height));
     }
     section
 }
@@ -149,15 +150,15 @@ fn graph_pair(
     half: usize,
     height: usize,
 ) -> Vec<Line<'static>> {
-    let last = |values: &[Option<f32>]| values.last().copied().flatten().map_or_else(|| "-".to_owned(), |v| format!("{v:.0}%"));
+    let last = |values: &[Option<f32>]| formatting::whole(values.last().copied().flatten(), "%");
     let head = |name: &str, values: &[Option<f32>]| formatting::pad(&format!(" {name} {}", last(values)), half + 1);
     let names = head(left, &left_values) + &head(right, &right_values);
     let mut lines = vec![Line::styled(names.trim_end().to_owned(), model.theme.dim())];
-    let look = model.theme.effective_graph_style();
-    let drawn = |values: &[Option<f32>]| graph::render_graph(&graph::stretch(values, half, look), half, height, look);
+    let shape = model.theme.graph_style;
+    let drawn = |values: &[Option<f32>]| graph::render_graph(&graph::stretch(values, half, shape), half, height, shape);
     for (left, right) in drawn(&left_values).into_iter().zip(drawn(&right_values)) {
-        let view = model.theme.status_style(DisplayStatus::Ok);
-        lines.push(Line::from(vec![Span::raw(" "), Span::styled(left, view), Span::raw(" "), Span::styled(right, view)]));
+        let style = model.theme.status_style(DisplayStatus::Ok);
+        lines.push(Line::from(vec![Span::raw(" "), Span::styled(left, style), Span::raw(" "), Span::styled(right, style)]));
     }
     lines
 }

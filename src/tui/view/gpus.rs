@@ -21,7 +21,7 @@ use super::gpu_matrix::{GpuFilter, GpuMatrix, MatrixSelection};
 use super::gpu_matrix_rows::{GpuLayout, MatrixShape, choose_layout, header_line, host_row, matrix_row, max_gpus, signs_text, widest_name};
 use super::lines::{render_lines, rows_area};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
-use super::{figure_age, formatting, host_status, ranks};
+use super::{figure_age, formatting, gpu_text, host_status, ranks};
 
 /// The fewest rows of a rank's log.
 const MIN_LOG_ROWS: u16 = 5;
@@ -69,11 +69,7 @@ impl GpusPane {
 
 /// Sets the filter.
 pub(crate) fn set_filter(view: &mut GpusPane, words: &str) -> Option<PaneAction> {
-    match GpuFilter::parse(words) {
-        Ok(filter) => view.selection.filter = filter,
-        Err(why) => return Some(PaneAction::ShowToast(why)),
-    }
-    None
+    GpuFilter::parse(words).map(|filter| view.selection.filter = filter).err().map(PaneAction::ShowToast)
 }
 
 pub(crate) fn host_at_cursor(view: &GpusPane) -> u32 {
@@ -89,7 +85,7 @@ pub(crate) fn update(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Opti
 
 fn handle_command(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     let hosts = model.state.hosts.len().max(1);
-    let wide = max_gpus(model);
+    let gpus = max_gpus(model);
     let across = view.hosts_per_row.max(1);
     let under = host_at_cursor(view);
     let cursor = &mut view.selection;
@@ -106,8 +102,8 @@ fn handle_command(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Option<
         UiCommand::Metric => cursor.metric = cursor.metric.next(),
         UiCommand::Faults => cursor.only_faults = !cursor.only_faults,
         UiCommand::Left if cursor.gpu > 0 => cursor.gpu -= 1,
-        UiCommand::Left if cursor.host > 0 => (cursor.host, cursor.gpu) = (cursor.host - 1, wide - 1),
-        UiCommand::Right if cursor.gpu + 1 < wide => cursor.gpu += 1,
+        UiCommand::Left if cursor.host > 0 => (cursor.host, cursor.gpu) = (cursor.host - 1, gpus - 1),
+        UiCommand::Right if cursor.gpu + 1 < gpus => cursor.gpu += 1,
         UiCommand::Right if cursor.host < last => (cursor.host, cursor.gpu) = (cursor.host + 1, 0),
         UiCommand::Up => cursor.host = cursor.host.checked_sub(across).unwrap_or(cursor.host),
         UiCommand::Down if cursor.host + across <= last => cursor.host += across,
@@ -129,10 +125,7 @@ fn handle_command(view: &mut GpusPane, model: &Model, cmd: UiCommand) -> Option<
 fn log_at_cursor(cursor: &MatrixSelection, model: &Model) -> (u32, LogFile) {
     let host = u32::try_from(cursor.host).unwrap_or(0);
     let rank = rank_at_cursor(&GpuMatrix::new(model, cursor));
-    rank.map_or_else(
-        || super::overview::most_relevant_log(model, host),
-        |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }),
-    )
+    rank.map_or_else(|| super::overview::most_relevant_log(model, host), RankState::log)
 }
 
 /// The rank on the GPU under the cursor.
@@ -145,15 +138,15 @@ fn rank_at_cursor<'a>(matrix: &GpuMatrix<'a>) -> Option<&'a RankState> {
 /// Moves to the next matching GPU, with wrap-around.
 fn select_next_match(cursor: &mut MatrixSelection, model: &Model, back: bool) -> Option<PaneAction> {
     let matrix = GpuMatrix::new(model, cursor);
-    let wide = max_gpus(model);
-    let count = model.state.hosts.len() * wide;
-    let at = cursor.host * wide + cursor.gpu;
-    let found = (1..=count).map(|step| if back { at + count - step } else { at + step } % count).find(|location| {
-        let (host, gpu) = (location / wide, location % wide);
+    let gpus = max_gpus(model);
+    let count = model.state.hosts.len() * gpus;
+    let at = cursor.host * gpus + cursor.gpu;
+    let found = (1..=count).map(|step| if back { at + count - step } else { at + step } % count).find(|at| {
+        let (host, gpu) = (at / gpus, at % gpus);
         model.state.hosts.get(host).is_some_and(|host| gpu < host.gpus.len()) && matrix.is_match(host, gpu)
     });
-    let Some(location) = found else { return Some(PaneAction::ShowToast("no GPU matches".to_owned())) };
-    (cursor.host, cursor.gpu) = (location / wide, location % wide);
+    let Some(at) = found else { return Some(PaneAction::ShowToast("no GPU matches".to_owned())) };
+    (cursor.host, cursor.gpu) = (at / gpus, at % gpus);
     None
 }
 
@@ -249,7 +242,7 @@ fn trim_start(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
 
 /// Puts the cursor on the GPU of the rank that failed first.
 fn select_failed_rank(cursor: &mut MatrixSelection, model: &Model) {
-    let first = model.state.culprit.as_ref().and_then(|culprit| culprit.ranks.first());
+    let first = model.state.culprit_ranks().first();
     let Some(rank) = first.and_then(|rank| model.state.ranks.get(rank)) else { return };
     let host = rank.host as usize;
     let matrix = GpuMatrix::new(model, cursor);
@@ -304,13 +297,9 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     let part = |name: &str, value: Option<f32>, unit: &str| value.map(|v| format!("{name}{v:.0}{unit}"));
     let mut parts = vec![format!("{} g{}", model.sanitize(&host.name), gpu.index)];
     parts.extend(part(lang.tr("util "), gpu.utilization, "%"));
-    parts.extend(
-        gpu.memory_used
-            .zip(gpu.memory_total)
-            .map(|(used, total)| format!("{}{:.0}/{:.0}G", lang.tr("mem "), used / 1024.0, total / 1024.0)),
-    );
+    parts.extend(gpu.memory_used.zip(gpu.memory_total).map(|_| lang.tr("mem ").to_owned() + &gpu_text::memory_text(gpu)));
     parts.extend(part("", gpu.temperature, model.theme.degree()));
-    parts.extend(part("", gpu.power, gpu.power_limit.map_or_else(|| "W".to_owned(), |limit| format!("/{limit:.0}W")).as_str()));
+    parts.extend(gpu.power.map(|_| gpu_text::power_text(gpu, true)));
     parts.extend(part("", gpu.memory_errors(), lang.tr(" ECC errors")));
     parts.extend(gpu.throttle_reason_names().map(|why| lang.term(why).to_owned()));
     parts.push(lang.tr_fill("{} ago", &[&formatting::format_age(host.gpus_at, model.now)]));
@@ -318,7 +307,7 @@ fn detail_lines(matrix: &GpuMatrix<'_>, layout: GpuLayout, width: usize) -> Vec<
     if let Some(rank) = matrix.rank_of_gpu(selection.host, gpu.index) {
         let (status, word) = host_status::rank_status(&model.state, rank);
         let word = model.lang.message(&word).into_owned();
-        let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
+        let last = model.last_line(rank);
         let owner = format!(" rank {} {word}", rank.rank);
         let rest = width.saturating_sub(UnicodeWidthStr::width(owner.as_str()) + 5);
         lines.push(Line::from(vec![

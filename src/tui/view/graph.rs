@@ -6,11 +6,16 @@ use crate::tui::theme::GraphStyle;
 
 /// One bar per value, from 0 to 100; the last `width` values.
 pub(super) fn sparkline(values: &[Option<f32>], width: usize, ascii: bool) -> String {
+    let shown = &values[values.len().saturating_sub(width)..];
+    shown.iter().map(|value| value.map_or(' ', |percent| bar(percent, ascii))).collect()
+}
+
+/// The bar of a value from 0 to 100.
+pub(super) fn bar(percent: f32, ascii: bool) -> char {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const ASCII_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
     let bars = if ascii { ASCII_BARS } else { BARS };
-    let shown = &values[values.len().saturating_sub(width)..];
-    shown.iter().map(|value| value.map_or(' ', |percent| bars.get(scale_level(percent, 7)).copied().unwrap_or(' '))).collect()
+    bars[scale_level(percent, 7)]
 }
 
 /// A graph of `height` rows, top first: in braille two values per column and four steps per row; in blocks one value and

@@ -112,17 +112,9 @@ fn title_with_clock(model: &Model, width: usize, shows_clock: bool) -> (Line<'st
     let until = if state.outcome.is_some() { state.run_ended_at().unwrap_or(state.last_event_at) } else { model.now };
     // An observer also counts from the launch.
     let elapsed = state.run_started_at().or(state.first_event_at).map_or_else(String::new, |began| formatting::format_hms(until - began));
-    let (mut bad, mut warn, mut lost) = (0, 0, 0);
-    for host in &model.host_statuses {
-        match host.status {
-            DisplayStatus::Error => bad += 1,
-            DisplayStatus::Warn => warn += 1,
-            DisplayStatus::Lost => lost += 1,
-            DisplayStatus::Done | DisplayStatus::Ok | DisplayStatus::Pending | DisplayStatus::Busy => {}
-        }
-    }
     let mut counts = Vec::new();
-    for (n, status) in [(bad, DisplayStatus::Error), (warn, DisplayStatus::Warn), (lost, DisplayStatus::Lost)] {
+    for status in [DisplayStatus::Error, DisplayStatus::Warn, DisplayStatus::Lost] {
+        let n = model.host_statuses.iter().filter(|host| host.status == status).count();
         if n > 0 {
             counts.push(Span::raw(" "));
             counts.push(Span::styled(format!("{}{n}", model.theme.symbol(status)), model.theme.status_style(status)));
@@ -220,7 +212,7 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> (Line<'sta
     if !why.is_empty() && width > used + 12 {
         let has_failed = match &model.state.outcome {
             Some((outcome, _)) => *outcome == Outcome::Failed,
-            None => model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty()),
+            None => !model.state.culprit_ranks().is_empty(),
         };
         let look = if has_failed { model.theme.status_style(DisplayStatus::Error) } else { Style::new() };
         let text = style::truncate_text(&why, width - used - 3);
@@ -236,9 +228,8 @@ fn end_reason(model: &Model) -> String {
     match &model.state.outcome {
         Some((_, why)) => model.lang.message(&model.sanitize(why)).into_owned(),
         // The first failure becomes known after the reason of the stop was set.
-        None if model.state.culprit.as_ref().is_some_and(|culprit| !culprit.ranks.is_empty()) => {
-            let ranks = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
-            model.lang.tr_fill("{} failed first", &[&style::format_ranks(ranks)])
+        None if !model.state.culprit_ranks().is_empty() => {
+            model.lang.tr_fill("{} failed first", &[&style::format_ranks(model.state.culprit_ranks())])
         }
         None if !goal.is_empty() => model.lang.message(&model.sanitize(goal)).into_owned(),
         None => String::new(),

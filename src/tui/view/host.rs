@@ -19,7 +19,7 @@ use crate::tui::theme::DisplayStatus;
 
 use super::lines::{join_parts, render_lines};
 use super::pane_frame::has_frame_room;
-use super::section::{Section, SectionStyle};
+use super::section::{Section, SectionStyle, beside};
 use super::{formatting, gpu_table, host_machine, host_processes, host_status, overview};
 
 /// Minimum width for a second column.
@@ -75,7 +75,6 @@ fn query_nvidia_smi(view: &mut HostPane, model: &Model) -> Option<PaneAction> {
 }
 
 pub(crate) fn update(view: &mut HostPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
-    let page = model.page_rows.max(1);
     let hosts = u32::try_from(model.state.hosts.len()).unwrap_or(u32::MAX).max(1);
     let top = view.first_line;
     view.first_line = match cmd {
@@ -87,15 +86,7 @@ pub(crate) fn update(view: &mut HostPane, model: &Model, cmd: UiCommand) -> Opti
         }
         UiCommand::Again if view.show_smi => return query_nvidia_smi(view, model),
         UiCommand::Open | UiCommand::Output => return Some(PaneAction::ShowLog(overview::most_relevant_log(model, view.host))),
-        UiCommand::Up => top.saturating_sub(1),
-        UiCommand::Down => top + 1,
-        UiCommand::PageUp => top.saturating_sub(page),
-        UiCommand::PageDown => top + page,
-        UiCommand::HalfUp => top.saturating_sub(page / 2),
-        UiCommand::HalfDown => top + page / 2,
-        UiCommand::Top => 0,
-        UiCommand::Bottom => usize::MAX / 2,
-        _ => top,
+        _ => cmd.target_row(top, model.page_rows, usize::MAX / 2).unwrap_or(top),
     };
     None
 }
@@ -186,7 +177,7 @@ impl HostPage<'_> {
         if self.view.show_smi && !self.is_wide {
             sections.push(smi_section(model, self.view, host, inner));
         }
-        sections.push(gpu_table::gpu_section(model, host, inner));
+        sections.push(gpu_table::gpu_section(model, (self.view.host, host), inner));
         if style != SectionStyle::Dense && !self.is_wide {
             sections.push(gpu_table::mean_graphs(model, host, inner, graph_rows));
         }
@@ -234,7 +225,7 @@ impl HostPage<'_> {
         // Both frames end on the same row.
         let rows = ranks.lines.len().max(processes.lines.len());
         [&mut ranks, &mut processes].into_iter().for_each(|section| section.lines.resize(rows, Line::raw("")));
-        host_processes::beside(style.render(ranks, model.theme, left), style.render(processes, model.theme, width - left), left)
+        beside(style.render(ranks, model.theme, left), style.render(processes, model.theme, width - left), left)
     }
 }
 
@@ -289,7 +280,7 @@ fn header_lines(model: &Model, at: usize, host: &HostState, width: usize, has_ma
     let first = Line::from(vec![
         Span::styled(format!(" {name}  "), model.theme.accent()),
         Span::styled(format!("{location}  "), model.theme.dim()),
-        Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
+        model.theme.symbol_span(status),
         Span::raw(style::truncate_text(&format!(" {why}"), width.saturating_sub(used))),
     ]);
     let age = if has_machine_age { host_machine::age_of_values(model, host) } else { String::new() };
@@ -320,13 +311,13 @@ fn rank_section(model: &Model, at: usize, width: usize) -> Section {
     let number_width = own().map(|rank| rank.rank.to_string().len()).max().unwrap_or(0);
     let row = |rank: &RankState| {
         let (status, _) = host_status::rank_status(&model.state, rank);
-        let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
+        let last = model.last_line(rank);
         let local = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));
         let number = format!("rank {:<number_width$}", rank.rank);
         let text = format!(" {number}  {}  {last}", formatting::pad(&word_of(rank), word_width));
         Line::from(vec![
             Span::raw(format!("   {local:<4} ")),
-            Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
+            model.theme.symbol_span(status),
             Span::raw(style::truncate_text(&text, width.saturating_sub(9))),
         ])
     };

@@ -39,7 +39,7 @@ impl HostList {
     }
 
     /// Expands or collapses the group of a host.
-    pub(super) fn fold(&mut self, host: u32, cmd: UiCommand) {
+    pub(super) fn expand_or_collapse(&mut self, host: u32, cmd: UiCommand) {
         let Some((group, first)) = self.groups.get(&host).cloned() else { return };
         if cmd == UiCommand::Right {
             self.expanded.insert(group.to_string());
@@ -47,6 +47,12 @@ impl HostList {
             self.rows.select((true, first));
         }
     }
+}
+
+/// Group and first host for every host of a folded row; none for a row of one host.
+pub(super) fn group_entries(hosts: &[u32], key: &str) -> Vec<(u32, (Arc<str>, u32))> {
+    let (several, key) = (hosts.len() > 1, Arc::<str>::from(key));
+    hosts.iter().filter(|_| several).map(|host| (*host, (Arc::clone(&key), hosts[0]))).collect()
 }
 
 #[cfg(test)]

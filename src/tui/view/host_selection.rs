@@ -10,7 +10,8 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::gpu_matrix::GpuFilter;
-use super::{figure_age, formatting, host_status};
+use super::host_status::{self, HostStatus};
+use super::{figure_age, formatting};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum HostOrder {
@@ -99,16 +100,15 @@ impl HostSelection {
         match self.order {
             HostOrder::Standard | HostOrder::Inventory => {}
             HostOrder::ProblemsFirst => hosts.sort_by_key(|at| severity(model, *at)),
-            HostOrder::LeastUsed => sort_by_value(&mut hosts, |at| Some(f64::from(totals(model, at)?.utilization?))),
-            HostOrder::Hottest => sort_by_value(&mut hosts, |at| Some(-f64::from(totals(model, at)?.hottest?))),
+            HostOrder::LeastUsed => sort_by_value(&mut hosts, |at| totals(model, at)?.utilization),
+            HostOrder::Hottest => sort_by_value(&mut hosts, |at| Some(-totals(model, at)?.hottest?)),
             HostOrder::LongestSilent => hosts.sort_by_key(|at| model.host_statuses.get(*at as usize).map(|host| host.last_output_at)),
         }
         hosts
     }
 
     fn shows(&self, model: &Model, at: u32, host: &HostState) -> bool {
-        let standing = model.host_statuses.get(at as usize);
-        let has_problem = standing.is_some_and(|host| host.status >= DisplayStatus::Warn || host.low_gpus.is_some());
+        let has_problem = model.host_statuses.get(at as usize).is_some_and(HostStatus::needs_attention);
         (!self.only_problems || has_problem) && self.filter.matches_host(&host.name, &host.gpus)
     }
 
@@ -150,14 +150,11 @@ pub(super) fn severity(model: &Model, at: u32) -> (Reverse<DisplayStatus>, bool,
 /// The GPUs of a host together; `None` where the figures are not current.
 fn totals(model: &Model, at: u32) -> Option<host_status::GpuTotals> {
     let host = model.state.hosts.get(at as usize)?;
-    (!figure_age::has_old_figures(model, at as usize, host)).then(|| host_status::sum_gpus(host.gpus.iter()))
+    (!figure_age::has_old_figures(model, at)).then(|| host_status::sum_gpus(host.gpus.iter()))
 }
 
 /// Smallest first; hosts without a value last, equal ones as in the inventory.
-fn sort_by_value(hosts: &mut [u32], value: impl Fn(u32) -> Option<f64>) {
-    hosts.sort_by_cached_key(|at| value(*at).map_or((true, 0), |value| (false, thousandths(value))));
-}
-
-fn thousandths(value: f64) -> i64 {
-    (value * 1000.0).round() as i64
+fn sort_by_value(hosts: &mut [u32], value: impl Fn(u32) -> Option<f32>) {
+    // In thousandths.
+    hosts.sort_by_cached_key(|at| value(*at).map_or((true, 0), |value| (false, (value * 1000.0).round() as i64)));
 }

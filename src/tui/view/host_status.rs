@@ -10,7 +10,7 @@ use crate::event::{GpuSample, UnixMillis};
 use crate::model::DEFAULT_MAX_CLOCK_SKEW_MS;
 use crate::model::step_status::StepStatus;
 use crate::report::style;
-use crate::state::{ConnectionStatus, GpuRound, HostState, RankState, RunState, StepState, ValueSum};
+use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepState, ValueSum};
 use crate::text::sanitize::Sanitizer;
 use crate::tui::log_arrival_times::LogArrivalTimes;
 use crate::tui::theme::{DisplayStatus, Theme};
@@ -29,12 +29,24 @@ pub struct HostStatus {
     pub low_gpus: Option<LowGpus>,
 }
 
+impl HostStatus {
+    /// Whether something is wrong with it, or its GPUs work less than the others'.
+    pub(super) fn needs_attention(&self) -> bool {
+        self.status >= DisplayStatus::Warn || self.low_gpus.is_some()
+    }
+
+    /// Whether the GPU with this index has worked much less than the others for a while.
+    pub(super) fn has_low_gpu(&self, index: u32) -> bool {
+        self.low_gpus.as_ref().is_some_and(|low| low.is_warning && low.gpus.contains(&index))
+    }
+}
+
 /// Status of every host, in host order.
 pub(crate) fn compute_host_statuses(state: &RunState, sanitizer: &Sanitizer, log_times: &LogArrivalTimes) -> Vec<HostStatus> {
     let mut failed: Vec<Option<&StepState>> = vec![None; state.hosts.len()];
     for step in state.step_tracker.steps().iter().filter(|step| step.status == StepStatus::Failed) {
-        if let Some(location) = failed.get_mut(step.info.host as usize) {
-            location.get_or_insert(step);
+        if let Some(first) = failed.get_mut(step.info.host as usize) {
+            first.get_or_insert(step);
         }
     }
     let mut all: Vec<HostStatus> = count_ranks_by_host(state)
@@ -86,7 +98,7 @@ pub(crate) fn ranks_text(ranks: &HostRankCounts, status: DisplayStatus) -> Strin
 /// Rank counts of every host, by index.
 fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
     let mut sums = vec![HostRankCounts::default(); state.hosts.len()];
-    let first: &[u32] = state.culprit.as_ref().map_or(&[], |culprit| &culprit.ranks);
+    let first = state.culprit_ranks();
     for rank in state.ranks.values() {
         let Some(sum) = sums.get_mut(rank.host as usize) else { continue };
         sum.total += 1;
@@ -101,13 +113,6 @@ fn count_ranks_by_host(state: &RunState) -> Vec<HostRankCounts> {
         }
     }
     sums
-}
-
-/// The GPUs whose ranks failed by themselves, by index; none where the indexes do not show which rank uses which.
-pub(crate) fn gpus_of_failed_ranks(state: &RunState, host: u32, ranks: &HostRankCounts) -> Vec<u32> {
-    let gpus = state.hosts.get(host as usize).map_or(0, |host| host.gpus.len());
-    let failed = ranks.failed.iter().filter(|_| ranks.total == gpus);
-    failed.filter_map(|rank| state.ranks.get(rank)?.local_rank).collect()
 }
 
 /// Status of a rank, with a label. What a rank does on a host that does not answer is not known.
@@ -185,11 +190,11 @@ fn clock_warning(state: &RunState, host: &HostState) -> Option<String> {
 pub(crate) fn hardware_warnings(host: &HostState) -> impl Iterator<Item = String> {
     let unread = || host.gpus_error.as_ref().map(|(error, _)| format!("nvidia-smi: {error}"));
     let gpus = || host.gpus.iter().filter(|_| host.gpus_error.is_none());
-    let broken = move || {
+    let broken = || {
         let (index, errors) = gpus().find_map(|gpu| Some((gpu.index, gpu.memory_errors()?)))?;
         Some(format!("GPU {index}: {errors:.0} uncorrected ECC errors"))
     };
-    let slow = move || {
+    let slow = || {
         let (index, why) = gpus().find_map(|gpu| Some((gpu.index, gpu.slowdown_reason()?)))?;
         Some(format!("GPU {index}: throttled, {why}"))
     };
@@ -197,11 +202,7 @@ pub(crate) fn hardware_warnings(host: &HostState) -> impl Iterator<Item = String
         let disk = host.disk.filter(|disk| disk.total > 0 && disk.free < disk.total / 10)?;
         Some(format!("disk: {} GiB free under the run directory, less than 10%", disk.free >> 30))
     };
-    std::iter::once_with(unread)
-        .chain(std::iter::once_with(broken))
-        .chain(std::iter::once_with(slow))
-        .chain(std::iter::once_with(disk))
-        .flatten()
+    [unread(), broken(), slow(), disk()].into_iter().flatten()
 }
 
 /// The GPU of a failed rank as one character.
@@ -233,28 +234,16 @@ pub(crate) fn gpu_glyph(gpu: &GpuSample, percent: Option<f32>, stale: bool) -> (
     }
 }
 
-/// The latest values of all GPUs of these hosts as means per sample; `None` where no value is known.
-pub(crate) fn mean_gpu_history<'a>(
-    hosts: impl Iterator<Item = &'a HostState>,
-    get: impl Fn(&GpuRound) -> ValueSum,
-    most: usize,
-) -> Vec<Option<f32>> {
-    mean_gpu_histories(hosts, |round| [get(round)], most).into_iter().map(|[mean]| mean).collect()
-}
-
-/// The same of several values, with one walk over the samples.
-pub(crate) fn mean_gpu_histories<'a, const N: usize>(
-    hosts: impl Iterator<Item = &'a HostState>,
-    get: impl Fn(&GpuRound) -> [ValueSum; N],
-    most: usize,
-) -> Vec<[Option<f32>; N]> {
-    let mut sums: Vec<[ValueSum; N]> = Vec::new();
-    for (location, round) in hosts.flat_map(|host| host.gpu_history.iter().rev().take(most).enumerate()) {
-        if sums.len() <= location {
-            sums.push([ValueSum::default(); N]);
+/// Utilization and power of all GPUs of these hosts as means per sample, the latest `most`; `None` where no value is known.
+pub(crate) fn mean_gpu_history<'a>(hosts: impl Iterator<Item = &'a HostState>, most: usize) -> Vec<[Option<f32>; 2]> {
+    let mut sums: Vec<[ValueSum; 2]> = Vec::new();
+    for (at, round) in hosts.flat_map(|host| host.gpu_history.iter().rev().take(most).enumerate()) {
+        if sums.len() <= at {
+            sums.push([ValueSum::default(); 2]);
         }
-        if let Some(all) = sums.get_mut(location) {
-            all.iter_mut().zip(get(round)).for_each(|(sum, value)| sum.add(value));
+        if let Some([utilization, power]) = sums.get_mut(at) {
+            utilization.add(round.utilization);
+            power.add(round.power);
         }
     }
     sums.into_iter().rev().map(|all| all.map(ValueSum::mean)).collect()

@@ -13,14 +13,16 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::event::UnixMillis;
+use crate::event::{GpuSample, UnixMillis};
 use crate::report::style;
-use crate::state::HostState;
+use crate::state::{HostState, RankState};
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
-use super::host_list::HostList;
-use super::host_status::{self, HostRankCounts};
+use super::gpu_ranks::RanksByGpu;
+use super::gpu_status::gpu_status;
+use super::host_list::{HostList, group_entries};
+use super::host_status::{self, HostRankCounts, HostStatus};
 use super::lines::{render_lines, selected_row};
 use super::{figure_age, formatting, graph, host_selection, host_totals};
 
@@ -35,6 +37,7 @@ const MIN_REASON_WIDTH: usize = 7;
 const REASON_WIDTH: usize = 14;
 const MAX_REASON_WIDTH: usize = 40;
 
+#[derive(Clone)]
 struct HostTableRow {
     hosts: Vec<u32>,
     /// The hosts' names, folded, set when it is drawn.
@@ -43,8 +46,25 @@ struct HostTableRow {
     reason: Cow<'static, str>,
     ranks: HostRankCounts,
     last_output_at: UnixMillis,
+    /// Of several hosts, the row of each.
+    members: Vec<HostTableRow>,
     /// A host of the expanded row above.
     is_member: bool,
+}
+
+impl HostTableRow {
+    /// Adds an equal host.
+    fn fold(&mut self, row: HostTableRow) {
+        if self.members.is_empty() {
+            self.members.push(HostTableRow { is_member: true, ..self.clone() });
+        }
+        self.hosts.extend(&row.hosts);
+        self.ranks.total += row.ranks.total;
+        self.ranks.running += row.ranks.running;
+        self.ranks.ok += row.ranks.ok;
+        self.last_output_at = self.last_output_at.max(row.last_output_at);
+        self.members.push(HostTableRow { is_member: true, ..row });
+    }
 }
 
 pub(super) struct HostTable {
@@ -55,59 +75,29 @@ pub(super) struct HostTable {
 impl HostTable {
     /// One row per host, or folded rows if space is short.
     pub(super) fn new(model: &Model, list: &HostList, room: usize) -> HostTable {
-        let is_low = |row: &HostTableRow| model.host_statuses.get(row.hosts[0] as usize).is_some_and(|host| host.low_gpus.is_some());
         let all = host_rows(model, list);
         if all.len() <= room || list.selection.is_ordered_by_value() {
             return HostTable { rows: all, groups: BTreeMap::new() };
         }
-        let mut rows: Vec<HostTableRow> = Vec::new();
-        let mut members: BTreeMap<u32, Vec<HostTableRow>> = BTreeMap::new();
+        let is_calm = |row: &HostTableRow| !model.host_statuses.get(row.hosts[0] as usize).is_some_and(HostStatus::needs_attention);
+        let mut folded: Vec<HostTableRow> = Vec::new();
         for row in all {
-            let alike = |known: &HostTableRow| {
-                known.status == row.status
-                    && known.reason == row.reason
-                    && row.status < DisplayStatus::Warn
-                    && !is_low(known)
-                    && !is_low(&row)
-            };
-            match rows.iter_mut().find(|known| alike(known)) {
-                Some(known) => {
-                    known.hosts.extend(&row.hosts);
-                    known.ranks.total += row.ranks.total;
-                    known.ranks.running += row.ranks.running;
-                    known.ranks.ok += row.ranks.ok;
-                    known.last_output_at = known.last_output_at.max(row.last_output_at);
-                    members.entry(known.hosts[0]).or_default().push(HostTableRow { is_member: true, ..row });
-                }
-                None => rows.push(row),
+            let alike =
+                |known: &HostTableRow| (known.status, &known.reason) == (row.status, &row.reason) && is_calm(known) && is_calm(&row);
+            match folded.iter_mut().find(|known| alike(known)) {
+                Some(known) => known.fold(row),
+                None => folded.push(row),
             }
         }
-        let mut table = HostTable { rows: Vec::new(), groups: BTreeMap::new() };
-        for row in rows {
-            let Some(others) = members.remove(&row.hosts[0]) else {
-                table.rows.push(row);
-                continue;
-            };
-            let (first, group) = (row.hosts[0], Arc::from(group_key(&row)));
-            table.groups.extend(row.hosts.iter().map(|host| (*host, (Arc::clone(&group), first))));
-            let open = list.expanded.contains(&*group);
-            table.rows.push(row);
-            if open {
-                let standing = model.host_statuses.get(first as usize).cloned().unwrap_or_default();
-                let host_status::HostStatus { ranks, status, reason: why, last_output_at, .. } = standing;
-                table.rows.push(HostTableRow {
-                    hosts: vec![first],
-                    label: String::new(),
-                    status,
-                    reason: why,
-                    ranks,
-                    last_output_at,
-                    is_member: true,
-                });
-                table.rows.extend(others);
-            }
+        let groups = folded.iter().flat_map(|row| group_entries(&row.hosts, &group_key(row))).collect();
+        let mut rows = Vec::new();
+        for mut row in folded {
+            let members = std::mem::take(&mut row.members);
+            let is_expanded = list.expanded.contains(&group_key(&row));
+            rows.push(row);
+            rows.extend(members.into_iter().filter(|_| is_expanded));
         }
-        table
+        HostTable { rows, groups }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -126,9 +116,10 @@ impl HostTable {
             row.label = row_label(model, list, row, is_folded);
         }
         let columns = HostColumns::fit(width, model, &self.rows);
+        let ranks = RanksByGpu::new(model);
         let mut lines = vec![columns.header_line(model)];
         for (n, row) in self.rows.iter().enumerate().skip(top).take(room) {
-            let line = columns.row_line(model, row);
+            let line = columns.row_line(model, row, &ranks);
             lines.push(if n == at { selected_row(&line, model.theme, width) } else { line });
         }
         if self.rows.is_empty() {
@@ -150,6 +141,7 @@ fn host_rows(model: &Model, list: &HostList) -> Vec<HostTableRow> {
             reason: host.reason.clone(),
             ranks: host.ranks.clone(),
             last_output_at: host.last_output_at,
+            members: Vec::new(),
             is_member: false,
         })
     };
@@ -225,18 +217,18 @@ impl HostColumns {
         Line::styled(head, model.theme.header())
     }
 
-    fn row_line(&self, model: &Model, row: &HostTableRow) -> Line<'static> {
+    fn row_line(&self, model: &Model, row: &HostTableRow, ranks: &RanksByGpu<'_>) -> Line<'static> {
         let style = model.theme.status_style(row.status);
         let tag = host_count_suffix(model, &row.hosts);
         let name = style::truncate_text(&row.label, self.name_width.saturating_sub(tag.width())) + &tag;
-        let ranks = host_status::ranks_text(&row.ranks, row.status);
+        let counts = host_status::ranks_text(&row.ranks, row.status);
         let mut spans = vec![
             Span::raw(format!(" {} ", formatting::pad(&name, self.name_width))),
             Span::styled(model.theme.symbol(row.status), style),
-            Span::raw(format!("  {} ", formatting::pad(&ranks, 9))),
+            Span::raw(format!("  {} ", formatting::pad(&counts, 9))),
         ];
-        spans.extend(self.gpu_glyphs(model, row));
-        let is_old = matches!(row.hosts[..], [at] if has_old_figures(model, at));
+        spans.extend(self.gpu_glyphs(model, row, ranks));
+        let is_old = matches!(row.hosts[..], [at] if figure_age::has_old_figures(model, at));
         let plain = if is_old { model.theme.dim() } else { Style::new() };
         if self.show_gpu_totals {
             spans.push(Span::styled(host_totals::gpu_totals_text(model, row_hosts(model, row), row.last_output_at), plain));
@@ -245,8 +237,9 @@ impl HostColumns {
             spans.push(Span::styled(host_totals::machine_text(model, row_hosts(model, row)), plain));
         }
         if self.history_width > 0 {
-            let values = host_status::mean_gpu_history(row_hosts(model, row), |round| round.utilization, self.history_width * 2);
-            let drawn = graph::render_graph(&values, self.history_width, 1, model.theme.effective_graph_style()).pop().unwrap_or_default();
+            let means = host_status::mean_gpu_history(row_hosts(model, row), self.history_width * 2);
+            let values: Vec<Option<f32>> = means.into_iter().map(|[utilization, _]| utilization).collect();
+            let drawn = graph::render_graph(&values, self.history_width, 1, model.theme.graph_style).pop().unwrap_or_default();
             let look = if is_old { plain } else { model.theme.status_style(DisplayStatus::Ok) };
             spans.push(Span::styled(drawn + " ", look));
         }
@@ -257,7 +250,7 @@ impl HostColumns {
             };
             let standing = model.host_statuses.get(at as usize);
             let low = standing.and_then(|host| host.low_gpus.as_ref()).filter(|_| row.status < DisplayStatus::Warn);
-            let age = model.state.hosts.get(at as usize).filter(|host| host.gpus_at > 0 && has_old_figures(model, at));
+            let age = model.state.hosts.get(at as usize).filter(|host| host.gpus_at > 0 && figure_age::has_old_figures(model, at));
             let reason = low.map_or_else(|| row.reason.to_string(), |low| model.lang.message(&low.text()).into_owned());
             let text = match age.map(|host| formatting::format_age(host.gpus_at, model.now)) {
                 None => reason,
@@ -276,34 +269,26 @@ impl HostColumns {
         Line::from(spans)
     }
 
-    fn gpu_glyphs(&self, model: &Model, row: &HostTableRow) -> Vec<Span<'static>> {
-        let [host] = row.hosts[..] else { return vec![Span::raw(" ".repeat(self.gpu_width + 1))] };
-        let Some(host) = model.state.hosts.get(host as usize) else { return Vec::new() };
-        let (old, dead) = (figure_age::has_lost_figures(model, host), has_old_figures(model, row.hosts[0]));
-        let standing = model.host_statuses.get(row.hosts[0] as usize);
-        let low = standing.and_then(|standing| standing.low_gpus.as_ref()).filter(|low| low.is_warning);
-        let failed = host_status::gpus_of_failed_ranks(&model.state, row.hosts[0], &row.ranks);
-        let mut spans: Vec<Span<'static>> = host
-            .gpus
-            .iter()
-            .take(self.gpu_width)
-            .map(|gpu| {
-                let is_failed = failed.contains(&gpu.index);
-                let is_low = low.is_some_and(|low| low.gpus.contains(&gpu.index));
-                let is_slow = !old && !dead && gpu.memory_errors().is_none() && (is_low || gpu.slowdown_reason().is_some());
-                let (glyph, status) = match (is_failed, is_slow) {
-                    (true, _) => (host_status::failed_rank_glyph(model.theme), DisplayStatus::Error),
-                    (false, true) => (model.theme.symbol(DisplayStatus::Warn), DisplayStatus::Warn),
-                    (false, false) => host_status::gpu_glyph(gpu, gpu.utilization, old),
-                };
-                let style = match (status, gpu.utilization) {
-                    (DisplayStatus::Ok, _) if dead => model.theme.dim(),
-                    (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
-                    _ => host_status::gpu_glyph_style(model.theme, status),
-                };
-                Span::styled(glyph, style)
-            })
-            .collect();
+    fn gpu_glyphs(&self, model: &Model, row: &HostTableRow, ranks: &RanksByGpu<'_>) -> Vec<Span<'static>> {
+        let [at] = row.hosts[..] else { return vec![Span::raw(" ".repeat(self.gpu_width + 1))] };
+        let Some(host) = model.state.hosts.get(at as usize) else { return Vec::new() };
+        let (lost, old) = (figure_age::has_lost_figures(model, host), figure_age::has_old_figures(model, at));
+        let sign = |gpu: &GpuSample| {
+            let rank = ranks.of_gpu(at, gpu.index);
+            let warns = gpu.memory_errors().is_none() && gpu_status(model, (at, host), gpu, rank, old || lost) == DisplayStatus::Warn;
+            let (glyph, status) = match (rank.is_some_and(RankState::failed_by_itself), warns) {
+                (true, _) => (host_status::failed_rank_glyph(model.theme), DisplayStatus::Error),
+                (false, true) => (model.theme.symbol(DisplayStatus::Warn), DisplayStatus::Warn),
+                (false, false) => host_status::gpu_glyph(gpu, gpu.utilization, lost),
+            };
+            let style = match (status, gpu.utilization) {
+                (DisplayStatus::Ok, _) if old => model.theme.dim(),
+                (DisplayStatus::Ok, Some(percent)) => model.theme.heat(percent),
+                _ => host_status::gpu_glyph_style(model.theme, status),
+            };
+            Span::styled(glyph, style)
+        };
+        let mut spans: Vec<Span<'static>> = host.gpus.iter().take(self.gpu_width).map(sign).collect();
         spans.push(Span::raw(" ".repeat(self.gpu_width + 1 - spans.len())));
         spans
     }
@@ -334,8 +319,4 @@ fn host_count_suffix(model: &Model, hosts: &[u32]) -> String {
 
 fn row_hosts<'a>(model: &'a Model, row: &'a HostTableRow) -> impl Iterator<Item = &'a HostState> + Clone {
     row.hosts.iter().filter_map(|at| model.state.hosts.get(*at as usize))
-}
-
-fn has_old_figures(model: &Model, at: u32) -> bool {
-    model.state.hosts.get(at as usize).is_some_and(|host| figure_age::has_old_figures(model, at as usize, host))
 }

@@ -4,11 +4,8 @@ use crate::event::UnixMillis;
 use crate::state::HostState;
 use crate::tui::model::Model;
 
+use super::formatting::{or_dash, whole};
 use super::{formatting, host_status};
-
-fn or_dash(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "-".to_owned())
-}
 
 /// Mean utilization, memory, highest temperature, power and the age of the last output.
 pub(super) fn gpu_totals_text<'a>(model: &Model, hosts: impl Iterator<Item = &'a HostState> + Clone, last_output_at: UnixMillis) -> String {
@@ -18,9 +15,9 @@ pub(super) fn gpu_totals_text<'a>(model: &Model, hosts: impl Iterator<Item = &'a
     let all = host_status::sum_gpus(fresh.flat_map(|host| host.gpus.iter()));
     format!(
         "{:>4} {:>4} {:>4} {:>7} {:>5} ",
-        or_dash(all.utilization.map(|v| format!("{v:.0}%"))),
-        or_dash(all.memory.map(|v| format!("{v:.0}%"))),
-        or_dash(all.hottest.map(|v| format!("{v:.0}{}", model.theme.degree()))),
+        whole(all.utilization, "%"),
+        whole(all.memory, "%"),
+        whole(all.hottest, model.theme.degree()),
         or_dash(all.power.map(formatting::format_watts)),
         formatting::format_age(last_output_at, model.now),
     )
@@ -34,8 +31,8 @@ pub(super) fn machine_text<'a>(model: &Model, hosts: impl Iterator<Item = &'a Ho
     let oldest = hosts.clone().flat_map(|host| [host.gpus_at, host.host_metrics_at]).filter(|at| *at > 0).min().unwrap_or(0);
     format!(
         "{:>4} {:>4} {:>9} {:>4} {:>5} ",
-        or_dash(all.cpu.map(|v| format!("{v:.0}%"))),
-        or_dash(all.memory.map(|v| format!("{v:.0}%"))),
+        whole(all.cpu, "%"),
+        whole(all.memory, "%"),
         or_dash(all.network.map(formatting::format_rate)),
         if slow == 0 { "-".to_owned() } else { slow.to_string() },
         formatting::format_age(oldest, model.now),

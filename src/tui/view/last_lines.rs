@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use ratatui::text::{Line, Span};
 
 use crate::report::style;
+use crate::text::hostlist::short_ranks;
 use crate::tui::model::Model;
 
 use super::formatting;
@@ -32,7 +33,7 @@ impl LastLines {
             if self.0.get(&rank.rank).is_some_and(|last| last.log_position == seen) {
                 continue;
             }
-            let line = rank.recent_lines.last_lines(1).pop().map(|last| model.sanitize(&last)).unwrap_or_default();
+            let line = model.last_line(rank);
             let key = line.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
             self.0.insert(rank.rank, LastLine { log_position: seen, line, group_key: key });
         }
@@ -47,7 +48,7 @@ impl LastLines {
         let mut groups: Vec<(Vec<u32>, &str)> = groups.into_values().collect();
         groups.sort_by_key(|(ranks, _)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
         groups.truncate(most);
-        groups.into_iter().map(|(ranks, line)| (ranks_label(&ranks), line.to_owned())).collect()
+        groups.into_iter().map(|(ranks, line)| (short_ranks(&ranks), line.to_owned())).collect()
     }
 
     /// The groups as rows.
@@ -62,14 +63,5 @@ impl LastLines {
             ])
         };
         self.groups(most).into_iter().map(row).collect()
-    }
-}
-
-/// `r3`, `r[0-7]`.
-fn ranks_label(ranks: &[u32]) -> String {
-    let label = style::format_ranks(ranks);
-    match label.strip_prefix("rank ") {
-        Some(one) => format!("r{one}"),
-        None => format!("{}]", label.replacen("ranks ", "r[", 1)),
     }
 }

@@ -1,9 +1,13 @@
-//! The columns of the matrix of hosts and phases: which fit, how wide they are, and the bar of a pull.
+//! The phases of a plan, and their columns in the matrix of hosts and phases: which fit, how wide they are, and the bar of a pull.
+
+use std::collections::BTreeSet;
 
 use crate::event::{LayerCounts, Phase};
 use crate::model::step_status::StepStatus;
+use crate::state::StepState;
 use crate::text::translation::Lang;
 use crate::tui::model::Model;
+use crate::tui::theme::DisplayStatus;
 
 /// Minimum width of a phase column.
 const PHASE_COLUMN_WIDTH: usize = 10;
@@ -40,6 +44,25 @@ impl ColumnWidths {
     pub(super) fn of(self, phase: Phase) -> usize {
         let least = if phase == Phase::Pull { self.pull } else { 0 };
         PHASE_COLUMN_WIDTH.max(least).max(phase.label().len() + 1)
+    }
+}
+
+/// The phases of the plan in force, in its order.
+pub(super) fn plan_phases(model: &Model) -> Vec<Phase> {
+    Vec::from_iter(model.state.step_tracker.steps().iter().map(|step| step.info.phase).collect::<BTreeSet<_>>())
+}
+
+/// How a phase with these steps stands.
+pub(super) fn phase_status(steps: &[&StepState]) -> DisplayStatus {
+    let is = |status: StepStatus| steps.iter().any(|step| step.status == status);
+    if is(StepStatus::Failed) {
+        DisplayStatus::Error
+    } else if is(StepStatus::Running) {
+        DisplayStatus::Busy
+    } else if steps.iter().all(|step| step.status.has_ended()) {
+        DisplayStatus::Done
+    } else {
+        DisplayStatus::Pending
     }
 }
 

@@ -3,9 +3,6 @@
 //! Delaying hosts come first; the line above says what a barrier waits for. If the hosts do not
 //! fit, hosts with equal progress share an expandable row.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -20,8 +17,8 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
-use super::host_list::HostList;
-use super::launch_columns::{ColumnWidths, pull_text, visible_phases};
+use super::host_list::{HostList, group_entries};
+use super::launch_columns::{ColumnWidths, plan_phases, pull_text, visible_phases};
 use super::lines::{render_lines, selected_row};
 
 /// Width of a host range, also where rows are long.
@@ -73,7 +70,7 @@ struct PhaseRow {
 /// Draws the matrix at the top of an area. Gives the rows that it took.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut HostList) -> u16 {
     let width = usize::from(area.width);
-    let phases: Vec<Phase> = model.state.step_tracker.steps().iter().map(|s| s.info.phase).collect::<BTreeSet<_>>().into_iter().collect();
+    let phases = plan_phases(model);
     // Before a start no host differs from another: what runs has the room.
     let most = if model.capabilities.start_summary.is_some() { MAX_PLANNED_ROWS } else { usize::MAX };
     let room = usize::from(area.height).saturating_sub(2).min(most);
@@ -85,7 +82,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
     let widths = ColumnWidths::new(model, width);
     let shown = visible_phases(&phases, current_phase(model), width.saturating_sub(name + 2), widths);
     let rows = phase_rows(model, list, &shown, room);
-    list.groups = rows.iter().filter(|row| !row.is_member).flat_map(group_entries).collect();
+    list.groups = rows.iter().filter(|row| !row.is_member).flat_map(|row| group_entries(&row.hosts, &group_key(row))).collect();
     let drawn = rows.iter().map(|row| (row.hosts.len() > 1, row.hosts[0])).collect();
     let (at, top) = list.set_rows(drawn, room);
     list.rows.set_screen_rows(area.y + 2, room);
@@ -108,7 +105,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, list: &mut 
                         Some(bar) => bar,
                         None => cell.text(),
                     };
-                    spans.push(Span::styled(model.theme.symbol(cell.status), model.theme.status_style(cell.status)));
+                    spans.push(model.theme.symbol_span(cell.status));
                     spans.push(Span::raw(formatting::pad(&format!(" {text}"), column - 1)));
                 }
                 None => spans.push(Span::raw(" ".repeat(column))),
@@ -176,12 +173,12 @@ fn phase_rows(model: &Model, list: &HostList, phases: &[Phase], room: usize) -> 
     }
     let mut folded: Vec<PhaseRow> = Vec::new();
     for mut row in rows {
-        let view = |row: &PhaseRow| {
+        let progress = |row: &PhaseRow| {
             let statuses = row.cells.iter().map(|cell| cell.map(|cell| cell.status)).collect::<Vec<_>>();
             // Hosts that try again for another reason are not equal.
             (statuses, row.retry_reason.clone())
         };
-        match folded.iter_mut().find(|known| !row.urgency.0 && view(known) == view(&row)) {
+        match folded.iter_mut().find(|known| !row.urgency.0 && progress(known) == progress(&row)) {
             Some(known) => {
                 row.is_member = true;
                 fold_into(known, row);
@@ -215,12 +212,6 @@ fn expand_row(list: &HostList, mut row: PhaseRow) -> Vec<PhaseRow> {
 /// Key that identifies a row while its steps change: its first host.
 fn group_key(row: &PhaseRow) -> String {
     format!("steps {}", row.hosts[0])
-}
-
-/// Group and first host for every host of a folded row.
-fn group_entries(row: &PhaseRow) -> Vec<(u32, (Arc<str>, u32))> {
-    let (several, key) = (row.hosts.len() > 1, Arc::<str>::from(group_key(row)));
-    row.hosts.iter().filter(|_| several).map(|host| (*host, (Arc::clone(&key), row.hosts[0]))).collect()
 }
 
 /// `+ gpu[00-89]` can be expanded, `- gpu[00-89]` collapsed.

@@ -9,6 +9,7 @@ use crate::event::LogFile;
 use crate::report::style;
 use crate::state::training_metrics::parse_progress;
 use crate::tui::line_groups::LogWriters;
+use crate::tui::log_progress_bars::bar_shape;
 use crate::tui::model::Model;
 
 use super::formatting;
@@ -30,10 +31,10 @@ pub(super) fn rows(model: &Model, width: usize) -> Vec<Line<'static>> {
     for rank in model.state.ranks.values().filter(|rank| rank.exit.is_none() && model.now - rank.last_output_at < STALE_MS) {
         let Some(text) = rank.recent_lines.progress_line().map(|line| model.sanitize(&line)) else { continue };
         let Some(progress) = parse_progress(text.as_bytes(), rank.last_output_at) else { continue };
-        let kind: String = text.chars().take_while(|c| !c.is_ascii_digit()).filter(|c| c.is_alphabetic()).collect();
-        let log = (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart });
-        let bar = bars.entry(kind).or_insert_with(|| LiveBar { logs: Vec::new(), percent: f32::MAX, text: String::new() });
-        bar.logs.push(log);
+        let bar = bars
+            .entry(bar_shape(text.as_bytes()))
+            .or_insert_with(|| LiveBar { logs: Vec::new(), percent: f32::MAX, text: String::new() });
+        bar.logs.push(rank.log());
         if progress.percent < bar.percent {
             (bar.percent, bar.text) = (progress.percent, text);
         }

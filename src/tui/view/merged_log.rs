@@ -5,7 +5,6 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use crate::tui::model::Model;
-use crate::tui::theme::DisplayStatus;
 
 use super::last_lines::LastLines;
 use super::lines::{render_lines, rows_area};
@@ -55,7 +54,7 @@ impl MergedLog {
             ],
             right: vec![Span::styled(logs::position_text(&self.pane, model), model.theme.dim())],
             selected,
-            status: DisplayStatus::Ok,
+            ..PaneFrame::default()
         };
         let framed = draw_frame(frame, area, model.theme, &title);
         let bars = live_bars::rows(model, usize::from(framed.width));

@@ -2,7 +2,7 @@
 //!
 //! The layout depends only on the size of the terminal; every size can be drawn, down to one cell.
 
-mod chart_room;
+mod charts_fit;
 pub(crate) mod command_palette;
 pub(crate) mod dialog;
 mod event_rows;
@@ -18,6 +18,7 @@ mod gpu_matrix_rows;
 mod gpu_outliers;
 mod gpu_pane_rows;
 mod gpu_panes;
+mod gpu_ranks;
 mod gpu_status;
 mod gpu_table;
 mod gpu_text;
@@ -131,7 +132,7 @@ fn draw_small(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 }
 
 fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> usize {
-    if ui.screen == Screen::Logs && ui.logs.is_zoomed() {
+    if ui.screen == Screen::Logs && ui.logs.zoomed {
         return logs::draw(frame, area, model, &mut ui.logs);
     }
     let width = usize::from(area.width);
@@ -180,8 +181,7 @@ fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
     if let Some(Overlay::Find(prompt) | Overlay::Filter(prompt)) = &ui.overlay {
         let sign = if matches!(ui.overlay, Some(Overlay::Filter(_))) { " &" } else { " /" };
         // The end of a long input is what is being typed.
-        let skip = prompt.text.chars().count().saturating_sub(width.saturating_sub(4));
-        let seen: String = prompt.text.chars().skip(skip).collect();
+        let seen = formatting::keep_end(&prompt.text, width.saturating_sub(4)).to_owned();
         return Line::from(vec![Span::styled(sign, model.theme.accent()), Span::raw(seen), Span::styled(" ", model.theme.selected())]);
     }
     if let Some((text, _)) = &ui.toast {

@@ -13,7 +13,7 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::chart_room::charts_fit;
+use super::charts_fit::charts_fit;
 use super::gpu_panes::PaneGrid;
 use super::host_list::HostList;
 use super::host_table::HostTable;
@@ -39,41 +39,25 @@ enum Zone {
 /// What the bars or signs of the hosts mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HostsLegend {
-    None,
     Panes(&'static str),
     Table,
 }
 
 /// What the overview remembers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct OverviewPane {
     hosts: HostList,
     /// Where the pane of each host was drawn; empty: the hosts are a table.
     host_panes: Vec<(u32, Rect)>,
-    /// Panes side by side; 1 for a table.
+    /// Panes side by side, as of the last frame; 1 for a table.
     columns: usize,
     log: MergedLog,
     focus: Zone,
     /// The log was drawn in the last frame.
     shows_log: bool,
-    legend: HostsLegend,
+    legend: Option<HostsLegend>,
     /// The zone with the focus has the whole screen.
     pub(crate) zoomed: bool,
-}
-
-impl Default for OverviewPane {
-    fn default() -> Self {
-        OverviewPane {
-            hosts: HostList::default(),
-            host_panes: Vec::new(),
-            columns: 1,
-            log: MergedLog::default(),
-            focus: Zone::default(),
-            shows_log: false,
-            legend: HostsLegend::None,
-            zoomed: false,
-        }
-    }
 }
 
 impl OverviewPane {
@@ -114,9 +98,9 @@ pub(super) fn focus_at(view: &mut OverviewPane, x: u16, y: u16) {
 pub(super) fn legend(view: &OverviewPane, model: &Model, room: usize) -> String {
     let lang = model.lang;
     let texts = match view.legend {
-        HostsLegend::None => Vec::new(),
-        HostsLegend::Panes(text) => vec![lang.term(text).to_owned()],
-        HostsLegend::Table => {
+        None => Vec::new(),
+        Some(HostsLegend::Panes(text)) => vec![lang.term(text).to_owned()],
+        Some(HostsLegend::Table) => {
             let tenths = lang.tr("GPU: tenths busy");
             let signs = [host_status::failed_rank_glyph(model.theme), model.theme.symbol(DisplayStatus::Warn)];
             let short = lang.tr_fill("{} failed  ! fault  {} slow  ? old  . idle", &signs);
@@ -171,7 +155,7 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
     match cmd {
         UiCommand::Sort => {
             view.hosts.rows.pin_cursor();
-            return Some(PaneAction::ShowToast(model.lang.tr_fill("hosts: {}", &[view.hosts.selection.set_next_order().name()])));
+            return Some(PaneAction::ShowToast(format!("hosts: {}", view.hosts.selection.set_next_order().name())));
         }
         UiCommand::Faults => {
             view.hosts.rows.pin_cursor();
@@ -207,7 +191,7 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
     let host = view.hosts.selected_host()?;
     match cmd {
         UiCommand::Right | UiCommand::Left => {
-            view.hosts.fold(host, cmd);
+            view.hosts.expand_or_collapse(host, cmd);
             None
         }
         UiCommand::Open => Some(PaneAction::ShowHost(host)),
@@ -221,7 +205,7 @@ pub(super) fn most_relevant_log(model: &Model, host: u32) -> (u32, LogFile) {
     let mut own: Vec<_> = model.state.ranks.values().filter(|rank| rank.host == host).collect();
     own.sort_by_key(|rank| (!rank.failed_by_itself(), rank.started_at.is_none(), rank.rank));
     let seen = own.first().filter(|rank| rank.started_at.is_some());
-    seen.map_or((host, LogFile::Launcher), |rank| (host, LogFile::Rank { rank: rank.rank, restart: rank.restart }))
+    seen.map_or((host, LogFile::Launcher), |rank| rank.log())
 }
 
 /// Draws the zones from top to bottom. Gives the rows of a page.
@@ -242,11 +226,13 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let log_rows = log_share(area.height);
     let area = if shows_charts { training_charts::draw(frame, area, model) } else { area };
     let area = extremes::draw(frame, area, model);
-    let reserved = match () {
+    let reserved = if is_short && has_failure {
         // The pane of the failure has the lines that matter most.
-        () if is_short && has_failure => failure::spare_log_rows(model, if has_pane { area.height } else { 0 }),
-        () if shows_charts => log_rows,
-        () => log_share(area.height),
+        failure::spare_log_rows(model, if has_pane { area.height } else { 0 })
+    } else if shows_charts {
+        log_rows
+    } else {
+        log_share(area.height)
     };
     let (used, page_rows) = draw_hosts(frame, area, area.height - reserved, model, view);
     let mut rest = rows_area(area, used, area.height.saturating_sub(used));
@@ -255,7 +241,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         // Folded hosts hide their GPUs; the title of this pane explains its signs.
         let used = gpu_matrix_rows::draw_glyphs(frame, rows_area(rest, 0, rest.height - reserved), model);
         rest = rows_area(rest, used, rest.height - used);
-        view.legend = if used > 0 { HostsLegend::None } else { view.legend };
+        view.legend = view.legend.filter(|_| used == 0);
     }
     let log_rows = draw_lower_zones(frame, rest, model, view);
     view.shows_log = view.log.area.height > 0;
@@ -313,7 +299,7 @@ fn draw_host_layout(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model,
     if model.has_open_steps() {
         let upper = rows_area(area, 0, needed(hosts.len() + 1));
         let used = launch_matrix::draw(frame, upper, model, &mut view.hosts);
-        view.legend = HostsLegend::None;
+        view.legend = None;
         return (used, usize::from(used.saturating_sub(1)));
     }
     if let Some(grid) = PaneGrid::fit(model, hosts, (area.width, room)) {
@@ -321,11 +307,11 @@ fn draw_host_layout(frame: &mut Frame<'_>, area: Rect, room: u16, model: &Model,
         view.hosts.groups.clear();
         let selected = view.hosts.selected_host().filter(|_| focused(view) == Zone::Hosts);
         view.columns = grid.columns;
-        view.legend = HostsLegend::Panes(grid.legend());
+        view.legend = Some(HostsLegend::Panes(grid.legend()));
         view.host_panes = grid.draw(frame, rows_area(area, 0, grid.height), model, selected);
         return (grid.height, grid.columns);
     }
-    view.legend = HostsLegend::Table;
+    view.legend = Some(HostsLegend::Table);
     let table = HostTable::new(model, &view.hosts, usize::from(room).saturating_sub(1));
     let upper = rows_area(area, 0, needed(table.len().max(1)));
     table.draw(frame, upper, model, &mut view.hosts);

@@ -1,5 +1,7 @@
 //! The frame around a pane: rounded and dim, its title at the left, its state at the right, the accent colour where the focus is.
 
+use std::borrow::Cow;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -20,6 +22,15 @@ pub(super) struct PaneFrame {
     pub(super) selected: bool,
     /// The state of what it holds; an error colours the frame.
     pub(super) status: DisplayStatus,
+}
+
+impl PaneFrame {
+    /// A name at the left; a hint, if there is one, at the right.
+    pub(super) fn titled(theme: Theme, name: &'static str, hint: impl Into<Cow<'static, str>>) -> PaneFrame {
+        let hint = Some(hint.into()).filter(|hint| !hint.is_empty());
+        let right = hint.map(|hint| Span::styled(hint, theme.dim())).into_iter().collect();
+        PaneFrame { left: vec![Span::styled(name, theme.header())], right, ..PaneFrame::default() }
+    }
 }
 
 /// The border where only ASCII is drawn.

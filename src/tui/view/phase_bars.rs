@@ -10,6 +10,7 @@ use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
+use super::launch_columns::phase_status;
 
 /// The width of a name.
 const NAME_WIDTH: usize = 12;
@@ -76,21 +77,17 @@ fn earliest(times: [Option<UnixMillis>; 3]) -> Option<UnixMillis> {
 }
 
 fn span_of_steps(model: &Model, phase: Phase, began: UnixMillis, steps: &[&StepState]) -> PhaseSpan {
-    let count = |status: StepStatus| steps.iter().filter(|step| step.status == status).count();
-    let (failed, running) = (count(StepStatus::Failed), count(StepStatus::Running));
     let ended = steps.iter().filter(|step| step.status.has_ended()).count();
     let last = steps.iter().filter(|step| step.ended_at.is_some()).max_by_key(|step| step.ended_at);
-    let status = match (failed, ended == steps.len()) {
-        (1.., _) => DisplayStatus::Error,
-        (0, true) => DisplayStatus::Done,
-        (0, false) if running > 0 => DisplayStatus::Busy,
-        (0, false) => DisplayStatus::Pending,
-    };
     let until = if ended == steps.len() { last.and_then(|step| step.ended_at).unwrap_or(began) } else { model.now };
     let (mut parts, lang) = (Vec::new(), model.lang);
-    for (n, word) in
-        [(count(StepStatus::Satisfied), "ok"), (count(StepStatus::Done), "changed"), (failed, "failed"), (running, "under way")]
-    {
+    for (status, word) in [
+        (StepStatus::Satisfied, "ok"),
+        (StepStatus::Done, "changed"),
+        (StepStatus::Failed, "failed"),
+        (StepStatus::Running, "under way"),
+    ] {
+        let n = steps.iter().filter(|step| step.status == status).count();
         if n > 0 {
             parts.push(format!("{n} {}", lang.term(word)));
         }
@@ -98,5 +95,5 @@ fn span_of_steps(model: &Model, phase: Phase, began: UnixMillis, steps: &[&StepS
     if let Some(last) = last.filter(|_| steps.len() > 1 && ended == steps.len()) {
         parts.push(lang.tr_fill("last {}", &[&model.sanitize(model.state.host_name(last.info.host))]));
     }
-    PhaseSpan { name: phase.label(), status, duration: (until - began).max(0), detail: parts.join(lang.comma()) }
+    PhaseSpan { name: phase.label(), status: phase_status(steps), duration: (until - began).max(0), detail: parts.join(lang.comma()) }
 }

@@ -11,22 +11,25 @@ use crate::report::style;
 use crate::state::StepState;
 use crate::text::width::wrap_bounded;
 use crate::tui::model::Model;
-use crate::tui::theme::{DisplayStatus, Theme};
+use crate::tui::theme::DisplayStatus;
 
 use super::formatting;
+use super::launch_columns::{phase_status, plan_phases};
 use super::lines::{render_lines, rows_area};
 use super::pane_frame::{PaneFrame, draw_frame};
 
 /// The most rows of what the plan would run, and of one command of it.
 const MAX_SUMMARY_ROWS: usize = 16;
 const MAX_COMMAND_ROWS: usize = 6;
+/// The labels of such rows.
+const LABELS: [&str; 6] = ["hosts", "ranks", "image", "command", "container", "differs"];
 /// The width of the label of such a row.
 const LABEL_WIDTH: usize = 10;
 
 /// Draws the plan in a frame at the top of an area. Gives the rows that it took; 0: there is no plan or no room.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
     let width = usize::from(area.width).saturating_sub(2);
-    let phases = phases(model);
+    let phases = plan_phases(model);
     // The phases come first where there is no room for both.
     let summary_rows = usize::from(area.height).saturating_sub(phases.len() + 2).min(MAX_SUMMARY_ROWS);
     let mut summary: Vec<String> = model.capabilities.plan_lines.iter().flat_map(|line| summary_rows_of(model, line, width)).collect();
@@ -44,11 +47,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> u16 {
     if phases.is_empty() || height > area.height {
         return 0;
     }
-    let title = PaneFrame {
-        left: vec![Span::styled(model.lang.tr("plan"), model.theme.header())],
-        right: vec![Span::styled(model.lang.tr("phase by phase, all hosts at once"), model.theme.dim())],
-        ..PaneFrame::default()
-    };
+    let title = PaneFrame::titled(model.theme, model.lang.tr("plan"), model.lang.tr("phase by phase, all hosts at once"));
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);
     render_lines(frame, inner, lines);
     height
@@ -63,32 +62,14 @@ fn summary_rows_of(model: &Model, line: &str, width: usize) -> Vec<String> {
         "command" | "container" => model.sanitize(value.trim_start()),
         _ => model.sanitize(&lang.message(value.trim_start())),
     };
-    let label = match label {
-        "hosts" => lang.tr("hosts").to_owned(),
-        "ranks" => lang.tr("ranks").to_owned(),
-        "image" => lang.tr("image").to_owned(),
-        "command" => lang.tr("command").to_owned(),
-        "container" => lang.tr("container").to_owned(),
-        "differs" => lang.tr("differs").to_owned(),
-        other => model.sanitize(other),
-    };
+    let known = LABELS.into_iter().find(|known| *known == label);
+    let label = known.map_or_else(|| model.sanitize(label), |known| lang.term(known).to_owned());
     let mut rows = wrap_bounded(&value, width.saturating_sub(LABEL_WIDTH + 2).max(1), MAX_COMMAND_ROWS);
     for (at, row) in rows.iter_mut().enumerate() {
         let label = if at == 0 { label.as_str() } else { "" };
         row.insert_str(0, &format!(" {}", formatting::pad(label, LABEL_WIDTH)));
     }
     rows
-}
-
-/// The phases of the plan in force, in its order.
-fn phases(model: &Model) -> Vec<Phase> {
-    let mut phases: Vec<Phase> = Vec::new();
-    for step in model.state.step_tracker.steps() {
-        if !phases.contains(&step.info.phase) {
-            phases.push(step.info.phase);
-        }
-    }
-    phases
 }
 
 /// `4/6 steps`: how many of a phase have ended.
@@ -103,7 +84,7 @@ fn phase_line(model: &Model, phase: Phase, (width, count_width): (usize, usize))
     let theme = model.theme;
     let steps: Vec<&StepState> = model.state.step_tracker.steps_in_phase(phase).collect();
     let ended = steps.iter().filter(|step| step.status.has_ended()).count();
-    let status = phase_status(&steps, ended);
+    let status = phase_status(&steps);
     let title = steps.iter().find(|step| step.status == StepStatus::Running).or(steps.first()).map_or("", |step| step.info.title.as_str());
     let began = steps.iter().filter_map(|step| step.started_at).min();
     let until = if ended == steps.len() { steps.iter().filter_map(|step| step.ended_at).max() } else { Some(model.now) };
@@ -113,7 +94,10 @@ fn phase_line(model: &Model, phase: Phase, (width, count_width): (usize, usize))
     let title_width = rest / 2;
     // Apart from the bar.
     let title = formatting::pad(&model.sanitize(&model.lang.message(title)), title_width.saturating_sub(1));
-    let [done, open] = bar_spans((ended, steps.len()), rest.saturating_sub(title_width).min(40), theme, status);
+    let share = ended as f32 / steps.len().max(1) as f32 * 100.0;
+    // A phase that is done is no longer bright.
+    let style = if status == DisplayStatus::Done { theme.dim() } else { theme.status_style(status) };
+    let [done, open] = formatting::bar_spans(Some(share), rest.saturating_sub(title_width).min(40), theme, style);
     Line::from(vec![
         Span::styled(format!(" {} ", theme.symbol(status)), theme.status_style(status)),
         Span::raw(formatting::pad(&phase.label(), 12)),
@@ -122,23 +106,4 @@ fn phase_line(model: &Model, phase: Phase, (width, count_width): (usize, usize))
         open,
         Span::raw(formatting::pad_left(&count_text(model, phase), count_width + 2) + &formatting::pad_left(&took, 9)),
     ])
-}
-
-fn phase_status(steps: &[&StepState], ended: usize) -> DisplayStatus {
-    let is = |status: StepStatus| steps.iter().any(|step| step.status == status);
-    match () {
-        () if is(StepStatus::Failed) => DisplayStatus::Error,
-        () if is(StepStatus::Running) => DisplayStatus::Busy,
-        () if ended == steps.len() => DisplayStatus::Done,
-        () => DisplayStatus::Pending,
-    }
-}
-
-/// What is done and what is open of a phase. A phase that is done is no longer bright.
-fn bar_spans((done, all): (usize, usize), width: usize, theme: Theme, status: DisplayStatus) -> [Span<'static>; 2] {
-    let share = done as f32 / all.max(1) as f32 * 100.0;
-    let bar = formatting::horizontal_bar(Some(share), width, theme.ascii).trim_end().to_owned();
-    let open = if theme.ascii { "." } else { "·" }.repeat(width.saturating_sub(bar.width()));
-    let style = if status == DisplayStatus::Done { theme.dim() } else { theme.status_style(status) };
-    [Span::styled(bar, style), Span::styled(open, theme.dim())]
 }

@@ -15,10 +15,10 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 use crate::tui::theme::DisplayStatus;
 
-use super::failure::{next_label, problem_line, proving_lines, since_span};
+use super::failure::{advice_rows, next_label, problem_frame, problem_line, proving_lines};
 use super::lines::{render_lines, rows_area, selected_row};
 use super::pane_frame::{PaneFrame, draw_frame, has_frame_room};
-use super::run_problems::{RunProblem, collect_problems, rank_log};
+use super::run_problems::{RunProblem, collect_problems};
 use super::selectable_list::SelectableList;
 use super::{events, host_status, ranks};
 
@@ -31,7 +31,47 @@ const MIN_EVENT_ROWS: u16 = 6;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProblemsPane {
-    list: SelectableList<(DisplayStatus, String)>,
+    list: SelectableList<ProblemKey>,
+}
+
+/// What a problem is known by while its figures change and hosts join it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct ProblemKey {
+    status: DisplayStatus,
+    /// Its text without digits.
+    text: String,
+    /// Its first host.
+    host: Option<u32>,
+    log: Option<(u32, LogFile)>,
+    /// How many problems before it are equal in all of this.
+    equal_before: usize,
+}
+
+fn problem_keys(all: &[RunProblem]) -> Vec<ProblemKey> {
+    let mut keys: Vec<ProblemKey> = Vec::new();
+    for RunProblem { status, text, hosts, log, .. } in all {
+        let text = text.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let mut key = ProblemKey { status: *status, text, host: hosts.first().copied(), log: *log, equal_before: 0 };
+        while keys.contains(&key) {
+            key.equal_before += 1;
+        }
+        keys.push(key);
+    }
+    keys
+}
+
+/// Updates the rows as [`SelectableList::set_rows`] does; the cursor stays on a problem that another host has joined.
+fn set_rows(list: &mut SelectableList<ProblemKey>, all: &[RunProblem], room: usize) -> (usize, usize) {
+    let keys = problem_keys(all);
+    let before = list.selected_key().filter(|key| !keys.contains(key));
+    let joined = before.and_then(|before| {
+        let is_same = |(key, problem): &(&ProblemKey, &RunProblem)| {
+            (key.status, &key.text) == (before.status, &before.text) && before.host.is_some_and(|host| problem.hosts.contains(&host))
+        };
+        keys.iter().zip(all).find(is_same).map(|(key, _)| key.clone())
+    });
+    joined.into_iter().for_each(|key| list.select(key));
+    list.set_rows(keys, room)
 }
 
 /// Handles a click in this row of the terminal; `false` if nothing was hit.
@@ -39,48 +79,41 @@ pub(super) fn handle_click(view: &mut ProblemsPane, y: u16) -> bool {
     view.list.select_at(y)
 }
 
-fn selected_problem(view: &ProblemsPane, model: &Model) -> Option<RunProblem> {
-    let key = view.list.selected()?;
-    collect_problems(model).into_iter().find(|problem| problem_key(problem) == key)
+/// The problem under the cursor; where there are none, the rank whose lines are shown.
+fn at_cursor<'a>(view: &ProblemsPane, model: &'a Model) -> (Option<RunProblem>, Option<&'a RankState>) {
+    let mut all = collect_problems(model);
+    if all.is_empty() {
+        return (None, shown_rank(model));
+    }
+    let at = view.list.selected().and_then(|key| problem_keys(&all).iter().position(|known| *known == key));
+    (at.map(|at| all.swap_remove(at)), None)
 }
 
 /// The rank whose lines are shown while there are no problems: the first that has started.
 fn shown_rank(model: &Model) -> Option<&RankState> {
-    let first = model.state.ranks.values().find(|rank| rank.started_at.is_some());
-    first.filter(|_| collect_problems(model).is_empty())
+    model.state.ranks.values().find(|rank| rank.started_at.is_some())
 }
 
 /// The host of the problem under the cursor, and its rank if the related log is a rank's; without problems the rank whose lines are shown.
 pub(crate) fn target_at_cursor(view: &ProblemsPane, model: &Model) -> Option<(u32, Option<u32>)> {
-    let Some(problem) = selected_problem(view, model) else {
-        return shown_rank(model).map(|rank| (rank.host, Some(rank.rank)));
-    };
-    match problem.log {
-        Some((host, LogFile::Rank { rank, .. })) => Some((host, Some(rank))),
-        Some((host, LogFile::Launcher | LogFile::Task { .. })) => Some((host, None)),
-        None => problem.hosts.first().map(|host| (*host, None)),
-    }
+    let (problem, rank) = at_cursor(view, model);
+    let Some(problem) = problem else { return rank.map(|rank| (rank.host, Some(rank.rank))) };
+    problem.log.map(|(host, file)| (host, file.rank())).or_else(|| problem.hosts.first().map(|host| (*host, None)))
 }
 
 pub(crate) fn update(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) -> Option<PaneAction> {
     if view.list.move_cursor(cmd, model.page_rows) || !matches!(cmd, UiCommand::Open | UiCommand::Output) {
         return None;
     }
-    let Some(problem) = selected_problem(view, model) else {
-        return shown_rank(model).map(|rank| PaneAction::ShowLog(rank_log(rank)));
-    };
+    let (problem, rank) = at_cursor(view, model);
+    let Some(problem) = problem else { return rank.map(|rank| PaneAction::ShowLog(rank.log())) };
     problem.log.map(PaneAction::ShowLog).or_else(|| problem.hosts.first().copied().map(PaneAction::ShowHost))
 }
 
 /// Selects the next or previous problem; from another screen, the first one.
 pub(crate) fn select_problem(view: &mut ProblemsPane, model: &Model, cmd: UiCommand) {
-    let keys = collect_problems(model).iter().map(problem_key).collect();
-    view.list.set_rows(keys, model.page_rows.max(1));
+    set_rows(&mut view.list, &collect_problems(model), model.page_rows);
     view.list.move_cursor(cmd, 1);
-}
-
-fn problem_key(problem: &RunProblem) -> (DisplayStatus, String) {
-    (problem.status, problem.line())
 }
 
 /// Draws the list and the details of the problem under the cursor; returns the page size in rows.
@@ -103,9 +136,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     };
     let has_frame = area.width >= WIDE && has_frame_room(area);
     let framed = rows_area(list, 0, u16::try_from(all.len() + 2).unwrap_or(u16::MAX).min(list.height));
-    let inside = if has_frame { draw_list_frame(frame, framed, model, all.len()) } else { list };
+    let title = PaneFrame::titled(model.theme, model.lang.tr("problems"), all.len().to_string());
+    let inside = if has_frame { draw_frame(frame, framed, model.theme, &title) } else { list };
     let room = usize::from(inside.height);
-    let (at, top) = view.list.set_rows(all.iter().map(problem_key).collect(), room);
+    let (at, top) = set_rows(&mut view.list, &all, room);
     view.list.set_screen_rows(inside.y, room);
     let width = usize::from(inside.width);
     let rows = all.iter().enumerate().skip(top).take(room).map(|(n, problem)| {
@@ -121,16 +155,6 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
         draw_details(frame, detail, model, problem);
     }
     room
-}
-
-/// Gives the area inside.
-fn draw_list_frame(frame: &mut Frame<'_>, area: Rect, model: &Model, count: usize) -> Rect {
-    let title = PaneFrame {
-        left: vec![Span::styled(model.lang.tr("problems"), model.theme.header())],
-        right: vec![Span::styled(count.to_string(), model.theme.dim())],
-        ..PaneFrame::default()
-    };
-    draw_frame(frame, area, model.theme, &title)
 }
 
 /// No problems: what happened last takes the space, and below it what the first rank writes.
@@ -157,18 +181,7 @@ fn draw_healthy(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 
 /// What is known of a problem: all of its text, the hosts, the advice, and the lines of its log.
 fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProblem) {
-    let location = if problem.place.is_empty() { model.lang.tr("the run") } else { &problem.place };
-    let title = PaneFrame {
-        left: vec![
-            Span::styled(model.theme.symbol(problem.status), model.theme.status_style(problem.status)),
-            Span::styled(format!(" {location}"), model.theme.header()),
-            since_span(model, problem),
-        ],
-        right: log_name(model, problem).map(|name| vec![Span::styled(name, model.theme.dim())]).unwrap_or_default(),
-        selected: false,
-        status: problem.status,
-    };
-    let inner = draw_frame(frame, area, model.theme, &title);
+    let inner = draw_frame(frame, area, model.theme, &problem_frame(model, problem, log_name(model, problem)));
     let (width, room) = (usize::from(inner.width).saturating_sub(2), usize::from(inner.height));
     let mut lines: Vec<Line<'static>> =
         style::wrap_text(&problem.text, width).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
@@ -179,17 +192,14 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunP
         let text = if problem.text.contains(&*host.1.reason) {
             model.lang.tr_fill(" {}: ranks {}", &[&name, &ranks])
         } else {
-            model.lang.tr_fill(" {}: {}; ranks {}", &[&name, &model.lang.message(&host.1.reason), &ranks])
+            model.lang.tr_fill(" {}: {}; ranks {}", &[&name, &host.1.reason, &ranks])
         };
         lines.push(Line::styled(style::truncate_text(&text, width), model.theme.dim()));
     }
     if !problem.next_step.is_empty() {
         lines.push(Line::raw(""));
-        for (n, row) in
-            style::wrap_text(&problem.next_step, (width + 1).saturating_sub(next_label(model, true).width())).into_iter().enumerate()
-        {
-            lines.push(Line::from(vec![Span::styled(next_label(model, n == 0), model.theme.accent()), Span::raw(row)]));
-        }
+        let advice_width = (width + 1).saturating_sub(next_label(model).width());
+        lines.extend(advice_rows(model, style::wrap_text(&problem.next_step, advice_width)));
     }
     // What is left has the lines around the evidence.
     let tail = proving_lines(model, problem, room.saturating_sub(lines.len() + 1));
@@ -215,4 +225,24 @@ fn log_name(model: &Model, problem: &RunProblem) -> Option<String> {
         (_, LogFile::Launcher) => "launcher".to_owned(),
         (_, LogFile::Task { number }) => model.lang.tr_fill("task {}", &[&number.to_string()]),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_stays_on_its_problem() {
+        let problem = |text: &str, hosts: &[u32]| RunProblem { text: text.to_owned(), hosts: hosts.to_vec(), ..RunProblem::default() };
+        let mut list = SelectableList::default();
+        set_rows(&mut list, &[problem("the clock", &[3]), problem("8 GPUs at 31%", &[5]), problem("disk: 41 GiB", &[5])], 9);
+        list.move_cursor(UiCommand::Down, 1);
+        let next = [problem("a new one", &[1]), problem("the clock", &[3]), problem("disk: 40 GiB", &[5]), problem("7 GPUs at 29%", &[2, 5])];
+        assert_eq!(set_rows(&mut list, &next, 9).0, 3, "another host has joined it");
+        assert_eq!(set_rows(&mut list, &[problem("6 GPUs at 1%", &[2])], 9).0, 0);
+        // Problems that differ in figures alone are rows of their own.
+        set_rows(&mut list, &[problem("off by 700 ms", &[3]), problem("off by 900 ms", &[3])], 9);
+        assert!(list.move_cursor(UiCommand::Bottom, 1));
+        assert_eq!(set_rows(&mut list, &[problem("off by 701 ms", &[3]), problem("off by 900 ms", &[3])], 9).0, 1);
+    }
 }

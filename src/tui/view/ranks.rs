@@ -9,7 +9,6 @@ use ratatui::layout::{Margin, Rect};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::event::LogFile;
 use crate::report::style;
 use crate::state::{RankState, training_metrics};
 use crate::tui::keymap::UiCommand;
@@ -66,11 +65,7 @@ impl RanksPane {
 
 /// Sets the filter; an empty text shows all ranks.
 pub(crate) fn set_filter(view: &mut RanksPane, text: &str) -> Option<PaneAction> {
-    match RanksFilter::parse(text) {
-        Ok(filter) => view.filter = filter,
-        Err(why) => return Some(PaneAction::ShowToast(why)),
-    }
-    None
+    RanksFilter::parse(text).map(|filter| view.filter = filter).err().map(PaneAction::ShowToast)
 }
 
 /// Handles a click in this row of the terminal; `false` if nothing was hit.
@@ -98,14 +93,14 @@ pub(crate) fn update(view: &mut RanksPane, model: &Model, cmd: UiCommand) -> Opt
         }
         UiCommand::Open | UiCommand::Output => {
             let rank = model.state.ranks.get(&view.list.selected()?)?;
-            Some(PaneAction::ShowLog((rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })))
+            Some(PaneAction::ShowLog(rank.log()))
         }
         _ => None,
     }
 }
 
 fn last_output_at(model: &Model, rank: &RankState) -> i64 {
-    model.log_times.last_output((rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })).unwrap_or(0)
+    model.log_times.last_output(rank.log()).unwrap_or(0)
 }
 
 /// The ranks that are shown, in their order.
@@ -113,7 +108,7 @@ fn shown_ranks(model: &Model, view: &RanksPane) -> Vec<u32> {
     let mut all: Vec<&RankState> = model.state.ranks.values().filter(|rank| view.filter.shows(model, rank)).collect();
     match view.order {
         RankOrder::WorstFirst => {
-            let culprits = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+            let culprits = model.state.culprit_ranks();
             all.sort_by_key(|rank| {
                 let status = host_status::rank_status(&model.state, rank).0;
                 let is_slow = model.slow_ranks.is_slow(rank.rank, model.now);
@@ -140,10 +135,12 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     let table = Rect { width: table_width, height: if is_low { needed } else { area.height }, ..area };
     let page =
         if has_frame { draw_framed_table(frame, table, model, (view, keys)) } else { draw_bare_table(frame, table, model, (view, keys)) };
-    let log = match () {
-        () if is_wide => Rect { x: area.x + table_width, width: area.width - table_width, ..area },
-        () if is_low => rows_area(area, needed, area.height - needed),
-        () => return page,
+    let log = if is_wide {
+        Rect { x: area.x + table_width, width: area.width - table_width, ..area }
+    } else if is_low {
+        rows_area(area, needed, area.height - needed)
+    } else {
+        return page;
     };
     if let Some(rank) = view.list.selected().and_then(|rank| model.state.ranks.get(&rank)) {
         draw_log(frame, log, model, rank);
@@ -219,7 +216,7 @@ pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &
     let location = format!(" {}", model.lang.tr_fill("r{} on {}", &[&names[0], &names[1]]));
     let title = PaneFrame {
         left: vec![
-            Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
+            model.theme.symbol_span(status),
             Span::styled(location, model.theme.header()),
             Span::styled(format!(" {word}"), model.theme.dim()),
         ],
@@ -298,12 +295,12 @@ fn rank_row(model: &Model, rank: &RankState, name: usize, rest: usize, columns: 
     };
     let gpu = rank.local_rank.map_or_else(|| "-".to_owned(), |local| format!("g{local}"));
     let again = if rank.restart > 0 { model.lang.tr_fill("(restart {}) ", &[&rank.restart.to_string()]) } else { String::new() };
-    let last = rank.recent_lines.last_lines(1).pop().map(|line| model.sanitize(&line)).unwrap_or_default();
+    let last = model.last_line(rank);
     let bar = rank.progress.filter(|_| rank.exit.is_none() && training_metrics::parse_progress(last.as_bytes(), 0).is_some());
-    let last = bar.and_then(|bar| training::progress_gauge(&bar, model, rest)).unwrap_or(last);
+    let last = bar.and_then(|bar| training::gauge_text(&bar, model.now, rest, (model.theme, model.lang))).unwrap_or(last);
     let mut spans = vec![
         Span::raw(format!(" {:>5} {} {gpu:<4} ", rank.rank, formatting::pad(&model.sanitize(model.state.host_name(rank.host)), name))),
-        Span::styled(model.theme.symbol(status), model.theme.status_style(status)),
+        model.theme.symbol_span(status),
         Span::raw(format!(
             " {} {runs:>8} {:>5}  ",
             formatting::pad(&word, 12),

@@ -18,7 +18,7 @@ use super::host_status;
 /// How long a warning is shown.
 const NOTICE_MS: i64 = 60_000;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RunProblem {
     pub status: DisplayStatus,
     /// Where it is, sanitized: `rank 37 on gpu04`; empty if it concerns the whole run.
@@ -39,16 +39,7 @@ pub(crate) struct RunProblem {
 
 impl RunProblem {
     fn new(status: DisplayStatus, text: String) -> RunProblem {
-        RunProblem {
-            status,
-            place: String::new(),
-            text,
-            hosts: Vec::new(),
-            log: None,
-            evidence: Vec::new(),
-            next_step: String::new(),
-            since: None,
-        }
+        RunProblem { status, text, ..RunProblem::default() }
     }
 
     /// Place and text on one line.
@@ -71,10 +62,6 @@ impl ProblemList {
             None => self.0.push(RunProblem { hosts: vec![host], ..problem }),
         }
     }
-}
-
-pub(super) fn rank_log(rank: &RankState) -> (u32, LogFile) {
-    (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })
 }
 
 pub(crate) fn collect_problems(model: &Model) -> Vec<RunProblem> {
@@ -122,7 +109,7 @@ fn cause_problem(model: &Model, found: &DiagnosisFinding) -> RunProblem {
         model.lang.tr_fill("; affects {}", &[&style::format_ranks(&found.affected)])
     };
     let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-    let log = found.ranks.first().and_then(|rank| model.state.ranks.get(rank)).map(rank_log);
+    let log = found.ranks.first().and_then(|rank| model.state.ranks.get(rank)).map(RankState::log);
     RunProblem {
         status: DisplayStatus::Error,
         place: model.lang.message(&finding::format_location(found, &model.state, &model.sanitizer)).into_owned(),
@@ -146,14 +133,14 @@ fn exit_of_ranks(model: &Model, ranks: &[u32]) -> String {
     if ranks.iter().any(|rank| exit(rank) != Some(first)) {
         return String::new();
     }
-    let culprits = model.state.culprit.as_ref().map_or(&[][..], |culprit| &culprit.ranks);
+    let culprits = model.state.culprit_ranks();
     let mark = if ranks.iter().any(|rank| culprits.contains(rank)) { model.lang.tr(", failed first") } else { "" };
     format!("{}{mark}{}", model.lang.message(&style::format_exit(first)), model.lang.colon())
 }
 
 /// The ranks that no finding names.
 fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mut ProblemList) {
-    let first: Vec<u32> = model.state.culprit.as_ref().map(|culprit| culprit.ranks.clone()).unwrap_or_default();
+    let first = model.state.culprit_ranks();
     let is_reported =
         |rank: &RankState| findings.iter().any(|found| found.ranks.contains(&rank.rank) || found.affected.contains(&rank.rank));
     for rank in model.state.failed_ranks().into_iter().filter(|rank| !is_reported(rank)) {
@@ -161,7 +148,7 @@ fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         if !first.is_empty() && !first.contains(&rank.rank) {
             // Its own launcher or a broken connection to the first failed rank ended it.
             let text = format!("ranks that ended after the first failure: {exit}");
-            let (log, since) = (Some(rank_log(rank)), ended_at(rank));
+            let (log, since) = (Some(rank.log()), ended_at(rank));
             problems.push_or_merge(rank.host, RunProblem { log, since, ..RunProblem::new(DisplayStatus::Warn, text) });
             continue;
         }
@@ -169,7 +156,7 @@ fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
         let last = rank.recent_lines.last_lines(1).pop().map_or_else(String::new, |line| format!(": {}", model.sanitize(&line)));
         let next = model.advice.format_run_command("logs", &format!("--rank {}", rank.rank));
         let text = format!("rank {} {}{mark}{last}", rank.rank, model.lang.message(&exit));
-        let (log, since) = (Some(rank_log(rank)), ended_at(rank));
+        let (log, since) = (Some(rank.log()), ended_at(rank));
         let problem = RunProblem { log, next_step: next, since, ..RunProblem::new(DisplayStatus::Error, text) };
         problems.push_or_merge(rank.host, problem);
     }

@@ -89,6 +89,24 @@ impl Section {
     }
 }
 
+/// Two lists side by side, the second from this column on.
+pub(super) fn beside(left: Vec<Line<'static>>, right: Vec<Line<'static>>, column: usize) -> Vec<Line<'static>> {
+    let rows = left.len().max(right.len());
+    let (mut left, mut right) = (left.into_iter(), right.into_iter());
+    // The style of a line goes to its spans: it must not reach into the other half.
+    let spans = |line: Line<'static>| {
+        let base = line.style;
+        line.spans.into_iter().map(move |span| Span::styled(span.content, base.patch(span.style))).collect::<Vec<_>>()
+    };
+    let row = |_| {
+        let mut row = formatting::truncate_spans(&left.next().map(spans).unwrap_or_default(), column);
+        row.push(Span::raw(" ".repeat(column - formatting::spans_width(&row))));
+        row.extend(right.next().map(spans).unwrap_or_default());
+        Line::from(row)
+    };
+    (0..rows).map(row).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@
 
 use crate::tui::keymap::UiCommand;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SelectableList<K> {
     selected: Option<K>,
     first_visible: usize,
@@ -13,30 +13,11 @@ pub(super) struct SelectableList<K> {
     screen_rows: (u16, usize),
 }
 
-impl<K> Default for SelectableList<K> {
-    fn default() -> Self {
-        SelectableList { selected: None, first_visible: 0, keys: Vec::new(), screen_rows: (0, 0) }
-    }
-}
-
 impl<K: Clone + PartialEq> SelectableList<K> {
     /// Moves the cursor; `false` if the command is not a movement.
     pub(super) fn move_cursor(&mut self, cmd: UiCommand, page: usize) -> bool {
-        let at = self.cursor_index();
-        let last = self.keys.len().saturating_sub(1);
-        let page = page.max(1);
-        let to = match cmd {
-            UiCommand::Up => at.saturating_sub(1),
-            UiCommand::Down => at + 1,
-            UiCommand::PageUp => at.saturating_sub(page),
-            UiCommand::PageDown => at + page,
-            UiCommand::HalfUp => at.saturating_sub(page.div_ceil(2)),
-            UiCommand::HalfDown => at + page.div_ceil(2),
-            UiCommand::Top => 0,
-            UiCommand::Bottom => last,
-            _ => return false,
-        };
-        self.selected = self.keys.get(to.min(last)).cloned();
+        let Some(to) = cmd.target_row(self.cursor_index(), page, self.keys.len().saturating_sub(1)) else { return false };
+        self.selected = self.keys.get(to).cloned();
         true
     }
 

@@ -16,7 +16,7 @@ use crate::text::translation::Lang;
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
-use super::formatting;
+use super::{formatting, graph};
 use super::lines::{render_lines, rows_area};
 
 /// A progress bar not redrawn for this long is outdated, in milliseconds.
@@ -153,13 +153,11 @@ fn progress_spans(model: &Model, progress: &TrainingProgress, width: usize) -> V
         None => String::new(),
     };
     let columns = (width / 8).clamp(6, 24);
-    let bar = formatting::horizontal_bar(Some(progress.percent), columns, theme.ascii);
-    let filled = bar.trim_end().to_owned();
-    let rest = columns - filled.chars().count();
+    let [bar, dots] = formatting::bar_spans(Some(progress.percent), columns, theme, theme.status_style(DisplayStatus::Ok));
     vec![
         Span::styled(lang.tr_fill(" step {}/{} ", &[&done.to_string(), &total.to_string()]), theme.header()),
-        Span::styled(filled, theme.status_style(DisplayStatus::Ok)),
-        Span::styled(if theme.ascii { "." } else { "·" }.repeat(rest), theme.dim()),
+        bar,
+        dots,
         Span::raw(format!(" {:.0}%{eta} ", progress.percent)),
     ]
 }
@@ -207,11 +205,7 @@ impl TrainingColumns {
 }
 
 /// An active progress bar in `width` columns: `37% ███▌     371/1000 19s left`.
-pub(crate) fn progress_gauge(progress: &TrainingProgress, model: &Model, width: usize) -> Option<String> {
-    gauge_text(progress, model.now, width, (model.theme, model.lang))
-}
-
-fn gauge_text(progress: &TrainingProgress, now: UnixMillis, width: usize, (theme, lang): (Theme, Lang)) -> Option<String> {
+pub(super) fn gauge_text(progress: &TrainingProgress, now: UnixMillis, width: usize, (theme, lang): (Theme, Lang)) -> Option<String> {
     if now - progress.drawn_at > STALE_AFTER_MS || width < 6 {
         return None;
     }
@@ -234,9 +228,6 @@ fn bar_text(percent: f32, room: usize, ascii: bool) -> String {
 
 /// History of a value as bars between its minimum and maximum; the last `width` points, stretched to the available width.
 pub(crate) fn sparkline(points: impl Iterator<Item = f32>, width: usize, theme: Theme) -> String {
-    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    const ASCII_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
-    let bars = if theme.ascii { ASCII_BARS } else { BARS };
     let all: Vec<f32> = points.collect();
     // One point has no course.
     if all.len() < 2 || width == 0 {
@@ -244,25 +235,28 @@ pub(crate) fn sparkline(points: impl Iterator<Item = f32>, width: usize, theme: 
     }
     // All points in as many columns as there are: the mean of each section.
     let part = all.len().div_ceil(width).max(1);
-    let shown: Vec<f32> =
-        all.chunks(part).map(|chunk| chunk.iter().sum::<f32>() / f32::from(u16::try_from(chunk.len()).unwrap_or(1))).collect();
-    let finite = || shown.iter().copied().filter(|value| value.is_finite());
-    let (mut least, mut most) = (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
-    // Means of equal values may differ by rounding.
-    let level = most - least <= most.abs().max(least.abs()) * 1e-5;
+    let shown: Vec<f32> = all.chunks(part).filter_map(|chunk| formatting::mean(chunk.iter().copied())).collect();
+    let (mut least, mut most) = finite_range(&shown);
+    let level = is_constant(least, most);
     // A noise of a thousandth is drawn as small as it is.
     let missing = (most.abs().max(least.abs()) * MIN_SPAN - (most - least)).max(0.0);
     (least, most) = (least - missing / 2.0, most + missing / 2.0);
     let bar = |value: f32| {
-        if !value.is_finite() {
-            return '!';
-        }
-        let share = if level { 0.5 } else { (value - least) / (most - least) };
-        // 0 to 7 by the bounds.
-        let at = (share * 7.0).round().clamp(0.0, 7.0) as usize;
-        bars.get(at).copied().unwrap_or(' ')
+        let percent = if level { 50.0 } else { (value - least) / (most - least) * 100.0 };
+        if value.is_finite() { graph::bar(percent, theme.uses_ascii_graphs()) } else { '!' }
     };
     shown.into_iter().map(bar).collect()
+}
+
+/// The smallest and the largest of the finite values.
+pub(super) fn finite_range(values: &[f32]) -> (f32, f32) {
+    let finite = values.iter().filter(|value| value.is_finite());
+    finite.fold((f32::MAX, f32::MIN), |(least, most), value| (least.min(*value), most.max(*value)))
+}
+
+/// Whether values of this range are equal: means of equal values may differ by rounding.
+pub(super) fn is_constant(least: f32, most: f32) -> bool {
+    most - least <= most.abs().max(least.abs()) * 1e-5
 }
 
 /// A value in at most seven columns: `1180`, `2.318`, `12.9k`, `3.0e-4`.

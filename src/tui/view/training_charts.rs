@@ -48,7 +48,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model) -> Rect {
     let edge = |at: usize| u16::try_from(usize::from(area.width) * at / count.max(1)).unwrap_or(area.width);
     for (at, chart) in charts.into_iter().enumerate() {
         let place = Rect { x: area.x + edge(at), width: edge(at + 1) - edge(at), height: HEIGHT.min(area.height), ..area };
-        let style = model.theme.effective_graph_style();
+        let style = model.theme.graph_style;
         let width = usize::from(place.width.saturating_sub(2));
         let left = vec![Span::styled(chart.name, model.theme.header()), Span::raw(format!(" {}", chart.value))];
         let span =
@@ -78,8 +78,8 @@ fn charts(model: &Model, width: u16) -> Vec<Chart> {
         metrics.filter_map(|(metric, series)| metric_chart(model, metric, series)).take(most.saturating_sub(1).max(1)).collect();
     // Only the points that are shown are summed up: there may be a thousand GPUs.
     let shown = most.min(charts.len() + 2).max(1);
-    let points = graph::point_count(usize::from(width).div_ceil(shown), model.theme.effective_graph_style()).min(MAX_GPU_POINTS);
-    let means = host_status::mean_gpu_histories(model.state.hosts.iter(), |round| [round.utilization, round.power], points);
+    let points = graph::point_count(usize::from(width).div_ceil(shown), model.theme.graph_style).min(MAX_GPU_POINTS);
+    let means = host_status::mean_gpu_history(model.state.hosts.iter(), points);
     let [utilization, power] = [0, 1].map(|at| means.iter().map(|both| both[at]).collect());
     charts.extend(gpu_chart(model, model.lang.tr("GPUs, mean"), utilization));
     charts.extend(gpu_chart(model, model.lang.tr("power, mean of limit"), power));
@@ -94,13 +94,12 @@ fn metric_chart(model: &Model, metric: u8, series: &MetricSeries) -> Option<Char
     // The points are means: the newest value is not among them.
     let newest = last as f32;
     points.push(newest);
-    let finite = || points.iter().copied().filter(|value| value.is_finite());
     // From its smallest value the noise of a speed would fill the chart.
     let is_speed = [TOKENS_PER_SECOND_INDEX, ITERATIONS_PER_SECOND_INDEX].contains(&metric);
-    let least = if is_speed { 0.0 } else { finite().fold(f32::MAX, f32::min) };
-    let most = finite().fold(f32::MIN, f32::max);
-    // The line above has the value; means of equal values may differ by rounding.
-    let is_constant = most - least <= most.abs().max(least.abs()) * 1e-5;
+    let (least, most) = training::finite_range(&points);
+    let least = if is_speed { 0.0 } else { least };
+    // The line above has the value.
+    let is_constant = training::is_constant(least, most);
     if is_constant && last.is_finite() {
         return None;
     }

@@ -9,7 +9,7 @@ use crate::tui::pane_action::{ExportedText, PaneAction};
 use super::navigation::current_row;
 use super::pane::{LogRow, LogScope, LogsPane};
 use super::render;
-use super::rows::rows_before;
+use super::rows::{RowRange, read_rows};
 
 /// Maximum file size in bytes.
 const MAX_FILE_BYTES: usize = 16 << 20;
@@ -39,7 +39,7 @@ fn copy_rows(pane: &LogsPane, model: &Model, rows: &[&LogRow]) -> PaneAction {
 pub(super) fn save_all(pane: &LogsPane, model: &Model) -> io::Result<PaneAction> {
     let (mut parts, mut size, mut at, mut count) = (Vec::new(), 0, u64::MAX, 0);
     while size < MAX_FILE_BYTES {
-        let rows = rows_before(pane, model, at, ROWS_PER_READ)?;
+        let rows = read_rows(pane, model, RowRange::Before(at), ROWS_PER_READ)?;
         let Some(first) = rows.first().map(|row| row.position).filter(|first| *first < at) else { break };
         let mut part = String::new();
         for row in &rows {

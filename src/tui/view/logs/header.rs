@@ -15,7 +15,7 @@ use super::rows::{count_lines, with_shown_log};
 /// Whether the newest line is shown, or how many have come since.
 pub(crate) fn position_text(pane: &LogsPane, model: &Model) -> String {
     let new = count_lines(pane, model).saturating_sub(pane.lines_when_left);
-    if pane.follow { model.lang.tr("follow").to_owned() } else { model.lang.tr_fill("v {} new", &[&new.to_string()]) }
+    if pane.top.is_none() { model.lang.tr("follow").to_owned() } else { model.lang.tr_fill("v {} new", &[&new.to_string()]) }
 }
 
 pub(super) fn header_line(pane: &LogsPane, model: &Model, width: usize, size: u64) -> Line<'static> {
@@ -34,20 +34,20 @@ pub(super) fn header_line(pane: &LogsPane, model: &Model, width: usize, size: u6
 fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
     let state = &model.state;
     let Some((host, file)) = pane.shown_log(&model.state) else { return Vec::new() };
-    let location = model.sanitize(state.host_name(host));
+    let name = model.sanitize(state.host_name(host));
     let lang = model.lang;
     let text = match (pane.scope, file) {
-        (LogScope::All, _) if pane.fold => lang.tr("all, folded").to_owned(),
+        (LogScope::All, _) if !pane.is_unfolded => lang.tr("all, folded").to_owned(),
         (LogScope::All, _) => lang.tr("all, unfolded").to_owned(),
-        (LogScope::Host, _) if pane.fold => lang.tr_fill("all on {}, folded", &[&location]),
-        (LogScope::Host, _) => lang.tr_fill("all on {}, unfolded", &[&location]),
-        (LogScope::Single, LogFile::Launcher) => lang.tr_fill("launcher on {}", &[&location]),
-        (LogScope::Single, LogFile::Task { number }) => lang.tr_fill("task {} on {}", &[&number.to_string(), &location]),
+        (LogScope::Host, _) if !pane.is_unfolded => lang.tr_fill("all on {}, folded", &[&name]),
+        (LogScope::Host, _) => lang.tr_fill("all on {}, unfolded", &[&name]),
+        (LogScope::Single, LogFile::Launcher) => lang.tr_fill("launcher on {}", &[&name]),
+        (LogScope::Single, LogFile::Task { number }) => lang.tr_fill("task {} on {}", &[&number.to_string(), &name]),
         (LogScope::Single, LogFile::Rank { rank, restart }) => {
             let known = state.ranks.get(&rank);
             let gpu = known.and_then(|rank| rank.local_rank).map_or_else(String::new, |local| format!(":g{local}"));
             let again = if restart > 0 { lang.tr_fill(" restart {}", &[&restart.to_string()]) } else { String::new() };
-            let mut spans = vec![Span::raw(format!("r{rank} {location}{gpu}{again}  "))];
+            let mut spans = vec![Span::raw(format!("r{rank} {name}{gpu}{again}  "))];
             if let Some((status, word)) = known.map(|rank| host_status::rank_status(&model.state, rank)) {
                 spans.push(Span::styled(
                     format!("{} {}", model.theme.symbol(status), lang.message(&word)),
@@ -62,9 +62,9 @@ fn subject_spans(pane: &LogsPane, model: &Model) -> Vec<Span<'static>> {
 
 /// View settings for the header, least important first.
 fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
-    let (logs, lang) = (pane, model.lang);
+    let lang = model.lang;
     let mut facts = Vec::new();
-    if logs.scope == LogScope::Single {
+    if pane.scope == LogScope::Single {
         let last_output = pane.shown_log(&model.state).and_then(|owner| model.log_times.last_output(owner)).unwrap_or(0);
         if last_output > 0 {
             facts.push(lang.tr_fill("last {} ago", &[&formatting::format_age(last_output, model.now)]));
@@ -73,42 +73,42 @@ fn status_facts(pane: &LogsPane, model: &Model, size: u64) -> Vec<String> {
         facts.extend(skipped_facts(model));
     }
     facts.extend(time_fact(pane, model).map(str::to_owned));
-    let modes = [(logs.show_bytes, lang.tr("bytes")), (logs.show_all_redraws, lang.tr("all redraws")), (logs.wrap, lang.tr("wrap"))];
+    let modes = [(pane.show_bytes, lang.tr("bytes")), (pane.show_all_redraws, lang.tr("all redraws")), (pane.wrap, lang.tr("wrap"))];
     facts.extend(modes.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned()));
-    if logs.first_column > 0 && !logs.wrap {
-        facts.push(lang.tr_fill("column {}", &[&logs.first_column.to_string()]));
+    if pane.first_column > 0 && !pane.wrap {
+        facts.push(lang.tr_fill("column {}", &[&pane.first_column.to_string()]));
     }
-    if logs.scope == LogScope::Single {
+    if pane.scope == LogScope::Single {
         facts.push(format_bytes(size));
-        let number = logs.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).filter(|_| !logs.follow);
+        let number = pane.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).filter(|_| pane.top.is_some());
         let number = number
-            .and_then(|row| with_shown_log(pane, model, |source| logs.index.line_number(source, row.position)).ok().flatten().flatten());
+            .and_then(|row| with_shown_log(pane, model, |source| pane.index.line_number(source, row.position)).ok().flatten().flatten());
         facts.extend(number.map(|number| lang.tr_fill("line {}", &[&number.to_string()])));
     } else {
-        facts.push(model.count(logs.merged.seqs.len(), "line"));
+        facts.push(model.count(pane.merged.seqs.len(), "line"));
     }
-    if let Some(filter) = &logs.filter {
-        let part = logs.index.percent_scanned(size);
-        let is_partial = logs.scope == LogScope::Single && !logs.index.is_complete();
+    if let Some(filter) = &pane.filter {
+        let part = pane.index.percent_scanned(size);
+        let is_partial = pane.scope == LogScope::Single && !pane.index.is_complete();
         let part = if is_partial { lang.tr_fill(" ({}% scanned)", &[&part.to_string()]) } else { String::new() };
         facts.push(format!("&{}{part}", style::truncate_text(&model.sanitize(&filter.text), 24)));
     }
-    if let Some(wanted) = &logs.search {
-        let hits = &logs.index.matches;
-        let all = if hits.truncated || !logs.index.is_complete() {
+    if let Some(wanted) = &pane.search {
+        let hits = &pane.index.matches;
+        let all = if hits.truncated || !pane.index.is_complete() {
             format!("{}+", hits.offsets().len())
         } else {
             hits.offsets().len().to_string()
         };
-        let count = match logs.found_position {
-            _ if logs.scope != LogScope::Single => String::new(),
+        let count = match pane.found_position {
+            _ if pane.scope != LogScope::Single => String::new(),
             Some(at) if hits.offsets().contains(&at) => format!(" {}/{all}", hits.count_before(at) + 1),
             _ => format!(" {all}"),
         };
         facts.push(format!("/{}{count}", style::truncate_text(&model.sanitize(wanted.as_str()), 20)));
     }
-    let new = count_lines(pane, model).saturating_sub(logs.lines_when_left);
-    facts.push(match (logs.follow, new) {
+    let new = count_lines(pane, model).saturating_sub(pane.lines_when_left);
+    facts.push(match (pane.top.is_none(), new) {
         (true, _) => lang.tr("FOLLOW").to_owned(),
         (false, 0) => lang.tr("scrolled back").to_owned(),
         (false, new) => lang.tr_fill("v {} new", &[&new.to_string()]),

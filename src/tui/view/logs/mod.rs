@@ -28,8 +28,7 @@ use crate::tui::pane_action::PaneAction;
 
 use indexing::index_more;
 use navigation::{
-    LogsResult, SEARCH_BYTES, find_match, go_to_next_mark, open_log_of_row, scroll_down, scroll_up, seek_row, stop_following, toast,
-    toggle_mark,
+    LogsResult, SEARCH_BYTES, find_match, go_to_next_mark, open_log_of_row, scroll_down, scroll_to, scroll_up, seek_row, toast, toggle_mark,
 };
 use pane::{LogRow, LogScope, TimeColumn, all_logs};
 use rows::update_merged;
@@ -49,13 +48,9 @@ fn obey(pane: &mut LogsPane, model: &Model, cmd: UiCommand) -> LogsResult {
         UiCommand::PageDown => return scroll_down(pane, model, page),
         UiCommand::HalfUp => return scroll_up(pane, model, half),
         UiCommand::HalfDown => return scroll_down(pane, model, half),
-        UiCommand::Top => {
-            stop_following(pane, model);
-            pane.first_position = 0;
-        }
-        UiCommand::Bottom => pane.follow = true,
-        UiCommand::Follow if pane.follow => return scroll_up(pane, model, 0),
-        UiCommand::Follow => pane.follow = true,
+        UiCommand::Top => scroll_to(pane, model, 0),
+        UiCommand::Follow if pane.top.is_none() => return scroll_up(pane, model, 0),
+        UiCommand::Bottom | UiCommand::Follow => pane.top = None,
         UiCommand::Wrap => pane.wrap = !pane.wrap,
         UiCommand::Left => pane.first_column = pane.first_column.saturating_sub(20),
         UiCommand::Right => pane.first_column = (pane.first_column + 20).min(16 << 10),
@@ -68,11 +63,11 @@ fn obey(pane: &mut LogsPane, model: &Model, cmd: UiCommand) -> LogsResult {
         UiCommand::FindPrev => return find_match(pane, model, false),
         UiCommand::NextError | UiCommand::PrevError => {
             let wrong = |row: &LogRow| line_filter::detect_level(&row.bytes) == LogLevel::Error;
-            return seek_row(pane, model, cmd == UiCommand::PrevError, wrong, "has an error");
+            return seek_row(pane, model, cmd == UiCommand::NextError, wrong, "has an error");
         }
         UiCommand::Merge => cycle_scope(pane),
         UiCommand::Fold => {
-            pane.fold = !pane.fold;
+            pane.is_unfolded = !pane.is_unfolded;
             pane.reset_view();
         }
         UiCommand::Open => return open_log_of_row(pane, model),

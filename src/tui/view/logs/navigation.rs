@@ -9,7 +9,7 @@ use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
 
 use super::pane::{LineMark, LogRow, LogScope, LogsPane};
-use super::rows::{count_lines, rows_before, rows_from, with_shown_log};
+use super::rows::{RowRange, count_lines, read_rows, with_shown_log};
 
 /// Maximum number of marks.
 const MAX_MARKS: usize = 1_000;
@@ -26,9 +26,9 @@ pub(super) type LogsResult = io::Result<Option<PaneAction>>;
 /// Opens the log of a merged line at that line.
 pub(super) fn open_log_of_row(pane: &mut LogsPane, model: &Model) -> LogsResult {
     let several = pane.scope != LogScope::Single;
-    let Some((log, location)) = current_row(pane).filter(|_| several).map(|row| (row.log, row.offset)) else { return Ok(None) };
+    let Some((log, offset)) = current_row(pane).filter(|_| several).map(|row| (row.log, row.offset)) else { return Ok(None) };
     pane.show_log(log);
-    seek_offset(pane, model, location)
+    seek_offset(pane, model, offset)
 }
 
 /// Asks for the log of the current line of a merged log, at the time of that line.
@@ -47,7 +47,7 @@ pub(super) fn find_match(pane: &mut LogsPane, model: &Model, next: bool) -> Logs
 pub(super) fn seek_row(pane: &mut LogsPane, model: &Model, next: bool, passes: impl Fn(&LogRow) -> bool, what: &str) -> LogsResult {
     let from = match pane.found_position {
         Some(found) => found,
-        None if pane.follow => u64::MAX,
+        None if pane.top.is_none() => u64::MAX,
         None => first_visible(pane),
     };
     let hit = if next { search_forward(pane, model, from, &passes) } else { search_backward(pane, model, from, &passes) };
@@ -66,10 +66,9 @@ pub(super) fn seek_row(pane: &mut LogsPane, model: &Model, next: bool, passes: i
 
 /// Shows the found line with a few lines of context above it.
 fn show_found(pane: &mut LogsPane, model: &Model, line: u64) {
-    stop_following(pane, model);
     pane.found_position = Some(line);
-    let above = rows_before(pane, model, line, model.page_rows / 3).ok();
-    pane.first_position = above.and_then(|rows| rows.first().map(|row| row.position)).unwrap_or(line);
+    let above = read_rows(pane, model, RowRange::Before(line), model.page_rows / 3).ok();
+    scroll_to(pane, model, above.and_then(|rows| rows.first().map(|row| row.position)).unwrap_or(line));
 }
 
 enum LogSearchResult {
@@ -86,12 +85,12 @@ fn search_forward(pane: &LogsPane, model: &Model, from: u64, passes: &impl Fn(&L
     }
     // After the previous match, otherwise from the first visible line.
     let mut at = match pane.found_position {
-        Some(found) => rows_from(pane, model, found, 1)?.first().map_or(found, |row| row.next_position),
+        Some(found) => read_rows(pane, model, RowRange::From(found), 1)?.first().map_or(found, |row| row.next_position),
         None => from,
     };
     let end = at.saturating_add(SEARCH_BYTES);
     while at < end {
-        let rows = rows_from(pane, model, at, 1_000)?;
+        let rows = read_rows(pane, model, RowRange::From(at), 1_000)?;
         if let Some(row) = rows.iter().find(|row| passes(row)) {
             return Ok(LogSearchResult::Found(row.position));
         }
@@ -107,7 +106,7 @@ fn search_backward(pane: &LogsPane, model: &Model, from: u64, passes: &impl Fn(&
     let mut at = from;
     let mut end = None;
     loop {
-        let rows = rows_before(pane, model, at, 1_000)?;
+        let rows = read_rows(pane, model, RowRange::Before(at), 1_000)?;
         if let Some(row) = rows.iter().rev().find(|row| passes(row)) {
             return Ok(LogSearchResult::Found(row.position));
         }
@@ -123,22 +122,22 @@ fn search_backward(pane: &LogsPane, model: &Model, from: u64, passes: &impl Fn(&
 
 /// Position of the first visible line.
 fn first_visible(pane: &LogsPane) -> u64 {
-    pane.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).map_or(pane.first_position, |row| row.position)
+    pane.cached_rows.as_ref().and_then(|(_, rows)| rows.first()).map_or(pane.top.unwrap_or(0), |row| row.position)
 }
 
 /// The current line: the last match if visible, otherwise the newest or the first visible line.
 pub(super) fn current_row(pane: &LogsPane) -> Option<&LogRow> {
     let rows = &pane.cached_rows.as_ref()?.1;
     let found = pane.found_position.and_then(|at| rows.iter().find(|row| row.position == at));
-    found.or_else(|| if pane.follow { rows.last() } else { rows.first() })
+    found.or_else(|| if pane.top.is_none() { rows.last() } else { rows.first() })
 }
 
-/// Stops following; lines that arrive from now on are counted.
-pub(super) fn stop_following(pane: &mut LogsPane, model: &Model) {
-    if pane.follow {
+/// Shows the rows from this position on; when following stops, lines that arrive from now on are counted.
+pub(super) fn scroll_to(pane: &mut LogsPane, model: &Model, position: u64) {
+    if pane.top.is_none() {
         pane.lines_when_left = count_lines(pane, model);
-        pane.follow = false;
     }
+    pane.top = Some(position);
 }
 
 /// Shows the log from about this offset, which need not be the start of a line.
@@ -146,8 +145,8 @@ pub(crate) fn go_to_offset(pane: &mut LogsPane, model: &Model, offset: u64) -> O
     seek_offset(pane, model, offset).unwrap_or_else(|error| toast(error.to_string()))
 }
 
-fn seek_offset(pane: &mut LogsPane, model: &Model, location: u64) -> LogsResult {
-    let begins = |source: &LogSource<'_>| Ok(source.lines_before(location.saturating_add(1), 1)?.first().map_or(0, |line| line.offset));
+fn seek_offset(pane: &mut LogsPane, model: &Model, offset: u64) -> LogsResult {
+    let begins = |source: &LogSource<'_>| Ok(source.lines_before(offset.saturating_add(1), 1)?.first().map_or(0, |line| line.offset));
     if let Some(line) = with_shown_log(pane, model, begins)? {
         show_found(pane, model, line);
     }
@@ -155,20 +154,17 @@ fn seek_offset(pane: &mut LogsPane, model: &Model, location: u64) -> LogsResult 
 }
 
 pub(super) fn scroll_up(pane: &mut LogsPane, model: &Model, by: usize) -> LogsResult {
-    let from = if pane.follow { first_visible(pane) } else { pane.first_position };
-    let rows = rows_before(pane, model, from, by)?;
-    stop_following(pane, model);
-    pane.first_position = rows.first().map_or(from, |row| row.position);
+    let from = pane.top.unwrap_or_else(|| first_visible(pane));
+    let rows = read_rows(pane, model, RowRange::Before(from), by)?;
+    scroll_to(pane, model, rows.first().map_or(from, |row| row.position));
     Ok(None)
 }
 
 pub(super) fn scroll_down(pane: &mut LogsPane, model: &Model, by: usize) -> LogsResult {
-    if !pane.follow {
-        let from = pane.first_position;
-        let rows = rows_from(pane, model, from, by + 1)?;
-        let end = rows_before(pane, model, u64::MAX, model.page_rows.max(1))?.first().map_or(0, |row| row.position);
-        pane.first_position = rows.last().map_or(from, |row| row.position).min(end.max(from));
-    }
+    let Some(from) = pane.top else { return Ok(None) };
+    let rows = read_rows(pane, model, RowRange::From(from), by + 1)?;
+    let end = read_rows(pane, model, RowRange::Before(u64::MAX), model.page_rows.max(1))?.first().map_or(0, |row| row.position);
+    pane.top = Some(rows.last().map_or(from, |row| row.position).min(end.max(from)));
     Ok(None)
 }
 
@@ -194,9 +190,9 @@ pub(super) fn go_to_next_mark(pane: &mut LogsPane, model: &Model) -> LogsResult 
     let mut marks: Vec<(_, u64)> = pane.marks.iter().map(|mark| (mark.log, mark.offset)).collect();
     marks.sort_unstable();
     let next = marks.iter().find(|mark| here.is_none_or(|here| **mark > here)).or(marks.first()).copied();
-    let Some((log, location)) = next else { return Ok(toast("no marked lines: press m to mark one")) };
+    let Some((log, offset)) = next else { return Ok(toast("no marked lines: press m to mark one")) };
     if pane.scope != LogScope::Single || pane.shown_log(&model.state) != Some(log) {
         pane.show_log(log);
     }
-    seek_offset(pane, model, location)
+    seek_offset(pane, model, offset)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use regex::bytes::Regex;
 
 use crate::event::{LogFile, UnixMillis};
-use crate::state::RunState;
+use crate::state::{RankState, RunState};
 use crate::tui::line_filter::{LineFilter, LineOrigin};
 use crate::tui::line_groups::{FoldedLines, LineGroups};
 use crate::tui::log_index::LogIndex;
@@ -61,7 +61,7 @@ pub(super) struct RowCacheKey {
     pub log: (u32, LogFile),
     pub merged: bool,
     pub size: u64,
-    pub first_position: Option<u64>,
+    pub top: Option<u64>,
     pub max_rows: usize,
     pub show_bytes: bool,
     pub show_all_redraws: bool,
@@ -74,22 +74,18 @@ pub(super) struct MergedLines {
     pub next_seq: u64,
     pub seqs: VecDeque<u64>,
     pub errors: VecDeque<u64>,
-    pub next_unfolded: u64,
-    /// The lines from this one on may be errors.
-    pub next_unchecked: u64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct LogsPane {
     /// The log; `None` for that of the first rank.
     pub(super) selected_log: Option<(u32, LogFile)>,
     pub(super) scope: LogScope,
-    /// Fold equal lines of merged logs.
-    pub(super) fold: bool,
-    /// Follow the newest lines.
-    pub(super) follow: bool,
-    /// Otherwise the position of the first visible line, and the number of lines when following stopped.
-    pub(super) first_position: u64,
+    /// Show each of equal lines of merged logs.
+    pub(super) is_unfolded: bool,
+    /// Position of the first row; `None` follows the newest lines.
+    pub(super) top: Option<u64>,
+    /// The number of lines when following stopped.
     pub(super) lines_when_left: u64,
     /// Wrap long lines.
     pub(super) wrap: bool,
@@ -100,7 +96,8 @@ pub struct LogsPane {
     pub(super) show_bytes: bool,
     /// Show every redraw of progress bars.
     pub(super) show_all_redraws: bool,
-    pub(super) zoomed: bool,
+    /// Only the log is shown.
+    pub(crate) zoomed: bool,
     /// Search pattern.
     pub(super) search: Option<Regex>,
     /// Position of the last match.
@@ -116,34 +113,6 @@ pub struct LogsPane {
     pub(super) writer_width: usize,
     /// The rows drawn last, with their cache key.
     pub(super) cached_rows: Option<(RowCacheKey, Arc<[LogRow]>)>,
-}
-
-impl Default for LogsPane {
-    fn default() -> Self {
-        LogsPane {
-            selected_log: None,
-            scope: LogScope::Single,
-            fold: true,
-            follow: true,
-            first_position: 0,
-            lines_when_left: 0,
-            wrap: false,
-            first_column: 0,
-            time_column: TimeColumn::Off,
-            show_bytes: false,
-            show_all_redraws: false,
-            zoomed: false,
-            search: None,
-            found_position: None,
-            filter: None,
-            marks: Vec::new(),
-            index: LogIndex::default(),
-            merged: MergedLines::default(),
-            groups: LineGroups::default(),
-            writer_width: 0,
-            cached_rows: None,
-        }
-    }
 }
 
 impl LogsPane {
@@ -172,8 +141,8 @@ impl LogsPane {
     }
 
     /// Something else is shown: follow its newest line and discard cached data.
-    pub(super) fn reset_view(&mut self) {
-        (self.follow, self.first_position, self.first_column, self.found_position) = (true, 0, 0, None);
+    pub(crate) fn reset_view(&mut self) {
+        (self.top, self.first_column, self.found_position) = (None, 0, None);
         self.clear_caches();
     }
 
@@ -184,21 +153,11 @@ impl LogsPane {
         self.writer_width = 0;
     }
 
-    /// The feed restarts.
-    pub(crate) fn reset(&mut self) {
-        self.reset_view();
-    }
-
-    /// Whether only the log is shown.
-    pub(crate) fn is_zoomed(&self) -> bool {
-        self.zoomed
-    }
-
     /// Shows the log of the rank that failed first, unless another log was chosen.
     pub(crate) fn prefer_failed_rank(&mut self, state: &RunState) {
-        let first = state.culprit.as_ref().and_then(|culprit| state.ranks.get(culprit.ranks.first()?));
+        let first = state.culprit_ranks().first().and_then(|rank| state.ranks.get(rank));
         if let (None, LogScope::Single, Some(rank)) = (self.selected_log, self.scope, first) {
-            self.show_log((rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart }));
+            self.show_log(rank.log());
         }
     }
 
@@ -215,15 +174,11 @@ impl LogsPane {
 
 /// All rank logs in rank order; launcher logs while there are no ranks.
 pub(super) fn all_logs(state: &RunState) -> Vec<(u32, LogFile)> {
-    let ranks: Vec<_> = state.ranks.values().map(|rank| (rank.host, LogFile::Rank { rank: rank.rank, restart: rank.restart })).collect();
+    let ranks: Vec<_> = state.ranks.values().map(RankState::log).collect();
     if ranks.is_empty() { (0_u32..).zip(&state.hosts).map(|(at, _)| (at, LogFile::Launcher)).collect() } else { ranks }
 }
 
 /// The writer of a line, for filters.
 pub(super) fn line_origin(state: &RunState, log: (u32, LogFile)) -> LineOrigin<'_> {
-    let rank = match log.1 {
-        LogFile::Rank { rank, .. } => Some(rank),
-        LogFile::Launcher | LogFile::Task { .. } => None,
-    };
-    LineOrigin { rank, host: state.host_name(log.0) }
+    LineOrigin { rank: log.1.rank(), host: state.host_name(log.0) }
 }

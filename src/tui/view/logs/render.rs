@@ -18,7 +18,7 @@ use super::header::header_line;
 use super::indexing::index_more;
 use super::pane::{LogRow, LogScope, LogsPane, TimeColumn};
 use super::rows::{is_oldest_kept, read_visible};
-use super::text::{escape_bytes, folded_spans, level_span, level_style, skip_columns, truncate_columns};
+use super::text::{escape_bytes, level_span, skip_columns, style_of_level, truncate_columns};
 use crate::tui::view::formatting;
 use crate::tui::view::lines::{render_lines, rows_area};
 
@@ -53,15 +53,15 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
             fit_writer_width(pane, model, &found);
             let shown = found.iter().flat_map(|row| row_lines(pane, model, row, inner));
             let shown: Vec<Line<'static>> = older_lines_note(pane, model, found.first(), inner).into_iter().chain(shown).collect();
-            let skip = if pane.follow { shown.len().saturating_sub(room) } else { 0 };
+            let skip = if pane.top.is_none() { shown.len().saturating_sub(room) } else { 0 };
             lines.extend(shown.into_iter().skip(skip).take(room));
             if found.is_empty() {
                 lines.push(Line::styled(model.lang.term(empty_log_text(pane)), model.theme.dim()));
             }
             render_lines(frame, Rect { width: area.width - u16::from(bar), ..area }, lines);
             if bar && found.len() >= room {
-                let location = Rect { x: area.x + area.width - 1, width: 1, ..rows_area(area, 1, area.height.saturating_sub(1)) };
-                render_lines(frame, location, scrollbar(pane, model, size, &found, room));
+                let column = Rect { x: area.x + area.width - 1, width: 1, ..rows_area(area, 1, area.height.saturating_sub(1)) };
+                render_lines(frame, column, scrollbar(pane, model, size, &found, room));
             }
         }
         Err(error) => {
@@ -81,7 +81,7 @@ pub(crate) fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: 
     let Ok((_, found)) = read_visible(pane, model, room) else { return false };
     fit_writer_width(pane, model, &found);
     let lines: Vec<Line<'static>> = found.iter().flat_map(|row| row_lines(pane, model, row, width)).collect();
-    let skip = if pane.follow { lines.len().saturating_sub(room) } else { 0 };
+    let skip = if pane.top.is_none() { lines.len().saturating_sub(room) } else { 0 };
     let any = !lines.is_empty();
     render_lines(frame, area, lines.into_iter().skip(skip).take(room).collect());
     any
@@ -136,7 +136,7 @@ fn writer_count(row: &LogRow) -> String {
 fn fit_writer_width(pane: &mut LogsPane, model: &Model, rows: &[LogRow]) {
     let width = |row: &LogRow| writer_label(model, row).width() + writer_count(row).len();
     // Of the newest round the lines of some ranks may be on their way: until then their list is long.
-    let newest = rows.last().filter(|_| pane.follow).map(|row| width(row).min(MAX_NEWEST_WRITERS));
+    let newest = rows.last().filter(|_| pane.top.is_none()).map(|row| width(row).min(MAX_NEWEST_WRITERS));
     let whole = if newest.is_some() { &rows[..rows.len() - 1] } else { rows };
     let needed = whole.iter().map(width).chain(newest).max().unwrap_or(0);
     if pane.scope != LogScope::Single && (needed > pane.writer_width || pane.writer_width - needed >= MIN_NARROWING) {
@@ -148,7 +148,7 @@ fn fit_writer_width(pane: &mut LogsPane, model: &Model, rows: &[LogRow]) {
 fn writer_style(model: &Model, row: &LogRow, has_level_column: bool) -> Style {
     let host = row.group.as_ref().map_or(Some(row.log.0), |group| group.writers.host);
     let own = host.map_or_else(|| model.theme.dim(), |host| model.theme.host_style(host));
-    if has_level_column { own } else { level_style(model, row).unwrap_or(own) }
+    if has_level_column { own } else { style_of_level(model, &row.bytes).unwrap_or(own) }
 }
 
 /// A row as displayed: truncated or wrapped, with search matches highlighted.
@@ -185,7 +185,9 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
     let used = formatting::spans_width(&before);
     let room = width.saturating_sub(used).max(1);
     if let Some(group) = row.group.as_ref().filter(|_| pane.search.is_none() && pane.first_column == 0 && !pane.wrap) {
-        before.extend(folded_spans(&group.spans, room, model.theme.accent()));
+        let style = |differs: bool| if differs { model.theme.accent() } else { Style::new() };
+        let pieces: Vec<Span<'_>> = group.spans.iter().map(|(text, differs)| Span::styled(text.as_str(), style(*differs))).collect();
+        before.extend(formatting::truncate_spans(&pieces, room));
         return vec![Line::from(before)];
     }
     let count = if row.draw_count > 1 { model.lang.tr_fill(" ({} updates)", &[&row.draw_count.to_string()]) } else { String::new() };
@@ -210,12 +212,11 @@ fn row_lines(pane: &LogsPane, model: &Model, row: &LogRow, width: usize) -> Vec<
 }
 
 /// The scrollbar, with errors, matches and marks.
-fn scrollbar(pane: &LogsPane, model: &Model, size: u64, matches: &[LogRow], room: usize) -> Vec<Line<'static>> {
-    let logs = pane;
-    let (from, to) = match (logs.scope, logs.fold) {
+fn scrollbar(pane: &LogsPane, model: &Model, size: u64, shown: &[LogRow], room: usize) -> Vec<Line<'static>> {
+    let (from, to) = match (pane.scope, pane.is_unfolded) {
         (LogScope::Single, _) => (0, size),
-        (_, false) => model.log_ring.seq_range(),
-        (_, true) => logs.groups.id_range(),
+        (_, true) => model.log_ring.seq_range(),
+        (_, false) => pane.groups.id_range(),
     };
     let span = to.saturating_sub(from).max(1);
     let row = |at: u64| {
@@ -223,8 +224,8 @@ fn scrollbar(pane: &LogsPane, model: &Model, size: u64, matches: &[LogRow], room
     };
     let (track, thumb) = if model.theme.ascii { ("|", "#") } else { ("│", "█") };
     let mut cells = vec![(track, model.theme.dim()); room];
-    if let (Some(first), Some(last)) = (matches.first(), matches.last()) {
-        let last = if logs.follow { room.saturating_sub(1) } else { row(last.position) };
+    if let (Some(first), Some(last)) = (shown.first(), shown.last()) {
+        let last = if pane.top.is_none() { room.saturating_sub(1) } else { row(last.position) };
         for cell in cells.iter_mut().take(last + 1).skip(row(first.position).min(last)) {
             *cell = (thumb, model.theme.dim());
         }
@@ -234,15 +235,15 @@ fn scrollbar(pane: &LogsPane, model: &Model, size: u64, matches: &[LogRow], room
             *cell = (sign, model.theme.status_style(status));
         }
     };
-    match (logs.scope, logs.fold) {
+    match (pane.scope, pane.is_unfolded) {
         (LogScope::Single, _) => {
-            logs.index.errors.offsets().iter().for_each(|at| tick(*at, "!", DisplayStatus::Error));
-            logs.index.matches.offsets().iter().for_each(|at| tick(*at, "=", DisplayStatus::Warn));
-            let own = logs.marks.iter().filter(|mark| Some(mark.log) == pane.shown_log(&model.state));
+            pane.index.errors.offsets().iter().for_each(|at| tick(*at, "!", DisplayStatus::Error));
+            pane.index.matches.offsets().iter().for_each(|at| tick(*at, "=", DisplayStatus::Warn));
+            let own = pane.marks.iter().filter(|mark| Some(mark.log) == pane.shown_log(&model.state));
             own.for_each(|mark| tick(mark.offset, "*", DisplayStatus::Ok));
         }
-        (_, false) => logs.merged.errors.iter().for_each(|at| tick(*at, "!", DisplayStatus::Error)),
-        (_, true) => {}
+        (_, true) => pane.merged.errors.iter().for_each(|at| tick(*at, "!", DisplayStatus::Error)),
+        (_, false) => {}
     }
     cells.into_iter().map(|(sign, style)| Line::styled(sign, style)).collect()
 }

@@ -3,6 +3,7 @@
 //! Reads only the requested rows and the lines that collapse into them.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::event::LogFile;
@@ -11,7 +12,7 @@ use crate::tui::feed::{DashboardRole, StoredLogs};
 use crate::tui::line_filter::{LogLevel, detect_level};
 use crate::tui::log_progress_bars;
 use crate::tui::log_ring::RingLine;
-use crate::tui::log_source::{self, LogSource};
+use crate::tui::log_source::{LogSource, MemoryLog, StoredLine};
 use crate::tui::model::Model;
 
 use super::pane::{LogRow, LogScope, LogsPane, RowCacheKey, line_origin};
@@ -22,24 +23,9 @@ const MAX_LINES_READ: usize = 16_000;
 const FOLDED_PER_FRAME: std::ops::RangeInclusive<usize> = 1_000..=5_000;
 
 /// The last lines kept in `state`, used as a stored log.
-struct TailLog(Vec<u8>);
-
-impl TailLog {
-    fn from_state(state: &RunState, host: u32, file: LogFile) -> TailLog {
-        let tail = state.recent_lines(host, file);
-        TailLog(tail.map(|tail| tail.last_lines(usize::MAX).join("\n")).unwrap_or_default().into_bytes())
-    }
-}
-
-impl StoredLogs for TailLog {
-    fn len(&self, _: &str, _: LogFile) -> io::Result<u64> {
-        Ok(self.0.len() as u64)
-    }
-
-    fn read(&self, _: &str, _: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>> {
-        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.0.len());
-        Ok(self.0[from..from.saturating_add(most).min(self.0.len())].to_vec())
-    }
+fn recent_log(state: &RunState, host: u32, file: LogFile) -> MemoryLog {
+    let tail = state.recent_lines(host, file);
+    MemoryLog(tail.map(|tail| tail.last_lines(usize::MAX).join("\n")).unwrap_or_default().into_bytes())
 }
 
 /// Passes the current log to `act`: live logs in full, in a replay up to the current time.
@@ -49,7 +35,7 @@ pub(super) fn with_shown_log<T>(
     act: impl FnOnce(&LogSource<'_>) -> io::Result<T>,
 ) -> io::Result<Option<T>> {
     let Some((host, file)) = pane.shown_log(&model.state) else { return Ok(None) };
-    let last = TailLog::from_state(&model.state, host, file);
+    let last = recent_log(&model.state, host, file);
     let stored: &dyn StoredLogs = model.stored_logs.as_deref().unwrap_or(&last);
     let name = model.state.host_name(host);
     let mut len = stored.len(name, file)?;
@@ -77,34 +63,30 @@ pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
     let host = || pane.shown_log(&model.state).map(|(host, _)| host);
     let of = (pane.scope == LogScope::Host).then(host).flatten();
     let Model { log_ring: ring, state, .. } = model;
-    let logs = pane;
     let (first, next) = ring.seq_range();
-    let kept = &mut logs.merged;
-    for entry in ring.lines_from(kept.next_seq) {
+    let kept = &mut pane.merged;
+    let seen = std::mem::replace(&mut kept.next_seq, next);
+    for entry in ring.lines_from(seen) {
         let mine = of.is_none_or(|host| entry.log.0 == host);
-        if mine && logs.filter.as_ref().is_none_or(|filter| filter.matches(line_origin(state, entry.log), &entry.text)) {
+        if mine && pane.filter.as_ref().is_none_or(|filter| filter.matches(line_origin(state, entry.log), &entry.text)) {
             kept.seqs.push_back(entry.seq);
+            // Only the view of single lines marks errors.
+            if pane.is_unfolded && detect_level(&entry.text) == LogLevel::Error {
+                kept.errors.push_back(entry.seq);
+            }
         }
-    }
-    kept.next_seq = next;
-    // Only the view of single lines marks errors.
-    if !logs.fold {
-        let unchecked = kept.seqs.partition_point(|seq| *seq < kept.next_unchecked);
-        let is_error = |seq: &&u64| ring.get(**seq).is_some_and(|entry| detect_level(&entry.text) == LogLevel::Error);
-        kept.errors.extend(kept.seqs.range(unchecked..).filter(is_error));
-        kept.next_unchecked = next;
     }
     for list in [&mut kept.seqs, &mut kept.errors] {
         let gone = list.partition_point(|seq| *seq < first);
         list.drain(..gone);
     }
-    if !logs.fold {
+    if pane.is_unfolded {
         return;
     }
-    let fresh = kept.seqs.partition_point(|seq| *seq < kept.next_unfolded);
+    let fresh = kept.seqs.partition_point(|seq| *seq < seen);
     // Under a flood only the newest lines are folded; the ring and the files have the rest.
     let (least, most) = FOLDED_PER_FRAME.into_inner();
-    let most = if kept.next_unfolded == 0 { most } else { (4 * state.ranks.len()).clamp(least, most) };
+    let most = if seen == 0 { most } else { (4 * state.ranks.len()).clamp(least, most) };
     let fresh = fresh.max(kept.seqs.len().saturating_sub(most));
     for entry in kept.seqs.range(fresh..).filter_map(|seq| ring.get(*seq)) {
         let text = model.sanitize(&String::from_utf8_lossy(&entry.text));
@@ -112,52 +94,55 @@ pub(super) fn update_merged(pane: &mut LogsPane, model: &Model) {
         if text.trim().is_empty() {
             continue;
         }
-        logs.groups.add_line(entry.log, entry.received_at, entry.offset, &text);
+        pane.groups.add_line(entry.log, entry.received_at, entry.offset, &text);
     }
-    kept.next_unfolded = next;
 }
 
 /// How many rows of several logs there are to show, at most `room`.
 pub(crate) fn count_rows(pane: &mut LogsPane, model: &Model, room: usize) -> usize {
     update_merged(pane, model);
-    let kept = if pane.fold { pane.groups.len() } else { pane.merged.seqs.len() };
+    let kept = if pane.is_unfolded { pane.merged.seqs.len() } else { pane.groups.len() };
     kept.min(room)
 }
 
-/// The last `count` rows before this position, oldest first.
-pub(super) fn rows_before(pane: &LogsPane, model: &Model, end: u64, count: usize) -> io::Result<Vec<LogRow>> {
-    match (pane.scope, pane.fold) {
-        (LogScope::Single, _) => {
-            Ok(with_shown_log(pane, model, |source| file_rows(pane, model, source, RowRange::Before(end), count))?.unwrap_or_default())
+/// Which rows are read.
+#[derive(Clone, Copy)]
+pub(super) enum RowRange {
+    /// The last ones before this position.
+    Before(u64),
+    /// The first ones from this position on.
+    From(u64),
+}
+
+impl RowRange {
+    fn position(self) -> u64 {
+        match self {
+            RowRange::Before(position) | RowRange::From(position) => position,
         }
-        (_, false) => {
-            let all = &pane.merged.seqs;
-            let to = all.partition_point(|seq| *seq < end);
-            Ok(ring_rows(pane, model, to.saturating_sub(count)..to))
-        }
-        (_, true) => {
-            let (from, to) = pane.groups.id_range();
-            let to = end.clamp(from, to);
-            Ok(group_rows(pane, to.saturating_sub(count as u64).max(from), to))
+    }
+
+    /// `count` of `len` items: those before item `at`, or those from it on.
+    fn select(self, at: usize, len: usize, count: usize) -> Range<usize> {
+        match self {
+            RowRange::Before(_) => at.saturating_sub(count)..at,
+            RowRange::From(_) => at..at.saturating_add(count).min(len),
         }
     }
 }
 
-/// The first `count` rows from this position on.
-pub(super) fn rows_from(pane: &LogsPane, model: &Model, from: u64, count: usize) -> io::Result<Vec<LogRow>> {
-    match (pane.scope, pane.fold) {
-        (LogScope::Single, _) => {
-            Ok(with_shown_log(pane, model, |source| file_rows(pane, model, source, RowRange::From(from), count))?.unwrap_or_default())
+/// At most `count` rows, oldest first.
+pub(super) fn read_rows(pane: &LogsPane, model: &Model, range: RowRange, count: usize) -> io::Result<Vec<LogRow>> {
+    match (pane.scope, pane.is_unfolded) {
+        (LogScope::Single, _) => Ok(with_shown_log(pane, model, |log| file_rows(pane, model, log, range, count))?.unwrap_or_default()),
+        (_, true) => {
+            let all = &pane.merged.seqs;
+            let at = all.partition_point(|seq| *seq < range.position());
+            Ok(ring_rows(pane, model, range.select(at, all.len(), count)))
         }
         (_, false) => {
-            let all = &pane.merged.seqs;
-            let start = all.partition_point(|seq| *seq < from);
-            Ok(ring_rows(pane, model, start..start.saturating_add(count).min(all.len())))
-        }
-        (_, true) => {
             let (first, next) = pane.groups.id_range();
-            let from = from.clamp(first, next);
-            Ok(group_rows(pane, from, from.saturating_add(count as u64).min(next)))
+            let at = usize::try_from(range.position().clamp(first, next) - first).unwrap_or(usize::MAX);
+            Ok(group_rows(pane, range.select(at, pane.groups.len(), count)))
         }
     }
 }
@@ -166,15 +151,15 @@ pub(super) fn rows_from(pane: &LogsPane, model: &Model, from: u64, count: usize)
 pub(super) fn is_oldest_kept(pane: &LogsPane, model: &Model, row: &LogRow) -> bool {
     let (first, _) = model.log_ring.seq_range();
     let begun = model.log_ring.get(first).is_none_or(|entry| entry.offset == 0);
-    let (oldest, gone) = match (pane.scope, pane.fold) {
+    let (oldest, gone) = match (pane.scope, pane.is_unfolded) {
         (LogScope::Single, _) => return false,
-        (_, false) => (pane.merged.seqs.front().copied(), false),
-        (_, true) => (Some(pane.groups.id_range().0), pane.groups.id_range().0 > 0),
+        (_, true) => (pane.merged.seqs.front().copied(), false),
+        (_, false) => (Some(pane.groups.id_range().0), pane.groups.id_range().0 > 0),
     };
     oldest == Some(row.position) && (gone || first > 0 || !begun || model.log_ring.skipped_lines > 0)
 }
 
-fn ring_rows(pane: &LogsPane, model: &Model, range: std::ops::Range<usize>) -> Vec<LogRow> {
+fn ring_rows(pane: &LogsPane, model: &Model, range: Range<usize>) -> Vec<LogRow> {
     let row = |entry: &RingLine| LogRow {
         position: entry.seq,
         next_position: entry.seq + 1,
@@ -188,8 +173,8 @@ fn ring_rows(pane: &LogsPane, model: &Model, range: std::ops::Range<usize>) -> V
     pane.merged.seqs.range(range).filter_map(|seq| model.log_ring.get(*seq)).map(row).collect()
 }
 
-fn group_rows(pane: &LogsPane, from: u64, to: u64) -> Vec<LogRow> {
-    let groups = (from..to).filter_map(|id| pane.groups.get(id));
+fn group_rows(pane: &LogsPane, range: Range<usize>) -> Vec<LogRow> {
+    let groups = range.filter_map(|at| pane.groups.get(pane.groups.id_range().0 + at as u64));
     let row = |group: &crate::tui::line_groups::LineGroup| LogRow {
         position: group.id,
         next_position: group.id + 1,
@@ -203,26 +188,13 @@ fn group_rows(pane: &LogsPane, from: u64, to: u64) -> Vec<LogRow> {
     groups.map(row).collect()
 }
 
-/// Direction in which rows are read.
-#[derive(Clone, Copy)]
-enum RowRange {
-    Before(u64),
-    From(u64),
-}
-
 fn file_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, range: RowRange, count: usize) -> io::Result<Vec<LogRow>> {
     if count == 0 {
         return Ok(Vec::new());
     }
     if pane.filter.is_some() {
         let kept = &pane.index.filtered;
-        let range = match range {
-            RowRange::Before(location) => kept.count_before(location).saturating_sub(count)..kept.count_before(location),
-            RowRange::From(location) => {
-                let at = kept.count_before(location);
-                at..at.saturating_add(count).min(kept.offsets().len())
-            }
-        };
+        let range = range.select(kept.count_before(range.position()), kept.offsets().len(), count);
         let mut rows = Vec::new();
         for at in kept.offsets().range(range) {
             rows.extend(lines_to_rows(pane, model, source, &source.lines_from(*at, 1)?));
@@ -232,8 +204,8 @@ fn file_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, range: RowR
     let mut deep = count;
     loop {
         let lines = match range {
-            RowRange::Before(location) => source.lines_before(location, deep)?,
-            RowRange::From(location) => source.lines_from(location, deep)?,
+            RowRange::Before(offset) => source.lines_before(offset, deep)?,
+            RowRange::From(offset) => source.lines_from(offset, deep)?,
         };
         let rows = lines_to_rows(pane, model, source, &lines);
         if rows.len() >= count || lines.len() < deep || deep >= MAX_LINES_READ {
@@ -245,7 +217,7 @@ fn file_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, range: RowR
 }
 
 /// Lines of a file as rows: progress bars collapsed, every redraw, or raw bytes.
-fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: &[log_source::StoredLine]) -> Vec<LogRow> {
+fn lines_to_rows(pane: &LogsPane, model: &Model, source: &LogSource<'_>, lines: &[StoredLine]) -> Vec<LogRow> {
     let log = (source.host, source.file);
     let row = |at: u64, next: u64, bytes: Vec<u8>, drawn: u32| LogRow {
         position: at,
@@ -271,13 +243,12 @@ pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> i
     let Some(owner) = pane.shown_log(&model.state) else { return Ok((0, Arc::default())) };
     let several = pane.scope != LogScope::Single;
     let size = if several { model.log_ring.seq_range().1 } else { with_shown_log(pane, model, |source| Ok(source.len))?.unwrap_or(0) };
-    let location = (!pane.follow).then_some(pane.first_position);
     let kept = pane.index.filtered.offsets().len();
     let key = RowCacheKey {
         log: owner,
         merged: several,
         size,
-        first_position: location,
+        top: pane.top,
         max_rows: room,
         show_bytes: pane.show_bytes,
         show_all_redraws: pane.show_all_redraws,
@@ -288,11 +259,8 @@ pub(super) fn read_visible(pane: &mut LogsPane, model: &Model, room: usize) -> i
     {
         return Ok((size, Arc::clone(rows)));
     }
-    let rows: Arc<[LogRow]> = match location {
-        None => rows_before(pane, model, u64::MAX, room)?,
-        Some(top) => rows_from(pane, model, top, room)?,
-    }
-    .into();
+    let range = pane.top.map_or(RowRange::Before(u64::MAX), RowRange::From);
+    let rows: Arc<[LogRow]> = read_rows(pane, model, range, room)?.into();
     pane.cached_rows = Some((key, Arc::clone(&rows)));
     Ok((size, rows))
 }

@@ -2,9 +2,8 @@
 
 use ratatui::style::Style;
 use ratatui::text::Span;
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthChar as _;
 
-use crate::report::style;
 use crate::text::width::split_to_width;
 use crate::tui::line_filter::{LogLevel, detect_level};
 use crate::tui::model::Model;
@@ -57,27 +56,7 @@ pub(super) fn truncate_columns(text: &str, room: usize) -> (String, bool) {
     (split_to_width(&near, room.saturating_sub(1).max(1)).first().copied().unwrap_or_default().to_owned(), true)
 }
 
-/// The text of a group in `width` columns; what differs between its ranks has the accent.
-pub(super) fn folded_spans(pieces: &[(String, bool)], width: usize, accent: Style) -> Vec<Span<'static>> {
-    let mut left = width;
-    let mut spans = Vec::new();
-    for (text, differs) in pieces {
-        let part = style::truncate_text(text, left);
-        left = left.saturating_sub(part.width());
-        spans.push(if *differs { Span::styled(part, accent) } else { Span::raw(part) });
-        if left == 0 {
-            break;
-        }
-    }
-    spans
-}
-
-/// The colour of a row's level; `None` for the usual one.
-pub(super) fn level_style(model: &Model, row: &LogRow) -> Option<Style> {
-    style_of_level(model, &row.bytes)
-}
-
-/// The same of a line.
+/// The colour of a line's level; `None` for the usual one.
 pub(in crate::tui::view) fn style_of_level(model: &Model, line: &[u8]) -> Option<Style> {
     match detect_level(line) {
         LogLevel::Error => Some(model.theme.status_style(DisplayStatus::Error)),
