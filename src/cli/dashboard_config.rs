@@ -108,9 +108,11 @@ impl ConfigReader<'_> {
                 });
             }
             "mouse" => {
-                config.mouse = self.read_name(value, |name| {
-                    let mut modes = [MouseMode::Auto, MouseMode::On, MouseMode::Off].into_iter();
-                    modes.find(|mode| mode.name() == name).ok_or_else(|| format!("unknown mouse mode `{name}`: write auto, on or off"))
+                config.mouse = self.read_name(value, |name| match name {
+                    "auto" => Ok(MouseMode::Auto),
+                    "on" => Ok(MouseMode::On),
+                    "off" => Ok(MouseMode::Off),
+                    other => Err(format!("unknown mouse mode `{other}`: write auto, on or off")),
                 });
             }
             "keys" if value.get_ref().is_table() => {}
@@ -194,7 +196,7 @@ fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::keymap::KeyContext;
+    use crate::tui::keymap::{KeyContext, Screen};
 
     fn problems(text: &str) -> Vec<String> {
         parse_config("c.toml", text).expect_err("invalid")
@@ -210,7 +212,7 @@ mod tests {
             (Some(Some(ColorScheme::Tritanopia)), Some(true), Some(GraphStyle::Block))
         );
         assert_eq!((config.mouse, config.readonly), (Some(MouseMode::Off), true));
-        let keys = |cmd| config.bindings.keys_for(cmd, &[KeyContext::Logs, KeyContext::Global]);
+        let keys = |cmd| config.bindings.keys_for(cmd, &[KeyContext::Screen(Screen::Logs), KeyContext::Global]);
         assert_eq!(
             (keys(UiCommand::Theme), keys(UiCommand::Freeze).as_deref(), keys(UiCommand::PrevRank).as_deref()),
             (None, Some("F f9"), Some("("))

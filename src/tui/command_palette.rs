@@ -1,6 +1,6 @@
 //! Chooses a command by name, by a common word for it, or by a word of its description; letters of a name may have gaps.
 
-use super::key_bindings::KeyBindings;
+use super::key_bindings::{BoundCommand, KeyBindings};
 use super::keymap::{KeyContext, UiCommand};
 use super::text_input::{InputOutcome, TextInput};
 use crate::text::translation::Lang;
@@ -10,15 +10,6 @@ pub struct CommandPalette {
     pub prompt: TextInput,
     /// Index into the matching commands.
     pub selected: usize,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PaletteEntry {
-    pub command: UiCommand,
-    pub name: String,
-    pub keys: String,
-    /// Help text of the command.
-    pub help: &'static str,
 }
 
 /// Result of a key press.
@@ -31,11 +22,9 @@ pub enum PaletteOutcome {
 
 impl CommandPalette {
     /// The matching commands, best first.
-    pub fn matching_entries(&self, bindings: &KeyBindings, contexts: &[KeyContext]) -> Vec<PaletteEntry> {
-        let all = bindings.commands(contexts).into_iter().filter(|(cmd, ..)| *cmd != UiCommand::Palette);
-        let entry = |(cmd, keys, help): (UiCommand, String, &'static str)| PaletteEntry { command: cmd, name: cmd.name(), keys, help };
-        let mut found: Vec<(i32, PaletteEntry)> =
-            all.map(entry).filter_map(|entry| Some((entry_score(&self.prompt.text, &entry)?, entry))).collect();
+    pub fn matching_entries(&self, bindings: &KeyBindings, contexts: &[KeyContext]) -> Vec<BoundCommand> {
+        let all = bindings.commands(contexts).into_iter().filter(|entry| entry.command != UiCommand::Palette);
+        let mut found: Vec<(i32, BoundCommand)> = all.filter_map(|entry| Some((entry_score(&self.prompt.text, &entry)?, entry))).collect();
         found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
         found.into_iter().map(|(_, entry)| entry).collect()
     }
@@ -89,9 +78,10 @@ fn is_movement(cmd: UiCommand) -> bool {
     matches!(cmd, Up | Down | PageUp | PageDown | HalfUp | HalfDown | Left | Right | Top | Bottom)
 }
 
-fn entry_score(typed: &str, entry: &PaletteEntry) -> Option<i32> {
+fn entry_score(typed: &str, entry: &BoundCommand) -> Option<i32> {
     let typed = typed.trim().to_lowercase();
-    let names = || std::iter::once(entry.name.as_str()).chain(common_words(entry.command).iter().copied());
+    let own_name = entry.command.name();
+    let names = || std::iter::once(own_name.as_str()).chain(common_words(entry.command).iter().copied());
     let is_word = !typed.is_empty() && names().any(|name| name == typed);
     let chinese = Lang::Zh.term(entry.help);
     let described = || {
@@ -124,14 +114,16 @@ fn fuzzy_score(typed: &str, text: &str) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::keymap::Screen;
 
     #[test]
     fn fuzzy_letters_find_a_command() {
-        let (bindings, places) = (KeyBindings::default(), [KeyContext::Run, KeyContext::Logs, KeyContext::Global]);
-        let first = |text: &str| {
+        let (bindings, contexts) = (KeyBindings::default(), [KeyContext::Run, KeyContext::Screen(Screen::Logs), KeyContext::Global]);
+        let best = |text: &str, contexts: &[KeyContext]| {
             let palette = CommandPalette { prompt: TextInput { text: text.to_owned() }, selected: 0 };
-            palette.matching_entries(&bindings, &places).first().map(|entry| entry.name.clone())
+            palette.matching_entries(&bindings, contexts).first().map(|entry| entry.command.name())
         };
+        let first = |text: &str| best(text, &contexts);
         assert_eq!(first("td").as_deref(), Some("tear-down"));
         assert_eq!(first("ovr").as_deref(), Some("overview"));
         assert_eq!(first("NR").as_deref(), Some("next-rank"));
@@ -150,10 +142,8 @@ mod tests {
         ] {
             assert_eq!(first(typed).as_deref(), Some(name), "{typed}");
         }
-        let palette = |text: &str| CommandPalette { prompt: TextInput { text: text.to_owned() }, selected: 0 };
         for (typed, name) in [("filter", "find"), ("search", "find"), ("sort", "sort"), ("order", "sort"), ("problem", "problems")] {
-            let found = palette(typed).matching_entries(&bindings, &[KeyContext::Overview, KeyContext::Global]);
-            assert_eq!(found.first().map(|entry| entry.name.as_str()), Some(name), "{typed}");
+            assert_eq!(best(typed, &[KeyContext::Screen(Screen::Overview), KeyContext::Global]).as_deref(), Some(name), "{typed}");
         }
         for (typed, name) in [("停止", "stop"), ("清理", "tear-down"), ("日志", "logs"), ("重新启动", "restart"), ("配色", "theme")]
         {
@@ -166,19 +156,19 @@ mod tests {
 
     #[test]
     fn enter_selects_highlighted_entry() {
-        let (bindings, places) = (KeyBindings::default(), [KeyContext::Global]);
+        let (bindings, contexts) = (KeyBindings::default(), [KeyContext::Global]);
         let mut palette = CommandPalette::default();
         for key in ["t", "h", "e", "m"] {
-            assert_eq!(palette.handle_key(key, &bindings, &places), PaletteOutcome::StillOpen);
+            assert_eq!(palette.handle_key(key, &bindings, &contexts), PaletteOutcome::StillOpen);
         }
-        assert_eq!(palette.handle_key("enter", &bindings, &places), PaletteOutcome::Selected(UiCommand::Theme));
-        assert_eq!(palette.handle_key("esc", &bindings, &places), PaletteOutcome::Cancelled);
+        assert_eq!(palette.handle_key("enter", &bindings, &contexts), PaletteOutcome::Selected(UiCommand::Theme));
+        assert_eq!(palette.handle_key("esc", &bindings, &contexts), PaletteOutcome::Cancelled);
         let mut palette = CommandPalette::default();
-        let all = palette.matching_entries(&bindings, &places);
-        palette.handle_key("down", &bindings, &places);
-        assert_eq!(palette.handle_key("enter", &bindings, &places), PaletteOutcome::Selected(all[1].command));
-        palette.handle_key("up", &bindings, &places);
-        palette.handle_key("up", &bindings, &places);
+        let all = palette.matching_entries(&bindings, &contexts);
+        palette.handle_key("down", &bindings, &contexts);
+        assert_eq!(palette.handle_key("enter", &bindings, &contexts), PaletteOutcome::Selected(all[1].command));
+        palette.handle_key("up", &bindings, &contexts);
+        palette.handle_key("up", &bindings, &contexts);
         assert_eq!(palette.selected, all.len() - 1, "round the end");
     }
 

@@ -220,9 +220,9 @@ impl EventLoop {
                 frame.buffer_mut().clone_from(held);
             }
             let width = u16::try_from(badge.width()).unwrap_or(0).min(area.width);
-            let location = Rect { x: area.right() - width, width, height: area.height.min(1), ..area };
-            view::clear_area(frame, location);
-            frame.render_widget(badge, location);
+            let corner = Rect { x: area.right() - width, width, height: area.height.min(1), ..area };
+            view::clear_area(frame, corner);
+            frame.render_widget(badge, corner);
         })?;
         Ok(())
     }

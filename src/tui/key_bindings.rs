@@ -1,25 +1,25 @@
-//! The effective key bindings: the defaults of `keymap` with the user's changes. Help, palette and hints come from
+//! The effective key bindings: the defaults with the user's changes. Help, palette and hints come from
 //! here.
 //!
 //! A readonly dashboard has no binding that changes something.
 
-use crossterm::event::KeyEvent;
-
-use super::default_bindings::DEFAULT_BINDINGS;
-use super::keymap::{KeyContext, UiCommand, key_name, paired_command};
+use super::default_bindings::{DEFAULT_BINDINGS, DefaultBinding};
+use super::keymap::{KeyContext, NAMED_KEYS, UiCommand, paired_command};
 
 /// The keys of a command in one context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyBinding {
-    pub context: KeyContext,
+    pub(super) default: &'static DefaultBinding,
     /// Each key with its command; empty if the user removed all keys.
     pub keys: Vec<(String, UiCommand)>,
-    /// The command; a pair of keys also has its counterpart.
+}
+
+/// A command with its keys and help text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundCommand {
     pub command: UiCommand,
-    /// Help text.
+    pub keys: String,
     pub help: &'static str,
-    /// Short form for the footer; empty if it is not shown there.
-    pub hint: &'static str,
 }
 
 impl KeyBinding {
@@ -30,7 +30,7 @@ impl KeyBinding {
 
     /// Both commands of the row, also if their keys were removed.
     fn commands(&self) -> [UiCommand; 2] {
-        [self.command, paired_command(self.command)]
+        [self.default.command, paired_command(self.default.command)]
     }
 }
 
@@ -42,15 +42,9 @@ pub struct KeyBindings {
 
 impl Default for KeyBindings {
     fn default() -> KeyBindings {
-        let row = |row: &super::default_bindings::DefaultBinding| {
-            let key = |(at, key): (usize, &&str)| ((*key).to_owned(), if at == 1 { paired_command(row.command) } else { row.command });
-            KeyBinding {
-                context: row.context,
-                keys: row.keys.iter().enumerate().map(key).collect(),
-                command: row.command,
-                help: row.help,
-                hint: row.hint,
-            }
+        let row = |default: &'static DefaultBinding| {
+            let commands = [default.command, paired_command(default.command)];
+            KeyBinding { default, keys: default.keys.iter().map(|key| (*key).to_owned()).zip(commands).collect() }
         };
         KeyBindings { rows: DEFAULT_BINDINGS.iter().map(row).collect() }
     }
@@ -67,34 +61,32 @@ pub struct KeyConflict {
 
 impl KeyBindings {
     pub fn bindings_in(&self, context: KeyContext) -> impl Iterator<Item = &KeyBinding> {
-        self.rows.iter().filter(move |row| row.context == context)
+        self.rows.iter().filter(move |row| row.default.context == context)
     }
 
     /// The command of a key in these contexts; earlier contexts win.
-    pub fn command_for_key(&self, key: KeyEvent, contexts: &[KeyContext]) -> Option<UiCommand> {
-        let name = key_name(key)?;
-        contexts
-            .iter()
-            .find_map(|context| self.bindings_in(*context).flat_map(|row| &row.keys).find(|(key, _)| *key == name).map(|(_, cmd)| *cmd))
+    pub fn command_for_key(&self, key: &str, contexts: &[KeyContext]) -> Option<UiCommand> {
+        let mut keys = contexts.iter().flat_map(|context| self.bindings_in(*context)).flat_map(|row| &row.keys);
+        keys.find(|(known, _)| known == key).map(|(_, cmd)| *cmd)
     }
 
     /// The keys of a command in these contexts; `None` if it has none.
     pub fn keys_for(&self, cmd: UiCommand, contexts: &[KeyContext]) -> Option<String> {
-        let (.., keys, _) = self.commands(contexts).into_iter().find(|(known, ..)| *known == cmd)?;
-        Some(keys).filter(|keys| !keys.is_empty())
+        let found = self.commands(contexts).into_iter().find(|known| known.command == cmd)?;
+        Some(found.keys).filter(|keys| !keys.is_empty())
     }
 
-    /// Every command of these contexts once, with its keys and help text.
-    pub fn commands(&self, contexts: &[KeyContext]) -> Vec<(UiCommand, String, &'static str)> {
-        let mut all: Vec<(UiCommand, String, &'static str)> = Vec::new();
+    /// Every command of these contexts once.
+    pub fn commands(&self, contexts: &[KeyContext]) -> Vec<BoundCommand> {
+        let mut all: Vec<BoundCommand> = Vec::new();
         for row in contexts.iter().flat_map(|context| self.bindings_in(*context)) {
             let [first, other] = row.commands();
             for cmd in if first == other { vec![first] } else { vec![first, other] } {
                 let keys: Vec<&str> = row.keys.iter().filter(|(_, bound)| *bound == cmd).map(|(key, _)| key.as_str()).collect();
-                match all.iter_mut().find(|(known, ..)| *known == cmd) {
-                    Some((_, known, _)) if known.is_empty() => *known = keys.join(" "),
+                match all.iter_mut().find(|known| known.command == cmd) {
+                    Some(known) if known.keys.is_empty() => known.keys = keys.join(" "),
                     Some(_) => {}
-                    None => all.push((cmd, keys.join(" "), row.help)),
+                    None => all.push(BoundCommand { command: cmd, keys: keys.join(" "), help: row.default.help }),
                 }
             }
         }
@@ -122,7 +114,7 @@ impl KeyBindings {
         // Removes duplicates of a key in several rows of a context.
         let mut seen: Vec<(KeyContext, String, UiCommand)> = Vec::new();
         for row in &mut self.rows {
-            let context = row.context;
+            let context = row.default.context;
             row.keys.retain(|(key, bound)| {
                 let known = (context, key.clone(), *bound);
                 let new = !seen.contains(&known);
@@ -135,27 +127,26 @@ impl KeyBindings {
     /// The first key that is bound to two commands in one context.
     pub fn find_conflict(&self) -> Option<KeyConflict> {
         self.rows.iter().enumerate().find_map(|(at, row)| {
-            let before = || self.rows[..at].iter().filter(|other| other.context == row.context).flat_map(|other| &other.keys);
+            let before =
+                || self.rows[..at].iter().filter(|other| other.default.context == row.default.context).flat_map(|other| &other.keys);
             row.keys.iter().enumerate().find_map(|(n, (key, cmd))| {
                 let other = before().chain(&row.keys[..n]).find(|(known, _)| known == key)?;
-                Some(KeyConflict { key: key.clone(), context: row.context, commands: [other.1, *cmd] })
+                Some(KeyConflict { key: key.clone(), context: row.default.context, commands: [other.1, *cmd] })
             })
         })
     }
 
     /// Removes every command that changes something.
     pub fn remove_mutating(&mut self) {
-        self.rows.retain(|row| !row.command.is_mutating());
+        self.rows.retain(|row| !row.default.command.is_mutating());
     }
 }
 
 /// Whether a text is a key name: `x`, `X`, `ctrl-s`, `f5`, `pgdn`, `space`.
 pub(crate) fn is_key_name(text: &str) -> bool {
-    const KEY_NAMES: [&str; 15] =
-        ["space", "enter", "esc", "tab", "backtab", "up", "down", "left", "right", "pgup", "pgdn", "home", "end", "backspace", "delete"];
     let one = |text: &str| text.chars().count() == 1 && !text.chars().any(|c| c.is_control() || c.is_whitespace());
     let function = |text: &str| text.strip_prefix('f').and_then(|n| n.parse::<u8>().ok()).is_some_and(|n| (1..=12).contains(&n));
-    let plain = |text: &str| KEY_NAMES.contains(&text) || function(text);
+    let plain = |text: &str| NAMED_KEYS.iter().any(|(_, name)| *name == text) || function(text);
     match text.strip_prefix("ctrl-") {
         Some(rest) => plain(rest) || one(rest) && rest.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()),
         None => one(text) || plain(text),
@@ -164,13 +155,10 @@ pub(crate) fn is_key_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crossterm::event::{KeyCode, KeyModifiers};
-
     use super::*;
+    use crate::tui::keymap::Screen;
 
-    fn command_for_char(bindings: &KeyBindings, c: char, contexts: &[KeyContext]) -> Option<UiCommand> {
-        bindings.command_for_key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE), contexts)
-    }
+    const LOGS: KeyContext = KeyContext::Screen(Screen::Logs);
 
     #[test]
     fn default_keys_have_no_conflict() {
@@ -186,13 +174,11 @@ mod tests {
     #[test]
     fn nearest_context_wins() {
         let bindings = KeyBindings::default();
-        let find = |code, modifiers| bindings.command_for_key(KeyEvent::new(code, modifiers), &[KeyContext::Logs, KeyContext::Global]);
-        assert_eq!(find(KeyCode::Char(']'), KeyModifiers::NONE), Some(UiCommand::NextRank));
-        assert_eq!(find(KeyCode::Char('['), KeyModifiers::NONE), Some(UiCommand::PrevRank));
-        assert_eq!(find(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(UiCommand::Bottom));
-        assert_eq!(find(KeyCode::Char('d'), KeyModifiers::CONTROL), Some(UiCommand::HalfDown));
-        assert_eq!(find(KeyCode::Char('d'), KeyModifiers::ALT), None);
-        assert_eq!(find(KeyCode::Char('X'), KeyModifiers::NONE), None, "there is no run");
+        let find = |key: &str| bindings.command_for_key(key, &[LOGS, KeyContext::Global]);
+        assert_eq!(["]", "[", "G"].map(find), [UiCommand::NextRank, UiCommand::PrevRank, UiCommand::Bottom].map(Some));
+        // As the help and the palette say it.
+        assert_eq!(["e", "E"].map(find), [UiCommand::PrevError, UiCommand::NextError].map(Some));
+        assert_eq!(find("X"), None, "there is no run");
     }
 
     #[test]
@@ -202,25 +188,26 @@ mod tests {
         bindings.rebind(UiCommand::Theme, &[]);
         bindings.rebind(UiCommand::PrevHost, &["<".to_owned()]);
         assert_eq!(bindings.find_conflict(), None);
-        let at = [KeyContext::Logs, KeyContext::Global];
-        assert_eq!((command_for_char(&bindings, '(', &at), command_for_char(&bindings, '[', &at)), (Some(UiCommand::PrevRank), None));
-        assert_eq!((command_for_char(&bindings, ']', &at), command_for_char(&bindings, 'T', &at)), (Some(UiCommand::NextRank), None));
-        let row = bindings.bindings_in(KeyContext::Logs).find(|row| row.command == UiCommand::PrevRank).expect("a row");
+        let at = [LOGS, KeyContext::Global];
+        let find = |key: &str| bindings.command_for_key(key, &at);
+        assert_eq!(["(", "[", "]", "T"].map(find), [Some(UiCommand::PrevRank), None, Some(UiCommand::NextRank), None]);
+        let row = bindings.bindings_in(LOGS).find(|row| row.default.command == UiCommand::PrevRank).expect("a row");
         assert_eq!(row.join_keys("/"), "(/ctrl-p/]");
-        let theme = bindings.commands(&at).into_iter().find(|(cmd, ..)| *cmd == UiCommand::Theme);
-        assert_eq!(theme.map(|(_, keys, _)| keys), Some(String::new()), "the palette still has it");
+        let theme = bindings.commands(&at).into_iter().find(|known| known.command == UiCommand::Theme);
+        assert_eq!(theme.map(|theme| theme.keys), Some(String::new()), "the palette still has it");
+        assert_eq!(bindings.command_by_name("stop"), Some(UiCommand::Stop), "as the palette names it");
     }
 
     #[test]
     fn readonly_has_no_mutating_keys() {
         let mut bindings = KeyBindings::default();
-        let places = [KeyContext::Plan, KeyContext::Run, KeyContext::Global];
-        assert_eq!(command_for_char(&bindings, 'X', &places), Some(UiCommand::TearDown));
+        let contexts = [KeyContext::Plan, KeyContext::Run, KeyContext::Global];
+        assert_eq!(bindings.command_for_key("X", &contexts), Some(UiCommand::TearDown));
         bindings.remove_mutating();
-        for c in ['X', 'K', 'R', 'H', 'U'] {
-            assert_eq!(command_for_char(&bindings, c, &places), None, "{c}");
+        for key in ["X", "K", "R", "H", "U"] {
+            assert_eq!(bindings.command_for_key(key, &contexts), None, "{key}");
         }
-        assert!(bindings.commands(&places).iter().all(|(cmd, ..)| !cmd.is_mutating()));
+        assert!(bindings.commands(&contexts).iter().all(|known| !known.command.is_mutating()));
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! The default key bindings in one table. `key_bindings` applies the user's changes; keys are looked up and
-//! the help is drawn from there.
+//! The commands of the dashboard, where their keys apply, and the names of keys; `default_bindings` binds them.
 //!
 //! Lower case views, upper case changes; Ctrl with a letter only scrolls, except Ctrl-C, Ctrl-L and Ctrl-Z with their usual meaning.
 
@@ -134,18 +133,44 @@ pub enum UiCommand {
     FirstFailure,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Screen {
+    /// Hosts, worst first; during a launch the matrix of hosts and phases.
+    #[default]
+    Overview,
+    Host,
+    Ranks,
+    /// The log of one rank or launcher, or merged logs.
+    Logs,
+    Gpus,
+    Events,
+    Problems,
+}
+
+impl Screen {
+    /// All screens, in the order of their keys.
+    pub const ALL: [Screen; 7] =
+        [Screen::Overview, Screen::Host, Screen::Ranks, Screen::Logs, Screen::Gpus, Screen::Events, Screen::Problems];
+
+    /// Key and name of a screen.
+    pub fn title(self) -> (&'static str, &'static str) {
+        match self {
+            Screen::Overview => ("1", "Overview"),
+            Screen::Host => ("2", "Host"),
+            Screen::Ranks => ("3", "Ranks"),
+            Screen::Logs => ("4", "Logs"),
+            Screen::Gpus => ("5", "GPUs"),
+            Screen::Events => ("6", "Events"),
+            Screen::Problems => ("7", "Problems"),
+        }
+    }
+}
+
 /// Where a key binding applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyContext {
     Global,
-    Overview,
-    Host,
-    Ranks,
-    Logs,
-    Gpus,
-    Events,
-    /// The Problems screen.
-    Problems,
+    Screen(Screen),
     /// While a plan waits to be started.
     Plan,
     /// While there is a run to act on.
@@ -159,13 +184,7 @@ impl KeyContext {
     pub fn title(self) -> &'static str {
         match self {
             KeyContext::Global => "Everywhere",
-            KeyContext::Overview => "Overview",
-            KeyContext::Host => "Host",
-            KeyContext::Ranks => "Ranks",
-            KeyContext::Gpus => "GPUs",
-            KeyContext::Events => "Events",
-            KeyContext::Problems => "Problems",
-            KeyContext::Logs => "Logs",
+            KeyContext::Screen(screen) => screen.title().1,
             KeyContext::Plan => "Before the launch",
             KeyContext::Run => "The run",
             KeyContext::Replay => "Replay",
@@ -225,27 +244,32 @@ impl UiCommand {
     }
 }
 
-/// Name of a key, as in the table.
+/// Keys whose name is not their character.
+pub(super) const NAMED_KEYS: [(KeyCode, &str); 15] = [
+    (KeyCode::Char(' '), "space"),
+    (KeyCode::Enter, "enter"),
+    (KeyCode::Esc, "esc"),
+    (KeyCode::Tab, "tab"),
+    (KeyCode::BackTab, "backtab"),
+    (KeyCode::Up, "up"),
+    (KeyCode::Down, "down"),
+    (KeyCode::Left, "left"),
+    (KeyCode::Right, "right"),
+    (KeyCode::PageUp, "pgup"),
+    (KeyCode::PageDown, "pgdn"),
+    (KeyCode::Home, "home"),
+    (KeyCode::End, "end"),
+    (KeyCode::Backspace, "backspace"),
+    (KeyCode::Delete, "delete"),
+];
+
+/// Name of a key, as in the table of bindings.
 pub(crate) fn key_name(key: KeyEvent) -> Option<String> {
+    let named = NAMED_KEYS.iter().find(|(code, _)| *code == key.code).map(|(_, name)| (*name).to_owned());
     let plain = match key.code {
-        KeyCode::Char(' ') => "space".to_owned(),
-        KeyCode::Char(c) => c.to_string(),
-        KeyCode::Enter => "enter".to_owned(),
-        KeyCode::Esc => "esc".to_owned(),
-        KeyCode::Tab => "tab".to_owned(),
-        KeyCode::BackTab => "backtab".to_owned(),
-        KeyCode::Up => "up".to_owned(),
-        KeyCode::Down => "down".to_owned(),
-        KeyCode::Left => "left".to_owned(),
-        KeyCode::Right => "right".to_owned(),
-        KeyCode::PageUp => "pgup".to_owned(),
-        KeyCode::PageDown => "pgdn".to_owned(),
-        KeyCode::Home => "home".to_owned(),
-        KeyCode::End => "end".to_owned(),
-        KeyCode::Backspace => "backspace".to_owned(),
-        KeyCode::Delete => "delete".to_owned(),
         KeyCode::F(n) => format!("f{n}"),
-        _ => return None,
+        KeyCode::Char(c) => named.unwrap_or_else(|| c.to_string()),
+        _ => named?,
     };
     if key.modifiers.contains(KeyModifiers::ALT) {
         return None;
@@ -259,6 +283,16 @@ pub(crate) fn key_name(key: KeyEvent) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_have_names() {
+        let name = |code, modifiers| key_name(KeyEvent::new(code, modifiers));
+        assert_eq!(name(KeyCode::Char('G'), KeyModifiers::SHIFT).as_deref(), Some("G"));
+        assert_eq!(name(KeyCode::Char('d'), KeyModifiers::CONTROL).as_deref(), Some("ctrl-d"));
+        assert_eq!(name(KeyCode::Char(' '), KeyModifiers::NONE).as_deref(), Some("space"));
+        assert_eq!(name(KeyCode::F(5), KeyModifiers::NONE).as_deref(), Some("f5"));
+        assert_eq!((name(KeyCode::Char('d'), KeyModifiers::ALT), name(KeyCode::Insert, KeyModifiers::NONE)), (None, None));
+    }
 
     #[test]
     fn commands_have_kebab_names() {

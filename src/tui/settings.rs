@@ -16,15 +16,6 @@ pub enum MouseMode {
 }
 
 impl MouseMode {
-    /// Name in the settings.
-    pub fn name(self) -> &'static str {
-        match self {
-            MouseMode::Auto => "auto",
-            MouseMode::On => "on",
-            MouseMode::Off => "off",
-        }
-    }
-
     #[must_use]
     pub fn next(self) -> MouseMode {
         match self {
@@ -36,7 +27,7 @@ impl MouseMode {
 }
 
 /// Appearance and permissions of the dashboard.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DashboardSettings {
     pub theme: Theme,
     /// Query the terminal's background color to choose between dark and light.
@@ -47,18 +38,4 @@ pub struct DashboardSettings {
     pub readonly: bool,
     /// Advice printed after a panic: how to continue.
     pub panic_advice: Vec<String>,
-}
-
-impl DashboardSettings {
-    /// Default settings.
-    pub fn new(theme: Theme) -> DashboardSettings {
-        DashboardSettings {
-            theme,
-            query_background_color: false,
-            mouse_mode: MouseMode::Auto,
-            bindings: KeyBindings::default(),
-            readonly: false,
-            panic_advice: Vec::new(),
-        }
-    }
 }

@@ -23,7 +23,7 @@ impl TextInput {
     pub fn handle_key(&mut self, key: &str) -> InputOutcome {
         match key {
             "enter" => return InputOutcome::Submitted,
-            "esc" | "ctrl-c" => return InputOutcome::Cancelled,
+            "esc" => return InputOutcome::Cancelled,
             "backspace" | "ctrl-h" if self.text.is_empty() => return InputOutcome::Cancelled,
             "backspace" | "ctrl-h" => self.text.truncate(self.text.char_indices().last().map_or(0, |(at, _)| at)),
             "ctrl-u" => self.text.clear(),

@@ -6,6 +6,7 @@ use super::command_palette::CommandPalette;
 use super::dialog::Dialog;
 use super::feed::DashboardRole;
 use super::key_bindings::KeyBindings;
+pub use super::keymap::Screen;
 use super::keymap::{KeyContext, UiCommand};
 use super::model::Model;
 use super::pane_action::PaneAction;
@@ -13,41 +14,8 @@ use super::settings::MouseMode;
 use super::text_input::TextInput;
 use super::view::{events, gpus, host, logs, overview, problems, ranks};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Screen {
-    /// Hosts, worst first; during a launch the matrix of hosts and phases.
-    #[default]
-    Overview,
-    Host,
-    Ranks,
-    /// The log of one rank or launcher, or merged logs.
-    Logs,
-    Gpus,
-    Events,
-    Problems,
-}
-
-impl Screen {
-    /// All screens, in the order of their keys.
-    pub const ALL: [Screen; 7] =
-        [Screen::Overview, Screen::Host, Screen::Ranks, Screen::Logs, Screen::Gpus, Screen::Events, Screen::Problems];
-
-    /// Key and name of a screen.
-    pub fn title(self) -> (&'static str, &'static str) {
-        match self {
-            Screen::Overview => ("1", "Overview"),
-            Screen::Host => ("2", "Host"),
-            Screen::Ranks => ("3", "Ranks"),
-            Screen::Logs => ("4", "Logs"),
-            Screen::Gpus => ("5", "GPUs"),
-            Screen::Events => ("6", "Events"),
-            Screen::Problems => ("7", "Problems"),
-        }
-    }
-}
-
 /// What covers the screen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Overlay {
     /// The help, scrolled by this many rows.
     Help(usize),
@@ -87,34 +55,26 @@ pub struct Ui {
 impl Ui {
     /// Contexts whose keys apply now, nearest first.
     pub fn key_contexts(&self, model: &Model) -> Vec<KeyContext> {
-        let mut places = Vec::new();
+        let mut contexts = Vec::new();
         if model.capabilities.start_summary.is_some() {
-            places.push(KeyContext::Plan);
+            contexts.push(KeyContext::Plan);
         }
         // Both the replay and the Events screen have steps: those of the screen win.
         if self.screen == Screen::Events {
-            places.push(KeyContext::Events);
+            contexts.push(KeyContext::Screen(Screen::Events));
         }
         if model.capabilities.role == DashboardRole::Replay {
-            places.push(KeyContext::Replay);
+            contexts.push(KeyContext::Replay);
         }
-        let own = match self.screen {
-            Screen::Overview => KeyContext::Overview,
-            Screen::Host => KeyContext::Host,
-            Screen::Ranks => KeyContext::Ranks,
-            Screen::Logs => KeyContext::Logs,
-            Screen::Gpus => KeyContext::Gpus,
-            Screen::Events => KeyContext::Events,
-            Screen::Problems => KeyContext::Problems,
-        };
-        if !places.contains(&own) {
-            places.push(own);
+        let own = KeyContext::Screen(self.screen);
+        if !contexts.contains(&own) {
+            contexts.push(own);
         }
         if model.capabilities.can_control || model.capabilities.can_tear_down {
-            places.push(KeyContext::Run);
+            contexts.push(KeyContext::Run);
         }
-        places.push(KeyContext::Global);
-        places
+        contexts.push(KeyContext::Global);
+        contexts
     }
 
     /// The host under the cursor, and the rank if there is one.

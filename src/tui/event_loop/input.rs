@@ -8,7 +8,7 @@ use crossterm::event::{Event as Input, KeyEvent, KeyEventKind, MouseButton, Mous
 use super::super::keymap::{self, UiCommand};
 use super::{EventLoop, INPUT_POLL, LoopError};
 
-/// The same where input that has arrived must not be missed.
+/// As [`INPUT_POLL`] where input that has arrived must not be missed.
 const DRAIN_POLL: Duration = Duration::from_millis(1);
 
 /// Two clicks within this time are a double click.
@@ -62,9 +62,11 @@ impl EventLoop {
     }
 
     fn handle_key(&mut self, key: KeyEvent) {
-        let found = self.app.ui.bindings.command_for_key(key, &self.app.ui.key_contexts(&self.app.model));
+        let name = keymap::key_name(key);
+        let contexts = self.app.ui.key_contexts(&self.app.model);
+        let found = name.as_deref().and_then(|name| self.app.ui.bindings.command_for_key(name, &contexts));
         if self.app.ui.overlay_captures_keys() && found != Some(UiCommand::Interrupt) {
-            if let Some(name) = keymap::key_name(key) {
+            if let Some(name) = name {
                 self.app.handle_overlay_key(&name);
             }
             return;
@@ -75,7 +77,7 @@ impl EventLoop {
         }
         match found {
             Some(cmd) => self.app.update(cmd),
-            None => self.app.explain_readonly(key),
+            None => name.into_iter().for_each(|name| self.app.explain_readonly(&name)),
         }
     }
 
@@ -84,9 +86,9 @@ impl EventLoop {
             MouseEventKind::ScrollUp => UiCommand::Up,
             MouseEventKind::ScrollDown => UiCommand::Down,
             MouseEventKind::Down(MouseButton::Left) => {
-                let location = (mouse.column, mouse.row);
-                let before = self.last_click.replace((location, Instant::now()));
-                let twice = before.is_some_and(|(known, at)| known == location && at.elapsed() < DOUBLE_CLICK);
+                let cell = (mouse.column, mouse.row);
+                let before = self.last_click.replace((cell, Instant::now()));
+                let twice = before.is_some_and(|(known, at)| known == cell && at.elapsed() < DOUBLE_CLICK);
                 if twice {
                     self.last_click = None;
                 }

@@ -15,14 +15,14 @@ use super::gpu_matrix_rows::signs_text;
 use super::lines::{render_lines, rows_area};
 
 /// Help lines for these contexts.
-pub(super) fn lines(model: &Model, bindings: &KeyBindings, places: &[KeyContext]) -> Vec<Line<'static>> {
+pub(super) fn lines(model: &Model, bindings: &KeyBindings, contexts: &[KeyContext]) -> Vec<Line<'static>> {
     let (theme, lang) = (model.theme, model.lang);
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for location in places {
-        lines.push(Line::styled(format!(" {}", lang.term(location.title())), theme.header()));
-        for row in bindings.bindings_in(*location).filter(|row| !row.keys.is_empty()) {
+    for context in contexts {
+        lines.push(Line::styled(format!(" {}", lang.term(context.title())), theme.header()));
+        for row in bindings.bindings_in(*context).filter(|row| !row.keys.is_empty()) {
             let keys = formatting::pad(&row.join_keys("  "), 16);
-            lines.push(Line::from(vec![Span::raw("   "), Span::styled(keys, theme.accent()), Span::raw(lang.term(row.help))]));
+            lines.push(Line::from(vec![Span::raw("   "), Span::styled(keys, theme.accent()), Span::raw(lang.term(row.default.help))]));
         }
     }
     lines.extend(symbol_lines(model));

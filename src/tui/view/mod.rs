@@ -83,14 +83,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &mut Ui) -> usize {
     } else {
         page_rows = draw_full(frame, area, model, ui);
     }
-    let places = ui.key_contexts(model);
+    let contexts = ui.key_contexts(model);
     match &mut ui.overlay {
         Some(Overlay::Help(top)) if area.width >= MIN_SIZE.0 && area.height >= MIN_SIZE.1 => {
-            page_rows = help::draw(frame, area, model, help::lines(model, &ui.bindings, &places), top);
+            page_rows = help::draw(frame, area, model, help::lines(model, &ui.bindings, &contexts), top);
         }
         Some(Overlay::Dialog(dialog)) => dialog::draw(frame, area, model, dialog),
         Some(Overlay::Palette(palette)) => {
-            command_palette::draw(frame, area, model, palette, &palette.matching_entries(&ui.bindings, &places))
+            command_palette::draw(frame, area, model, palette, &palette.matching_entries(&ui.bindings, &contexts))
         }
         Some(Overlay::Help(_) | Overlay::Find(_) | Overlay::Filter(_)) | None => {}
     }
@@ -187,16 +187,16 @@ fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
     if let Some((text, _)) = &ui.toast {
         return Line::styled(formatting::pad(&format!(" {text}"), width), model.theme.selected());
     }
-    let places = ui.key_contexts(model);
+    let contexts = ui.key_contexts(model);
     let has_log = ui.screen != Screen::Overview || overview::has_log(&ui.overview);
-    let shown = places
+    let shown = contexts
         .iter()
-        .flat_map(|location| ui.bindings.bindings_in(*location).filter(|row| !row.hint.is_empty() && !row.keys.is_empty()))
-        .filter(|row| has_log || row.command != UiCommand::NextPane)
-        .map(|row| (row.join_keys("/"), model.lang.term(row.hint), row.command == UiCommand::Help));
+        .flat_map(|context| ui.bindings.bindings_in(*context).filter(|row| !row.default.hint.is_empty() && !row.keys.is_empty()))
+        .filter(|row| has_log || row.default.command != UiCommand::NextPane)
+        .map(|row| (row.join_keys("/"), model.lang.term(row.default.hint), row.default.command == UiCommand::Help));
     // How to learn the others and how to leave are said at every width.
     let (mut last, mut hints): (Vec<_>, Vec<_>) = shown.partition(|(_, _, is_help)| *is_help);
-    if let Some(keys) = ui.bindings.keys_for(UiCommand::Quit, &places) {
+    if let Some(keys) = ui.bindings.keys_for(UiCommand::Quit, &contexts) {
         last.push((keys, if ui.screen == Screen::Overview { model.lang.tr("leave") } else { model.lang.tr("back") }, false));
     }
     let hint_width = |(key, help, _): &(String, &'static str, bool)| key.len() + help.width() + 3;
