@@ -64,8 +64,8 @@ impl App {
             Some(PaneAction::ShowLogAt(log, when)) => {
                 self.ui.logs.show_log(log);
                 self.ui.screen = Screen::Logs;
-                if let Some(location) = self.model.log_times.offset_at(log, when) {
-                    let failed = logs::go_to_offset(&mut self.ui.logs, &self.model, location);
+                if let Some(offset) = self.model.log_times.offset_at(log, when) {
+                    let failed = logs::go_to_offset(&mut self.ui.logs, &self.model, offset);
                     self.perform(failed);
                 }
             }
@@ -112,9 +112,9 @@ impl App {
             self.handle_prompt_key(key);
             return true;
         }
-        let places = self.ui.key_contexts(&self.model);
+        let contexts = self.ui.key_contexts(&self.model);
         if let Some(Overlay::Palette(palette)) = &mut self.ui.overlay {
-            match palette.handle_key(key, &self.ui.bindings, &places) {
+            match palette.handle_key(key, &self.ui.bindings, &contexts) {
                 PaletteOutcome::StillOpen => {}
                 PaletteOutcome::Cancelled => self.ui.overlay = None,
                 PaletteOutcome::Selected(cmd) => {
@@ -159,21 +159,16 @@ impl App {
             // To wait is an answer too.
             DialogChoice::Cancel if self.model.is_tearing_down() => {}
             DialogChoice::Cancel => self.show_toast("nothing was changed"),
-            DialogChoice::Start => self.pending_actions.push(UserAction::Start),
-            DialogChoice::Detach => {
-                if !self.model.capabilities.can_control {
-                    self.show_toast("leaving when all ranks have started; the run continues");
+            DialogChoice::Do(action) => {
+                match action {
+                    UserAction::Detach if !self.model.capabilities.can_control => {
+                        self.show_toast("leaving when all ranks have started; the run continues");
+                    }
+                    UserAction::TearDown => self.ui.screen = Screen::Overview,
+                    _ => {}
                 }
-                self.pending_actions.push(UserAction::Detach);
+                self.pending_actions.push(action);
             }
-            DialogChoice::Stop => self.pending_actions.push(UserAction::Stop),
-            DialogChoice::Kill => self.pending_actions.push(UserAction::Kill),
-            DialogChoice::Restart => self.pending_actions.push(UserAction::Restart),
-            DialogChoice::TearDown => {
-                self.pending_actions.push(UserAction::TearDown);
-                self.ui.screen = Screen::Overview;
-            }
-            DialogChoice::LeaveNow => self.pending_actions.push(UserAction::LeaveNow),
         }
     }
 }
@@ -185,7 +180,7 @@ mod tests {
     use super::super::view::run_problems;
     use super::*;
 
-    /// Every item of the Events and Problems screens that concerns a host leads to its log.
+    /// A shell opens for every item of the Events and Problems screens that concerns a host.
     #[test]
     fn shell_opens_on_selected_host() {
         for screen in [Screen::Events, Screen::Problems] {

@@ -7,7 +7,7 @@ use crate::event::UnixMillis;
 use crate::text::host_patterns::compress_to_pattern;
 use unicode_width::UnicodeWidthStr;
 
-use super::feed::DashboardRole;
+use super::feed::{DashboardRole, UserAction};
 use super::model::Model;
 use super::text_input::{InputOutcome, TextInput};
 
@@ -18,27 +18,16 @@ const MAX_UNREACHABLE: usize = 4;
 /// Maximum width of a text line; fits a screen of 80 columns.
 pub(super) const TEXT_WIDTH: usize = 72;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DialogChoice {
     /// Change nothing.
     Cancel,
-    /// Start the planned launch.
-    Start,
-    /// Leave the dashboard; the run continues.
-    Detach,
-    /// Send TERM to every rank, KILL after the grace period.
-    Stop,
-    /// Send KILL to every rank.
-    Kill,
-    Restart,
-    TearDown,
-    /// Leave now, without waiting for the operation in progress.
-    LeaveNow,
+    Do(UserAction),
 }
 
 impl DialogChoice {
     fn is_destructive(self) -> bool {
-        matches!(self, DialogChoice::Stop | DialogChoice::Kill | DialogChoice::Restart | DialogChoice::TearDown)
+        matches!(self, DialogChoice::Do(UserAction::Stop | UserAction::Kill | UserAction::Restart | UserAction::TearDown))
     }
 }
 
@@ -51,7 +40,7 @@ pub struct TypedConfirmation {
     pub is_wrong: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Dialog {
     pub title: String,
     /// Lines that explain what will happen.
@@ -73,7 +62,8 @@ impl Dialog {
 
     /// `existing`: the run that is there, and what happens to it.
     pub fn confirm_start(model: &Model, existing: &str) -> Dialog {
-        let choices = vec![("esc", "Cancel".to_owned(), DialogChoice::Cancel), ("U", "Start".to_owned(), DialogChoice::Start)];
+        let choices =
+            vec![("esc", "Cancel".to_owned(), DialogChoice::Cancel), ("U", "Start".to_owned(), DialogChoice::Do(UserAction::Start))];
         let names: Vec<String> = model.state.hosts.iter().map(|host| model.sanitize(&host.name)).collect();
         let ranks = match (model.state.ranks.len(), model.capabilities.plan_lines.first()) {
             // The plan's first line counts what has no number yet.
@@ -94,76 +84,87 @@ impl Dialog {
         if model.capabilities.can_control {
             let counts = [model.count(counts.running, "running rank"), model.count(model.state.hosts.len(), "host")];
             text.push(model.lang.tr_fill("{} on {}", &[&counts[0], &counts[1]]));
-            choices.push(("d", "Detach: leave the dashboard, the run continues".to_owned(), DialogChoice::Detach));
+            choices.push(("d", "Detach: leave the dashboard, the run continues".to_owned(), DialogChoice::Do(UserAction::Detach)));
             if model.state.stopping_since.is_none() && !model.readonly {
-                choices.push(("S", "Stop: TERM to every rank, KILL after the grace; then apply `teardown`".to_owned(), DialogChoice::Stop));
+                choices.push((
+                    "S",
+                    "Stop: TERM to every rank, KILL after the grace; then apply `teardown`".to_owned(),
+                    DialogChoice::Do(UserAction::Stop),
+                ));
             }
             if !model.readonly {
-                choices.push(("K", "Kill: KILL to every rank, with no time to save".to_owned(), DialogChoice::Kill));
+                choices.push(("K", "Kill: KILL to every rank, with no time to save".to_owned(), DialogChoice::Do(UserAction::Kill)));
             }
         } else if model.is_tearing_down() {
             text.push("The teardown is running and will finish on its own.".to_owned());
             choices.push(("w", "Wait for it to finish".to_owned(), DialogChoice::Cancel));
-            choices.push(("L", "Leave now: leftovers stay until `down`".to_owned(), DialogChoice::LeaveNow));
+            choices.push(("L", "Leave now: leftovers stay until `down`".to_owned(), DialogChoice::Do(UserAction::LeaveNow)));
             return Dialog::new("LEAVE", text, choices, model.now);
         } else {
             text.push("The launch is in progress.".to_owned());
             if model.capabilities.role == DashboardRole::Owner {
-                choices.push(("d", "Detach: leave when all ranks have started; the run continues".to_owned(), DialogChoice::Detach));
+                choices.push((
+                    "d",
+                    "Detach: leave when all ranks have started; the run continues".to_owned(),
+                    DialogChoice::Do(UserAction::Detach),
+                ));
                 if !model.readonly {
-                    choices.push(("S", "Stop: start no further step, undo what was started".to_owned(), DialogChoice::Stop));
+                    choices.push((
+                        "S",
+                        "Stop: start no further step, undo what was started".to_owned(),
+                        DialogChoice::Do(UserAction::Stop),
+                    ));
                 }
             }
-            choices.push(("L", "Leave now: what was started stays until `down`".to_owned(), DialogChoice::LeaveNow));
+            choices.push(("L", "Leave now: what was started stays until `down`".to_owned(), DialogChoice::Do(UserAction::LeaveNow)));
         }
         choices.push(cancel);
         Dialog::new("LEAVE", text, choices, model.now)
     }
 
     pub fn confirm_stop(model: &Model) -> Dialog {
-        let text = vec![run_summary_line(model), "effect   TERM to every rank, KILL after the grace; then apply `teardown`".to_owned()];
-        Dialog::yes_no("STOP THE RUN", append_unreachable_hosts(model, text), "Yes: Stop", DialogChoice::Stop, model.now)
+        let effect = ["effect   TERM to every rank, KILL after the grace; then apply `teardown`"];
+        Dialog::yes_no(model, "STOP THE RUN", &effect, ("Yes: Stop", UserAction::Stop))
     }
 
     pub fn confirm_kill(model: &Model) -> Dialog {
-        let text = vec![run_summary_line(model), "effect   KILL to every rank, with no time to save; then apply `teardown`".to_owned()];
-        Dialog::yes_no("KILL THE RUN", append_unreachable_hosts(model, text), "Yes: Kill", DialogChoice::Kill, model.now)
+        let effect = ["effect   KILL to every rank, with no time to save; then apply `teardown`"];
+        Dialog::yes_no(model, "KILL THE RUN", &effect, ("Yes: Kill", UserAction::Kill))
     }
 
     pub fn confirm_restart(model: &Model) -> Dialog {
-        let text = vec![
-            run_summary_line(model),
-            "effect   TERM to every rank, KILL after the grace; fetch the logs;".to_owned(),
-            "         then launch the same plan again in the existing containers".to_owned(),
-            LOST_WORK_LINE.to_owned(),
+        let effect = [
+            "effect   TERM to every rank, KILL after the grace; fetch the logs;",
+            "         then launch the same plan again in the existing containers",
+            LOST_WORK_LINE,
         ];
-        Dialog::yes_no("RESTART THE RUN", append_unreachable_hosts(model, text), "Yes: Restart", DialogChoice::Restart, model.now)
+        Dialog::yes_no(model, "RESTART THE RUN", &effect, ("Yes: Restart", UserAction::Restart))
     }
 
     /// Teardown: the user must type the name of the run.
     pub fn confirm_teardown(model: &Model) -> Dialog {
         let name = model.sanitize(&model.state.info.name);
-        let mut text = vec![run_summary_line(model)];
-        if model.capabilities.can_control {
-            text.push("effect   TERM to every rank, KILL after the grace; fetch the logs;".to_owned());
-            text.push("         then remove its containers, processes, files and locks".to_owned());
-            text.push(LOST_WORK_LINE.to_owned());
+        let effect: &[&str] = if model.capabilities.can_control {
+            &[
+                "effect   TERM to every rank, KILL after the grace; fetch the logs;",
+                "         then remove its containers, processes, files and locks",
+                LOST_WORK_LINE,
+            ]
         } else {
-            text.push("effect   fetch the logs; then remove its containers, processes, files".to_owned());
-            text.push("         and locks".to_owned());
-        }
-        let text = append_unreachable_hosts(model, text);
+            &["effect   fetch the logs; then remove its containers, processes, files", "         and locks"]
+        };
+        let text = effect_lines(model, effect);
         let choices = vec![
             ("esc", "Cancel: change nothing".to_owned(), DialogChoice::Cancel),
-            ("enter", format!("Tear down (type `{name}` first)"), DialogChoice::TearDown),
+            ("enter", format!("Tear down (type `{name}` first)"), DialogChoice::Do(UserAction::TearDown)),
         ];
         let word = Some(TypedConfirmation { expected: name, input: TextInput::default(), is_wrong: false });
         Dialog { confirmation: word, ..Dialog::new("TEAR DOWN THE RUN", text, choices, model.now) }
     }
 
-    fn yes_no(title: &str, text: Vec<String>, yes: &str, choice: DialogChoice, since: UnixMillis) -> Dialog {
-        let choices = vec![("n", "No: change nothing".to_owned(), DialogChoice::Cancel), ("y", yes.to_owned(), choice)];
-        Dialog::new(title, text, choices, since)
+    fn yes_no(model: &Model, title: &str, effect: &[&str], (yes, action): (&str, UserAction)) -> Dialog {
+        let choices = vec![("n", "No: change nothing".to_owned(), DialogChoice::Cancel), ("y", yes.to_owned(), DialogChoice::Do(action))];
+        Dialog::new(title, effect_lines(model, effect), choices, model.now)
     }
 
     /// Whether a choice can be selected now.
@@ -224,8 +225,10 @@ fn run_summary_line(model: &Model) -> String {
     if UnicodeWidthStr::width(text.as_str()) + names.len() + 2 <= TEXT_WIDTH { format!("{text}  {names}") } else { text }
 }
 
-/// Adds the hosts that a command cannot reach.
-fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String> {
+/// The run, what a command does to it, and the hosts that the command cannot reach.
+fn effect_lines(model: &Model, effect: &[&str]) -> Vec<String> {
+    let mut text = vec![run_summary_line(model)];
+    text.extend(effect.iter().map(|line| (*line).to_owned()));
     let lost = || (0_u32..).zip(&model.state.hosts).filter(|(_, host)| host.is_lost());
     for (at, host) in lost().take(MAX_UNREACHABLE) {
         let ranks = model.state.ranks.values().filter(|rank| rank.host == at && rank.is_running()).count();
@@ -239,15 +242,15 @@ fn append_unreachable_hosts(model: &Model, mut text: Vec<String>) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::feed::{DashboardCapabilities, UserAction};
+    use crate::tui::feed::DashboardCapabilities;
     use crate::tui::fixtures;
     use crate::tui::keymap::UiCommand;
 
     #[test]
     fn keys_select_the_labelled_choice() {
         let mut dialog = Dialog::confirm_start(&fixtures::healthy().app.model, "no run exists");
-        assert_eq!(dialog.handle_key("U", 0), Some(DialogChoice::Start));
-        assert_eq!(dialog.handle_key("enter", 0), Some(DialogChoice::Start));
+        assert_eq!(dialog.handle_key("U", 0), Some(DialogChoice::Do(UserAction::Start)));
+        assert_eq!(dialog.handle_key("enter", 0), Some(DialogChoice::Do(UserAction::Start)));
         assert_eq!(dialog.handle_key("x", 0), None);
         assert_eq!((dialog.handle_key("tab", 0), dialog.handle_key("enter", 0)), (None, Some(DialogChoice::Cancel)));
         assert_eq!((dialog.handle_key("backtab", 0), dialog.focus), (None, 1));

@@ -32,19 +32,19 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, dialog: &Di
     let width = u16::try_from(wide).unwrap_or(u16::MAX).min(area.width);
     let rows = text.len() + dialog.choices.len() + 3;
     let height = u16::try_from(rows).unwrap_or(u16::MAX).min(area.height);
-    let location = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
-    clear_area(frame, location);
-    let framed = location.width > 8 && location.height > 4;
+    let covered = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    clear_area(frame, covered);
+    let framed = covered.width > 8 && covered.height > 4;
     let inner = if framed {
         let mut block = Block::bordered().title(format!(" {} ", lang.message(&dialog.title))).border_style(model.theme.accent());
         if model.theme.ascii {
             block = block.border_set(ASCII_BORDER);
         }
-        let inner = block.inner(location);
-        frame.render_widget(block, location);
+        let inner = block.inner(covered);
+        frame.render_widget(block, covered);
         inner
     } else {
-        location
+        covered
     };
     let room = usize::from(inner.width);
     let mut lines: Vec<Line<'static>> = Vec::new();
