@@ -17,7 +17,6 @@ use orchestrate::text::sanitize::Sanitizer;
 use orchestrate::tui::feed::{DashboardRole, FeedMessage};
 use orchestrate::tui::headless::HeadlessDashboard;
 use orchestrate::tui::settings::DashboardSettings;
-use orchestrate::tui::theme::{ColorScheme, Theme};
 use orchestrate::tui::ui::Screen;
 
 const FRAMES: usize = 2_000;
@@ -199,12 +198,8 @@ fn bench_flood(output: &str, seconds: u64, dir: &Path) {
     let mut ended = None;
     let mut asks = None;
     let sinks: Vec<Box<dyn ReportSink>> = if output == "tui" {
-        let board = orchestrate::tui::open_dashboard(
-            DashboardRole::Observer,
-            Sanitizer::default(),
-            DashboardSettings::new(Theme::new(ColorScheme::Dark, false)),
-        )
-        .expect("a terminal");
+        let board = orchestrate::tui::open_dashboard(DashboardRole::Observer, Sanitizer::default(), DashboardSettings::default())
+            .expect("a terminal");
         (ended, asks) = (Some(board.ended), Some(board.actions));
         vec![Box::new(board.sender)]
     } else {

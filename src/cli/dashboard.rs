@@ -1,6 +1,6 @@
-//! Connects workflows to the dashboard, and the dashboard to the laptop's log copies.
+//! Connects workflows to the dashboard.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -9,11 +9,10 @@ use crate::cli::clipboard::LocalClipboard;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{LocalEnv, dashboard_settings};
 use crate::diagnose::advice_formatter::AdviceFormatter;
-use crate::event::LogFile;
 use crate::event::controls::{DashboardCapabilities, DashboardRole};
 use crate::lifecycle::operator::{DashboardHandle, DashboardView};
 use crate::report::ReportSink;
-use crate::report::past_runs::open_logs;
+use crate::report::past_runs::RunDirLogs;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 use crate::tui::Dashboard;
@@ -82,25 +81,10 @@ impl DashboardView for FeedDashboard {
     }
 
     fn set_run_dir(&self, path: &Path) {
-        self.send(FeedMessage::StoredLogs(Box::new(RunDirLogReader(path.to_owned()))));
+        self.send(FeedMessage::StoredLogs(Box::new(RunDirLogs(path.to_owned()))));
     }
 
     fn snapshot_requested(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.snapshot_requests.next())
-    }
-}
-
-/// The laptop's log copies in a run directory.
-pub(super) struct RunDirLogReader(pub(super) PathBuf);
-
-impl crate::tui::feed::StoredLogs for RunDirLogReader {
-    fn len(&self, host: &str, file: LogFile) -> std::io::Result<u64> {
-        let mut store = open_logs(&self.0).map_err(std::io::Error::other)?;
-        store.log_len(host, file).map_err(std::io::Error::other)
-    }
-
-    fn read(&self, host: &str, file: LogFile, offset: u64, max_bytes: usize) -> std::io::Result<Vec<u8>> {
-        let store = open_logs(&self.0).map_err(std::io::Error::other)?;
-        store.read_at(host, file, offset, max_bytes).map_err(std::io::Error::other)
     }
 }

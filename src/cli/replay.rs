@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::cli::args::ReplayArgs;
-use crate::cli::dashboard::{RunDirLogReader, open_screen};
+use crate::cli::dashboard::open_screen;
 use crate::cli::exit::CliError;
 use crate::cli::journal_player::JournalPlayer;
 use crate::cli::local_env::{LocalEnv, dashboard_settings, print_stderr, print_untranslated, terminal_columns, use_color, user_lang};
@@ -13,7 +13,7 @@ use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::Outcome;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
 use crate::report::journal::JOURNAL_FILE;
-use crate::report::past_runs::{RunDir, find_run, list_runs, open_logs};
+use crate::report::past_runs::{RunDir, RunDirLogs, find_run, list_runs, open_logs};
 use crate::report::replay_source::{self, LogTextLoader, ReplayData};
 use crate::report::style::TextStyle;
 use crate::report::{ReportSink as _, recap};
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), feed_sender, args.speed);
     player.feed_sender.send(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Replay)));
     player.feed_sender.send(FeedMessage::Wording(AdviceFormatter::default(), user_lang()));
-    player.feed_sender.send(FeedMessage::StoredLogs(Box::new(RunDirLogReader(dir.path().to_owned()))));
+    player.feed_sender.send(FeedMessage::StoredLogs(Box::new(RunDirLogs(dir.path().to_owned()))));
     if !problems.is_empty() {
         player.feed_sender.send(FeedMessage::ShowToast(problems.clone()));
     }

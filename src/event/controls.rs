@@ -1,18 +1,19 @@
 //! Actions of the dashboard's user, and the capabilities that a feed offers.
 
 /// Decides what Ctrl-C does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DashboardRole {
     /// Ctrl-C stops the run, then kills it.
     Owner,
     /// Ctrl-C leaves the run alone.
+    #[default]
     Observer,
     /// There is no run, only its journal.
     Replay,
 }
 
 /// The actions that are available now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DashboardCapabilities {
     pub role: DashboardRole,
     /// Set while the plan awaits confirmation: what starting it would do.
@@ -29,14 +30,7 @@ pub struct DashboardCapabilities {
 
 impl DashboardCapabilities {
     pub fn view_only(role: DashboardRole) -> DashboardCapabilities {
-        DashboardCapabilities {
-            role,
-            start_summary: None,
-            plan_lines: Vec::new(),
-            can_control: false,
-            can_restart: false,
-            can_tear_down: false,
-        }
+        DashboardCapabilities { role, ..DashboardCapabilities::default() }
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::diagnose::DiagnosisFinding;
-use crate::event::{EventKind, Outcome, RunOutcome, UnixMillis};
+use crate::event::{EventKind, LogFile, Outcome, RunOutcome, UnixMillis};
 use crate::state::RunState;
 
 use super::journal::{JOURNAL_FILE, JournalReader, SAMPLES_FILE};
@@ -102,6 +102,34 @@ pub fn open_logs(run_dir: &Path) -> Result<LogStore, LogStoreError> {
         logs.set_default_hosts(&read_first_command_hosts(run_dir));
     }
     Ok(logs)
+}
+
+/// Reads stored logs.
+pub trait StoredLogs: Send {
+    /// Length of the log in bytes.
+    ///
+    /// # Errors
+    /// If the file exists and cannot be read.
+    fn len(&self, host: &str, file: LogFile) -> io::Result<u64>;
+
+    /// Up to `most` bytes starting at `from`.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>>;
+}
+
+/// The laptop's log copies in a run directory.
+pub struct RunDirLogs(pub PathBuf);
+
+impl StoredLogs for RunDirLogs {
+    fn len(&self, host: &str, file: LogFile) -> io::Result<u64> {
+        open_logs(&self.0).and_then(|mut logs| logs.log_len(host, file)).map_err(io::Error::other)
+    }
+
+    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>> {
+        open_logs(&self.0).and_then(|logs| logs.read_at(host, file, from, most)).map_err(io::Error::other)
+    }
 }
 
 /// The hosts of the first operation in a journal; empty if there is no journal.

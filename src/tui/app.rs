@@ -2,7 +2,6 @@
 //!
 //! Dispatches to the screens, which `ui.rs` holds and `view/` draws. Reads no clock; `now` comes from the feed.
 
-use crossterm::event::KeyEvent;
 use ratatui::Frame;
 
 use crate::event::{Event, UnixMillis};
@@ -17,7 +16,6 @@ use super::keymap::{KeyContext, UiCommand};
 use super::model::Model;
 use super::settings::{DashboardSettings, MouseMode};
 use super::text_input::TextInput;
-use super::theme::Theme;
 use super::ui::{Overlay, Screen, Ui};
 use super::view::{self, logs, problems};
 
@@ -36,6 +34,7 @@ pub(crate) enum RedrawPriority {
 }
 
 /// The model, the view state, and what the event loop still has to do.
+#[derive(Default)]
 pub(crate) struct App {
     pub model: Model,
     pub ui: Ui,
@@ -51,16 +50,8 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(role: DashboardRole, sanitizer: Sanitizer, theme: Theme) -> Self {
-        App {
-            model: Model::new(role, sanitizer, theme),
-            ui: Ui::default(),
-            clipboard: None,
-            pending_clipboard: None,
-            pending_actions: Vec::new(),
-            suspend_requested: false,
-            full_redraw: false,
-        }
+    pub(crate) fn new(role: DashboardRole, sanitizer: Sanitizer) -> Self {
+        App { model: Model::new(role, sanitizer), ..App::default() }
     }
 
     pub(crate) fn apply_settings(&mut self, settings: DashboardSettings) {
@@ -77,7 +68,7 @@ impl App {
     }
 
     /// Says why a key that changes something elsewhere does nothing here.
-    pub(crate) fn explain_readonly(&mut self, key: KeyEvent) {
+    pub(crate) fn explain_readonly(&mut self, key: &str) {
         let default = KeyBindings::default().command_for_key(key, &[KeyContext::Plan, KeyContext::Run]);
         if let Some(cmd) = default.filter(|_| self.model.readonly && self.ui.overlay.is_none()) {
             self.show_toast(&format!("read-only: `{}` needs a dashboard without --readonly", cmd.name()));
@@ -197,7 +188,8 @@ impl App {
             UiCommand::Quit if self.ui.screen != Screen::Overview => self.ui.screen = Screen::Overview,
             UiCommand::Quit => self.request_quit(),
             UiCommand::Palette => self.ui.overlay = Some(Overlay::Palette(CommandPalette::default())),
-            UiCommand::Freeze => self.ui.frozen_since = if self.ui.frozen_since.is_some() { None } else { Some(self.model.now) },
+            // Any key resumes.
+            UiCommand::Freeze => self.ui.frozen_since = Some(self.model.now),
             UiCommand::Theme => {
                 self.model.theme.color_scheme = self.model.theme.color_scheme.next();
                 self.full_redraw = true;

@@ -1,7 +1,7 @@
 //! Queries the terminal's background color. The reply must never be read as keys, even if it comes late.
 //!
-//! A second query that every terminal answers follows the first, so that a terminal without support for the first causes no wait
-//! the second only (`OSC 11` and primary device attributes, xterm's control sequences).
+//! A second query, which every terminal answers, follows the first: a terminal that does not know the first answers only the second, so nobody
+//! waits (`OSC 11` and primary device attributes, xterm's control sequences).
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 

@@ -110,17 +110,17 @@ fn group_by_style(cells: &mut [PlacedCell<'_>]) {
 /// Encodes these cells in this order. Output starts and ends with the default style; the final cursor position is undefined.
 fn encode_cells(cells: &[PlacedCell<'_>]) -> Vec<u8> {
     let mut out = Vec::with_capacity(cells.len() * 4);
-    let mut view = CellStyle::default();
+    let mut current = CellStyle::default();
     // The expected cursor position, and whether it is certain: terminals disagree about the width of some characters.
     let mut cursor: Option<(u16, u16, bool)> = None;
     for (x, y, cell) in cells {
         move_cursor(cursor, (*x, *y), &mut out);
-        change_style(view, CellStyle::from_cell(cell), &mut out);
-        view = CellStyle::from_cell(cell);
+        change_style(current, CellStyle::from_cell(cell), &mut out);
+        current = CellStyle::from_cell(cell);
         out.extend_from_slice(cell.symbol().as_bytes());
         cursor = Some((x + 1, *y, cell.symbol().len() == 1));
     }
-    change_style(view, CellStyle::default(), &mut out);
+    change_style(current, CellStyle::default(), &mut out);
     out
 }
 
@@ -194,30 +194,12 @@ fn push_parameter(n: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(n.to_string().as_bytes());
 }
 
-/// A color for the text (38) or the background (48).
+/// A color for the text (38) or the background (48): themes have indexes alone.
 fn push_color(color: Color, ground: u8, out: &mut Vec<u8>) {
-    let index = match color {
-        Color::Reset => return push_parameter(ground + 1, out),
-        Color::Rgb(red, green, blue) => return [ground, 2, red, green, blue].into_iter().for_each(|n| push_parameter(n, out)),
-        Color::Indexed(index) => index,
-        Color::Black => 0,
-        Color::Red => 1,
-        Color::Green => 2,
-        Color::Yellow => 3,
-        Color::Blue => 4,
-        Color::Magenta => 5,
-        Color::Cyan => 6,
-        Color::Gray => 7,
-        Color::DarkGray => 8,
-        Color::LightRed => 9,
-        Color::LightGreen => 10,
-        Color::LightYellow => 11,
-        Color::LightBlue => 12,
-        Color::LightMagenta => 13,
-        Color::LightCyan => 14,
-        Color::White => 15,
-    };
-    [ground, 5, index].into_iter().for_each(|n| push_parameter(n, out));
+    match color {
+        Color::Indexed(index) => [ground, 5, index].into_iter().for_each(|n| push_parameter(n, out)),
+        _ => push_parameter(ground + 1, out),
+    }
 }
 
 #[cfg(test)]
@@ -232,15 +214,15 @@ mod tests {
     const HEIGHT: u16 = 6;
 
     fn style_change(from: &str, to: &str) -> String {
-        let looks = |words: &str| {
-            words.split_whitespace().fold(CellStyle::default(), |view, word| match word {
-                "bold" => CellStyle { modifier: view.modifier | Modifier::BOLD, ..view },
-                "dim" => CellStyle { modifier: view.modifier | Modifier::DIM, ..view },
-                number => CellStyle { fg: Color::Indexed(number.parse().expect("a number")), ..view },
+        let style_of = |words: &str| {
+            words.split_whitespace().fold(CellStyle::default(), |style, word| match word {
+                "bold" => CellStyle { modifier: style.modifier | Modifier::BOLD, ..style },
+                "dim" => CellStyle { modifier: style.modifier | Modifier::DIM, ..style },
+                number => CellStyle { fg: Color::Indexed(number.parse().expect("a number")), ..style },
             })
         };
         let mut out = Vec::new();
-        change_style(looks(from), looks(to), &mut out);
+        change_style(style_of(from), style_of(to), &mut out);
         String::from_utf8(out).expect("ASCII").replace('\x1b', "^")
     }
 

@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-pub use super::feed_message::{Clipboard, FeedMessage, ReplayClock, StoredLogs};
+pub use super::feed_message::{Clipboard, FeedMessage, ReplayClock};
 pub use crate::event::controls::{DashboardCapabilities, DashboardRole, UserAction};
 use crate::event::{Event, EventKind, UnixMillis};
 use crate::report::bounded_queue::{BoundedQueue, DroppedCounts};
+pub use crate::report::past_runs::StoredLogs;
 use crate::report::{ReportSink, RunSnapshot};
 use crate::state::RunState;
 
@@ -52,6 +53,30 @@ impl FeedQueue {
             return false;
         }
         !std::mem::replace(&mut self.wake_pending, true)
+    }
+
+    /// Queues a message if there is room for it; a tick replaces one that is the last. Whether the receiver must be woken.
+    fn push(&mut self, mut message: FeedMessage) -> bool {
+        let bytes = match &mut message {
+            FeedMessage::Event(event) => match (self.messages.admits(&event.kind), &mut event.kind) {
+                (true, EventKind::Log { bytes, .. }) => bytes.len(),
+                (true, _) => 0,
+                // The growth of a log is always reported.
+                (false, EventKind::Log { bytes, .. }) if self.messages.has_room() => {
+                    *bytes = bytes::Bytes::new();
+                    0
+                }
+                (false, _) => return false,
+            },
+            FeedMessage::Timeline(_) if !self.messages.has_room() => return false,
+            _ => 0,
+        };
+        let wakes = self.should_wake(&message);
+        match (&message, self.messages.last_mut()) {
+            (FeedMessage::Tick(now), Some(FeedMessage::Tick(last))) => *last = *now,
+            _ => self.messages.push(message, bytes),
+        }
+        wakes
     }
 }
 
@@ -111,32 +136,7 @@ impl FeedShared {
         if queue.receiver_dropped {
             return false;
         }
-        if let (FeedMessage::Tick(now), Some(FeedMessage::Tick(last))) = (&message, queue.messages.last_mut()) {
-            *last = *now;
-            let wakes = queue.should_wake(&message);
-            drop(queue);
-            if wakes {
-                self.wake();
-            }
-            return true;
-        }
-        let mut message = message;
-        let bytes = match &mut message {
-            FeedMessage::Event(event) => match (queue.messages.admits(&event.kind), &mut event.kind) {
-                (true, EventKind::Log { bytes, .. }) => bytes.len(),
-                (true, _) => 0,
-                // The growth of a log is always reported.
-                (false, EventKind::Log { bytes, .. }) if queue.messages.has_room() => {
-                    *bytes = bytes::Bytes::new();
-                    0
-                }
-                (false, _) => return true,
-            },
-            FeedMessage::Timeline(_) if !queue.messages.has_room() => return true,
-            _ => 0,
-        };
-        let wakes = queue.should_wake(&message);
-        queue.messages.push(message, bytes);
+        let wakes = queue.push(message);
         drop(queue);
         if wakes {
             self.wake();

@@ -4,8 +4,9 @@ use std::io;
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::controls::DashboardCapabilities;
-use crate::event::{Event, LogFile, UnixMillis};
+use crate::event::{Event, UnixMillis};
 use crate::report::RunSnapshot;
+use crate::report::past_runs::StoredLogs;
 use crate::text::translation::Lang;
 
 use super::timeline::TimelineEntry;
@@ -20,21 +21,6 @@ pub struct ReplayClock {
     pub start: UnixMillis,
     /// Time of the last event.
     pub end: UnixMillis,
-}
-
-/// Reads stored logs; implemented in `cli`.
-pub trait StoredLogs: Send {
-    /// Length of the log in bytes.
-    ///
-    /// # Errors
-    /// If the file exists and cannot be read.
-    fn len(&self, host: &str, file: LogFile) -> io::Result<u64>;
-
-    /// Up to `most` bytes starting at `from`.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> io::Result<Vec<u8>>;
 }
 
 /// Copies and saves text on this laptop; implemented in `cli`.

@@ -13,7 +13,6 @@ use crate::text::sanitize::Sanitizer;
 use super::app::App;
 use super::compact_backend::CompactBackend;
 use super::feed::{DashboardRole, FeedMessage};
-use super::theme::Theme;
 use super::timeline::EventDescriber;
 use super::ui::Screen;
 
@@ -79,7 +78,7 @@ impl HeadlessDashboard {
         let written_bytes = Arc::new(AtomicUsize::new(0));
         let options = TerminalOptions { viewport: Viewport::Fixed(Rect::new(0, 0, width, height)) };
         let terminal = Terminal::with_options(CompactBackend::new(ByteCounter(written_bytes.clone())), options)?;
-        let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(super::theme::ColorScheme::Dark, false));
+        let app = App::new(DashboardRole::Observer, Sanitizer::default());
         Ok(HeadlessDashboard { app, fold: LocalFold::default(), terminal, written_bytes })
     }
 

@@ -78,16 +78,9 @@ enum LineFilterTerm {
     Rank(Vec<RangeInclusive<u32>>),
     /// Globs, any of which may match.
     Host(Vec<String>),
-    Level(LevelComparison, LogLevel),
-    Step(u64, u64),
+    Level(RangeInclusive<LogLevel>),
+    Step(RangeInclusive<u64>),
     Text(Box<Regex>),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum LevelComparison {
-    AtLeast,
-    AtMost,
-    Equal,
 }
 
 static STEP_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -119,7 +112,7 @@ impl LineFilter {
     /// Whether a line matches.
     pub(crate) fn matches(&self, writer: LineOrigin<'_>, line: &[u8]) -> bool {
         let line = &line[..line.len().min(MAX_LINE_BYTES)];
-        self.terms.iter().all(|term| term.matches_origin(writer).unwrap_or_else(|| term.matches_text(line))) != self.inverted
+        self.terms.iter().all(|term| term.matches(writer, line)) != self.inverted
     }
 }
 
@@ -164,19 +157,14 @@ fn parse_term(word: &str) -> Result<LineFilterTerm, String> {
                 .map_err(|why| format!("{word}: {why}"))
         };
     }
-    if let Some(level) = word.strip_prefix("level") {
-        for (sign, test) in [
-            (">=", LevelComparison::AtLeast),
-            ("<=", LevelComparison::AtMost),
-            (":", LevelComparison::Equal),
-            ("=", LevelComparison::Equal),
-        ] {
-            if let Some(name) = level.strip_prefix(sign) {
-                return parse_level(name)
-                    .map(|level| LineFilterTerm::Level(test, level))
-                    .ok_or_else(|| format!("{word}: the levels are debug, info, warn, error"));
-            }
-        }
+    let compared = |sign: &'static str| Some((sign, word.strip_prefix("level")?.strip_prefix(sign)?));
+    if let Some((sign, name)) = [">=", "<=", ":", "="].into_iter().find_map(compared) {
+        let level = parse_level(name).ok_or_else(|| format!("{word}: the levels are debug, info, warn, error"))?;
+        return Ok(LineFilterTerm::Level(match sign {
+            ">=" => level..=LogLevel::Error,
+            "<=" => LogLevel::Debug..=level,
+            _ => level..=level,
+        }));
     }
     if let Some(steps) = word.strip_prefix("step:") {
         let wrong = || format!("{word}: write steps like step:1000..1100, step:1000.. or step:1000");
@@ -185,7 +173,7 @@ fn parse_term(word: &str) -> Result<LineFilterTerm, String> {
         if steps.is_empty() {
             return Err(wrong());
         }
-        return Ok(LineFilterTerm::Step(number(from, 0).ok_or_else(wrong)?, number(to, u64::MAX).ok_or_else(wrong)?));
+        return Ok(LineFilterTerm::Step(number(from, 0).ok_or_else(wrong)?..=number(to, u64::MAX).ok_or_else(wrong)?));
     }
     compile_pattern(word).map(|regex| LineFilterTerm::Text(Box::new(regex)))
 }
@@ -211,25 +199,15 @@ fn parse_level(name: &str) -> Option<LogLevel> {
 }
 
 impl LineFilterTerm {
-    /// Whether the writer matches; `None` if the term is about the text.
-    fn matches_origin(&self, writer: LineOrigin<'_>) -> Option<bool> {
+    fn matches(&self, writer: LineOrigin<'_>, line: &[u8]) -> bool {
         match self {
-            LineFilterTerm::Rank(ranges) => Some(writer.rank.is_some_and(|rank| ranges.iter().any(|range| range.contains(&rank)))),
-            LineFilterTerm::Host(globs) => Some(globs.iter().any(|glob| glob_match(glob, writer.host))),
-            LineFilterTerm::Level(..) | LineFilterTerm::Step(..) | LineFilterTerm::Text(_) => None,
-        }
-    }
-
-    fn matches_text(&self, line: &[u8]) -> bool {
-        match self {
-            LineFilterTerm::Rank(_) | LineFilterTerm::Host(_) => true,
-            LineFilterTerm::Level(LevelComparison::AtLeast, level) => self::detect_level(line) >= *level,
-            LineFilterTerm::Level(LevelComparison::AtMost, level) => self::detect_level(line) <= *level,
-            LineFilterTerm::Level(LevelComparison::Equal, level) => self::detect_level(line) == *level,
-            LineFilterTerm::Step(from, to) => {
+            LineFilterTerm::Rank(ranges) => writer.rank.is_some_and(|rank| ranges.iter().any(|range| range.contains(&rank))),
+            LineFilterTerm::Host(globs) => globs.iter().any(|glob| glob_match(glob, writer.host)),
+            LineFilterTerm::Level(levels) => levels.contains(&detect_level(line)),
+            LineFilterTerm::Step(steps) => {
                 let hit = STEP_PATTERN.as_ref().and_then(|regex| regex.captures(line)).and_then(|hit| hit.get(1));
                 let step = hit.and_then(|hit| std::str::from_utf8(hit.as_bytes()).ok()).and_then(|text| text.parse::<u64>().ok());
-                step.is_some_and(|step| (*from..=*to).contains(&step))
+                step.is_some_and(|step| steps.contains(&step))
             }
             LineFilterTerm::Text(regex) => regex.is_match(line),
         }

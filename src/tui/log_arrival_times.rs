@@ -37,11 +37,7 @@ impl LogArrivalTimes {
             _ => {}
         }
         if grown.points.len() >= MAX_POINTS {
-            let mut n = 0;
-            grown.points.retain(|_| {
-                n += 1;
-                n % 2 == 1
-            });
+            grown.points = grown.points.iter().step_by(2).copied().collect();
             grown.min_interval = (grown.min_interval * 2).max(1_000);
         }
         grown.points.push((offset, at));
@@ -63,21 +59,17 @@ impl LogArrivalTimes {
     }
 
     /// When the byte at this offset arrived, if known.
-    pub fn received_at(&self, log: (u32, LogFile), location: u64) -> Option<UnixMillis> {
-        let places = &self.logs.get(&log)?.points;
-        let after = places.partition_point(|(offset, _)| *offset <= location);
-        places.get(after.checked_sub(1)?).map(|(_, at)| *at)
+    pub fn received_at(&self, log: (u32, LogFile), offset: u64) -> Option<UnixMillis> {
+        let points = &self.logs.get(&log)?.points;
+        let after = points.partition_point(|(known, _)| *known <= offset);
+        points.get(after.checked_sub(1)?).map(|(_, at)| *at)
     }
 
     /// End of the log at that time.
     pub fn offset_at(&self, log: (u32, LogFile), at: UnixMillis) -> Option<u64> {
-        let places = &self.logs.get(&log)?.points;
-        let after = places.partition_point(|(_, since)| *since < at);
-        places.get(after).or_else(|| places.last()).map(|(offset, _)| *offset)
-    }
-
-    pub fn clear(&mut self) {
-        self.logs.clear();
+        let points = &self.logs.get(&log)?.points;
+        let after = points.partition_point(|(_, since)| *since < at);
+        points.get(after).or_else(|| points.last()).map(|(offset, _)| *offset)
     }
 }
 
@@ -93,10 +85,7 @@ mod tests {
         for (offset, at) in [(0, 1_000), (100, 2_000), (200, 5_000)] {
             times.record_growth(LOG, offset, at);
         }
-        assert_eq!(
-            [0, 99, 100, 9_999].map(|location| times.received_at(LOG, location)),
-            [Some(1_000), Some(1_000), Some(2_000), Some(5_000)]
-        );
+        assert_eq!([0, 99, 100, 9_999].map(|offset| times.received_at(LOG, offset)), [Some(1_000), Some(1_000), Some(2_000), Some(5_000)]);
         assert_eq!([0, 2_000, 2_001, 9_000].map(|at| times.offset_at(LOG, at)), [Some(0), Some(100), Some(200), Some(200)]);
         assert_eq!((times.received_at((1, LogFile::Launcher), 0), times.last_output(LOG)), (None, Some(5_000)));
     }
@@ -107,8 +96,8 @@ mod tests {
         for n in 0..100_000_u64 {
             times.record_growth(LOG, n * 100, i64::try_from(n).expect("small") * 10);
         }
-        let places = &times.logs[&LOG].points;
-        assert!(places.len() <= MAX_POINTS && places.is_sorted());
+        let points = &times.logs[&LOG].points;
+        assert!(points.len() <= MAX_POINTS && points.is_sorted());
         let output = times.received_at(LOG, 5_000_000).expect("known");
         assert!((498_000..=500_000).contains(&output), "{output}: within a second or two of 500000");
     }

@@ -10,8 +10,6 @@ use super::log_source::StoredLine;
 const MAX_ROWS_UP: usize = 4;
 /// Maximum number of rows between a bar and where it is drawn again.
 const MAX_ROWS_DISPLACED: usize = 64;
-/// Maximum bytes of a row.
-const MAX_ROW_BYTES: usize = 16 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TerminalLogRow {
@@ -106,28 +104,24 @@ fn write_row(rows: &mut Vec<TerminalLogRow>, mut cursor: usize, line: &StoredLin
         if !has_visible_text(text) {
             continue;
         }
-        let bytes = &text[..text.len().min(MAX_ROW_BYTES)];
         // The end of an unfinished line may be the beginning of a bar.
         let is_cut = is_open && at > line.bytes.len();
-        let is_other = !is_cut && !is_progress_bar(bytes);
+        let is_other = !is_cut && !is_progress_bar(text);
         let is_last = cursor + 1 == rows.len();
         match rows.get_mut(cursor) {
             Some(bar) if is_last && is_other && is_progress_bar(&bar.bytes) => {
                 (bar.is_displaced, bar.next_offset) = (true, offset);
-                rows.push(TerminalLogRow::new(offset, line.next_offset, bytes, 1));
+                rows.push(TerminalLogRow::new(offset, line.next_offset, text, 1));
                 cursor += 1;
             }
-            Some(row) if is_other && is_progress_bar(&row.bytes) => {
-                (row.bytes, row.draw_count, row.next_offset) = (bytes.to_vec(), 1, row.next_offset.max(line.next_offset));
-            }
             Some(row) => {
-                row.draw_count = row.draw_count.saturating_add(1);
-                (row.bytes, row.next_offset) = (bytes.to_vec(), row.next_offset.max(line.next_offset));
+                row.draw_count = if is_other && is_progress_bar(&row.bytes) { 1 } else { row.draw_count.saturating_add(1) };
+                (row.bytes, row.next_offset) = (text.to_vec(), row.next_offset.max(line.next_offset));
             }
             None => {
-                let drawn = take_displaced_bar(rows, bytes).unwrap_or(0);
+                let drawn = take_displaced_bar(rows, text).unwrap_or(0);
                 cursor = rows.len();
-                rows.push(TerminalLogRow::new(line.offset, line.next_offset, bytes, drawn.saturating_add(1)));
+                rows.push(TerminalLogRow::new(line.offset, line.next_offset, text, drawn.saturating_add(1)));
             }
         }
     }

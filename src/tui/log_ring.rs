@@ -145,10 +145,13 @@ impl LogRing {
     }
 }
 
-/// The text after the last carriage return that is followed by something visible.
+/// From this length on, in bytes, only the last redraw of a line is kept.
+const MIN_REDRAWN_BYTES: usize = 200;
+
+/// The text after the last carriage return but one at its end, where it is long.
 fn after_last_carriage_return(text: &[u8]) -> &[u8] {
     let text = text.strip_suffix(b"\r").unwrap_or(text);
-    memchr::memrchr(b'\r', text).filter(|_| text.len() > 200).map_or(text, |at| &text[at + 1..])
+    memchr::memrchr(b'\r', text).filter(|_| text.len() > MIN_REDRAWN_BYTES).map_or(text, |at| &text[at + 1..])
 }
 
 /// Extends an incomplete line up to the limit; of a progress bar only the last redraw is kept.

@@ -67,7 +67,7 @@ pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: Dashb
     // One action per key press: no host can fill this channel.
     let (action_sender, actions) = mpsc::unbounded_channel();
     let (done, ended) = oneshot::channel();
-    let mut app = App::new(role, sanitizer, settings.theme);
+    let mut app = App::new(role, sanitizer);
     terminal::enter_dashboard_screen(settings.panic_advice.clone())?;
     let query = settings.query_background_color;
     app.apply_settings(settings);

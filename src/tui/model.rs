@@ -26,6 +26,7 @@ use super::view::formatting;
 use super::view::host_status::{self, HostStatus};
 
 /// Everything a pane may read.
+#[derive(Default)]
 pub struct Model {
     /// The run as of the last snapshot.
     pub state: Arc<RunState>,
@@ -69,31 +70,9 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(role: DashboardRole, sanitizer: Sanitizer, theme: Theme) -> Self {
-        Model {
-            state: Arc::default(),
-            findings: Arc::default(),
-            advice: AdviceFormatter::default(),
-            lang: Lang::default(),
-            now: 0,
-            capabilities: DashboardCapabilities::view_only(role),
-            replay_clock: None,
-            sanitizer,
-            theme,
-            readonly: false,
-            stored_logs: None,
-            log_ring: LogRing::default(),
-            logged_run: None,
-            skipped_log_bytes: 0,
-            skipped_events: 0,
-            log_times: LogArrivalTimes::default(),
-            timeline: Timeline::default(),
-            utc_offset: 0,
-            host_statuses: Vec::new(),
-            combined_metrics: OnceCell::new(),
-            slow_ranks: SlowRanks::default(),
-            page_rows: 10,
-        }
+    pub fn new(role: DashboardRole, sanitizer: Sanitizer) -> Self {
+        let capabilities = DashboardCapabilities::view_only(role);
+        Model { capabilities, sanitizer, page_rows: 10, ..Model::default() }
     }
 
     /// The feed restarts: what was collected of the run is discarded. The snapshot that follows replaces its state.
@@ -139,7 +118,7 @@ impl Model {
     }
 
     fn forget_logs(&mut self) {
-        self.log_times.clear();
+        self.log_times = LogArrivalTimes::default();
         self.log_ring = LogRing::default();
         self.skipped_log_bytes = 0;
     }

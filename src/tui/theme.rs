@@ -22,9 +22,10 @@ pub enum DisplayStatus {
 }
 
 /// A set of colors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ColorScheme {
     /// For a dark background.
+    #[default]
     Dark,
     /// For a light background.
     Light,
@@ -66,12 +67,12 @@ impl ColorScheme {
 
     /// The scheme with this name.
     pub fn from_name(name: &str) -> Option<ColorScheme> {
-        ColorScheme::ALL.into_iter().find(|skin| skin.name() == name)
+        ColorScheme::ALL.into_iter().find(|scheme| scheme.name() == name)
     }
 
     #[must_use]
     pub fn next(self) -> ColorScheme {
-        let at = ColorScheme::ALL.iter().position(|skin| *skin == self).unwrap_or(0);
+        let at = ColorScheme::ALL.iter().position(|scheme| *scheme == self).unwrap_or(0);
         ColorScheme::ALL[(at + 1) % ColorScheme::ALL.len()]
     }
 
@@ -92,14 +93,15 @@ impl ColorScheme {
 }
 
 /// Characters for graphs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GraphStyle {
+    #[default]
     Braille,
     Block,
     Ascii,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Theme {
     pub color_scheme: ColorScheme,
     /// Draw only ASCII.
