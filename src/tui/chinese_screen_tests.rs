@@ -7,17 +7,14 @@ use ratatui::buffer::Buffer;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::command_palette::CommandPalette;
-use super::dialog::Dialog;
 use super::fixtures::{self, DashboardFixture};
 use super::model::Model;
 use super::screen_matrix_tests::{bad_day, frames, healthy, planned, straggler};
-use super::tests::{draw, snapshot_text};
+use super::tests::{DIALOGS, cell_text, draw};
 use super::text_input::TextInput;
 use super::ui::{Overlay, Screen};
 use crate::text::golden::assert_golden;
 use crate::text::translation::Lang;
-
-type BuildDialog = fn(&Model) -> Dialog;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 36)];
 
@@ -29,14 +26,13 @@ fn check_cells(buffer: &Buffer, what: &str) {
         let last = buffer.area.width - 1;
         let cut = (0..last).find(|x| wide(*x, y) && ![" ", ""].contains(&buffer[(x + 1, y)].symbol()));
         let cut = cut.or(wide(last, y).then_some(last));
-        assert_eq!(cut, None, "{what}: a character is cut in row {y}\n{}", snapshot_text(buffer));
+        assert_eq!(cut, None, "{what}: a character is cut in row {y}\n{}", cell_text(buffer));
     }
 }
 
 /// The words of Latin letters; those of names with digits are left out.
 fn english_words(buffer: &Buffer) -> BTreeSet<String> {
-    let picture = snapshot_text(buffer);
-    let text = picture.split_once("---\n").map_or("", |(text, _)| text);
+    let text = cell_text(buffer);
     let tokens = text.split(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c));
     let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|b| b.is_ascii_alphabetic());
     tokens.map(|token| token.trim_matches(['-', '_', '.'])).filter(is_word).map(str::to_owned).collect()
@@ -60,14 +56,7 @@ fn scenes() -> Vec<(&'static str, DashboardFixture)> {
 
 fn overlays(model: &Model) -> Vec<(&'static str, Overlay)> {
     let input = |text: &str| TextInput { text: text.to_owned() };
-    let dialogs: [(&'static str, BuildDialog); 5] = [
-        ("leave", Dialog::choose_exit),
-        ("stop", Dialog::confirm_stop),
-        ("kill", Dialog::confirm_kill),
-        ("restart", Dialog::confirm_restart),
-        ("tear-down", Dialog::confirm_teardown),
-    ];
-    let mut all: Vec<(&'static str, Overlay)> = dialogs.map(|(name, build)| (name, Overlay::Dialog(build(model)))).into();
+    let mut all: Vec<(&'static str, Overlay)> = DIALOGS.map(|(name, build)| (name, Overlay::Dialog(build(model)))).into();
     all.extend((0..60).step_by(15).map(|from| ("help", Overlay::Help(from))));
     all.push(("find", Overlay::Find(input(&"显存不足".repeat(30)))));
     all.push(("filter", Overlay::Filter(input("错误"))));
@@ -89,7 +78,7 @@ fn screens_are_whole_and_chinese() {
                 let name = format!("{kind}-{}-{width}x{height}", screen.title().1);
                 let buffer = draw(&mut scene.app, width, height);
                 if std::env::var_os("SCREENS").is_some() {
-                    println!("== {name}\n{}", snapshot_text(&buffer).split_once("---\n").map_or("", |(text, _)| text));
+                    println!("== {name}\n{}", cell_text(&buffer));
                 }
                 check_cells(&buffer, &name);
                 frames(&buffer, &name);

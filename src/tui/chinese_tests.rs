@@ -1,17 +1,14 @@
 //! The dashboard in Chinese at 80x24; `BLESS=1` writes the pictures in `tests/data/zh`.
 
-use super::dialog::Dialog;
 use super::fixtures::{self, DashboardFixture};
-use super::tests::{draw, snapshot_text};
+use super::tests::{DIALOGS, screen_text};
 use super::ui::{Overlay, Screen};
 use crate::text::golden::assert_golden;
 use crate::text::translation::Lang;
 
 fn assert_picture(name: &str, scene: &mut DashboardFixture) {
     scene.app.model.lang = Lang::Zh;
-    let picture = snapshot_text(&draw(&mut scene.app, 80, 24));
-    let (now, _styles) = picture.split_once("---\n").expect("a text and its styles");
-    assert_golden(&format!("tests/data/zh/{name}.txt"), now);
+    assert_golden(&format!("tests/data/zh/{name}.txt"), &screen_text(&mut scene.app, 80, 24));
 }
 
 #[test]
@@ -37,7 +34,7 @@ fn help_and_dialogs() {
     scene.app.model.lang = Lang::Zh;
     scene.app.ui.overlay = Some(Overlay::Help(0));
     assert_picture("help", &mut scene);
-    for (name, build) in [("leave", Dialog::choose_exit as fn(&super::model::Model) -> Dialog), ("tear-down", Dialog::confirm_teardown)] {
+    for (name, build) in DIALOGS.into_iter().filter(|(name, _)| ["leave", "tear-down"].contains(name)) {
         scene.app.ui.overlay = Some(Overlay::Dialog(build(&scene.app.model)));
         assert_picture(name, &mut scene);
     }

@@ -15,11 +15,10 @@ use bytes::Bytes;
 use super::app::App;
 use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 use super::headless::LocalFold;
-use super::theme::{ColorScheme, Theme};
 use crate::event::stop_orders::StopOrders;
 use crate::event::{Event, EventKind, Exit, JOURNAL_FORMAT, LogFile, Outcome, Phase, RankInfo, RunGoal, RunInfo, StepInfo, UnixMillis};
 use crate::report::journal::Journal;
-use crate::report::past_runs::open_logs;
+use crate::report::past_runs::{RunDirLogs, open_logs};
 use crate::report::replay_source::{self, LogTextLoader};
 use crate::text::sanitize::Sanitizer;
 
@@ -34,18 +33,6 @@ pub(super) struct DashboardFixture {
     /// All events, to write a journal.
     events: Vec<Event>,
     stop_orders: StopOrders,
-}
-
-/// Stored logs.
-struct JournalLogs(PathBuf);
-
-impl super::feed::StoredLogs for JournalLogs {
-    fn len(&self, host: &str, file: LogFile) -> std::io::Result<u64> {
-        open_logs(&self.0).and_then(|mut logs| logs.log_len(host, file)).map_err(std::io::Error::other)
-    }
-    fn read(&self, host: &str, file: LogFile, from: u64, most: usize) -> std::io::Result<Vec<u8>> {
-        open_logs(&self.0).and_then(|logs| logs.read_at(host, file, from, most)).map_err(std::io::Error::other)
-    }
 }
 
 /// Builds a fixture.
@@ -64,21 +51,15 @@ fn replay_journal(name: &str) -> DashboardFixture {
     let dir = journal_dir(name);
     let events = replay_source::load_replay(&dir).expect("a journal; BLESS=1 makes it").events;
     let mut logs = LogTextLoader::new(Some(open_logs(&dir).expect("its logs")));
-    let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
-    let mut scene =
-        DashboardFixture { app, fold: LocalFold::default(), now: 0, seq: 0, events: Vec::new(), stop_orders: StopOrders::default() };
+    let mut scene = DashboardFixture::at(0);
     for mut event in events.iter().flat_map(|event| logs.fill_log_text(event)) {
         (scene.now, scene.seq) = (event.at, event.seq);
         scene.stop_orders.stamp(&mut event.kind, event.at);
         scene.fold.handle_message(&mut scene.app, FeedMessage::Event(event));
     }
     scene.fold.update_snapshot(&mut scene.app);
-    scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
-        can_control: true,
-        can_restart: true,
-        ..DashboardCapabilities::view_only(DashboardRole::Observer)
-    }));
-    scene.app.handle_message(FeedMessage::StoredLogs(Box::new(JournalLogs(dir))));
+    scene.change_capabilities(|known| (known.can_control, known.can_restart) = (true, true));
+    scene.app.handle_message(FeedMessage::StoredLogs(Box::new(RunDirLogs(dir))));
     scene.advance(3_000);
     scene
 }
@@ -111,17 +92,20 @@ impl DashboardFixture {
     }
 
     pub(super) fn new(hosts: u32, ranks: u32) -> DashboardFixture {
-        let app = App::new(DashboardRole::Observer, Sanitizer::default(), Theme::new(ColorScheme::Dark, false));
-        let mut scene = DashboardFixture {
-            app,
-            fold: LocalFold::default(),
-            now: START_MS,
-            seq: 0,
-            events: Vec::new(),
-            stop_orders: StopOrders::default(),
-        };
+        let mut scene = DashboardFixture::at(START_MS);
         scene.emit(0, run_started(hosts, ranks, &[]));
         scene
+    }
+
+    fn at(now: UnixMillis) -> DashboardFixture {
+        let app = App::new(DashboardRole::Observer, Sanitizer::default());
+        DashboardFixture { app, fold: LocalFold::default(), now, seq: 0, events: Vec::new(), stop_orders: StopOrders::default() }
+    }
+
+    pub(super) fn change_capabilities(&mut self, change: impl FnOnce(&mut DashboardCapabilities)) {
+        let mut capabilities = self.app.model.capabilities.clone();
+        change(&mut capabilities);
+        self.app.handle_message(FeedMessage::Capabilities(capabilities));
     }
 
     pub(super) fn emit(&mut self, after: i64, kind: EventKind) {
@@ -151,6 +135,11 @@ impl DashboardFixture {
         self.emit_log(host, LogFile::Rank { rank, restart: 0 }, text);
     }
 
+    fn exit_rank(&mut self, after: i64, rank: u32, exit: Exit, uncertainty: i64) {
+        let (host, ended_at) = (self.app.model.state.ranks[&rank].host, self.now);
+        self.emit(after, EventKind::RankExited { host, rank, restart: 0, exit, ended_at, uncertainty, stopped: None });
+    }
+
     fn connect_hosts(&mut self, hosts: u32) {
         for host in 0..hosts {
             self.emit(20, EventKind::HostConnecting { host });
@@ -168,11 +157,7 @@ impl DashboardFixture {
             }
         }
         self.emit(900, EventKind::Ready);
-        self.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
-            can_control: true,
-            can_restart: true,
-            ..DashboardCapabilities::view_only(DashboardRole::Observer)
-        }));
+        self.change_capabilities(|known| (known.can_control, known.can_restart) = (true, true));
     }
 }
 
@@ -226,8 +211,7 @@ impl DashboardFixture {
     /// Rank 3 dies of an exception and the gang is stopped.
     pub(super) fn fail_rank(&mut self) {
         self.emit_rank_log(3, "Traceback (most recent call last):\n  File \"train.py\", line 88\nValueError: the batch is empty\n");
-        let ended_at = self.now;
-        self.emit(90, EventKind::RankExited { host: 0, rank: 3, restart: 0, exit: Exit::Code(1), ended_at, uncertainty: 8, stopped: None });
+        self.exit_rank(90, 3, Exit::Code(1), 8);
         self.emit(1, EventKind::Culprit { ranks: vec![3], hosts: vec![0] });
         self.emit(5, EventKind::GoalChanged { goal: RunGoal::Stop, reason: "rank 3 on gpu00 failed: exit 1".to_owned() });
     }
@@ -252,13 +236,7 @@ pub(super) fn many_hosts() -> DashboardFixture {
 /// A run that ended successfully.
 pub(super) fn finished_run() -> DashboardFixture {
     let mut scene = healthy();
-    for rank in 0..16 {
-        let when = scene.now;
-        scene.emit(
-            5,
-            EventKind::RankExited { host: rank / 8, rank, restart: 0, exit: Exit::Code(0), ended_at: when, uncertainty: 4, stopped: None },
-        );
-    }
+    (0..16).for_each(|rank| scene.exit_rank(5, rank, Exit::Code(0), 4));
     scene.emit(500, EventKind::RunFinished { outcome: Outcome::Ok, reason: String::new() });
     scene
 }
@@ -283,11 +261,7 @@ pub(super) fn tearing_down() -> DashboardFixture {
     for host in 0..2 {
         scene.emit(1, EventKind::RanksSignaled { host, signal: "TERM".to_owned() });
     }
-    for rank in 0..13 {
-        let (exit, ended_at) = (Exit::Code(143), scene.now);
-        let exited = EventKind::RankExited { host: rank / 8, rank, restart: 0, exit, ended_at, uncertainty: 4, stopped: None };
-        scene.emit(50, exited);
-    }
+    (0..13).for_each(|rank| scene.exit_rank(50, rank, Exit::Code(143), 4));
     scene.emit(10, EventKind::StepDone { step: 0, note: String::new() });
     scene.advance(12_000);
     scene

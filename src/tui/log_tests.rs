@@ -14,8 +14,7 @@ use super::fixtures;
 use super::headless::LocalFold;
 use super::keymap::UiCommand;
 use super::log_source::MemoryLog;
-use super::tests::{draw, press_keys, snapshot_text};
-use super::theme::Theme;
+use super::tests::{cell_text, draw, press_keys};
 use super::ui::Screen;
 
 /// Texts given to the clipboard or saved.
@@ -37,7 +36,7 @@ impl Clipboard for FakeClipboard {
 }
 
 fn screen_text(app: &mut App) -> String {
-    snapshot_text(&draw(app, 80, 24))
+    super::tests::screen_text(app, 80, 24)
 }
 
 fn fixture_with_log(text: &str) -> fixtures::DashboardFixture {
@@ -80,12 +79,10 @@ fn restart_shows_the_lines_of_the_new_run() {
     press_keys(&mut scene.app, "4 o");
     assert!(screen_text(&mut scene.app).contains("step 20/400"));
     let old = scene.app.model.state.info.as_ref().clone();
-    let log =
-        || EventKind::Log { host: 0, file: LogFile::Rank { rank: 3, restart: 0 }, offset: 0, len: 10, bytes: b"first, r3\n"[..].into() };
     scene.emit(1, EventKind::RunStarted(RunInfo { steps: Vec::new(), command: "attach".to_owned(), ..old.clone() }));
     assert!(screen_text(&mut scene.app).contains("step 20/400"), "the same run goes on");
     scene.emit(1, EventKind::RunStarted(RunInfo { run_id: "20261122-100000-new1".to_owned(), ..old }));
-    scene.emit(1, log());
+    scene.emit_rank_log(3, "first, r3\n");
     let text = screen_text(&mut scene.app);
     assert!(text.contains("first, r3") && !text.contains("step 20/400"), "{text}");
 }
@@ -93,9 +90,7 @@ fn restart_shows_the_lines_of_the_new_run() {
 #[test]
 fn empty_lines_are_not_folded() {
     let mut scene = fixtures::healthy();
-    let offset = scene.app.model.state.ranks[&3].recent_lines.next_offset;
-    let bytes = bytes::Bytes::from_static(b"\n \t\n\x1b[0m\n3.14\n");
-    scene.emit(1, EventKind::Log { host: 0, file: LogFile::Rank { rank: 3, restart: 0 }, offset, len: bytes.len() as u64, bytes });
+    scene.emit_rank_log(3, "\n \t\n\x1b[0m\n3.14\n");
     press_keys(&mut scene.app, "4 o");
     let text = screen_text(&mut scene.app);
     let rows: Vec<&str> = text.lines().take(23).filter(|row| row.starts_with(" r3 ")).collect();
@@ -180,10 +175,7 @@ fn new_lines_do_not_scroll_but_count() {
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "4 o u pgup");
     let before = screen_text(&mut scene.app);
-    let offset = scene.app.model.state.ranks[&3].recent_lines.next_offset;
-    let bytes = bytes::Bytes::from_static(b"new one\nnew two\n");
-    let log = EventKind::Log { host: 0, file: LogFile::Rank { rank: 3, restart: 0 }, offset, len: bytes.len() as u64, bytes };
-    scene.emit(1, log);
+    scene.emit_rank_log(3, "new one\nnew two\n");
     let after = screen_text(&mut scene.app);
     let rows = |text: &str| text.lines().skip(3).take(20).map(|row| row[..70.min(row.len())].to_owned()).collect::<Vec<_>>();
     assert_eq!(rows(&before), rows(&after));
@@ -211,12 +203,8 @@ fn merged_logs_point_to_older_lines() {
     let mut scene = fixtures::healthy();
     press_keys(&mut scene.app, "4 o u g");
     assert!(!screen_text(&mut scene.app).contains(OLDER_LINES_NOTE), "all lines are there");
-    let rank = LogFile::Rank { rank: 3, restart: 0 };
     for part in 0..40 {
-        let text: String = (0..1_500).map(|n| format!("flood {part} {n}\n")).collect();
-        let offset = scene.app.model.state.ranks[&3].recent_lines.next_offset;
-        let bytes = bytes::Bytes::from(text.into_bytes());
-        scene.emit(1, EventKind::Log { host: 0, file: rank, offset, len: bytes.len() as u64, bytes });
+        scene.emit_rank_log(3, &(0..1_500).map(|n| format!("flood {part} {n}\n")).collect::<String>());
     }
     for keys in ["g", "u g", "u w g"] {
         press_keys(&mut scene.app, keys);
@@ -308,7 +296,7 @@ proptest! {
     fn logs_never_emit_control_sequences(parts in proptest::collection::vec(proptest::sample::select(vec![
         "\u{1b}]52;c;eA==\u{7}", "\u{1b}[2J", "\u{1b}[1A", "\u{9b}31m", "\r", "\n", "\t", "\u{202e}", "\u{7f}", "\0", "step 1 ", "Error ", "hunter2-token", "hun\u{1b}[1mter2-token", "中\u{301}", "37%|", "\u{1b}P", "\u{2028}",
     ]), 1..40), clock in 0..3_usize) {
-        let mut app = App::new(DashboardRole::Observer, Sanitizer::new(&["hunter2-token".to_owned()]), Theme::new(crate::tui::theme::ColorScheme::Dark, false));
+        let mut app = App::new(DashboardRole::Observer, Sanitizer::new(&["hunter2-token".to_owned()]));
         let info = RunInfo { hosts: vec!["a\u{1b}[31m".to_owned()], ..RunInfo::default() };
         let mut fold = LocalFold::default();
         fold.handle_message(&mut app, FeedMessage::Event(Event { seq: 1, at: 1, kind: EventKind::RunStarted(info) }));
@@ -330,7 +318,7 @@ proptest! {
             app.update(cmd);
             let buffer = draw(&mut app, 60, 12);
             prop_assert!(buffer.content().iter().all(|cell| safe(cell.symbol())));
-            prop_assert!(!snapshot_text(&buffer).contains("hunter2-token"));
+            prop_assert!(!cell_text(&buffer).contains("hunter2-token"));
             for take in [UiCommand::Copy, UiCommand::CopyView, UiCommand::Save] {
                 app.update(take);
             }

@@ -1,6 +1,5 @@
 //! What keys do that people press first: Esc, a wrong name, a key of a read-only dashboard, the end of a replay.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
 
@@ -8,7 +7,7 @@ use super::dialog::CONFIRM_DELAY_MS;
 use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage, ReplayClock, UserAction};
 use super::fixtures;
 use super::keymap::UiCommand;
-use super::tests::{draw, press_keys, snapshot_text};
+use super::tests::{cell_text, draw, press_keys, screen_text};
 use super::ui::{Overlay, Screen};
 use crate::event::{EventKind, Outcome};
 
@@ -40,7 +39,7 @@ fn dialogs_answer() {
     for key in ["w", "a", "n", "enter"] {
         scene.app.handle_overlay_key(key);
     }
-    let text = snapshot_text(&draw(&mut scene.app, 120, 40));
+    let text = screen_text(&mut scene.app, 120, 40);
     assert!(text.contains("That is not the run's name. Type wan22, or press Esc"), "{text}");
     for key in ["2", "2", "enter"] {
         scene.app.handle_overlay_key(key);
@@ -48,19 +47,19 @@ fn dialogs_answer() {
     assert_eq!(scene.app.pending_actions, [UserAction::TearDown]);
     scene.app.update(UiCommand::Kill);
     scene.app.handle_overlay_key("n");
-    assert!(snapshot_text(&draw(&mut scene.app, 120, 40)).contains("nothing was changed"));
+    assert!(screen_text(&mut scene.app, 120, 40).contains("nothing was changed"));
 }
 
 #[test]
 fn readonly_is_shown_and_explained() {
     let mut scene = fixtures::healthy();
-    assert!(!snapshot_text(&draw(&mut scene.app, 120, 40)).contains("READ-ONLY"));
+    assert!(!screen_text(&mut scene.app, 120, 40).contains("READ-ONLY"));
     scene.app.set_readonly();
-    scene.app.explain_readonly(KeyEvent::new(KeyCode::Char('X'), KeyModifiers::SHIFT));
-    let text = snapshot_text(&draw(&mut scene.app, 120, 40));
+    scene.app.explain_readonly("X");
+    let text = screen_text(&mut scene.app, 120, 40);
     assert!(text.contains("READ-ONLY") && text.contains("read-only: `tear-down` needs a dashboard without --readonly"), "{text}");
-    scene.app.explain_readonly(KeyEvent::new(KeyCode::Char('H'), KeyModifiers::SHIFT));
-    assert!(snapshot_text(&draw(&mut scene.app, 120, 40)).contains("read-only: `stop` needs"), "as the palette and the help call it");
+    scene.app.explain_readonly("H");
+    assert!(screen_text(&mut scene.app, 120, 40).contains("read-only: `stop` needs"), "as the palette and the help call it");
     assert!(scene.app.pending_actions.is_empty() && scene.app.ui.overlay != Some(Overlay::Help(0)));
 }
 
@@ -84,12 +83,29 @@ fn matrix_of_an_ended_run_is_grey_with_its_age() {
     press_keys(&mut scene.app, "5");
     let is_dim = |buffer: &Buffer, x: u16, y: u16| buffer[(x, y)].fg == Color::Indexed(244);
     let buffer = draw(&mut scene.app, 80, 24);
-    assert!(!is_dim(&buffer, 9 + 4, 5) && !snapshot_text(&buffer).contains(" old\""), "{}", snapshot_text(&buffer));
+    assert!(!is_dim(&buffer, 9 + 4, 5) && !cell_text(&buffer).contains(" old\""), "{}", cell_text(&buffer));
     scene.emit(500, EventKind::RunFinished { outcome: Outcome::Failed, reason: String::new() });
     scene.advance(60_000);
     let buffer = draw(&mut scene.app, 80, 24);
-    let text = snapshot_text(&buffer);
+    let text = cell_text(&buffer);
     assert!(text.contains("values 1m old"), "{text}");
     assert!(is_dim(&buffer, 9 + 4, 5), "{text}");
     assert!(buffer[(9 + 21, 8)].symbol() == "✗" && !is_dim(&buffer, 9 + 21, 8), "{text}");
+}
+
+/// The same of the GPUs of one host.
+#[test]
+fn host_of_an_ended_run_is_grey() {
+    let mut scene = fixtures::finished_run();
+    press_keys(&mut scene.app, "2");
+    let is_dim = |scene: &mut fixtures::DashboardFixture| {
+        let buffer = draw(&mut scene.app, 80, 24);
+        let text = cell_text(&buffer);
+        let (y, row) = (0..).zip(text.lines()).find(|(_, row)| row.contains(" 96% ")).expect("a GPU");
+        let x = row.split(" 96% ").next().map_or(0, |before| before.chars().count()) + 1;
+        buffer[(u16::try_from(x).expect("small"), y)].fg == Color::Indexed(244)
+    };
+    assert!(!is_dim(&mut scene));
+    scene.advance(60_000);
+    assert!(is_dim(&mut scene));
 }

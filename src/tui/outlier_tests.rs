@@ -1,12 +1,12 @@
 //! What the first screen says about ranks and GPUs that differ from the others, and the lines that prove a failure.
 
 use super::fixtures::{self, DashboardFixture};
-use super::tests::{draw, press_keys, snapshot_text};
+use super::tests::{draw, press_keys, screen_text};
 use super::view::run_problems::collect_problems;
 use crate::event::{EventKind, GpuProcess, GpuSample, LogFile};
 
 fn text(scene: &mut DashboardFixture, width: u16, height: u16) -> String {
-    snapshot_text(&draw(&mut scene.app, width, height)).split("\n---\n").next().unwrap_or_default().to_owned()
+    screen_text(&mut scene.app, width, height)
 }
 
 /// Where only the first rank prints, the silence of the others is usual.
@@ -43,9 +43,7 @@ fn proving_lines_come_before_the_newest() {
 #[test]
 fn small_plan_keeps_its_phases() {
     let mut scene = super::screen_matrix_tests::planned(4);
-    let mut capabilities = scene.app.model.capabilities.clone();
-    capabilities.plan_lines = (0..12).map(|n| format!("differs   hosts[{n}].gpus: 4 → 8")).collect();
-    scene.app.handle_message(super::feed::FeedMessage::Capabilities(capabilities));
+    scene.change_capabilities(|known| known.plan_lines = (0..12).map(|n| format!("differs   hosts[{n}].gpus: 4 → 8")).collect());
     let shown = text(&mut scene, 80, 24);
     for phase in ["preflight", "pull", "container", "master", "workers"] {
         assert!(shown.lines().any(|row| row.starts_with("│ ") && row.contains(phase) && row.contains("/4 steps")), "{phase} in {shown}");
@@ -78,6 +76,11 @@ fn idle_gpus_of_one_process_are_marked() {
         (0..8).map(|gpu| shown.lines().find_map(|row| row.strip_prefix(&format!("│ {gpu}"))).expect("a row").starts_with('▲')).collect();
     assert_eq!(marked, [true, true, true, true, false, false, false, false], "{shown}");
     assert!(shown.contains("· GPU 0-3 idle ─"), "and the pane says why: {shown}");
+    let table = text(&mut scene, 80, 10);
+    assert!(table.contains(" ▲▲▲▲.... "), "{table}");
+    press_keys(&mut scene.app, "5 !");
+    let shown = text(&mut scene, 120, 36);
+    assert!(shown.contains("only faults (!): 4 of 8 GPUs"), "{shown}");
 }
 
 /// A GPU with a limit of four digits has its whole power.

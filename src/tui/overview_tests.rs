@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use super::fixtures::{self, DashboardFixture};
 use super::keymap::UiCommand;
 use super::screen_matrix_tests::frames;
-use super::tests::{draw, press_keys};
+use super::tests::{draw, press_keys, screen_text};
 use super::ui::Screen;
 use super::view::run_problems::collect_problems;
 use crate::event::{EventKind, GpuSample};
@@ -67,6 +67,7 @@ fn check_sizes(scene: &mut DashboardFixture, hosts: u32, trouble: Trouble, count
         assert!(trouble == Trouble::None || height < 18 || text.contains(" next  "), "{what}: no next step\n{text}");
         let has_room = width >= 120 && height >= 36 && (2..=16).contains(&hosts);
         assert!(!has_room || longest_blank_run(&rows) <= usize::from(height) / 4, "{what}: a large blank area\n{text}");
+        assert!(!has_room || trouble != Trouble::None || text.contains("╭ gpu00 "), "{what}: no panes\n{text}");
     }
 }
 
@@ -100,7 +101,7 @@ fn every_size_and_host_count_keeps_its_panes() {
 #[test]
 fn small_terminals_show_the_verdict() {
     let mut scene = fixtures::training_hosts(2);
-    let text = |scene: &mut DashboardFixture, width, height| rows(&draw(&mut scene.app, width, height)).join("\n");
+    let text = |scene: &mut DashboardFixture, width, height| screen_text(&mut scene.app, width, height);
     assert!(text(&mut scene, 40, 6).contains("training step 80/400"));
     scene.fail_rank();
     for (width, height) in [(20, 3), (39, 9), (40, 9)] {
@@ -115,7 +116,7 @@ fn one_failure_is_one_problem() {
     let mut problems = collect_problems(&scene.app.model);
     problems.retain(|problem| problem.line().contains("rank 37"));
     assert_eq!(problems.len(), 1, "{problems:?}");
-    let text = rows(&draw(&mut scene.app, 80, 24)).join("\n");
+    let text = screen_text(&mut scene.app, 80, 24);
     assert_eq!(text.matches("failed first").count(), 1, "{text}");
     for part in ["exit 1, failed first: a GPU is lost", "| RuntimeError: CUDA error", "next  exclude gpu04"] {
         assert!(text.contains(part), "{part} in {text}");
@@ -128,19 +129,17 @@ fn failure_stays_after_teardown() {
     let mut scene = fixtures::training_hosts(2);
     scene.fail_rank();
     scene.emit(1, EventKind::RunFinished { outcome: crate::event::Outcome::Failed, reason: "rank 3 on gpu00 failed: exit 1".to_owned() });
-    let mut capabilities = scene.app.model.capabilities.clone();
-    capabilities.start_summary = Some("the run has ended: this launches a new run with the same inventory".to_owned());
-    scene.app.handle_message(super::feed::FeedMessage::Capabilities(capabilities));
-    let text = rows(&draw(&mut scene.app, 120, 36)).join("\n");
+    scene.change_capabilities(|known| {
+        known.start_summary = Some("the run has ended: this launches a new run with the same inventory".to_owned())
+    });
+    let text = screen_text(&mut scene.app, 120, 36);
     assert!(text.contains("ValueError: the batch is empty") && text.contains("FAILED"), "{text}");
     // The steps of a teardown that is over are not shown either.
     let mut scene = fixtures::tearing_down();
-    assert!(rows(&draw(&mut scene.app, 120, 36)).join("\n").contains("HOST  stop"));
+    assert!(screen_text(&mut scene.app, 120, 36).contains("HOST  stop"));
     scene.emit(1, EventKind::RunFinished { outcome: crate::event::Outcome::Failed, reason: "a rank failed".to_owned() });
-    let mut capabilities = scene.app.model.capabilities.clone();
-    capabilities.start_summary = Some("the run has ended".to_owned());
-    scene.app.handle_message(super::feed::FeedMessage::Capabilities(capabilities));
-    let text = rows(&draw(&mut scene.app, 120, 36)).join("\n");
+    scene.change_capabilities(|known| known.start_summary = Some("the run has ended".to_owned()));
+    let text = screen_text(&mut scene.app, 120, 36);
     assert!(text.contains("╭ gpu00 · master") && !text.contains("HOST  stop"), "{text}");
 }
 
@@ -153,29 +152,13 @@ fn outliers_are_named_and_never_folded() {
         (0..64).filter(|host| *host != 40).for_each(|host| scene.emit_gpus(host, 8, 96.0));
         scene.emit(1, EventKind::Gpus { host: 40, gpus: (0..8).map(sample).collect() });
     }
-    let text = rows(&draw(&mut scene.app, 80, 24)).join("\n");
+    let text = screen_text(&mut scene.app, 80, 24);
     assert!(text.contains("   gpu40                     ▲"), "{text}");
     assert!(text.contains(" ▲ gpu40  8 GPUs at 31% utilization; the median of the run is 96%"), "{text}");
     assert!(text.contains("63 hosts ●") && text.contains("hottest gpu40 GPU 0 91°"), "{text}");
-    let text = rows(&draw(&mut scene.app, 160, 40)).join("\n");
+    let text = screen_text(&mut scene.app, 160, 40);
     assert!(text.contains("least used gpu40 8 GPUs at 31%, median 96%"), "{text}");
     assert!(text.contains("next  orchestrate exec --limit gpu40 -- nvidia-smi -q -d PERFORMANCE"), "{text}");
-}
-
-/// The rank that is behind is named with its host, and how far it is behind.
-#[test]
-fn slowest_rank_is_named() {
-    let mut scene = fixtures::training_hosts(2);
-    for rank in (0..16).filter(|rank| *rank != 11) {
-        scene.emit_rank_log(rank, "step 84/400 loss 2.1\n");
-    }
-    let text = |scene: &mut DashboardFixture| rows(&draw(&mut scene.app, 80, 24)).join("\n");
-    assert!(!text(&mut scene).contains("slowest"), "its lines may be on their way");
-    let shown = (0..5).fold(String::new(), |_, _| {
-        scene.advance(2_000);
-        text(&mut scene)
-    });
-    assert!(shown.contains("slowest r11 on gpu01 step 80, 4 behind: press 3"), "{shown}");
 }
 
 /// A bar that the ranks draw is one row below the log, which changes; the line that comes after it is another.
@@ -186,7 +169,7 @@ fn live_bar_is_one_row_of_the_log() {
     for n in [10, 20, 30] {
         (0..16).for_each(|rank| scene.emit_rank_log(rank, &bar(n + rank)));
     }
-    let text = |scene: &mut DashboardFixture| rows(&draw(&mut scene.app, 120, 36)).join("\n");
+    let text = |scene: &mut DashboardFixture| screen_text(&mut scene.app, 120, 36);
     let shown = text(&mut scene);
     assert!(shown.contains("r[0-15]") && shown.contains("eval:  30%|##  | 30/100") && shown.matches("eval:").count() == 1, "{shown}");
     (0..16).for_each(|rank| scene.emit_rank_log(rank, &format!("\r{}\reval loss 2.5\n", " ".repeat(50))));
@@ -198,15 +181,15 @@ fn live_bar_is_one_row_of_the_log() {
 #[test]
 fn plan_before_a_start_is_shown() {
     let mut scene = fixtures::planned_hosts(4);
-    let mut capabilities = scene.app.model.capabilities.clone();
-    capabilities.start_summary = Some("no run exists: a new one would be launched".to_owned());
-    capabilities.plan_lines = vec![
-        "image     registry/train:7".to_owned(),
-        "differs   launch.nproc_per_node: 4 → 8".to_owned(),
-        format!("container docker run -d --name wan22-gpu00{} registry/train:7", " -v /data:/data:ro".repeat(8)),
-    ];
-    scene.app.handle_message(super::feed::FeedMessage::Capabilities(capabilities));
-    let text = rows(&draw(&mut scene.app, 120, 36)).join("\n");
+    scene.change_capabilities(|known| {
+        known.start_summary = Some("no run exists: a new one would be launched".to_owned());
+        known.plan_lines = vec![
+            "image     registry/train:7".to_owned(),
+            "differs   launch.nproc_per_node: 4 → 8".to_owned(),
+            format!("container docker run -d --name wan22-gpu00{} registry/train:7", " -v /data:/data:ro".repeat(8)),
+        ];
+    });
+    let text = screen_text(&mut scene.app, 120, 36);
     for part in [
         "container docker run -d --name wan22-gpu00 -v",
         "│           -v /data:/data:ro -v",
@@ -233,7 +216,7 @@ fn task_that_sends_files_has_a_bar() {
             }
             scene.advance(2_000);
         }
-        let text = rows(&draw(&mut scene.app, 120, height)).join("\n");
+        let text = screen_text(&mut scene.app, 120, height);
         assert!(text.contains(shown), "{text}");
     }
 }
@@ -243,12 +226,12 @@ fn task_that_sends_files_has_a_bar() {
 fn start_dialog_counts_ranks_without_numbers() {
     let mut scene = fixtures::launching_hosts(4);
     std::sync::Arc::make_mut(&mut scene.app.model.state).ranks.clear();
-    let mut capabilities = scene.app.model.capabilities.clone();
-    capabilities.start_summary = Some("no run exists: a new one would be launched".to_owned());
-    capabilities.plan_lines = vec!["hosts     4 × 8 ranks, numbered by torchrun".to_owned()];
-    scene.app.handle_message(super::feed::FeedMessage::Capabilities(capabilities));
+    scene.change_capabilities(|known| {
+        known.start_summary = Some("no run exists: a new one would be launched".to_owned());
+        known.plan_lines = vec!["hosts     4 × 8 ranks, numbered by torchrun".to_owned()];
+    });
     scene.app.update(UiCommand::Start);
-    let text = rows(&draw(&mut scene.app, 120, 36)).join("\n");
+    let text = screen_text(&mut scene.app, 120, 36);
     assert!(text.contains("4 × 8 ranks, numbered by torchrun on gpu[00-03]"), "{text}");
 }
 
@@ -256,7 +239,7 @@ fn start_dialog_counts_ranks_without_numbers() {
 #[test]
 fn wheel_focuses_the_zone_under_it() {
     let mut scene = fixtures::training_hosts(2);
-    let text = |scene: &mut DashboardFixture| rows(&draw(&mut scene.app, 120, 36)).join("\n");
+    let text = |scene: &mut DashboardFixture| screen_text(&mut scene.app, 120, 36);
     assert!(text(&mut scene).contains(" follow ╮"));
     scene.app.focus_under_wheel(10, 30);
     scene.app.update(super::keymap::UiCommand::Up);
@@ -305,7 +288,7 @@ fn hosts_are_filtered_and_ordered() {
         ] {
             scene.app.update(UiCommand::Sort);
             assert_eq!(order(&mut scene), expected, "{name} at {width}x{height}");
-            let text = rows(&draw(&mut scene.app, width, height)).join("\n");
+            let text = screen_text(&mut scene.app, width, height);
             assert!(text.contains(&format!("4 of 4 hosts  {name} (s)")), "{text}");
         }
         scene.app.update(UiCommand::Sort);
@@ -315,7 +298,7 @@ fn hosts_are_filtered_and_ordered() {
         scene.app.update(UiCommand::Faults);
         press_keys(&mut scene.app, "/ g p u [ 1 - 3 ] space u t i l < 6 0 enter");
         assert_eq!(order(&mut scene).len(), 0, "gpu1 is no host: a pattern is the whole name");
-        let text = rows(&draw(&mut scene.app, width, height)).join("\n");
+        let text = screen_text(&mut scene.app, width, height);
         assert!(
             text.contains("0 of 4 hosts  /gpu[1-3] util<60") && text.contains("no host matches") && text.contains("gpu02  no"),
             "{text}"
@@ -325,12 +308,12 @@ fn hosts_are_filtered_and_ordered() {
         press_keys(&mut scene.app, "esc");
         assert_eq!(order(&mut scene), standard);
         press_keys(&mut scene.app, "/ h e a t > 1 enter");
-        assert!(rows(&draw(&mut scene.app, width, height)).join("\n").contains("unknown metric `heat`"));
+        assert!(screen_text(&mut scene.app, width, height).contains("unknown metric `heat`"));
         scene.advance(10_000);
     }
     // In the log the same key searches.
     press_keys(&mut scene.app, "tab / s t e p space 7 9 enter");
-    let text = rows(&draw(&mut scene.app, 120, 40)).join("\n");
+    let text = screen_text(&mut scene.app, 120, 40);
     assert!(text.contains(" new ╮") && text.contains("step 79/400"), "the log has left its end: {text}");
 }
 
@@ -339,7 +322,7 @@ fn hosts_are_filtered_and_ordered() {
 fn charts_stand_where_panes_and_log_keep_their_room() {
     let mut scene = fixtures::training_hosts(4);
     (0..4).for_each(|host| scene.emit_gpus(host, 8, 96.0));
-    let text = |scene: &mut DashboardFixture, width, height| rows(&draw(&mut scene.app, width, height)).join("\n");
+    let text = |scene: &mut DashboardFixture, width, height| screen_text(&mut scene.app, width, height);
     let shown = text(&mut scene, 200, 50);
     assert!(shown.contains("╭ loss 2.340 ") && shown.contains("╭ GPUs, mean 96% ") && shown.contains(" 0 to 100% ╮"), "{shown}");
     assert!(shown.contains("│ 7  96% █"), "{shown}");

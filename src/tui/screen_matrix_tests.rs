@@ -9,10 +9,10 @@ use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::compact_backend::CompactBackend;
-use super::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
+use super::feed::DashboardRole;
 use super::fixtures::{self, BuildFixture, DashboardFixture};
 use super::svg::render_svg;
-use super::tests::{draw, press_keys, snapshot_text};
+use super::tests::{cell_text, draw, press_keys, screen_text};
 use super::ui::Screen;
 use crate::event::{EventKind, GpuSample};
 use crate::text::golden::assert_golden;
@@ -75,18 +75,22 @@ fn busy_gpus(host: u32, round: u16, odd: Option<(u32, f32)>) -> EventKind {
     EventKind::Gpus { host, gpus: (0..8).map(gpu).collect() }
 }
 
+/// A line of every rank but the silent one, then the GPUs; `odd`: a host, one of its GPUs and the utilization of that.
+fn train_round(scene: &mut DashboardFixture, hosts: u32, round: u16, silent: Option<u32>, odd: Option<(u32, (u32, f32))>) {
+    for rank in (0..hosts * 8).filter(|rank| Some(*rank) != silent) {
+        let noise = (u32::from(round) * 7 + rank) % 90;
+        let line = format!("step {}/400 loss 2.{:03} tokens/s {} lr 3.0e-04\n", 81 + round, 340 - round * 9, 52_600 + noise);
+        scene.emit_rank_log(rank, &line);
+    }
+    let odd_gpu = |host: u32| odd.filter(|(odd, _)| *odd == host).map(|(_, gpu)| gpu);
+    (0..hosts).for_each(|host| scene.emit(1, busy_gpus(host, round, odd_gpu(host))));
+}
+
 /// Hosts with eight GPUs and ranks each in training, with histories.
 pub(super) fn healthy(hosts: u32) -> DashboardFixture {
     let mut scene = fixtures::training_hosts(hosts);
     for round in 0..if hosts > 16 { 2 } else { 24_u16 } {
-        for rank in 0..hosts * 8 {
-            let noise = (u32::from(round) * 7 + rank) % 90;
-            scene.emit_rank_log(
-                rank,
-                &format!("step {}/400 loss 2.{:03} tokens/s {} lr 3.0e-04\n", 81 + round, 340 - round * 9, 52_600 + noise),
-            );
-        }
-        (0..hosts).for_each(|host| scene.emit(1, busy_gpus(host, round, None)));
+        train_round(&mut scene, hosts, round, None, None);
         (0..hosts).for_each(|host| scene.emit_machine(host, f32::from(20 + round * 3 % 17)));
         scene.advance(2_000);
     }
@@ -98,14 +102,7 @@ pub(super) fn healthy(hosts: u32) -> DashboardFixture {
 pub(super) fn straggler(hosts: u32) -> DashboardFixture {
     let mut scene = healthy(hosts);
     for round in 24..34_u16 {
-        for rank in (0..hosts * 8).filter(|rank| *rank != 21 || round < 26) {
-            let noise = (u32::from(round) * 7 + rank) % 90;
-            scene.emit_rank_log(
-                rank,
-                &format!("step {}/400 loss 2.{:03} tokens/s {} lr 3.0e-04\n", 81 + round, 340 - round * 9, 52_600 + noise),
-            );
-        }
-        (0..hosts).for_each(|host| scene.emit(1, busy_gpus(host, round, (host == 2).then_some((5, 41.0)))));
+        train_round(&mut scene, hosts, round, (round >= 26).then_some(21), Some((2, (5, 41.0))));
         scene.advance(2_000);
         // That it is behind is seen over several frames.
         draw(&mut scene.app, 40, 10);
@@ -157,26 +154,24 @@ fn plan_lines(hosts: u32) -> Vec<String> {
 /// A launch: a slow pull, and a step that is tried again.
 fn launching(hosts: u32) -> DashboardFixture {
     let mut scene = fixtures::launching_hosts(hosts);
-    let capabilities = DashboardCapabilities { plan_lines: plan_lines(hosts), ..DashboardCapabilities::view_only(DashboardRole::Owner) };
-    scene.app.handle_message(FeedMessage::Capabilities(capabilities));
+    scene.change_capabilities(|known| (known.role, known.plan_lines) = (DashboardRole::Owner, plan_lines(hosts)));
     scene
 }
 
 /// The plan waits for its start.
 pub(super) fn planned(hosts: u32) -> DashboardFixture {
     let mut scene = fixtures::planned_hosts(hosts);
-    scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities {
-        start_summary: Some("no run exists: a new one would be launched".to_owned()),
-        plan_lines: plan_lines(hosts),
-        ..DashboardCapabilities::view_only(DashboardRole::Owner)
-    }));
+    scene.change_capabilities(|known| {
+        (known.role, known.plan_lines) = (DashboardRole::Owner, plan_lines(hosts));
+        known.start_summary = Some("no run exists: a new one would be launched".to_owned());
+    });
     scene
 }
 
 fn write_picture(name: &str, buffer: &Buffer) {
     let Some(dir) = std::env::var_os("SCREENS") else { return };
     std::fs::create_dir_all(&dir).expect("a directory");
-    std::fs::write(Path::new(&dir).join(format!("{name}.txt")), snapshot_text(buffer)).expect("written");
+    std::fs::write(Path::new(&dir).join(format!("{name}.txt")), cell_text(buffer)).expect("written");
     std::fs::write(Path::new(&dir).join(format!("{name}.svg")), render_svg(buffer, name)).expect("written");
     std::fs::write(Path::new(&dir).join(format!("{name}.ansi")), terminal_bytes(buffer)).expect("written");
 }
@@ -199,7 +194,7 @@ fn check_screens(kind: &str, hosts: u32, scene: &mut DashboardFixture) {
             let buffer = draw(&mut scene.app, width, height);
             write_picture(&name, &buffer);
             frames(&buffer, &name);
-            let text = snapshot_text(&buffer);
+            let text = cell_text(&buffer);
             let marks: &[&str] = match (kind, hosts, screen, width) {
                 ("healthy", 128, Screen::Overview, 200) => &["╭ loss 2.331", "╭ GPUs, mean 94%"],
                 ("healthy", 16, Screen::Gpus, 200) => &["POWER  MEAN over 51 s"],
@@ -221,14 +216,14 @@ fn slow_rank_is_named_at_common_sizes() {
             let name = format!("overview-slow-{hosts}-{width}x{height}");
             let buffer = draw(&mut scene.app, width, height);
             write_picture(&name, &buffer);
-            let text = snapshot_text(&buffer);
+            let text = cell_text(&buffer);
             assert!(text.contains("training step 114/400"), "the step of most ranks: {name}\n{text}");
             let silent = if width >= 100 { ", silent for 1" } else { ": press 3  hottest" };
             let marks = [&format!("slowest r21 on gpu02 step 106, 8 behind{silent}"), ": press 3  hottest "];
             marks.iter().for_each(|mark| assert!(text.contains(*mark), "{mark} in {name}\n{text}"));
         }
         scene.app.ui.screen = Screen::Ranks;
-        let text = snapshot_text(&draw(&mut scene.app, 120, 36));
+        let text = screen_text(&mut scene.app, 120, 36);
         assert!(text.lines().nth(4).is_some_and(|row| row.contains(" 21 gpu02 ")), "the first row: {text}");
     }
 }

@@ -203,7 +203,6 @@ fn css_color(color: Color) -> String {
             format!("#{:02x}{:02x}{:02x}", level(cube / 36), level(cube / 6 % 6), level(cube % 6))
         }
         Color::Indexed(index @ 232..) => format!("#{0:02x}{0:02x}{0:02x}", 8 + 10 * u16::from(index - 232)),
-        Color::Rgb(red, green, blue) => format!("#{red:02x}{green:02x}{blue:02x}"),
         _ => FOREGROUND.to_owned(),
     }
 }

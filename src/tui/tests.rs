@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
@@ -27,33 +26,57 @@ pub(super) fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
     terminal.backend().buffer().clone()
 }
 
-/// The text of a screen followed by the styles of its columns.
-pub(super) fn snapshot_text(buffer: &Buffer) -> String {
-    let (mut text, mut looks) = (String::new(), String::new());
+/// The text of a screen, without the blanks at the ends of its rows.
+pub(super) fn cell_text(buffer: &Buffer) -> String {
+    let mut text = String::new();
     for y in 0..buffer.area.height {
         let mut row = String::new();
-        let mut runs: Vec<(u16, u16, String)> = Vec::new();
         let mut skip = 0;
         for x in 0..buffer.area.width {
-            let cell = &buffer[(x, y)];
+            let symbol = buffer[(x, y)].symbol();
             if skip == 0 {
-                row.push_str(cell.symbol());
-                skip = unicode_width::UnicodeWidthStr::width(cell.symbol());
+                row.push_str(symbol);
+                skip = unicode_width::UnicodeWidthStr::width(symbol);
             }
             skip = skip.saturating_sub(1);
-            let view = style_text(cell.fg, cell.modifier);
-            match runs.last_mut() {
-                Some((_, end, known)) if *known == view => *end = x,
-                _ => runs.push((x, x, view)),
-            }
         }
         writeln!(text, "{}", row.trim_end()).expect("a String takes all");
-        for (from, to, view) in runs.into_iter().filter(|run| !run.2.is_empty()) {
-            writeln!(looks, "{y}:{from}-{to} {view}").expect("a String takes all");
+    }
+    text
+}
+
+pub(super) fn screen_text(app: &mut App, width: u16, height: u16) -> String {
+    cell_text(&draw(app, width, height))
+}
+
+/// The text of a screen followed by the styles of its columns.
+fn snapshot_text(buffer: &Buffer) -> String {
+    let mut styles = String::new();
+    for y in 0..buffer.area.height {
+        let mut runs: Vec<(u16, u16, String)> = Vec::new();
+        for x in 0..buffer.area.width {
+            let cell = &buffer[(x, y)];
+            let style = style_text(cell.fg, cell.modifier);
+            match runs.last_mut() {
+                Some((_, end, known)) if *known == style => *end = x,
+                _ => runs.push((x, x, style)),
+            }
+        }
+        for (from, to, style) in runs.into_iter().filter(|run| !run.2.is_empty()) {
+            writeln!(styles, "{y}:{from}-{to} {style}").expect("a String takes all");
         }
     }
-    format!("{text}---\n{looks}")
+    format!("{}---\n{styles}", cell_text(buffer))
 }
+
+/// The dialogs of a run.
+pub(super) const DIALOGS: [(&str, fn(&Model) -> Dialog); 5] = [
+    ("leave", Dialog::choose_exit),
+    ("stop", Dialog::confirm_stop),
+    ("kill", Dialog::confirm_kill),
+    ("restart", Dialog::confirm_restart),
+    ("tear-down", Dialog::confirm_teardown),
+];
 
 fn style_text(color: Color, modifier: Modifier) -> String {
     let color = match color {
@@ -117,13 +140,7 @@ fn overlays_match_snapshots() {
         shot(&mut scene, "help");
         scene.app.ui.overlay = Some(Overlay::Palette(super::command_palette::CommandPalette::default()));
         shot(&mut scene, "palette");
-        for (name, build) in [
-            ("leave", Dialog::choose_exit as fn(&Model) -> Dialog),
-            ("stop", Dialog::confirm_stop),
-            ("kill", Dialog::confirm_kill),
-            ("restart", Dialog::confirm_restart),
-            ("tear-down", Dialog::confirm_teardown),
-        ] {
+        for (name, build) in DIALOGS {
             scene.app.ui.overlay = Some(Overlay::Dialog(build(&scene.app.model)));
             shot(&mut scene, name);
         }
@@ -214,6 +231,8 @@ fn cells_hold_no_control_characters() {
         let buffer = draw(&mut scene.app, 120, 40);
         for cell in buffer.content() {
             assert!(cell.symbol().chars().all(|c| !c.is_control() && !('\u{202a}'..='\u{202e}').contains(&c)), "{:?}", cell.symbol());
+            // The backend writes no other colors.
+            assert!([cell.fg, cell.bg].iter().all(|color| matches!(color, Color::Reset | Color::Indexed(_))), "{cell:?}");
         }
     }
 }
@@ -257,20 +276,8 @@ fn every_key_is_safe_on_every_screen() {
 pub(super) fn press_keys(app: &mut App, keys: &str) {
     for key in keys.split(' ') {
         if !app.handle_overlay_key(key) {
-            let code = match key {
-                "enter" => KeyCode::Enter,
-                "esc" => KeyCode::Esc,
-                "pgup" => KeyCode::PageUp,
-                "tab" => KeyCode::Tab,
-                "space" => KeyCode::Char(' '),
-                key => KeyCode::Char(key.chars().next().expect("a key")),
-            };
-            let cmd = app
-                .ui
-                .bindings
-                .command_for_key(KeyEvent::new(code, KeyModifiers::NONE), &app.ui.key_contexts(&app.model))
-                .unwrap_or_else(|| panic!("{key} means nothing"));
-            app.update(cmd);
+            let cmd = app.ui.bindings.command_for_key(key, &app.ui.key_contexts(&app.model));
+            app.update(cmd.unwrap_or_else(|| panic!("{key} means nothing")));
         }
         draw(app, 80, 24);
     }

@@ -234,9 +234,7 @@ fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescri
             let (status, text) = exited("rank", exit);
             (if stopped { DisplayStatus::Warn } else { status }, text, Some((*host, LogFile::Rank { rank: *rank, restart: *restart })))
         }
-        EventKind::Culprit { ranks, .. } if ranks.is_empty() => {
-            (DisplayStatus::Error, "a launcher failed first".to_owned(), None)
-        }
+        EventKind::Culprit { ranks, .. } if ranks.is_empty() => (DisplayStatus::Error, "a launcher failed first".to_owned(), None),
         EventKind::Culprit { ranks, hosts } => {
             let owner = match (ranks.first(), hosts.first()) {
                 (Some(rank), Some(host)) => {

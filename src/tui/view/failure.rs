@@ -103,9 +103,7 @@ fn end_verdict(model: &Model) -> Option<(DisplayStatus, String, String)> {
     let next = format!("{} shows what the ranks wrote", model.advice.format_run_command("logs", ""));
     let (status, text) = match (outcome, model.state.ranks.len()) {
         (Outcome::Ok, 0) => (DisplayStatus::Done, "the run succeeded".to_owned()),
-        (Outcome::Ok, ranks) => {
-            (DisplayStatus::Done, format!("the run succeeded: {} ended with exit 0", count_noun(ranks, "rank")))
-        }
+        (Outcome::Ok, ranks) => (DisplayStatus::Done, format!("the run succeeded: {} ended with exit 0", count_noun(ranks, "rank"))),
         _ => {
             let (word, _) = style::outcome_label(outcome);
             let reason = if reason.is_empty() { String::new() } else { format!(": {}", model.sanitize(reason)) };

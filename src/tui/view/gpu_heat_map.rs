@@ -158,9 +158,7 @@ pub(super) fn cells_of_rows(room: usize, rows: usize) -> usize {
 /// The mean of a host's GPUs over time, in so many cells.
 pub(super) fn mean_cells(matrix: &GpuMatrix<'_>, (at, host): (usize, &HostState), cells: usize) -> Vec<Span<'static>> {
     let metric = matrix.selection.metric;
-    let mean = |round: &GpuRound| {
-        formatting::mean(round.iter().filter_map(|point| metric.of_point(point)))
-    };
+    let mean = |round: &GpuRound| formatting::mean(round.iter().filter_map(|point| metric.of_point(point)));
     let rounds = host.gpu_history.len();
     let values: Vec<Option<f32>> = host.gpu_history.iter().skip(rounds.saturating_sub(cells)).map(|round| mean(round)).collect();
     let is_old = figure_age::has_old_figures(matrix.model, u32::try_from(at).unwrap_or(u32::MAX));

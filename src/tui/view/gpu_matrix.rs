@@ -234,7 +234,9 @@ impl<'a> GpuMatrix<'a> {
             (_, DisplayStatus::Ok | DisplayStatus::Pending) if rank.is_some_and(RankState::failed_by_itself) => {
                 (host_status::failed_rank_glyph(self.model.theme), DisplayStatus::Error)
             }
-            (glyph, DisplayStatus::Ok | DisplayStatus::Pending) if !is_past && !stale && self.warns(at, host, gpu) => (glyph, DisplayStatus::Warn),
+            (glyph, DisplayStatus::Ok | DisplayStatus::Pending) if !is_past && !stale && self.warns(at, host, gpu) => {
+                (glyph, DisplayStatus::Warn)
+            }
             other => other,
         };
         let mut style = match (status, value) {

@@ -115,8 +115,7 @@ pub(super) fn medium_rows(model: &Model, at: u32, host: &HostState, ranks: &Rank
     let utilization = gpu_bars(model, host, width, |gpu| gpu.utilization, |place| theme.status_style(statuses[place]));
     let memory = gpu_bars(model, host, width, |gpu| GpuMetric::Memory.value(gpu), |_| memory_style);
     let room = width.saturating_sub(formatting::spans_width(&memory) + 7);
-    let memory_sum =
-        memory_text_of_all(host).filter(|text| text.len() <= room).unwrap_or_else(|| whole(totals.memory, "%"));
+    let memory_sum = memory_text_of_all(host).filter(|text| text.len() <= room).unwrap_or_else(|| whole(totals.memory, "%"));
     let last_output_at = model.host_statuses.get(at as usize).map_or(0, |standing| standing.last_output_at);
     let hottest = whole(totals.hottest, theme.degree());
     let last = model.lang.tr_fill("line {} ago", &[&formatting::format_age(last_output_at, model.now)]);

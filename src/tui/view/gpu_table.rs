@@ -8,8 +8,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::event::GpuSample;
 use crate::report::style;
-use crate::state::host_trace::MAX_TRACE_POINTS;
 use crate::state::HostState;
+use crate::state::host_trace::MAX_TRACE_POINTS;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 

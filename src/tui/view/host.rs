@@ -260,9 +260,9 @@ fn smi_section(model: &Model, view: &HostPane, host: &HostState, width: usize) -
 fn header_lines(model: &Model, at: usize, host: &HostState, width: usize, has_machine_age: bool) -> Vec<Line<'static>> {
     let (status, why) = model.host_statuses.get(at).map(|host| (host.status, &*host.reason)).unwrap_or_default();
     let lang = model.lang;
-    let location = lang.tr_fill("host {} of {}", &[&(at + 1).to_string(), &model.state.hosts.len().to_string()]);
+    let number = lang.tr_fill("host {} of {}", &[&(at + 1).to_string(), &model.state.hosts.len().to_string()]);
     let name = model.sanitize(&host.name);
-    let used = name.width() + location.width() + 7;
+    let used = name.width() + number.width() + 7;
     let clock = host.clock_offset.map(|(offset, wrong)| [format!("{offset:+}"), wrong.to_string()]);
     let clock = clock.map_or_else(String::new, |[offset, wrong]| lang.tr_fill("  clock {} ms (±{})", &[&offset, &wrong]));
     let link = match host.connection_status {
@@ -279,7 +279,7 @@ fn header_lines(model: &Model, at: usize, host: &HostState, width: usize, has_ma
     };
     let first = Line::from(vec![
         Span::styled(format!(" {name}  "), model.theme.accent()),
-        Span::styled(format!("{location}  "), model.theme.dim()),
+        Span::styled(format!("{number}  "), model.theme.dim()),
         model.theme.symbol_span(status),
         Span::raw(style::truncate_text(&format!(" {why}"), width.saturating_sub(used))),
     ]);

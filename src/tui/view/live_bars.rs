@@ -31,9 +31,8 @@ pub(super) fn rows(model: &Model, width: usize) -> Vec<Line<'static>> {
     for rank in model.state.ranks.values().filter(|rank| rank.exit.is_none() && model.now - rank.last_output_at < STALE_MS) {
         let Some(text) = rank.recent_lines.progress_line().map(|line| model.sanitize(&line)) else { continue };
         let Some(progress) = parse_progress(text.as_bytes(), rank.last_output_at) else { continue };
-        let bar = bars
-            .entry(bar_shape(text.as_bytes()))
-            .or_insert_with(|| LiveBar { logs: Vec::new(), percent: f32::MAX, text: String::new() });
+        let bar =
+            bars.entry(bar_shape(text.as_bytes())).or_insert_with(|| LiveBar { logs: Vec::new(), percent: f32::MAX, text: String::new() });
         bar.logs.push(rank.log());
         if progress.percent < bar.percent {
             (bar.percent, bar.text) = (progress.percent, text);

@@ -81,12 +81,9 @@ fn span_of_steps(model: &Model, phase: Phase, began: UnixMillis, steps: &[&StepS
     let last = steps.iter().filter(|step| step.ended_at.is_some()).max_by_key(|step| step.ended_at);
     let until = if ended == steps.len() { last.and_then(|step| step.ended_at).unwrap_or(began) } else { model.now };
     let (mut parts, lang) = (Vec::new(), model.lang);
-    for (status, word) in [
-        (StepStatus::Satisfied, "ok"),
-        (StepStatus::Done, "changed"),
-        (StepStatus::Failed, "failed"),
-        (StepStatus::Running, "under way"),
-    ] {
+    for (status, word) in
+        [(StepStatus::Satisfied, "ok"), (StepStatus::Done, "changed"), (StepStatus::Failed, "failed"), (StepStatus::Running, "under way")]
+    {
         let n = steps.iter().filter(|step| step.status == status).count();
         if n > 0 {
             parts.push(format!("{n} {}", lang.term(word)));

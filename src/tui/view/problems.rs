@@ -237,7 +237,8 @@ mod tests {
         let mut list = SelectableList::default();
         set_rows(&mut list, &[problem("the clock", &[3]), problem("8 GPUs at 31%", &[5]), problem("disk: 41 GiB", &[5])], 9);
         list.move_cursor(UiCommand::Down, 1);
-        let next = [problem("a new one", &[1]), problem("the clock", &[3]), problem("disk: 40 GiB", &[5]), problem("7 GPUs at 29%", &[2, 5])];
+        let next =
+            [problem("a new one", &[1]), problem("the clock", &[3]), problem("disk: 40 GiB", &[5]), problem("7 GPUs at 29%", &[2, 5])];
         assert_eq!(set_rows(&mut list, &next, 9).0, 3, "another host has joined it");
         assert_eq!(set_rows(&mut list, &[problem("6 GPUs at 1%", &[2])], 9).0, 0);
         // Problems that differ in figures alone are rows of their own.

@@ -213,11 +213,11 @@ pub(super) fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model, rank: &
     let (status, word) = host_status::rank_status(&model.state, rank);
     let word = model.lang.message(&word).into_owned();
     let names = [rank.rank.to_string(), model.sanitize(model.state.host_name(rank.host))];
-    let location = format!(" {}", model.lang.tr_fill("r{} on {}", &[&names[0], &names[1]]));
+    let owner = format!(" {}", model.lang.tr_fill("r{} on {}", &[&names[0], &names[1]]));
     let title = PaneFrame {
         left: vec![
             model.theme.symbol_span(status),
-            Span::styled(location, model.theme.header()),
+            Span::styled(owner, model.theme.header()),
             Span::styled(format!(" {word}"), model.theme.dim()),
         ],
         right: vec![Span::styled(model.lang.tr("o opens the log"), model.theme.dim())],

@@ -16,8 +16,8 @@ use crate::text::translation::Lang;
 use crate::tui::model::Model;
 use crate::tui::theme::{DisplayStatus, Theme};
 
-use super::{formatting, graph};
 use super::lines::{render_lines, rows_area};
+use super::{formatting, graph};
 
 /// A progress bar not redrawn for this long is outdated, in milliseconds.
 const STALE_AFTER_MS: i64 = 120_000;
@@ -282,6 +282,7 @@ pub(crate) fn format_value(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::theme::GraphStyle;
 
     const UNICODE_THEME: Theme = Theme::new(crate::tui::theme::ColorScheme::Mono, false);
 
@@ -300,6 +301,8 @@ mod tests {
         assert_eq!(sparkline((0..100_u8).map(f32::from), 4, UNICODE_THEME), "▁▃▆█");
         assert_eq!(sparkline([1.0, f32::NAN, 2.0].into_iter(), 8, UNICODE_THEME), "▁!█");
         assert_eq!(sparkline(std::iter::once(1.0), 8, UNICODE_THEME), "");
+        let ascii_graphs = Theme { graph_style: GraphStyle::Ascii, ..UNICODE_THEME };
+        assert_eq!(sparkline([9.0, 5.0, 1.0].into_iter(), 8, ascii_graphs), "#=_");
     }
 
     #[test]
