@@ -200,7 +200,7 @@ impl LogWriters {
         let ranks = Some(self.ranks.clone()).filter(|ranks| !ranks.is_empty());
         let others = self.others.iter().map(|(task, on)| match task {
             None => format!("launcher {}", hosts(on)),
-            Some(number) => format!("task {number} {}", hosts(on)),
+            Some(number) => [format!("task {number}"), hosts(on)].join(" "),
         });
         ranks.into_iter().chain(others).collect::<Vec<_>>().join(" ")
     }
