@@ -196,10 +196,21 @@ impl LogStreamSession<'_> {
         }
     }
 
-    fn report_current(&mut self, file: LogFile) {
+    fn report_current(&mut self, file: LogFile, is_current: bool) {
+        if !is_current {
+            self.growing_files.insert(file);
+            return;
+        }
+        self.growing_files.remove(&file);
         if matches!(self.sink, StreamEventTarget::Follower(_)) && self.current_files.insert(file) {
             self.connection.emitter().send(EventKind::LogCurrent { host: self.connection.event_host_index(), file });
         }
+    }
+
+    /// A pass over all files precedes a heartbeat: of those that sent nothing this laptop has all.
+    fn report_unsent_current(&mut self) {
+        let unsent: Vec<LogFile> = self.offsets.keys().copied().filter(|file| !self.growing_files.contains(file)).collect();
+        unsent.into_iter().for_each(|file| self.report_current(file, true));
     }
 
     /// That a file can be one of this run: else a host could have any number of files made here.
@@ -233,12 +244,7 @@ impl LogStreamSession<'_> {
                     // A host fills its frames while it has more.
                     let is_current = std::mem::take(&mut self.frame_bytes) < log_frames::MAX_FRAME_BYTES;
                     self.acknowledge().await?;
-                    if is_current {
-                        self.growing_files.remove(&file);
-                        self.report_current(file);
-                    } else {
-                        self.growing_files.insert(file);
-                    }
+                    self.report_current(file, is_current);
                 }
                 self.forward_if_new(LogStreamEvent::Log(host, file, bytes)).await
             }
@@ -253,10 +259,7 @@ impl LogStreamSession<'_> {
             }
             LogFrame::Heartbeat { free_kib: free, total_kib: total } => {
                 self.acknowledge().await?;
-                // A pass over all files precedes it: this laptop has all of those that sent nothing.
-                for file in self.offsets.keys().copied().filter(|file| !self.growing_files.contains(file)).collect::<Vec<_>>() {
-                    self.report_current(file);
-                }
+                self.report_unsent_current();
                 self.connection.report_disk_space(free.saturating_mul(1024), total.saturating_mul(1024));
                 Ok(true)
             }
