@@ -144,8 +144,11 @@ pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlN
     }
 }
 
+/// The directories of all hosts, and the name that a single file gets.
+type SplitTargets = (Vec<Option<String>>, Option<String>);
+
 /// Splits destinations into directories and the name that a single file gets: none where they end with `/`.
-fn split_targets(to: Vec<Option<String>>, is_pattern: bool) -> Result<(Vec<Option<String>>, Option<String>), (String, String)> {
+fn split_targets(to: Vec<Option<String>>, is_pattern: bool) -> Result<SplitTargets, (String, String)> {
     let mut names = Vec::new();
     let directories = to.into_iter().map(|path| {
         path.map(|path| {

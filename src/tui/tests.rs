@@ -69,8 +69,10 @@ fn snapshot_text(buffer: &Buffer) -> String {
     format!("{}---\n{styles}", cell_text(buffer))
 }
 
+type NamedDialog = (&'static str, fn(&Model) -> Dialog);
+
 /// The dialogs of a run.
-pub(super) const DIALOGS: [(&str, fn(&Model) -> Dialog); 5] = [
+pub(super) const DIALOGS: [NamedDialog; 5] = [
     ("leave", Dialog::choose_exit),
     ("stop", Dialog::confirm_stop),
     ("kill", Dialog::confirm_kill),

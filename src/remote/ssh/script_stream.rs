@@ -83,7 +83,8 @@ impl ScriptSession {
             };
             match apply_channel_message(message, end) {
                 Some(OutputChunk::Stdout(bytes)) => {
-                    if !output.send(bytes, |max| self.flood_error(max)) {
+                    let has_room = output.send(bytes, |max| self.flood_error(max));
+                    if !has_room {
                         return;
                     }
                 }
