@@ -1,7 +1,5 @@
 //! Checks the architecture: order of rooms, forbidden pairs, one entry per foreign crate, pure rooms, no cycles of files, sizes of files and
 //! functions, one meaning per type name.
-//!
-//! `architecture/exceptions.toml` lists today's violations with their numbers. The test fails if any number differs, better or worse.
 #![expect(clippy::disallowed_methods, reason = "reads the sources")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,15 +7,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use exceptions::Violation;
 use name_resolution::Crate;
+use violations::Violation;
 
 #[path = "architecture/attributes.rs"]
 mod attributes;
 #[path = "architecture/cycles.rs"]
 mod cycles;
-#[path = "architecture/exceptions.rs"]
-mod exceptions;
 #[path = "architecture/name_resolution.rs"]
 mod name_resolution;
 #[path = "architecture/rooms.rs"]
@@ -32,8 +28,9 @@ mod syntax;
 mod translation;
 #[path = "architecture/untranslated.rs"]
 mod untranslated;
+#[path = "architecture/violations.rs"]
+mod violations;
 
-const EXCEPTIONS_FILE: &str = "tests/architecture/exceptions.toml";
 /// The directories of our code. Sizes apply to all of them, the other rules to `src` alone.
 const SOURCE_FOLDERS: [&str; 3] = ["src", "tests", "benches"];
 
@@ -74,26 +71,8 @@ fn source_tree_follows_architecture_rules() {
     let rooms: BTreeSet<&str> = rooms::ROOM_ORDER.into_iter().collect();
     assert_eq!(krate.rooms(), rooms, "the modules of src/lib.rs are the listed rooms");
     let mut problems = collect_problems(&krate);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(root.join(EXCEPTIONS_FILE)).expect("the list of exceptions");
-    let found = collect_violations(&krate);
-    match exceptions::parse_list(&text) {
-        Ok(listed) => problems.extend(exceptions::compare_with_list(&listed, &found)),
-        Err(error) => problems.push(format!("{EXCEPTIONS_FILE}: {error}")),
-    }
-    let list = exceptions::render_list(&found);
-    if problems.is_empty() && text != list {
-        problems.push(format!("{EXCEPTIONS_FILE} is not sorted, or its comments were changed"));
-    }
-    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("exceptions.toml");
-    fs::write(&copy, list).expect("a directory for the list");
-    assert!(
-        problems.is_empty(),
-        "\n{}\n{} problems. The list for the code as it is: {}\n",
-        problems.join("\n"),
-        problems.len(),
-        copy.display()
-    );
+    problems.extend(collect_violations(&krate).iter().map(Violation::message));
+    assert!(problems.is_empty(), "\n{}\n{} problems\n", problems.join("\n"), problems.len());
 }
 
 #[test]

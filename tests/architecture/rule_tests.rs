@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::cycles::{self, FileCycle};
-use crate::exceptions::{self, ArchitectureRule, Violation};
 use crate::name_resolution::Crate;
+use crate::violations::{ArchitectureRule, Violation};
 use crate::{collect_problems, collect_violations, rooms, sizes};
 
 /// A crate of these files. Missing rooms are empty, and every file is declared by its parent module.
@@ -304,73 +304,12 @@ fn duplicate_type_name_is_reported() {
     }
 }
 
-fn cycle_violation(files: &[&str], edges: usize) -> Violation {
-    Violation::new(ArchitectureRule::Cycles, &files.join(" "), edges)
-}
-
 #[test]
-fn list_must_match_each_number_exactly() {
-    let listed = exceptions::parse_list(&exceptions::render_list(&[Violation::new(ArchitectureRule::FunctionLines, "src/a.rs f", 90)]))
-        .expect("a list");
-    let say = |found: &[Violation]| exceptions::compare_with_list(&listed, found);
-    assert_eq!(say(&[Violation::new(ArchitectureRule::FunctionLines, "src/a.rs f", 90)]), Vec::<String>::new());
-    for (number, expected) in [(91, "91, listed 90 (lines of a function"), (89, "89, listed 90 (lines of a function")] {
-        let output = say(&[Violation::new(ArchitectureRule::FunctionLines, "src/a.rs f", number)]);
-        assert_eq!(output.len(), 1, "{output:?}");
-        assert!(output[0].starts_with(&format!("[functions] src/a.rs f: {expected}")), "{output:?}");
-        assert!(output[0].contains(&format!("\n    \"src/a.rs f\" = {number}\n")), "the line for the list: {output:?}");
-        assert_eq!(output[0].contains(": worse."), number > 90, "{output:?}");
-        assert_eq!(output[0].contains(": better. Put the new number into the list"), number < 90, "{output:?}");
-    }
-    let output = say(&[]);
-    assert_eq!(output, ["[functions] src/a.rs f, listed 90: no longer a violation. Delete from the list\n    \"src/a.rs f\" = 90\n"]);
-    let new = say(&[
-        Violation::new(ArchitectureRule::FunctionLines, "src/a.rs f", 90),
-        Violation::new(ArchitectureRule::ParameterCount, "src/a.rs f", 6),
-    ]);
-    assert_eq!(new.len(), 1);
-    assert!(new[0].starts_with("[parameters] src/a.rs f: 6, not listed"), "{new:?}");
-}
-
-#[test]
-fn changed_cycle_explains_the_difference() {
-    let text = exceptions::render_list(&[cycle_violation(&["src/a.rs", "src/b.rs", "src/c.rs"], 4)]);
-    let listed = exceptions::parse_list(&text).expect("a list");
-    assert_eq!(exceptions::compare_with_list(&listed, &[cycle_violation(&["src/a.rs", "src/b.rs", "src/c.rs"], 4)]), Vec::<String>::new());
-    let edges = exceptions::compare_with_list(&listed, &[cycle_violation(&["src/a.rs", "src/b.rs", "src/c.rs"], 3)]);
-    assert!(edges.len() == 1 && edges[0].contains("3, listed 4") && edges[0].contains("edges = 3\n"), "{edges:?}");
-    let changed =
-        Violation { locations: vec!["src/a.rs uses src/d.rs: D (line 3)".to_owned()], ..cycle_violation(&["src/a.rs", "src/d.rs"], 2) };
-    let output = exceptions::compare_with_list(&listed, &[changed]);
-    assert_eq!(output.len(), 2, "{output:?}");
-    for part in [
-        "[circles] src/a.rs and 1 more: 2, not listed",
-        "    src/a.rs uses src/d.rs: D (line 3)\n",
-        "Listed is one of 3 files: new in it [src/d.rs], gone from it [src/b.rs src/c.rs].",
-        "    [[circles]]\n    size = 2\n    edges = 2\n    files = [\n        \"src/a.rs\",\n        \"src/d.rs\",\n    ]\n",
-    ] {
-        assert!(output[0].contains(part), "{part}: {}", output[0]);
-    }
-    assert!(output[1].starts_with("[circles] src/a.rs and 2 more, listed 4: no longer a violation. Delete"), "{}", output[1]);
-}
-
-#[test]
-fn list_has_one_canonical_form() {
-    let found = [
-        Violation::new(ArchitectureRule::DuplicateTypes, "Row", 4),
-        cycle_violation(&["src/a.rs", "src/b.rs"], 2),
-        Violation::new(ArchitectureRule::FileLines, "src/a.rs", 600),
-    ];
-    let listed = exceptions::parse_list(&exceptions::render_list(&found)).expect("a list");
-    let expected = found.map(|violation| ((violation.rule, violation.key), violation.number));
-    assert_eq!(listed, BTreeMap::from(expected));
-    for (text, part) in [
-        ("[cellar]\n", "cellar is no rule"),
-        ("[files]\n\"a\" = \"b\"\n", "files: "),
-        ("[files]\n\"a\" = 1\n\"a\" = 2\n", "duplicate key"),
-        ("[[circles]]\nsize = 3\nedges = 1\nfiles = [\"a\", \"b\"]\n", "a circle of size 3 has 2 files"),
-    ] {
-        let error = exceptions::parse_list(text).expect_err("no list");
-        assert!(error.contains(part), "{text}: {error}");
+fn message_says_the_number_the_place_and_the_remedy() {
+    let cycle = Violation::new(ArchitectureRule::Cycles, "src/a.rs src/b.rs", 2);
+    let cycle = Violation { locations: vec!["src/a.rs uses src/b.rs: B (line 3)".to_owned()], ..cycle };
+    let message = cycle.message();
+    for part in ["src/a.rs src/b.rs: 2 (edges between files", "\n    src/a.rs uses src/b.rs: B (line 3)\n", "Remedy: cut an edge"] {
+        assert!(message.contains(part), "{part}: {message}");
     }
 }

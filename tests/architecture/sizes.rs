@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::exceptions::{ArchitectureRule, Violation};
 use crate::name_resolution::Crate;
+use crate::violations::{ArchitectureRule, Violation};
 
 const MAX_SOURCE_LINES: usize = 350;
 /// For tests and benches.
@@ -54,7 +54,7 @@ fn duplicate_types(krate: &Crate) -> Vec<Violation> {
     files.into_iter().map(describe).collect()
 }
 
-/// Violations without a list of exceptions.
+/// Problems that are no number beyond a limit.
 pub(crate) fn header_and_allow_problems(krate: &Crate) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, file) in krate.files.iter().filter(|(path, _)| path.starts_with("src/")) {
