@@ -143,7 +143,7 @@ if [ -n "$want_left" ]; then
     p=${e#/proc/}; emit process "${p%/environ} $r $b"
   done
 fi
-for d in "$run_dir/$smoke/$host" "$run_dir/$smoke/$host.private"; do if [ -d "$d" ]; then emit smoke yes; break; fi; done
+[ ! -d "$run_dir/$smoke/$host.private" ] || emit smoke yes
 if l=$(readlink "$P/lock" 2>/dev/null); then
   emit_text lock "$l"
   b=0; { read -r b <"$P/lock.beat"; } 2>/dev/null; emit lock_beat "$b"

@@ -51,7 +51,7 @@ warn() { # WORD NAME
 open_logs() {
   sized=1
   [ -n "$shared" ] || return 0
-  [ -n "$once" ] || [ $((beat % 5)) -eq 0 ] || { sized=''; return 0; }
+  [ -n "$once" ] || [ $(((beat + 1) % 5)) -eq 0 ] || { sized=''; return 0; }
   opens=''
   for b in $names; do case $sent_ends in *" $b "*) ;; *) opens="$opens $prefix$b.log" ;; esac; done
   [ -n "$opens" ] || return 0
@@ -229,7 +229,7 @@ lost_ranks() {
 $(first_lines "$dir" $files)
 RANKS
 }
-# A follower gets its first heartbeat after one pass: a log of which nothing came before it is current.
+# A follower gets its first heartbeat after one pass over all logs: the laptop has the whole of those of which nothing came.
 [ -n "$once" ] || beat=24
 if [ -z "$once" ] && [ -n "$mark" ]; then { printf '%s\n' "$who" >"$mark"; } 2>/dev/null; trap remove_mark EXIT; fi
 note_attached

@@ -389,7 +389,7 @@ fn follower_of_removed_run_reports_and_exits() {
     let text = || std::fs::read_to_string(&output).expect("its output");
     // The first pass ends with a heartbeat, so that the laptop knows that it has the whole log.
     wait_until("the follower sends the log", || text().contains("here\nH ").then_some(()));
-    follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
+    follower.0.stdin.as_mut().expect("its input").write_all(b"5 2\n").expect("acknowledged");
     std::fs::remove_file(host.path("h.private/run1.json")).expect("removed");
     let status = wait_until("the follower exits", || follower.0.try_wait().expect("a child"));
     let without_heartbeat: Vec<String> = text().lines().filter(|line| !line.starts_with("H ")).map(str::to_owned).collect();
@@ -482,12 +482,12 @@ fn lagging_follower_finishes_before_directory_removal() {
     host.write_file("h.out/run1.node.end", "");
     let site = host.host_context();
     let Execution::Script(clean) = Action::RemoveFiles(RemoveFiles { context: site, target: CleanupTarget::Run }).execution() else {
-        return;
+        panic!("no script")
     };
     let mut clean = ChildGuard(Command::new("/bin/sh").args(["-c", &clean.script]).spawn().expect("a shell"));
     wait_until("the keeper is stopped", || (!host.path("h.in/current").exists()).then_some(()));
     signal(Signal::CONT);
-    follower.0.stdin.as_mut().expect("its input").write_all(b"5 1\n").expect("acknowledged");
+    follower.0.stdin.as_mut().expect("its input").write_all(b"5 2\n").expect("acknowledged");
     assert!(wait_until("the run is removed", || clean.0.try_wait().expect("a child")).success());
     assert!(["h.in", "h.out", "h.private"].iter().all(|dir| !entries(dir).iter().any(|name| name.contains("run1"))));
     wait_until("the follower sends the exit status", || text().contains("\nX node 7 5\n").then_some(()));

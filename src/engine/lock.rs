@@ -52,6 +52,9 @@ pub(crate) enum LockError {
         /// The age of its last sign of life.
         age: i64,
     },
+    /// Its holder is no longer waited for.
+    #[error("the wait for the lock was cancelled")]
+    Cancelled,
     /// A host did not answer.
     #[error("{host}: {error}")]
     Remote { host: String, error: RemoteError },
@@ -80,7 +83,7 @@ pub(crate) struct LockRequest {
     pub wait: Duration,
     /// Take it from a live holder.
     pub force: bool,
-    /// A host that is lost or full is returned, and does not prevent the others from being locked.
+    /// A host that is lost or full comes beside the lock, and does not prevent the others from being locked.
     pub skip_unavailable: bool,
     /// Ends the wait for the holder.
     pub give_up: CancellationToken,
@@ -181,7 +184,11 @@ async fn acquire_lock(
             connection.exec(&lock::break_lock_command(context, &found)).await.map_err(lost)?;
             continue;
         }
-        if tokio::time::Instant::now() >= until || request.give_up.is_cancelled() {
+        if request.give_up.is_cancelled() {
+            return Err(LockError::Cancelled);
+        }
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        if left.is_zero() {
             return Err(LockError::Held { host: host(), owner: found.owner, age: found.heartbeat_age });
         }
         if !is_announced {
@@ -189,7 +196,7 @@ async fn acquire_lock(
             let text = format!(
                 "{} holds the lock: waiting for up to {}",
                 found.owner,
-                format_rounded(request.wait.as_millis().try_into().unwrap_or(i64::MAX))
+                format_rounded(left.as_millis().try_into().unwrap_or(i64::MAX))
             );
             connection.emitter().send_notice(Some(connection.host_index()), text, false);
         }

@@ -209,6 +209,9 @@ impl LogStreamSession<'_> {
 
     /// A pass over all files precedes a heartbeat: of those that sent nothing this laptop has all.
     fn report_unsent_current(&mut self) {
+        if self.without_logs_poll.is_some() {
+            return;
+        }
         let unsent: Vec<LogFile> = self.offsets.keys().copied().filter(|file| !self.growing_files.contains(file)).collect();
         unsent.into_iter().for_each(|file| self.report_current(file, true));
     }

@@ -22,6 +22,7 @@ pub(crate) mod scheduler;
 pub(crate) mod send_files;
 mod task_logs;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -72,7 +73,7 @@ impl Engine {
         commands: Vec<(usize, RemoteCommand)>,
         will_retry: bool,
     ) -> Vec<Result<HostFacts, RemoteError>> {
-        let mut answers: Vec<_> = self.connections.iter().map(|_| Err(not_asked_error())).collect();
+        let mut answers: Vec<_> = self.connections.iter().map(|_| Err(not_asked_error("gather facts"))).collect();
         let ask = |link: Arc<HostConnection>, command| async move { link.connect_and_gather_facts(&command, will_retry).await };
         for (host, answer) in self.on_hosts(commands, ask).await {
             if let Some(place) = answers.get_mut(host) {
@@ -84,9 +85,14 @@ impl Engine {
 
     /// Runs one command on each of the given hosts; the answers in the order of the hosts.
     pub(crate) async fn fan_out(&self, commands: Vec<(usize, RemoteCommand)>) -> Vec<(usize, Result<CommandOutput, RemoteError>)> {
-        self.on_hosts(commands, |link, command| async move { link.exec(&command).await }).await
+        let hosts: Vec<(usize, String)> = commands.iter().map(|(host, command)| (*host, command.title.clone())).collect();
+        let answers = self.on_hosts(commands, |link, command| async move { link.exec(&command).await }).await;
+        let mut answers: BTreeMap<usize, _> = answers.into_iter().collect();
+        let mut answer_of = |host, title: &str| answers.remove(&host).unwrap_or_else(|| Err(not_asked_error(title)));
+        hosts.into_iter().map(|(host, title)| (host, answer_of(host, &title))).collect()
     }
 
+    /// One answer a host; none where the task of a host has panicked, so that the others are not lost.
     async fn on_hosts<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         commands: Vec<(usize, RemoteCommand)>,
@@ -101,8 +107,10 @@ impl Engine {
                 (host, answer.await)
             });
         }
-        let mut answers = tasks.join_all().await;
-        answers.sort_by_key(|(host, _)| *host);
+        let mut answers = Vec::new();
+        while let Some(done) = tasks.join_next().await {
+            answers.extend(done);
+        }
         answers
     }
 
@@ -119,6 +127,6 @@ impl Engine {
     }
 }
 
-fn not_asked_error() -> RemoteError {
-    RemoteError::Truncated { title: "gather facts".to_owned(), what: "it was not asked".to_owned() }
+fn not_asked_error(title: &str) -> RemoteError {
+    RemoteError::Truncated { title: title.to_owned(), what: "it was not asked".to_owned() }
 }

@@ -20,7 +20,7 @@ impl InventoryErrors {
         self.problems.push(location.problem(message, hint));
     }
 
-    /// A value that is right, or what is wrong with it.
+    /// The value; if there is none, reports what is wrong.
     pub(super) fn accept<T>(&mut self, location: &SourceLocation, found: Result<T, (String, String)>) -> Option<T> {
         found.map_err(|(message, hint)| self.report(location, message, hint)).ok()
     }

@@ -120,6 +120,11 @@ impl FileTaskReader<'_> {
     }
 }
 
+/// Whether a path is in a directory. Whose home `~` is, is not known here: there a file of ours on the host refuses the delete.
+fn is_surely_in(path: &str, directory: &str) -> bool {
+    path.starts_with('~') == directory.starts_with('~') && contains_path(directory, path)
+}
+
 /// Refuses a `delete` in a directory that another task writes to.
 pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlNode, errors: &mut InventoryErrors) {
     let deleting = |files: &FileTask| matches!(files.source, FileSource::Directory { delete: true, .. });
@@ -127,10 +132,10 @@ pub(super) fn check_deletions(tasks: &[PrepareTask], run_dir: &str, list: &YamlN
     for (task, files) in targets.clone().filter(|(_, files)| deleting(files)) {
         let is_in_directory = |other: &FileTask| {
             let mut pairs = files.to.iter().zip(&other.to).filter_map(|(own, other)| Some((own.as_deref()?, other.as_deref()?)));
-            files.in_container == other.in_container && pairs.any(|(own, other)| contains_path(own, other))
+            files.in_container == other.in_container && pairs.any(|(own, other)| is_surely_in(other, own))
         };
         let node = list.items().get(task.number.saturating_sub(1) as usize).and_then(|node| node.get_path(&["sync", "delete"]));
-        let holds_runs = !files.in_container && files.to.iter().flatten().any(|to| contains_path(to, run_dir));
+        let holds_runs = !files.in_container && files.to.iter().flatten().any(|to| is_surely_in(run_dir, to));
         if let (true, Some(node)) = (holds_runs, node) {
             let message = format!("it would remove `run_dir` ({}): the logs and the lock of every run", shorten(run_dir));
             errors.report(&node.location, message, "sync to a directory that holds nothing else, or move `run_dir`");

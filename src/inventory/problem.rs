@@ -31,6 +31,7 @@ pub struct InventoryProblem {
 /// Whether a value is right; else what is wrong, and what would be right.
 pub(super) type Verdict = Result<(), (String, String)>;
 
+/// `Ok` if the value is right, else this message and hint.
 pub(super) fn require(is_right: bool, message: impl Into<String>, hint: &str) -> Verdict {
     if is_right { Ok(()) } else { Err((message.into(), hint.to_owned())) }
 }

@@ -42,12 +42,12 @@ pub(crate) async fn launch_under_lock(context: &mut LaunchContext<'_>, target: L
     let held = match locked {
         Ok((held, _)) if stop.is_cancelled() => {
             context.session.engine.unlock_hosts(held).await;
-            return Ok(LaunchStep::done(context.signals.signal_outcome(), "nothing was changed"));
+            return Ok(LaunchStep::done(context.signals.signal_outcome(), context.nothing_done()));
         }
         Ok((held, _)) => held,
         Err(outcome) => {
-            let outcome = context.signals.first_signal().map_or(outcome, Outcome::Signal);
-            return Ok(LaunchStep::done(outcome, "nothing was changed"));
+            let outcome = if stop.is_cancelled() { context.signals.signal_outcome() } else { outcome };
+            return Ok(LaunchStep::done(outcome, context.nothing_done()));
         }
     };
     let result = prepare_and_execute(context, &target, &held).await;

@@ -160,15 +160,20 @@ impl<'a> LaunchContext<'a> {
         LaunchContext { session, request, state, signals }
     }
 
-    /// Runs work that changes nothing: a signal cancels it.
+    /// Runs work that comes before the launch and changes nothing: a signal cancels it.
     ///
     /// # Errors
     /// The end of the launch after that signal.
-    pub(crate) async fn run_unchanged<T>(&self, work: impl Future<Output = T>) -> Result<T, WorkflowEnd> {
+    pub(crate) async fn run_before_launch<T>(&self, work: impl Future<Output = T>) -> Result<T, WorkflowEnd> {
         self.signals.set_policy(InterruptPolicy::Abort);
         let done = self.signals.run_until_stopped(work).await;
         self.signals.set_policy(self.request.command.interrupt_policy());
-        done.map_err(|outcome| WorkflowEnd::new(outcome, "nothing was changed"))
+        done.map_err(|outcome| WorkflowEnd::new(outcome, self.nothing_done()))
+    }
+
+    /// The reason of a launch that ends before it has begun.
+    pub(crate) fn nothing_done(&self) -> &'static str {
+        if self.state.cleared_hosts.is_empty() { "nothing was changed" } else { "nothing was launched" }
     }
 }
 

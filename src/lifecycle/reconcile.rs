@@ -128,7 +128,7 @@ async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], ru
 /// Gathers the facts; `Err` if no decision is possible.
 async fn observe(context: &LaunchContext<'_>) -> Result<LaunchTarget, WorkflowEnd> {
     let (session, request) = (&*context.session, context.request);
-    let answers = context.run_unchanged(gather_for_checks(session, &request.draft, &request.checks)).await?;
+    let answers = context.run_before_launch(gather_for_checks(session, &request.draft, &request.checks)).await?;
     let (facts, probes) = answers.into_iter().unzip();
     let (facts, outcome) = collect_facts(facts);
     let names = session.host_names();

@@ -259,6 +259,7 @@ impl Session {
 
     fn report_lock_error(&self, error: &LockError) -> Outcome {
         let outcome = match error {
+            LockError::Cancelled => return Outcome::Locked,
             LockError::Held { .. } => Outcome::Locked,
             LockError::Remote { .. } => Outcome::Unreachable,
             LockError::AcquireFailed { .. } => Outcome::Refused,

@@ -34,7 +34,7 @@ pub(crate) enum InterruptPolicy {
     Detach,
     /// Cancels a command that changes no run.
     Cancel,
-    /// Cancels a launch that has changed nothing yet.
+    /// Cancels a launch before it has begun; a hang-up detaches.
     Abort,
     /// Leaves; a hang-up does not interrupt the command.
     Leave,
@@ -147,9 +147,10 @@ impl StopLadder {
                 control: Some(RunControl::Kill { reason: format!("second {name}") }),
                 ..StopResponse::default()
             },
-            (InterruptPolicy::Cancel | InterruptPolicy::Abort, InterruptCount::None) => {
-                StopResponse { cancel_steps: true, ..StopResponse::default() }
+            (InterruptPolicy::Abort, InterruptCount::None) => {
+                StopResponse { message: Some(format!("{name}: stopping before the launch")), cancel_steps: true, ..StopResponse::default() }
             }
+            (InterruptPolicy::Cancel, InterruptCount::None) => StopResponse { cancel_steps: true, ..StopResponse::default() },
             (InterruptPolicy::Stop, InterruptCount::Several)
             | (InterruptPolicy::Cancel | InterruptPolicy::Abort | InterruptPolicy::Leave, _) => {
                 StopResponse { leave_now: true, ..StopResponse::default() }
@@ -308,7 +309,8 @@ mod tests {
         assert_eq!(next().as_deref(), Some("SIGTERM: stopping the ranks; the next signal kills them"));
         assert_eq!(next().as_deref(), Some("SIGTERM: killing the ranks; the next signal leaves without cleaning up"));
         assert_eq!(next(), None);
-        for policy in [Detach, Cancel, Abort, Leave] {
+        assert_eq!(StopLadder::new(Abort).handle(Interrupt).message.as_deref(), Some("Ctrl-C: stopping before the launch"));
+        for policy in [Detach, Cancel, Leave] {
             assert_eq!(StopLadder::new(policy).handle(Interrupt).message, None);
         }
     }

@@ -127,7 +127,7 @@ pub(crate) async fn lock_and_tear_down(
         let (reason, unchecked) = match error {
             LockError::AcquireFailed { message, .. } => (format!("could not take the lock: {message}"), false),
             LockError::Remote { error, .. } => (format!("could not take the lock: {error}"), true),
-            LockError::Held { .. } => (error.to_string(), false),
+            LockError::Held { .. } | LockError::Cancelled => (error.to_string(), false),
         };
         send_leftover(session, host, reason, unchecked);
         leftover_outcome = Outcome::Leftovers;

@@ -18,7 +18,7 @@ pub enum RunOutcome {
     Running,
 }
 
-/// The signals that SSH names (RFC 4254, 6.10), and those of bus errors.
+/// The names of signals without SIG, as SSH has them (RFC 4254, 6.10); it has none for BUS.
 pub(crate) const SIGNAL_NAMES: [(&str, i32); 11] = [
     ("HUP", 1),
     ("INT", 2),

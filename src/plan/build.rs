@@ -158,7 +158,7 @@ struct HostPlanner<'a> {
     host: &'a InventoryHost,
     job_host: &'a JobHost,
     facts: &'a HostFacts,
-    /// Those that run, on any host.
+    /// The selected tasks of `prepare`, of all hosts.
     tasks: &'a [&'a PrepareTask],
 }
 

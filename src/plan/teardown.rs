@@ -81,7 +81,7 @@ fn teardown_action(phase: Phase, context: HostContext, facts: &HostFacts, (manne
         Phase::Clean => {
             let target = match manner.scope {
                 TeardownScope::Everything if facts.has_any_resource() => Some(CleanupTarget::Everything),
-                TeardownScope::Run => facts.current_run.as_ref().map(|_| CleanupTarget::Run),
+                TeardownScope::Run => facts.current_run.as_ref().filter(|run| **run == context.run_id).map(|_| CleanupTarget::Run),
                 _ => facts.has_leftover_login.then_some(CleanupTarget::Login),
             };
             target.map(|target| Action::RemoveFiles(cleanup::RemoveFiles { context, target }))

@@ -8,6 +8,7 @@ use crate::text::glob::glob_match;
 const DEFAULT_MAX_PROMPTS: usize = 3;
 /// Default of `PreferredAuthentications` (ssh_config(5)), without methods that russh does not support.
 const DEFAULT_METHOD_ORDER: &str = "publickey,keyboard-interactive,password";
+
 /// An authentication method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AuthMethod {

@@ -51,7 +51,7 @@ struct PhaseTally {
     open_steps: usize,
 }
 
-/// What the lines are made with; by default those of the main rank are shown.
+/// How lines look, and which logs are shown; by default those of the main rank.
 #[derive(Clone, Default)]
 pub(crate) struct PlainSettings {
     pub(crate) sanitizer: Sanitizer,

@@ -12,7 +12,7 @@ pub(crate) fn error_chain(error: &dyn Error) -> String {
     text
 }
 
-/// A system error without its number, with a small first letter.
+/// A system error without its number; its first letter is lower-case.
 pub(crate) fn plain_io_error(error: &std::io::Error) -> String {
     let text = error.to_string();
     let plain = text.split(" (os error").next().unwrap_or(&text);

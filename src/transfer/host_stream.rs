@@ -59,8 +59,8 @@ pub(crate) struct HostStream {
     output: ByteReceiver<RemoteError>,
     outgoing: BytesMut,
     incoming: BytesMut,
-    /// Why the output ended, where that was received before the bytes ahead of it were read.
-    end: Option<RemoteError>,
+    /// Why the output ended, received while bytes before it wait in `incoming`.
+    early_error: Option<RemoteError>,
     bulk_bytes: u64,
     acknowledged: u64,
     expected: VecDeque<&'static str>,
@@ -95,7 +95,7 @@ impl HostStream {
             output,
             outgoing: BytesMut::new(),
             incoming: BytesMut::new(),
-            end: None,
+            early_error: None,
             bulk_bytes: 0,
             acknowledged: 0,
             expected: VecDeque::new(),
@@ -147,7 +147,7 @@ impl HostStream {
                 }
                 Ok(Err(_)) => return Ok(false),
                 Err(_) if self.has_reported().await? => {}
-                Err(_) if self.end.is_some() => return Ok(false),
+                Err(_) if self.early_error.is_some() => return Ok(false),
                 Err(_) => return Err(stalled("took")),
             }
         }
@@ -160,7 +160,7 @@ impl HostStream {
         while let Ok(Some(received)) = tokio::time::timeout(Duration::from_millis(1), self.output.recv()).await {
             match received {
                 Ok(bytes) => self.incoming.extend_from_slice(&bytes),
-                Err(error) => self.end = Some(error),
+                Err(error) => self.early_error = Some(error),
             }
             if self.incoming.len() > OUTPUT_LIMIT {
                 return Err(TransferError::protocol("more output than was asked for"));
@@ -257,7 +257,7 @@ impl HostStream {
     }
 
     async fn receive(&mut self) -> Result<Bytes, TransferError> {
-        if let Some(error) = self.end.take() {
+        if let Some(error) = self.early_error.take() {
             return Err(self.session_error(error));
         }
         match tokio::time::timeout(self.stall_limit, self.output.recv()).await {
@@ -291,6 +291,9 @@ impl HostStream {
         self.flush().await?;
         self.send(b"Z\n").await?;
         self.flush().await?;
+        if let Some(error) = self.early_error.take() {
+            return Err(self.session_error(error));
+        }
         let mut left = OUTPUT_LIMIT;
         for _ in 0..MAX_LAST_PIECES {
             match tokio::time::timeout(self.stall_limit, self.output.recv()).await {

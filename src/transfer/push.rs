@@ -115,7 +115,7 @@ struct BatchGroup {
     digest: Sha256,
     /// Bytes of the entries in the archive.
     length: u64,
-    /// Of the files.
+    /// Names of its files, each with a NUL.
     names: Vec<u8>,
 }
 

@@ -194,7 +194,7 @@ fn push_parameter(n: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(n.to_string().as_bytes());
 }
 
-/// A color for the text (38) or the background (48): themes have indexes alone.
+/// A color for the text (38) or the background (48). The themes have indexes and the default, as which any other color is written.
 fn push_color(color: Color, ground: u8, out: &mut Vec<u8>) {
     match color {
         Color::Indexed(index) => [ground, 5, index].into_iter().for_each(|n| push_parameter(n, out)),

@@ -22,6 +22,7 @@ pub(super) const TEXT_WIDTH: usize = 72;
 pub enum DialogChoice {
     /// Change nothing.
     Cancel,
+    /// Ask the command to do this.
     Do(UserAction),
 }
 

@@ -171,7 +171,7 @@ fn widen_range(known: &mut LineSegment, token: &Token, line: &str) {
 pub(crate) struct LogWriters {
     /// `r[0-7,9]`; empty without ranks.
     ranks: String,
-    /// The hosts of launchers, and of each task by its number.
+    /// The hosts of launchers (`None`), and of each task by its number.
     others: BTreeMap<Option<u32>, Vec<u32>>,
     pub count: usize,
     /// The host, if all of them are on one.

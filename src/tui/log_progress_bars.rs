@@ -144,7 +144,8 @@ fn is_progress_bar(text: &[u8]) -> bool {
 
 /// What stays the same while a bar is drawn again: its letters up to the first digit.
 pub(crate) fn bar_shape(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).chars().take_while(|c| !c.is_ascii_digit()).filter(|c| c.is_alphabetic()).collect()
+    let end = text.iter().position(u8::is_ascii_digit).unwrap_or(text.len());
+    String::from_utf8_lossy(&text[..end]).chars().filter(|c| c.is_alphabetic()).collect()
 }
 
 /// Whether a text has anything but movements and spaces.

@@ -145,10 +145,10 @@ impl LogRing {
     }
 }
 
-/// From this length on, in bytes, only the last redraw of a line is kept.
+/// Of a line with more bytes only the last redraw is kept.
 const MIN_REDRAWN_BYTES: usize = 200;
 
-/// The text after the last carriage return but one at its end, where it is long.
+/// What follows the last carriage return, in a long text; one at the very end does not count.
 fn after_last_carriage_return(text: &[u8]) -> &[u8] {
     let text = text.strip_suffix(b"\r").unwrap_or(text);
     memchr::memrchr(b'\r', text).filter(|_| text.len() > MIN_REDRAWN_BYTES).map_or(text, |at| &text[at + 1..])

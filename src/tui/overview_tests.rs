@@ -24,7 +24,7 @@ fn sizes(count: u32, seed: u32) -> impl Iterator<Item = (u16, u16)> {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         from + u16::try_from((state >> 16) % u32::from(to - from + 1)).expect("below its bound")
     };
-    let corners = [(40, 10), (80, 24), (120, 36), (200, 50), (250, 80), (40, 80), (250, 10)];
+    let corners = [(40, 10), (80, 24), (120, 36), (160, 40), (200, 50), (250, 80), (40, 80), (250, 10)];
     corners.into_iter().chain((0..count).map(move |_| (next(40, 250), next(10, 80))))
 }
 

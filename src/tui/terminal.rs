@@ -274,7 +274,7 @@ fn lock_terminal() -> MutexGuard<'static, ()> {
     TERMINAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same, unless another thread holds it.
+/// Takes the lock if no other thread holds it.
 fn try_lock() -> Option<MutexGuard<'static, ()>> {
     match TERMINAL_LOCK.try_lock() {
         Ok(guard) => Some(guard),

@@ -43,6 +43,7 @@ pub struct TimelineEntry {
 /// Subject of an event: its host and log; none is the run.
 type EventSubject = Option<(u32, LogFile)>;
 
+/// An event of a host leads to the log of its launcher.
 fn host_subject(host: u32) -> EventSubject {
     Some((host, LogFile::Launcher))
 }

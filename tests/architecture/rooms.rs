@@ -37,18 +37,17 @@ const FORBIDDEN_USES: [(&str, &str); 8] = [
     ("lifecycle", "tui"),
 ];
 /// Foreign crates, and the files that may name them by the start of their path.
-const CRATE_OWNERS: [(&str, &[&str]); 12] = [
+const CRATE_OWNERS: [(&str, &[&str]); 11] = [
     ("russh", &["remote/", "sandbox/server"]),
     ("ratatui", &["tui/"]),
     ("crossterm", &["tui/"]),
     ("indicatif", &["report/progress_bars"]),
     ("serde_yaml", &["inventory/yaml_parser", "sandbox/scenario"]),
-    ("saphyr_parser", &["inventory/yaml_parser", "sandbox/scenario"]),
+    ("saphyr_parser", &["inventory/yaml_parser"]),
     ("minijinja", &["inventory/"]),
     ("toml", &["cli/dashboard_config"]),
     ("ignore", &["transfer/local_tree"]),
     ("clap", &["cli/"]),
-    ("clap_complete", &["cli/"]),
     ("rpassword", &["cli/", "remote/auth"]),
 ];
 /// The files that may write to the terminal. Each sanitizes its output, draws sanitized text, or carries an interactive shell.

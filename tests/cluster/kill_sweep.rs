@@ -67,7 +67,7 @@ impl KillSweep {
         let (mut up, struck) = self.start_held_at_call(how, k);
         if struck && up.is_running() {
             up.send_signal("INT");
-            up.wait_for_output("stopping the ranks");
+            up.wait_for_output(": stopping ");
         }
         self.cluster.run_hosts_script(&["release", self.held_host]);
         let ended = up.wait_for_exit();

@@ -12,7 +12,9 @@ pub(super) fn shells(dir: &Path) -> Vec<(&'static str, Command)> {
     std::fs::create_dir_all(&bin).expect("made");
     let busybox = ["/usr/bin/busybox", "/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
     let mut shells = Vec::new();
-    for (name, argv) in [("dash", &["dash"][..]), ("bash", &["bash", "--posix"])] {
+    // Debian's /bin/sh is dash.
+    let other_sh = std::fs::canonicalize("/bin/sh").ok().filter(|sh| !sh.ends_with("dash")).map(|_| ("sh", &["/bin/sh"][..]));
+    for (name, argv) in [("dash", &["dash"][..]), ("bash", &["bash", "--posix"])].into_iter().chain(other_sh) {
         let mut command = Command::new(argv[0]);
         command.args(&argv[1..]);
         if Command::new(argv[0]).args(["-c", ":"]).status().is_ok_and(|status| status.success()) {

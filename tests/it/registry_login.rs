@@ -178,7 +178,7 @@ async fn interrupt_at_call(call: u32, answer: bool) -> bool {
         .await;
     if struck {
         up.send_signal("INT");
-        up.wait_for_output("stopping the ranks").await;
+        up.wait_for_output(": stopping ").await;
     }
     fixture.set_faults("gpu01", &Faults::default());
     let ended = up.wait_for_exit().await;

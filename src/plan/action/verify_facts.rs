@@ -105,7 +105,7 @@ impl VerifyHostFacts {
             let idle = super::gpus_flag::choose_gpus(*count, &self.gpus, facts.idle_gpus().as_deref()).len();
             if there >= *count && idle < *count as usize {
                 let hint = "wait for the other jobs to end (`nvidia-smi` on that host lists them), or lower container.gpus";
-                issues.push(("gpu-count", Issue::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint)));
+                issues.push(("gpu-idle", Issue::new(format!("{idle} of {there} GPUs on {host} are idle, {count} needed"), hint)));
             }
         }
         if there < needed.max(1) {

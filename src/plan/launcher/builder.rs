@@ -25,7 +25,7 @@ pub(crate) struct LaunchSpecBuilder<'a> {
 }
 
 impl LaunchSpecBuilder<'_> {
-    /// The host's own command.
+    /// The host's own command. The job has each host of the layout.
     pub(super) fn payload(&self) -> &LaunchCommand {
         static NO_COMMAND: LaunchCommand = LaunchCommand::Argv(Vec::new());
         self.job.hosts.get(self.node_rank).map_or(&NO_COMMAND, |host| &host.command)

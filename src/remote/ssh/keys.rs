@@ -294,7 +294,7 @@ fn key_kind(key: &PublicKey) -> KeyKind {
     }
 }
 
-/// The mode of the user's own file that others may use.
+/// The file's mode, if it is the user's own and others have access.
 fn mode_for_others(path: &Path) -> Option<u32> {
     let meta = std::fs::metadata(path).ok()?;
     let mode = meta.mode() & 0o777;

@@ -32,7 +32,7 @@ const START_SHELL: &str = "exec /bin/sh -s";
 
 /// A script being run.
 pub(super) struct ScriptSession {
-    /// The one that its slot belongs to; before it has one, the host's first.
+    /// The connection on which it runs; before it has a slot on one, the host's first.
     pub(super) connection: Arc<SshConnection>,
     pub(super) title: String,
     masks: Vec<String>,

@@ -23,7 +23,7 @@ pub(super) fn has_lost_figures(model: &Model, host: &HostState) -> bool {
     model.is_stale(host.gpus_at) || host.is_lost() && model.state.outcome.is_none()
 }
 
-/// The same of GPUs, also where nvidia-smi does not answer.
+/// As [`has_lost_figures`], also where nvidia-smi does not answer.
 pub(super) fn has_stale_gpus(model: &Model, host: &HostState) -> bool {
     has_lost_figures(model, host) || host.gpus_error.is_some()
 }

@@ -137,7 +137,7 @@ pub(super) fn horizontal_bar(share: Option<f32>, width: usize, ascii: bool) -> S
     pad(&bar, width)
 }
 
-/// The same bar in this style, and dots from its end on.
+/// A [`horizontal_bar`] in this style, and dots from its end on.
 pub(super) fn bar_spans(share: Option<f32>, width: usize, theme: Theme, style: Style) -> [Span<'static>; 2] {
     let bar = horizontal_bar(share, width, theme.ascii).trim_end().to_owned();
     let dots = theme.symbol(DisplayStatus::Pending).repeat(width.saturating_sub(bar.width()));

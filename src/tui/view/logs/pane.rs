@@ -81,7 +81,7 @@ pub struct LogsPane {
     /// The log; `None` for that of the first rank.
     pub(super) selected_log: Option<(u32, LogFile)>,
     pub(super) scope: LogScope,
-    /// Show each of equal lines of merged logs.
+    /// Show every line of merged logs, also equal ones.
     pub(super) is_unfolded: bool,
     /// Position of the first row; `None` follows the newest lines.
     pub(super) top: Option<u64>,
