@@ -103,7 +103,7 @@ pub(super) fn legend(view: &OverviewPane, model: &Model, room: usize) -> String 
         Some(HostsLegend::Table) => {
             let tenths = lang.tr("GPU: tenths busy");
             let signs = [host_status::failed_rank_glyph(model.theme), model.theme.symbol(DisplayStatus::Warn)];
-            let short = lang.tr_fill("{} failed  ! fault  {} slow or idle at work  ? old  . idle", &signs);
+            let short = lang.tr_fill("{} failed  ! fault  {} low  ? old  . idle", &signs);
             vec![format!("{tenths}  {}", gpu_matrix_rows::signs_text(model)), format!("{tenths}  {short}"), short]
         }
     };
