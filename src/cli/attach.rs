@@ -4,7 +4,7 @@ use crate::cli::args::AttachArgs;
 use crate::cli::dashboard_shell::spawn_action_handler;
 use crate::cli::exit::CliError;
 use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::event::Outcome;
 use crate::lifecycle::attach::attach;
 use crate::lifecycle::stop_ladder::InterruptPolicy;

@@ -10,7 +10,7 @@ use crate::cli::exit::CliError;
 use crate::cli::launch::launch;
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, terminal_columns, user_lang};
 use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::event::Outcome;
 use crate::inventory::Job;
 use crate::lifecycle::check::{CheckedHosts, check_hosts};

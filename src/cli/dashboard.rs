@@ -15,7 +15,7 @@ use crate::report::ReportSink;
 use crate::report::past_runs::RunDirLogs;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
-use crate::tui::Dashboard;
+use crate::tui::OpenDashboard;
 use crate::tui::feed::{FeedMessage, SnapshotRequests, WeakFeedSender};
 use crate::tui::settings::DashboardSettings;
 
@@ -46,7 +46,7 @@ pub(super) fn open_screen(
     sanitizer: Sanitizer,
     settings: DashboardSettings,
     state_dir: &Path,
-) -> Result<Dashboard, CliError> {
+) -> Result<OpenDashboard, CliError> {
     let open = crate::tui::open_dashboard(role, sanitizer, settings);
     let open = open.map_err(|e| CliError::Usage(format!("could not open the dashboard on this terminal: {e}")))?;
     open.sender.send(FeedMessage::Clipboard(Box::new(LocalClipboard::new(state_dir))));

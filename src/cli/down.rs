@@ -6,7 +6,7 @@ use crate::cli::args::{DownArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, is_for_slurm_alone, listen, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::cli::slurm_down;
 use crate::event::Outcome;
 use crate::inventory::Inventory;

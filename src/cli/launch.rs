@@ -10,7 +10,7 @@ use crate::cli::exit::CliError;
 use crate::cli::inventory_files::read_secrets;
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{listen, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::cli::task_listing::select_tasks;
 use crate::event::controls::{DashboardCapabilities, DashboardRole};
 use crate::inventory::{Inventory, Job};

@@ -171,7 +171,7 @@ impl LogPrinter {
     ///
     /// # Errors
     /// A selection that the run does not have, or logs that cannot be read.
-    pub(super) fn print(&self) -> Result<PrintedLogs, CliError> {
+    pub(super) fn print_logs(&self) -> Result<PrintedLogs, CliError> {
         let store_error = |e: LogStoreError| CliError::Usage(error_chain(&e));
         let mut store = open_logs(self.dir.path()).map_err(store_error)?;
         let hosts = store.hosts().to_vec();

@@ -5,7 +5,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
 use crate::cli::local_logs::{LocalRuns, LogPrinter, MissingLogs, PrintedLogs};
 use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::engine::follow::FollowOutcome;
 use crate::event::{Outcome, RunControl, RunOutcome};
 use crate::lifecycle::error::worse_outcome;
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
     let selected = args.run.as_deref().map(|id| past.find(id)).transpose()?;
     if let Some(run) = selected.as_ref().filter(|run| !matches!(run.run_end, None | Some(RunOutcome::Running))) {
         let printer = past.copy_printer(run, args)?;
-        return Ok(if printer.print()?.lacks_all_ranks { Outcome::Failed } else { Outcome::Ok });
+        return Ok(if printer.print_logs()?.lacks_all_ranks { Outcome::Failed } else { Outcome::Ok });
     }
     // Listen before the fetch: with -f, a Ctrl-C during it also ends the following.
     let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Outcome, CliError> {
         }
         Err(Err(outcome)) => return Ok(outcome),
     };
-    let PrintedLogs { ends, lacks_all_ranks } = match signals.run_until_stopped(write_in_thread(move || printer.print())).await {
+    let PrintedLogs { ends, lacks_all_ranks } = match signals.run_until_stopped(write_in_thread(move || printer.print_logs())).await {
         Ok(printed) => printed??,
         Err(outcome) => return Ok(outcome),
     };

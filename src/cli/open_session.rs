@@ -7,7 +7,7 @@ use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::inventory_files::{load_diagnosis_rules, read_inventory_files};
 use crate::cli::local_env::{LocalEnv, TerminalConsole, build_advice, hide_known_secrets, print_stderr, raise_nofile_limit, user_lang};
-use crate::cli::output::{OutputOptions, reporter_setup};
+use crate::cli::progress_output::{OutputOptions, reporter_setup};
 use crate::diagnose::RuleSet;
 use crate::event::follows_run;
 use crate::inventory::lint::{LintFinding, LintSeverity};

@@ -11,7 +11,7 @@ use crate::cli::local_env::{
     LocalEnv, hide_known_secrets, print_json, print_stderr, print_stdout, terminal_columns, user_lang, write_in_thread,
 };
 use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::cli::unreachable::print_unreachable;
 use crate::cli::{probe_listing, ssh_report};
 use crate::event::Outcome;

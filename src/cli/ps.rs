@@ -21,7 +21,7 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
     let (session, signals) = open_query("ps", &args.common)?;
     if args.all {
         let outcome = match signals.run_until_stopped(ps_all::collect(&session)).await {
-            Ok(answers) => ps_all::print(&session, answers, args),
+            Ok(answers) => ps_all::print_runs(&session, answers, args),
             Err(outcome) => outcome,
         };
         return Ok(session.disconnect(&signals, outcome).await);

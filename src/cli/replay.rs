@@ -20,7 +20,7 @@ use crate::report::{ReportSink as _, recap};
 use crate::state::RunState;
 use crate::text::error_chain::error_chain;
 use crate::text::sanitize::Sanitizer;
-use crate::tui::Dashboard;
+use crate::tui::OpenDashboard;
 use crate::tui::feed::{DashboardCapabilities, DashboardRole, FeedMessage};
 
 pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     let ReplayData { events, problems } = read_journal(&dir)?;
     let settings = dashboard_settings(&args.dashboard, args.color, Vec::new())?;
     let mut signals = listen(InterruptPolicy::Detach)?;
-    let Dashboard { sender: feed_sender, mut actions, ended } =
+    let OpenDashboard { sender: feed_sender, mut actions, ended } =
         open_screen(DashboardRole::Replay, Sanitizer::default(), settings, &local_env.state_dir)?;
     let mut player = JournalPlayer::new(&events, LogTextLoader::new(open_logs(dir.path()).ok()), feed_sender, args.speed);
     player.feed_sender.send(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Replay)));

@@ -8,7 +8,7 @@ use crate::cli::interactive;
 use crate::cli::interactive_end::InteractiveEnd;
 use crate::cli::local_env::{print_stderr, user_lang};
 use crate::cli::open_session::{LoadMode, listen, load_inventory, open_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::cli::shell_target::{ShellTarget, find_rank_host, parse_target};
 use crate::cli::unreachable::print_unreachable;
 use crate::diagnose::advice_formatter::AdviceFormatter;

@@ -5,7 +5,7 @@ use crate::cli::args::{CommonArgs, ProgressMode, SlurmCommand, SlurmRenderArgs};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_raw_unless_tty, print_stderr, print_stdout, user_lang};
 use crate::cli::open_session::{LoadMode, listen, load_slurm_inventory, open_slurm_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, save_end};
 use crate::cli::{slurm_down, slurm_logs, slurm_submit};
 use crate::event::Outcome;

@@ -6,7 +6,7 @@ use crate::cli::args::{CommonArgs, ProgressMode};
 use crate::cli::exit::CliError;
 use crate::cli::local_env::print_stderr;
 use crate::cli::open_session::{LoadMode, listen, load_slurm_inventory, open_slurm_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_cancel, report_login_error, report_silence, save_end};
 use crate::event::Outcome;
 use crate::lifecycle::error::worse_outcome;

@@ -6,7 +6,7 @@ use crate::cli::exit::CliError;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, wait_for_closed_stdout, write_in_thread};
 use crate::cli::local_logs::{LocalRuns, LogPrinter, MissingLogs, PrintedLogs};
 use crate::cli::open_session::{LoadMode, listen, load_slurm_inventory, open_slurm_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, save_end};
 use crate::event::Outcome;
 use crate::lifecycle::error::{WorkflowEnd, worse_outcome};
@@ -26,7 +26,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let secrets = hide_known_secrets(&inventory);
     if let Some(id) = &args.run {
         let past = LocalRuns::new(&inventory.name, &secrets)?;
-        past.copy_printer(&past.find(id)?, args)?.print()?;
+        past.copy_printer(&past.find(id)?, args)?.print_logs()?;
         return Ok(Outcome::Ok);
     }
     let policy = if args.follow { InterruptPolicy::Detach } else { InterruptPolicy::Cancel };
@@ -58,7 +58,7 @@ pub(super) async fn logs(args: &LogsArgs) -> Result<Outcome, CliError> {
     let new_printer = |dir| LogPrinter { dir, args: args.clone(), will_follow, sanitizer, world_size, missing_logs };
     let printer = session.run_dir.clone().map(new_printer);
     let outcome = finish(session, login, outcome, "").await;
-    let print = move || printer.map_or(Ok(PrintedLogs::default()), |printer| printer.print());
+    let print = move || printer.map_or(Ok(PrintedLogs::default()), |printer| printer.print_logs());
     let PrintedLogs { ends, lacks_all_ranks } = match signals.run_until_stopped(write_in_thread(print)).await {
         Ok(printed) => printed??,
         Err(outcome) => return Ok(outcome),

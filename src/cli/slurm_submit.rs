@@ -5,7 +5,7 @@ use crate::cli::exit::CliError;
 use crate::cli::inventory_files::read_secrets;
 use crate::cli::local_env::{hide_known_secrets, print_stderr, print_stdout};
 use crate::cli::open_session::{LoadMode, listen, load_slurm_inventory, open_slurm_session};
-use crate::cli::output::OutputOptions;
+use crate::cli::progress_output::OutputOptions;
 use crate::cli::slurm_reports::{finish, report_login_error, report_silence};
 use crate::cli::slurm_tasks::{check_login_tasks, run_login_tasks};
 use crate::event::Outcome;

@@ -193,11 +193,9 @@ async fn acquire_lock(
         }
         if !is_announced {
             is_announced = true;
-            let text = format!(
-                "{} holds the lock: waiting for up to {}",
-                found.owner,
-                format_rounded(left.as_millis().try_into().unwrap_or(i64::MAX))
-            );
+            // Rounded up to a second.
+            let left = format_rounded(i64::try_from(left.as_millis()).unwrap_or(i64::MAX).saturating_add(999));
+            let text = format!("{} holds the lock: waiting for up to {left}", found.owner);
             connection.emitter().send_notice(Some(connection.host_index()), text, false);
         }
         request.give_up.run_until_cancelled(tokio::time::sleep(Duration::from_millis(500))).await;

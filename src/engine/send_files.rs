@@ -248,7 +248,7 @@ pub(super) async fn send_files(
     let remote = connection.get_or_connect().await.map_err(TransferError::from)?;
     let source = shared.get().await.map_err(own)?;
     let directory = HostDirectory { path: task.directory.clone(), enter: task.enter.clone() };
-    let host = survey_host((connection.host_index(), &*remote), &directory, source.wanted(mode), &shared.nonce).await?;
+    let host = survey_host((connection.host_index(), &*remote), &directory, source.wanted_tree(mode), &shared.nonce).await?;
     let note = describe_changes(&host.changes);
     if host.changes.is_empty() {
         host.stream.finish().await?;

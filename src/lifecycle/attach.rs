@@ -5,7 +5,7 @@ use crate::event::Outcome;
 use crate::inventory::Teardown;
 use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
-use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks, is_driver_alive, pause};
+use crate::lifecycle::follow_prepare_tasks::{TasksEnd, find_tasks_in_progress, follow_prepare_tasks, is_driver_alive, pause};
 use crate::lifecycle::session::{Session, collect_facts};
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::teardown::{DEFAULT_LOCK_WAIT, EndPolicy, finish_run};
@@ -112,7 +112,7 @@ async fn attach_to_tasks(
     signals: &mut StopController,
 ) -> Result<Option<WorkflowEnd>, WorkflowError> {
     session.notice(format!("tasks of {run} are running: following them (Ctrl-C detaches)"), false);
-    match follow_tasks(session, facts, run, signals).await? {
+    match follow_prepare_tasks(session, facts, run, signals).await? {
         TasksEnd::Replaced => Ok(None),
         end => end_following(session, end, signals).await.map(Some),
     }

@@ -101,7 +101,7 @@ async fn compare_host(
 ) -> Result<TransferSummary, TransferError> {
     let remote = connect(session, host).await?;
     let directory = HostDirectory { path: task.directory.clone(), enter: task.enter.clone() };
-    let surveyed = survey_host((host, &*remote), &directory, source.wanted(*mode), &random_hex(NONCE_DIGITS)).await?;
+    let surveyed = survey_host((host, &*remote), &directory, source.wanted_tree(*mode), &random_hex(NONCE_DIGITS)).await?;
     let summary = TransferSummary::new(&surveyed.changes, source.entries(), names);
     surveyed.stream.finish().await?;
     Ok(summary)

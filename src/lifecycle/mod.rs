@@ -12,7 +12,7 @@ pub(crate) mod execute_launch;
 pub(crate) mod file_preview;
 pub(crate) mod file_sources;
 pub(crate) mod follow;
-pub(crate) mod follow_tasks;
+pub(crate) mod follow_prepare_tasks;
 pub(crate) mod hang_watchdog;
 pub(crate) mod hangup_signal;
 pub(crate) mod launch;

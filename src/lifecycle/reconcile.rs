@@ -9,7 +9,7 @@ use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
 use crate::lifecycle::execute_launch::launch_under_lock;
 use crate::lifecycle::file_preview::preview_files;
 use crate::lifecycle::follow::{FollowMode, follow_existing_run};
-use crate::lifecycle::follow_tasks::{TasksEnd, find_tasks_in_progress, follow_tasks};
+use crate::lifecycle::follow_prepare_tasks::{TasksEnd, find_tasks_in_progress, follow_prepare_tasks};
 use crate::lifecycle::launch_request::{LaunchContext, LaunchMode, LaunchStep, LaunchTarget, misfit};
 use crate::lifecycle::plan_preview::{ConfigTexts, evaluate_job};
 use crate::lifecycle::preflight::{HostAnswers, gather_for_checks, report_failed_checks};
@@ -101,7 +101,7 @@ async fn wait_for_tasks(context: &mut LaunchContext<'_>, facts: &[HostFacts], ru
     let text = format!("tasks of {run} are running: waiting for them (Ctrl-C leaves them running); {stop} stops them");
     context.session.notice(text, false);
     context.signals.set_policy(InterruptPolicy::Detach);
-    let end = follow_tasks(context.session, &known, run, context.signals).await?;
+    let end = follow_prepare_tasks(context.session, &known, run, context.signals).await?;
     context.signals.set_policy(context.request.command.interrupt_policy());
     match (end, context.signals.first_signal()) {
         // The other `slurm submit` may submit its job now: tasks that run again would change what its ranks use.

@@ -98,7 +98,7 @@ pub(crate) async fn push_files(
             let _turn = forks.acquire().await;
             let survey = async {
                 let remote = connect(session, host).await?;
-                survey_host((host, &*remote), directory, tree.wanted(mode.sync), &random_hex(NONCE_DIGITS)).await
+                survey_host((host, &*remote), directory, tree.wanted_tree(mode.sync), &random_hex(NONCE_DIGITS)).await
             };
             // At once, and not when the slowest host has answered.
             survey.await.inspect_err(|error| progress.record_failure(host, error))

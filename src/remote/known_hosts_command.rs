@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::RemoteError;
+use super::local_process;
 use super::presented_key::PresentedKey;
-use super::process;
 use crate::ssh_config::known_hosts;
 use crate::ssh_config::known_hosts::KnownHostsFile;
 
@@ -52,10 +52,10 @@ impl KnownHostsCommand {
                 "run it by hand; it must print known_hosts lines and exit with status 0",
             )
         };
-        let output = process::run_process(&self.program, &arguments, COMMAND_TIMEOUT, MAX_OUTPUT_BYTES).await.map_err(failed)?;
+        let output = local_process::run_process(&self.program, &arguments, COMMAND_TIMEOUT, MAX_OUTPUT_BYTES).await.map_err(failed)?;
         if !output.status.success() {
-            let last = process::last_lines(&output.stderr).map(|l| format!("; it printed “{l}”")).unwrap_or_default();
-            return Err(failed(format!("{}{last}", process::describe_exit_status(output.status))));
+            let last = local_process::last_lines(&output.stderr).map(|l| format!("; it printed “{l}”")).unwrap_or_default();
+            return Err(failed(format!("{}{last}", local_process::describe_exit_status(output.status))));
         }
         let entries = Arc::new(known_hosts::parse_known_hosts(&String::from_utf8_lossy(&output.stdout)));
         Ok(KnownHostsFile { path: PathBuf::from("KnownHostsCommand"), entries, from_command: true })

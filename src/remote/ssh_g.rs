@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::remote::{RemoteError, process};
+use crate::remote::{RemoteError, local_process};
 use crate::ssh_config::SshOptions;
 
 /// Timeout of one run, its `Match exec` included.
@@ -21,7 +21,7 @@ pub(crate) fn find_ssh(path: Option<&OsStr>) -> Option<PathBuf> {
 /// Runs `ssh -G` with these arguments. At most 5 s; its process group is killed afterwards.
 pub(crate) async fn run_ssh_g(program: PathBuf, arguments: &[String], alias: &str) -> Result<SshOptions, RemoteError> {
     let hint = "a `Match exec` in ssh_config may hang; try the command by hand";
-    let output = process::run_process(program, arguments, SSH_G_TIMEOUT, MAX_OUTPUT_BYTES).await;
+    let output = local_process::run_process(program, arguments, SSH_G_TIMEOUT, MAX_OUTPUT_BYTES).await;
     let output = output.map_err(|what| RemoteError::invalid_config(format!("`ssh -G {alias}`: {what}"), hint))?;
     if !output.status.success() {
         let output = String::from_utf8_lossy(&output.stderr);

@@ -109,7 +109,8 @@ async fn a_big_file_is_not_read_on_after_every_host_has_failed() {
     file.set_len(100 << 20).expect("a size");
     let tree = TreeSource::Local(LocalTree::single_file(&path, b"big").expect("a tree"));
     let host = ScriptedHost { is_deaf: true, ..ScriptedHost::saying(HELLO.replace("H 1", "H 0") + "F /to: the disk is full\n") };
-    let surveyed = survey_host((0, &host), &HostDirectory::on_host("/to"), tree.wanted(SyncMode::default()), "ab").await.expect("compared");
+    let surveyed =
+        survey_host((0, &host), &HostDirectory::on_host("/to"), tree.wanted_tree(SyncMode::default()), "ab").await.expect("compared");
     file.set_len(60 << 20).expect("a size");
     let results = push_tree(&tree, vec![surveyed], &TransferProgress::new(1)).await.expect("no error of the source");
     assert!(matches!(&results[..], [(0, Err(error))] if error.what == "/to: the disk is full"), "{results:?}");

@@ -36,7 +36,7 @@ impl TreeSource {
     }
 
     /// What hosts are to have.
-    pub(crate) fn wanted(&self, mode: SyncMode) -> WantedTree<'_> {
+    pub(crate) fn wanted_tree(&self, mode: SyncMode) -> WantedTree<'_> {
         let left_out = match self {
             TreeSource::Local(tree) => tree.left_out(),
             TreeSource::Host(_) => None,

@@ -49,7 +49,7 @@ use feed::{DashboardRole, FeedSender, UserAction};
 use settings::DashboardSettings;
 
 /// A running dashboard.
-pub struct Dashboard {
+pub struct OpenDashboard {
     /// The dashboard ends when the sender is dropped.
     pub sender: FeedSender,
     /// Requests of the user.
@@ -62,7 +62,7 @@ pub struct Dashboard {
 ///
 /// # Errors
 /// If the terminal or the system refuses; the terminal is restored.
-pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: DashboardSettings) -> io::Result<Dashboard> {
+pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: DashboardSettings) -> io::Result<OpenDashboard> {
     let (sender, receiver) = feed::feed_channel()?;
     // One action per key press: no host can fill this channel.
     let (action_sender, actions) = mpsc::unbounded_channel();
@@ -82,7 +82,7 @@ pub fn open_dashboard(role: DashboardRole, sanitizer: Sanitizer, settings: Dashb
         terminal::restore();
         return Err(error);
     }
-    Ok(Dashboard { sender, actions, ended })
+    Ok(OpenDashboard { sender, actions, ended })
 }
 
 #[cfg(test)]

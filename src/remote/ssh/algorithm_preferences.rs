@@ -44,7 +44,7 @@ pub(super) fn build_preferred(lists: &AlgorithmLists, verifier: &HostKeyVerifier
 }
 
 /// The list of ssh_config behind a failed negotiation.
-pub(super) fn find_algorithm_list<'a>(lists: &'a AlgorithmLists, kind: &russh::AlgorithmKind) -> Option<&'a AlgorithmList> {
+pub(super) fn list_of_failed_negotiation<'a>(lists: &'a AlgorithmLists, kind: &russh::AlgorithmKind) -> Option<&'a AlgorithmList> {
     match kind {
         russh::AlgorithmKind::Kex => Some(&lists.kex),
         russh::AlgorithmKind::Key => Some(&lists.host_keys),

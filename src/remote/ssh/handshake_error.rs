@@ -87,7 +87,7 @@ pub(super) fn handshake_failure(
 
 /// Names the missing common algorithm and the line of ssh_config that restricts it.
 fn no_common_algorithm_error(hop: &Hop, kind: &russh::AlgorithmKind, theirs: &[String]) -> RemoteError {
-    let Some(list) = algorithm_preferences::find_algorithm_list(&hop.algorithms, kind) else {
+    let Some(list) = algorithm_preferences::list_of_failed_negotiation(&hop.algorithms, kind) else {
         return RemoteError::refused(hop.prefix_message("no common compression"), "");
     };
     let left_out = list.unsupported_notice().map(|text| format!(" ({text})")).unwrap_or_default();

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::framing::push_tail;
 use crate::remote::connection_options::ProxyCommand;
-use crate::remote::process::{self, ProcessGroup};
+use crate::remote::local_process::{self, ProcessGroup};
 
 /// How long it may take to exit after its connection ended; then it is killed.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
@@ -95,10 +95,15 @@ impl ProxyLog {
             tracing::debug!("a ProxyCommand is slow to end");
         }
         let hung_up = |status: &ExitStatus| std::os::unix::process::ExitStatusExt::signal(status) == Some(1);
-        let status =
-            self.end.status.get().filter(|s| !hung_up(s)).map(|s| format!("; {}", process::describe_exit_status(*s))).unwrap_or_default();
+        let status = self
+            .end
+            .status
+            .get()
+            .filter(|s| !hung_up(s))
+            .map(|s| format!("; {}", local_process::describe_exit_status(*s)))
+            .unwrap_or_default();
         let tail = self.end.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        let output = process::last_lines(&tail).map(|line| format!("; it printed “{line}”")).unwrap_or_default();
+        let output = local_process::last_lines(&tail).map(|line| format!("; it printed “{line}”")).unwrap_or_default();
         format!("ProxyCommand `{}` ({}){status}{output}", self.command, self.origin)
     }
 }

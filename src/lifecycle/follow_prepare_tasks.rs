@@ -100,7 +100,7 @@ impl PolledHosts {
 }
 
 /// Shows the logs of the tasks that run, and waits for their end and for the tasks after them.
-pub(crate) async fn follow_tasks(
+pub(crate) async fn follow_prepare_tasks(
     session: &mut Session,
     facts: &[Option<HostFacts>],
     run: &str,
