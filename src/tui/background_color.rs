@@ -1,7 +1,7 @@
 //! Queries the terminal's background color. The reply must never be read as keys, even if it comes late.
 //!
-//! A second query, which every terminal answers, follows the first: a terminal that does not know the first answers only the second, so nobody
-//! waits (`OSC 11` and primary device attributes, xterm's control sequences).
+//! Two queries are sent: `OSC 11` asks for the color; primary device attributes, which every terminal reports, end the wait for terminals that
+//! do not know the first (xterm's control sequences).
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
