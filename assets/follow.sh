@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # Sends every log of a run by byte offset, one session per host; runs after read.sh. Reads acknowledgements from stdin.
-#   F <file> <offset> <length>\n<bytes>   P <file> <pid> <start> <time>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
+#   F <file> <offset> <length> <left>\n<bytes>   P <file> <pid> <start> <time>   X <file> <status> <time>   H <time> <free KiB> <total KiB>
+#   left: how many bytes the file has beyond these
 #   S <file> <size>   the file is shorter than what was sent: it is sent again from the beginning
 #   L <file> <kind> <offset> <least> <most>   bytes are missing, as append.sh recorded; once per offset, and again at the end
 #   D <file> <text>   the log is written in a fallback mode, as pipe.sh recorded; once
@@ -61,19 +62,31 @@ open_logs() {
 }
 # A file is opened before its frame begins: one that cannot be opened ends the stream, and the laptop resumes at the last byte that it has.
 # Bytes that vanish later are sent as zeros: a frame always has its announced length, even if the file is truncated while it is read.
+# Whole blocks are sent by dd, which needs half the time of the pipe; its conv=sync fills up a block that has become shorter.
 # shellcheck disable=SC2016
-PIECES=$OPENED'd=$1; shift
-while [ $# -ge 4 ]; do
+PIECES=$OPENED'd=$1 nl="
+"; shift
+while [ $# -ge 5 ]; do
   {
     proper "$1" "$d" || exit 1
-    printf "F %s %s %s\n" "$2" "$3" "$4"
-    { tail -c "+$(($3 + 1))"; head -c "$4" /dev/zero; } | head -c "$4"
-  } 2>/dev/null <"$1" || exit 1
-  shift 4
+    printf "F %s %s %s %s\n" "$2" "$3" "$4" "$5"
+    if [ $(($3 % 65536)) -eq 0 ] && [ "$4" -ge 65536 ]; then
+      blocks=$(($4 / 65536)) rest=$(($4 % 65536))
+      records=$(LC_ALL=C dd bs=65536 skip="$(($3 / 65536))" count="$blocks" conv=sync 2>&1 >&3)
+      records=${records%%" records in"*} records=${records##*"$nl"}
+      case $records in *[!0-9+]* | *+*+* | "+"* | *"+") exit 1 ;; *+*) ;; *) exit 1 ;; esac
+      blocks=$((blocks - ${records%+*} - ${records#*+}))
+      [ "$blocks" -eq 0 ] || dd if=/dev/zero bs=65536 count="$blocks" >&3
+      [ "$rest" -eq 0 ] || { head -c "$rest"; head -c "$rest" /dev/zero; } | head -c "$rest" >&3
+    else
+      { tail -c "+$(($3 + 1))"; head -c "$4" /dev/zero; } | head -c "$4"
+    fi
+  } 3>&1 2>/dev/null <"$1" || exit 1
+  shift 5
 done'
-# gather FILE WRAPPER OFFSET LENGTH: adds a chunk to the next batch of frames, at most $frame bytes, sent by one shell.
+# gather FILE WRAPPER OFFSET LENGTH LEFT: adds a frame to the next batch, at most $window bytes, sent by one shell.
 gather() {
-  if [ $((gathered + $4)) -gt "$frame" ] || [ "$pieces" -ge 64 ]; then send; fi
+  if [ $((gathered + $4)) -gt "$window" ] || [ "$pieces" -ge 64 ]; then send; fi
   batch="$batch $*" gathered=$((gathered + $4)) pieces=$((pieces + 1))
 }
 # After a timeout the last frame may be too short: the laptop has read nothing for a minute, or a file was replaced by a FIFO. The stream
@@ -235,7 +248,8 @@ if [ -z "$once" ] && [ -n "$mark" ]; then { printf '%s\n' "$who" >"$mark"; } 2>/
 note_attached
 while :; do
   run_exists || { printf 'N\n'; exit 0; }
-  moved='' more=$once
+  clock
+  begun=$t moved='' more=$once
   run_files .rc
   ended=" $names"
   run_files .pid
@@ -291,12 +305,22 @@ FOUND
     fi
     if [ "$at" -lt "$size" ] && plain "$prefix$b.log"; then
       n=$((size - at))
-      [ "$n" -le "$frame" ] || n=$frame more=1
-      gather "$prefix$b.log" "$b" "$at" "$n"
+      if [ "$n" -gt "$frame" ]; then
+        n=$frame more=1
+        # The next frame begins with a whole block.
+        [ "$n" -lt 131072 ] || n=$((n - at % 65536))
+      fi
+      gather "$prefix$b.log" "$b" "$at" "$n" "$((size - at - n))"
       at=$((at + n)) moved=1
       put "$have" "$b" "$at"; have=$map
       put "$held" "$b" 0; held=$map
+      # A backlog is sent by more than one frame a pass, the files in turn.
+      if [ "$at" -lt "$size" ]; then
+        clock
+        if [ $((t - begun)) -lt 2 ]; then set -- "$@" "$size" "$b"; continue; fi
+      fi
     fi
+    if [ "$b" = node ] && [ $# -gt 0 ]; then set -- "$@" "$size" node; continue; fi
     case $ended in *" $b "*)
       case $sent_ends in *" $b "*) continue ;; esac
       if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ] || [ -z "$sized" ] || drains "$b"; then waits=1; continue; fi
@@ -329,8 +353,10 @@ STATUS
       remove_mark
     fi
   fi
-  # Every 5 s, more often under load: a heartbeat that must be acknowledged, and the record that a follower is attached.
-  beat=$((beat + 1))
+  # Every 5 s: a heartbeat that must be acknowledged, and the record that a follower is attached. A pass counts as a fifth of a second and the
+  # seconds that it took.
+  clock
+  beat=$((beat + 1 + 5 * (t - begun)))
   if [ "$beat" -ge 25 ]; then
     beat=0 free=0 total=0
     note_attached

@@ -3,6 +3,8 @@
 
 #[path = "hostside/lock.rs"]
 mod lock;
+#[path = "hostside/log_frames.rs"]
+mod log_frames;
 #[path = "hostside/logind.rs"]
 mod logind;
 #[path = "hostside/master_wait.rs"]
@@ -393,7 +395,7 @@ fn follower_of_removed_run_reports_and_exits() {
     std::fs::remove_file(host.path("h.private/run1.json")).expect("removed");
     let status = wait_until("the follower exits", || follower.0.try_wait().expect("a child"));
     let without_heartbeat: Vec<String> = text().lines().filter(|line| !line.starts_with("H ")).map(str::to_owned).collect();
-    assert_eq!((status.code(), without_heartbeat.join("\n").as_str()), (Some(0), "F node 0 5\nhere\nN"));
+    assert_eq!((status.code(), without_heartbeat.join("\n").as_str()), (Some(0), "F node 0 5 0\nhere\nN"));
 }
 
 /// Simulates a stale NFS file handle: with a link to itself, every access below it fails with an error other than "no such file".
@@ -419,7 +421,7 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     hide("h.private");
     wait_until("the follower reports the unreadable record", || text().contains("W unreadable run1.json\n").then_some(()));
     host.write_file("h.out/run1.node.log", "here\nand on\n");
-    wait_until("the follower continues with the log", || text().contains("F node 5 7\nand on\n").then_some(()));
+    wait_until("the follower continues with the log", || text().contains("F node 5 7 0\nand on\n").then_some(()));
     let fetch = |output: &Path| {
         let mut fetch = one_shot_follower_command(&host);
         ChildGuard(fetch.stdout(std::fs::File::create(output).expect("a file")).spawn().expect("a shell"))
@@ -428,7 +430,7 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     broken.0.stdin.as_mut().expect("its input").write_all(b"12 100\n").expect("acknowledged");
     assert_eq!(ends(&mut broken), Some(0));
     let fetched = || std::fs::read_to_string(host.path("fetched")).expect("its output");
-    assert!(fetched().ends_with("F node 0 12\nhere\nand on\n"), "{:?}", fetched());
+    assert!(fetched().ends_with("F node 0 12 0\nhere\nand on\n"), "{:?}", fetched());
     show("h.private");
     // The log directory: a follower that starts now has not seen the run's end.
     hide("h.out");
@@ -437,7 +439,7 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     show("h.out");
     let mut whole = fetch(&host.path("fetched"));
     whole.0.stdin.as_mut().expect("its input").write_all(b"12 100\n").expect("acknowledged");
-    assert_eq!((ends(&mut whole), fetched().as_str()), (Some(0), "F node 0 12\nhere\nand on\nE\n"));
+    assert_eq!((ends(&mut whole), fetched().as_str()), (Some(0), "F node 0 12 0\nhere\nand on\nE\n"));
     std::fs::remove_file(host.path("h.private/run1.json")).expect("removed");
     assert_eq!((ends(&mut follower), text().ends_with("N\n")), (Some(0), true), "{:?}", text());
 }
@@ -456,7 +458,7 @@ fn follower_without_reader_exits_without_sending_zeros() {
     assert_eq!(status.code(), Some(1));
     let mut sent = Vec::new();
     follower.0.stdout.take().expect("its output").read_to_end(&mut sent).expect("read");
-    let bytes = sent.strip_prefix(b"F node 0 1800000\n").expect("a frame");
+    let bytes = sent.strip_prefix(b"F node 0 1800000 0\n").expect("a frame");
     assert!(!bytes.is_empty() && bytes.len() < 1_800_000, "{}", bytes.len());
     assert!("every byte counts\n".repeat(100_000).as_bytes().starts_with(bytes), "the sent bytes are a prefix of the log");
 }

@@ -127,7 +127,7 @@ async fn protocol_violations_give_up_with_reason() {
     for (says, what) in [
         (endless, "out of step"),
         ("Segmentation fault\n", "out of step at \"Segmentation fault\""),
-        ("F rank-1.0 0 99999999\n", "out of step"),
+        ("F rank-1.0 0 99999999 0\n", "out of step"),
         ("P rank-2.0 7 9 11.5\n", "the host reports rank 2, but the run has 2"),
         (many, "more than 8208 starts and ends"),
     ] {
@@ -140,7 +140,7 @@ async fn protocol_violations_give_up_with_reason() {
 #[tokio::test]
 async fn full_disk_streams_events_without_logs() {
     // The log cannot be stored; what is reported after it comes with the next stream, and a host that sends logs all the same is cut off.
-    let says = "P rank-0.0 7 9 11.5\nF rank-0.0 0 5\nabcd\nX rank-1.0 7 12.5\n";
+    let says = "P rank-0.0 7 9 11.5\nF rank-0.0 0 5 0\nabcd\nX rank-1.0 7 12.5\n";
     let (reported, _) = follow_scripted_host(HostBehavior::Sends(says), has_given_up).await;
     let rank = |rank| LogFile::Rank { rank, restart: 0 };
     assert!(matches!(reported[0], LogStreamEvent::ProcessStarted(0, file, _) if file == rank(0)), "{reported:?}");

@@ -12,7 +12,7 @@ use crate::engine::host_connection::HostConnection;
 use crate::engine::log_stream_event::LogStreamEvent;
 use crate::engine::log_stream_reporting::{describe_appender_problem, describe_missing_bytes, describe_unexpected_file, emit_stream_event};
 use crate::event::EventKind;
-use crate::model::log_file::LogFile;
+use crate::model::log_file::{LogFile, MAX_LOG_CHUNK_BYTES};
 use crate::plan::host_context::HostContext;
 use crate::plan::protocol::log_frames;
 use crate::plan::protocol::log_frames::{LogFrame, LogFrameReader, LogStreamPurpose};
@@ -82,8 +82,6 @@ struct LogStreamSession<'a> {
     current_files: BTreeSet<LogFile>,
     /// Files of which more follows.
     growing_files: BTreeSet<LogFile>,
-    /// Bytes of the frame that is being read.
-    frame_bytes: u64,
     received_bytes: u64,
     ack_count: u64,
 }
@@ -140,7 +138,6 @@ pub(super) async fn run_stream_once(
         truncated_files: shrunk,
         current_files: BTreeSet::new(),
         growing_files: BTreeSet::new(),
-        frame_bytes: 0,
         received_bytes: 0,
         ack_count: 0,
     }
@@ -161,7 +158,7 @@ impl LogStreamSession<'_> {
             }
             tokio::select! {
                 piece = self.stream.output.recv() => match piece {
-                    Some(Ok(bytes)) => reader.push(&bytes),
+                    Some(Ok(bytes)) => self.push_received(&mut reader, &bytes),
                     Some(Err(error)) => return Err(LogStreamError::Remote(error)),
                     None => return Err(connection_lost_error("the log stream ended".to_owned())),
                 },
@@ -175,6 +172,16 @@ impl LogStreamSession<'_> {
                 }
             }
             silent = Instant::now() + SILENCE_TIMEOUT;
+        }
+    }
+
+    /// Passes on what has arrived, up to one log chunk: each chunk is waited for until it is stored, and a packet is only an eighth of one.
+    fn push_received(&mut self, reader: &mut LogFrameReader, first: &[u8]) {
+        reader.push(first);
+        while reader.buffered_bytes() < MAX_LOG_CHUNK_BYTES
+            && let Some(more) = self.stream.output.try_recv()
+        {
+            reader.push(&more);
         }
     }
 
@@ -236,18 +243,15 @@ impl LogStreamSession<'_> {
             LogFrame::Data { .. } if self.without_logs_poll.is_some() => {
                 Err(protocol_error("the host sends a log that was not asked for".to_owned()))
             }
-            LogFrame::Data { file, offset, bytes, ends_frame: last } => {
+            LogFrame::Data { file, offset, bytes, frame_end } => {
                 self.check_file_allowed(file)?;
                 self.store_log_bytes(file, offset, &bytes).await?;
                 let end = offset + bytes.len() as u64;
                 self.offsets.insert(file, end);
                 self.received_bytes += bytes.len() as u64;
-                self.frame_bytes += bytes.len() as u64;
-                if last {
-                    // A host fills its frames while it has more.
-                    let is_current = std::mem::take(&mut self.frame_bytes) < log_frames::MAX_FRAME_BYTES;
+                if let Some(left) = frame_end {
                     self.acknowledge().await?;
-                    self.report_current(file, is_current);
+                    self.report_current(file, left == 0);
                 }
                 self.forward_if_new(LogStreamEvent::Log(host, file, bytes)).await
             }

@@ -14,6 +14,8 @@ const CHUNK_OVERHEAD: usize = 128;
 pub struct ByteReceiver<E> {
     chunks: mpsc::UnboundedReceiver<Result<Bytes, E>>,
     queued_bytes: Arc<AtomicUsize>,
+    /// An error that `try_recv` met.
+    error: Option<E>,
 }
 
 /// The SSH reader's end.
@@ -29,17 +31,38 @@ pub(crate) struct ByteSender<E> {
 pub(crate) fn byte_channel<E>(max: usize) -> (ByteSender<E>, ByteReceiver<E>) {
     let (sender, pieces) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
-    (ByteSender { chunks: sender, queued_bytes: waiting.clone(), max_bytes: max }, ByteReceiver { chunks: pieces, queued_bytes: waiting })
+    (
+        ByteSender { chunks: sender, queued_bytes: waiting.clone(), max_bytes: max },
+        ByteReceiver { chunks: pieces, queued_bytes: waiting, error: None },
+    )
 }
 
 impl<E> ByteReceiver<E> {
     /// The next chunk or error; `None` after the last.
     pub async fn recv(&mut self) -> Option<Result<Bytes, E>> {
-        let piece = self.chunks.recv().await?;
-        if let Ok(bytes) = &piece {
-            self.queued_bytes.fetch_sub(bytes.len() + CHUNK_OVERHEAD, Ordering::Relaxed);
+        if let Some(error) = self.error.take() {
+            return Some(Err(error));
         }
-        Some(piece)
+        let chunk = self.chunks.recv().await?;
+        Some(chunk.inspect(|bytes| self.release(bytes)))
+    }
+
+    /// The next chunk, if it is there now.
+    pub(crate) fn try_recv(&mut self) -> Option<Bytes> {
+        match self.chunks.try_recv().ok()? {
+            Ok(bytes) => {
+                self.release(&bytes);
+                Some(bytes)
+            }
+            Err(error) => {
+                self.error = Some(error);
+                None
+            }
+        }
+    }
+
+    fn release(&self, chunk: &Bytes) {
+        self.queued_bytes.fetch_sub(chunk.len() + CHUNK_OVERHEAD, Ordering::Relaxed);
     }
 }
 
@@ -86,6 +109,10 @@ mod tests {
             assert!(matches!(inflow.recv().await, Some(Ok(_))));
         }
         assert_eq!(inflow.recv().await, Some(Err(1 << 20)));
+        // What is there is taken without waiting; the reason for the end stays for `recv`.
+        assert!(sender.send(piece.clone(), |most| most));
+        sender.fail(7);
+        assert_eq!((inflow.try_recv(), inflow.try_recv(), inflow.recv().await), (Some(piece), None, Some(Err(7))));
         // Small chunks count with their overhead.
         let taken = (0..100_000).take_while(|_| sender.send(Bytes::new(), |most| most)).count();
         assert!(taken < 10_000, "{taken}");

@@ -117,7 +117,7 @@ fn hidden_container_lives_until_docker_denies_it() {
     host.set_docker_answer("1\nerror during connect: lookup engine.example: no such host\n");
     follower.wait_for_output("\nW docker silent\n");
     host.write_file("h.out/run1.node.log", "here and there\n");
-    follower.wait_for_output("F node 5 10\nand there\n");
+    follower.wait_for_output("F node 5 10 0\nand there\n");
     follower.assert_still_following();
     host.set_docker_answer("1\nError: No such container: abc123\n");
     follower.wait_for_output("\nX node gone ");
@@ -384,7 +384,7 @@ fn truncated_log_is_sent_again() {
     host.prepare_run("run1", "");
     host.set_docker_answer("0\ntrue\n");
     let follower = host.start_run_follower(true);
-    wait_until("the follower sends the log", || follower.output_so_far().starts_with("F node 0 5\nhere\n").then_some(()));
+    wait_until("the follower sends the log", || follower.output_so_far().starts_with("F node 0 5 0\nhere\n").then_some(()));
     host.write_file("h.out/run1.node.log", "ab\n");
-    follower.wait_for_output("S node 3\nF node 0 3\nab\n");
+    follower.wait_for_output("S node 3\nF node 0 3 0\nab\n");
 }

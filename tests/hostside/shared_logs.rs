@@ -60,5 +60,5 @@ fn file_is_opened_before_its_size_is_believed() {
     wait_until("the fetch ends", || child.0.try_wait().expect("a child"));
     reader.join().expect("an answer");
     let said = std::fs::read_to_string(host.path("said")).expect("its output");
-    assert!(said.contains("F rank-0.0 4 10\nnew bytes\n"), "{said}");
+    assert!(said.contains("F rank-0.0 4 10 0\nnew bytes\n"), "{said}");
 }

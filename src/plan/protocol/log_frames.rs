@@ -84,8 +84,8 @@ pub fn log_stream_command(
     }
     script.push_str(SAFE_READ_SH);
     script.push_str(include_str!("../../../assets/follow.sh"));
-    // The unacknowledged bytes, the frame after which the host stops to wait, and all its other output.
-    let limit = usize::try_from(window + MAX_FRAME_BYTES.min(window)).unwrap_or(usize::MAX).saturating_add(2 << 20);
+    // The unacknowledged bytes, the batch of frames after which the host stops to wait, and all its other output.
+    let limit = usize::try_from(2 * window).unwrap_or(usize::MAX).saturating_add(2 << 20);
     RemoteCommand { output_limit: limit, ..RemoteCommand::from_script("follow the logs", script, Duration::from_secs(20)) }
 }
 
@@ -147,8 +147,8 @@ pub enum LogFrame {
         offset: u64,
         /// The bytes; a frame may come in several pieces.
         bytes: Bytes,
-        /// Whether these are the frame's last bytes: now it is acknowledged.
-        ends_frame: bool,
+        /// Whether these are the frame's last bytes, now it is acknowledged: how many bytes of the file follow it.
+        frame_end: Option<u64>,
     },
     /// A wrapper was recorded; the second on the host's clock, 0 if it is not reported.
     Started(LogFile, f64),
@@ -187,11 +187,23 @@ pub enum LogFrame {
 #[error("the log stream is out of step at {0:?}")]
 pub struct LogFrameError(pub String);
 
-/// Cuts a byte stream into messages. Holds at most one head line and what one packet brought.
+/// What is still to come of a frame.
+#[derive(Debug, Clone, Copy)]
+struct FrameRest {
+    file: LogFile,
+    /// Place of its next byte.
+    offset: u64,
+    /// How many bytes of it are to come.
+    length: u64,
+    /// How many bytes the file has after it.
+    left: u64,
+}
+
+/// Cuts a byte stream into messages. Holds at most one head line and what was pushed at once.
 #[derive(Debug, Default)]
 pub struct LogFrameReader {
     buffer: BytesMut,
-    pending_frame: Option<(LogFile, u64, u64)>,
+    pending_frame: Option<FrameRest>,
 }
 
 impl LogFrameReader {
@@ -200,23 +212,30 @@ impl LogFrameReader {
         self.buffer.extend_from_slice(bytes);
     }
 
+    /// How many bytes wait to be cut.
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The next message, if it is there.
     ///
     /// # Errors
     /// When a head is none of ours.
     pub fn next_frame(&mut self) -> Result<Option<LogFrame>, LogFrameError> {
-        if let Some((file, offset, left)) = self.pending_frame.take() {
+        if let Some(rest) = &mut self.pending_frame {
             if self.buffer.is_empty() {
-                self.pending_frame = Some((file, offset, left));
                 return Ok(None);
             }
-            let take = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len()).min(crate::model::log_file::MAX_LOG_CHUNK_BYTES);
-            let bytes = self.buffer.split_to(take).freeze();
-            let left = left - take as u64;
-            if left > 0 {
-                self.pending_frame = Some((file, offset + take as u64, left));
+            let limit = self.buffer.len().min(crate::model::log_file::MAX_LOG_CHUNK_BYTES);
+            let take = usize::try_from(rest.length).unwrap_or(usize::MAX).min(limit);
+            let (file, offset) = (rest.file, rest.offset);
+            rest.offset += take as u64;
+            rest.length -= take as u64;
+            let frame_end = (rest.length == 0).then_some(rest.left);
+            if frame_end.is_some() {
+                self.pending_frame = None;
             }
-            return Ok(Some(LogFrame::Data { file, offset, bytes, ends_frame: left == 0 }));
+            return Ok(Some(LogFrame::Data { file, offset, bytes: self.buffer.split_to(take).freeze(), frame_end }));
         }
         let Some(end) = memchr::memchr(b'\n', &self.buffer) else {
             return if self.buffer.len() > 4096 { Err(self.framing_error()) } else { Ok(None) };
@@ -237,12 +256,12 @@ impl LogFrameReader {
     }
 }
 
-/// `FILE OFFSET LENGTH` of a frame whose bytes follow.
-fn parse_frame_head(text: &str) -> Option<(LogFile, u64, u64)> {
+/// `FILE OFFSET LENGTH LEFT` of a frame whose bytes follow.
+fn parse_frame_head(text: &str) -> Option<FrameRest> {
     let mut words = text.split(' ');
     let (file, offset) = (LogFile::parse(words.next()?)?, words.next()?.parse().ok()?);
     let length = words.next()?.parse().ok().filter(|length| (1..=MAX_FRAME_BYTES).contains(length))?;
-    Some((file, offset, length))
+    Some(FrameRest { file, offset, length, left: words.next()?.parse().ok()? })
 }
 
 fn parse_head(head: &str) -> Option<LogFrame> {
@@ -283,7 +302,7 @@ mod tests {
 
     #[test]
     fn frames_parse_at_any_chunk_size() {
-        let text = b"P node 7 99 11.5\nF rank-3.0 10 5\nab\ncdX rank-3.0 7 12.5\nH 1 500 1000\nE\n";
+        let text = b"P node 7 99 11.5\nF rank-3.0 10 5 3\nab\ncdX rank-3.0 7 12.5\nH 1 500 1000\nE\n";
         for size in 1..text.len() {
             let mut reader = LogFrameReader::default();
             let (mut frames, mut bytes) = (Vec::new(), Vec::new());
@@ -291,9 +310,10 @@ mod tests {
                 reader.push(piece);
                 while let Some(frame) = reader.next_frame().expect("in step") {
                     match frame {
-                        LogFrame::Data { bytes: b, offset, .. } => {
+                        LogFrame::Data { bytes: b, offset, frame_end, .. } => {
                             assert_eq!(offset, 10 + bytes.len() as u64);
                             bytes.extend_from_slice(&b);
+                            assert_eq!(frame_end, (bytes.len() == 5).then_some(3));
                         }
                         other => frames.push(other),
                     }

@@ -1,0 +1,105 @@
+//! Frames of `assets/follow.sh` that are larger than a block, in every shell and userland that a host may have.
+
+use super::transfer::shells;
+use super::*;
+
+/// More than a frame of 4 MiB, and no whole number of blocks of 64 KiB.
+const LONG_LOG: usize = (9 << 20) + 12_345;
+
+struct Frame {
+    file: String,
+    offset: usize,
+    left: usize,
+    bytes: Vec<u8>,
+}
+
+/// Bytes without a pattern that would hide a shift by a block.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    let next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_be_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+/// Fetches the run's logs with this shell; everything is acknowledged at once. Returns the frames, also those before a file was truncated.
+fn fetch(shell: &Command, host: &TestHost, have: &str) -> Vec<Frame> {
+    let script = format!(
+        "once=1 have={have} F='{0}/h.out/run1.' record='{0}/h.private/run1.json'\n{1}{2}",
+        host.dir.path().display(),
+        read_asset("read.sh"),
+        read_asset("follow.sh")
+    );
+    let mut command = Command::new(shell.get_program());
+    command.args(shell.get_args()).args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.envs(shell.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let mut child = command.spawn().expect("a shell");
+    child.stdin.take().expect("its input").write_all(b"99999999 1000\n").expect("acknowledged");
+    let sent = child.wait_with_output().expect("its output").stdout;
+    let mut rest = sent.as_slice();
+    let mut frames = Vec::new();
+    while rest != b"E\n" {
+        let end = rest.iter().position(|byte| *byte == b'\n').expect("a head");
+        let head = std::str::from_utf8(&rest[..end]).expect("a head is text");
+        if head.starts_with("S ") {
+            rest = &rest[end + 1..];
+            continue;
+        }
+        let words: Vec<&str> = head.split(' ').collect();
+        let [kind, file, offset, length, left] = words[..] else { panic!("{head}") };
+        let number = |text: &str| text.parse::<usize>().expect("a number");
+        let begin = end + 1;
+        assert_eq!(kind, "F", "{head}");
+        let bytes = rest[begin..begin + number(length)].to_vec();
+        frames.push(Frame { file: file.to_owned(), offset: number(offset), left: number(left), bytes });
+        rest = &rest[begin + number(length)..];
+    }
+    frames
+}
+
+#[test]
+fn frames_have_every_byte_in_every_shell() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let (long, short) = (noise(LONG_LOG), noise(300_000));
+    std::fs::write(host.path("h.out/run1.rank-0.0.log"), &long).expect("written");
+    std::fs::write(host.path("h.out/run1.rank-1.0.log"), &short).expect("written");
+    for (name, shell) in shells(host.dir.path()) {
+        let frames = fetch(&shell, &host, "' rank-0.0=7 '");
+        for (file, log, from) in [("rank-0.0", &long[..], 7), ("rank-1.0", &short[..], 0), ("node", &b"here\n"[..], 0)] {
+            let mut at = from;
+            for frame in frames.iter().filter(|frame| frame.file == file) {
+                assert_eq!((frame.offset, frame.left), (at, log.len() - at - frame.bytes.len()), "{name}: {file}");
+                assert!(frame.bytes == log[at..at + frame.bytes.len()], "{name}: {file} from byte {at} on");
+                assert!(frame.left == 0 || (at + frame.bytes.len()).is_multiple_of(65536), "{name}: the next frame begins with a block");
+                at += frame.bytes.len();
+            }
+            assert_eq!(at, log.len(), "{name}: {file}");
+        }
+        let order: Vec<&str> = frames.iter().map(|frame| frame.file.as_str()).collect();
+        assert_eq!(order, ["rank-1.0", "rank-0.0", "node", "rank-0.0", "rank-0.0"], "{name}: the files in turn");
+    }
+}
+
+/// A rank truncates its log between the moment that the frame was announced and the first read.
+#[test]
+fn bytes_that_vanish_are_sent_as_zeros() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let (log, bin) = (noise(300_000), host.path("tools"));
+    std::fs::create_dir(&bin).expect("made");
+    let file = host.path("h.out/run1.rank-0.0.log");
+    // The script asks for the name of the file after it has opened it.
+    let readlink = format!("#!/bin/sh\ncase $1 in */0) truncate -s 100000 {}; esac\nexec /usr/bin/readlink \"$@\"\n", file.display());
+    write_executable(&bin.join("readlink"), &readlink);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"));
+    // Busybox runs its own readlink.
+    for (name, mut shell) in shells(host.dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
+        std::fs::write(&file, &log).expect("written");
+        let frames = fetch(shell.env("PATH", &path), &host, "' '");
+        let first = &frames[0];
+        assert_eq!((first.file.as_str(), first.bytes.len()), ("rank-0.0", log.len()), "{name}");
+        assert!(first.bytes[..100_000] == log[..100_000] && first.bytes[100_000..].iter().all(|byte| *byte == 0), "{name}");
+    }
+}
