@@ -7,7 +7,7 @@
 #   D <file> <text>   the log is written in a fallback mode, as pipe.sh recorded; once
 #   W <word> <name>   something unexpected was ignored; each once
 #   W keeper again|missing, W docker silent   the keeper was restarted or could not be, docker does not respond
-# An acknowledgement is `<bytes> <frames>`: totals since the start. At most $window bytes and 256 frames are unacknowledged.
+# An acknowledgement is `<bytes> <frames>`: totals since the start. A batch of frames is sent when at most $window bytes and 256 frames are unacknowledged.
 # With once set it prints `E` and ends after sending everything that exists.
 # Set before: F (how the paths of the run's files begin), record (a file that exists as long as the run's files do), note (the file that
 # says that a follower is attached; empty: none), mark (a file that exists while this script runs and contains $who, the follower; empty: none), once, guards (whether this follower
@@ -70,7 +70,7 @@ while [ $# -ge 5 ]; do
   {
     proper "$1" "$d" || exit 1
     printf "F %s %s %s %s\n" "$2" "$3" "$4" "$5"
-    if [ $(($3 % 65536)) -eq 0 ] && [ "$4" -ge 65536 ]; then
+    if [ $(($3 % 65536)) -eq 0 ] && [ "$4" -ge 65536 ] && command -v dd >/dev/null; then
       blocks=$(($4 / 65536)) rest=$(($4 % 65536))
       records=$(LC_ALL=C dd bs=65536 skip="$(($3 / 65536))" count="$blocks" conv=sync 2>&1 >&3)
       records=${records%%" records in"*} records=${records##*"$nl"}

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use orchestrate::inventory::Launcher;
+
 /// A temporary directory, and the environment to reach the cluster.
 struct Cluster {
     dir: tempfile::TempDir,
@@ -225,7 +227,7 @@ fn secrets_reach_ranks_and_leave_the_disk_first() {
 #[ignore = "needs a SLURM cluster, root and Debian's packages: tests/cluster/slurm up"]
 fn cluster_accepts_every_launcher_and_container() {
     let cluster = Cluster::new();
-    for launcher in ["torchrun", "accelerate", "deepspeed", "processes", "script"] {
+    for launcher in Launcher::ALL.map(Launcher::as_str) {
         for mode in ["none", "docker", "pyxis", "apptainer"] {
             let container = if mode == "none" { "" } else { "container: { image: \"train:1\" }\n" };
             let settings = SLURM.replace("nodes: 2", &format!("container: {mode}, nodes: 2"));

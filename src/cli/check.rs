@@ -75,8 +75,7 @@ fn print_results(args: &CheckArgs, session: &Session, checked: &CheckedHosts, st
         print_stdout(&page::render_text(&context, &checked.reports));
     }
     checked.problems.iter().for_each(|problem| print_stderr(problem));
-    let is_for_people = !args.json && args.common.progress != ProgressMode::Json;
-    if is_for_people && *outcome == Outcome::Ok && checked.problems.is_empty() {
+    if !args.common.wants_json(args.json) && *outcome == Outcome::Ok && checked.problems.is_empty() {
         // What --only and --limit choose proves little.
         let is_whole = args.only.is_empty() && args.common.limit.is_none();
         let next = if is_whole { "up" } else { "check" };

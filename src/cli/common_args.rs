@@ -85,6 +85,11 @@ pub(crate) struct CommonArgs {
 }
 
 impl CommonArgs {
+    /// Whether a command whose `--json` is `json` prints JSON.
+    pub(crate) fn wants_json(&self, json: bool) -> bool {
+        json || self.progress == ProgressMode::Json
+    }
+
     /// The defaults, with these output options.
     pub(crate) fn with_output(progress: ProgressMode, color: ColorChoice) -> CommonArgs {
         CommonArgs {

@@ -1,7 +1,7 @@
 //! `exec`: runs one command on every host and groups equal outputs, as `clush -b` does. The output of a single host is streamed instead
 //! (`exec_single_host`).
 
-use crate::cli::args::{CommonArgs, ExecArgs, ProgressMode};
+use crate::cli::args::{CommonArgs, ExecArgs};
 use crate::cli::exec_single_host::{has_piped_input, has_unread_input, pipe_to_single_host, stream_single_host};
 use crate::cli::exit::{CliError, as_ssh_exit};
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, print_untranslated, user_lang};
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
         argv => RemoteCommand::from_script("exec", join_quoted(argv), args.timeout),
     };
     let names = session.host_names();
-    let is_single = names.len() == 1 && !wants_json(args);
+    let is_single = names.len() == 1 && !args.common.wants_json(args.json);
     let outcome = if let ([name], true) = (names.as_slice(), is_single) {
         let run = async {
             if has_piped_input() {
@@ -63,10 +63,6 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Outcome, CliError> {
     }
 }
 
-fn wants_json(args: &ExecArgs) -> bool {
-    args.json || args.common.progress == ProgressMode::Json
-}
-
 type HostAnswers = Vec<(usize, Result<CommandOutput, RemoteError>)>;
 
 async fn run_on_all_hosts(session: &Session, command: RemoteCommand) -> HostAnswers {
@@ -76,7 +72,7 @@ async fn run_on_all_hosts(session: &Session, command: RemoteCommand) -> HostAnsw
 }
 
 fn print_results(session: &Session, names: &[String], answers: HostAnswers, args: &ExecArgs) -> Outcome {
-    let (json, lang) = (wants_json(args), user_lang());
+    let (json, lang) = (args.common.wants_json(args.json), user_lang());
     let (mut outputs, mut notes, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     let mut outcome = Outcome::Ok;
     let sanitizer = session.reporter.sanitizer();

@@ -148,9 +148,13 @@ fn reject_readonly_changes(command: &Command) -> Result<(), CliError> {
             SlurmCommand::Submit(_) => "slurm submit",
             SlurmCommand::Cancel(_) => "slurm cancel",
             SlurmCommand::Down(_) => "slurm down",
-            _ => return Ok(()),
+            SlurmCommand::Render(_) | SlurmCommand::Status(_) | SlurmCommand::Logs(_) | SlurmCommand::Attach(_) => return Ok(()),
         },
-        _ => return Ok(()),
+        // `push`, `pull` and `shell` do not have the flag.
+        Command::Push(_) | Command::Pull(_) | Command::Shell(_) => return Ok(()),
+        Command::Tui(_) | Command::Attach(_) | Command::Replay(_) | Command::Demo(_) | Command::Sandbox(_) => return Ok(()),
+        Command::Ps(_) | Command::Logs(_) | Command::Check(_) | Command::Stacks(_) | Command::Runs(_) => return Ok(()),
+        Command::Plan(_) | Command::Render(_) | Command::Init(_) => return Ok(()),
     };
     if !common_args(command).is_some_and(|common| common.dashboard.readonly) {
         return Ok(());

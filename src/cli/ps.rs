@@ -1,6 +1,6 @@
 //! `ps`: lists what runs on each host.
 
-use crate::cli::args::{ProgressMode, PsArgs};
+use crate::cli::args::PsArgs;
 use crate::cli::exit::CliError;
 use crate::cli::local_env::{print_json, print_stderr, print_stdout, terminal_columns, user_lang};
 use crate::cli::open_session::open_query;
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
         Err(outcome) => return Ok(session.disconnect(&signals, outcome).await),
     }
     let sanitizer = session.reporter.sanitizer();
-    if args.json || args.common.progress == ProgressMode::Json {
+    if args.common.wants_json(args.json) {
         print_json(&rows.iter().fold(String::new(), |text, row| text + &sanitizer.mask_json(row.to_json().to_string()) + "\n"));
     } else {
         print_stdout(&format_hosts(&rows, sanitizer, user_lang()));

@@ -31,7 +31,7 @@ pub(super) async fn collect(session: &Session) -> RunListings {
 /// A row per run and host; hosts that did not answer below.
 pub(super) fn print_runs(session: &Session, answers: RunListings, args: &PsArgs) -> Outcome {
     let (now, lang, sanitizer) = (jiff::Timestamp::now(), user_lang(), session.reporter.sanitizer());
-    let json = args.json || args.common.progress == crate::cli::args::ProgressMode::Json;
+    let json = args.common.wants_json(args.json);
     let (mut rows, mut unreachable) = (Vec::new(), Vec::new());
     for (machine, answer) in session.host_names().into_iter().zip(answers) {
         match answer {

@@ -30,7 +30,7 @@ pub(crate) async fn run(args: &StacksArgs) -> Result<Outcome, CliError> {
             if collected.stacks.is_empty() && !known.is_empty() {
                 print_stderr(&format!("none of these ranks runs: {} have stacks", format_ranks(&known)));
             }
-            print_stacks(&session, collected, args.json)
+            print_stacks(&session, collected, args.common.wants_json(args.json))
         }
         Err(outcome) => outcome,
     };

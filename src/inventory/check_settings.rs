@@ -1,6 +1,6 @@
 //! `checks`: what the user adds to the built-in preflight, and what is left out of it.
 //!
-//! Knows the checks' names only; what they look at is the plan's (`preflight`).
+//! Knows the checks' names only; what they ask the hosts is in `preflight`.
 
 use super::CheckSettings;
 use super::errors::{InventoryErrors, is_absolute_or_home};
@@ -21,11 +21,11 @@ pub(crate) const CHECK_NAMES: [&str; 45] = [
     "shm",
     "logout-kills",
     "leftovers",
+    "run-dir",
     "docker",
     "userns-remap",
     "container-name",
     "docker-disk",
-    "run-dir",
     "cgroup",
     "image",
     "image-versions",

@@ -5,12 +5,13 @@ use super::errors::{InventoryErrors, is_absolute_or_home};
 use super::eval::Evaluator;
 use super::host_exposure::contains_path;
 use super::problem::{Verdict, require};
+use super::schema::TASK_SCHEMA;
 use super::task_settings::{FileSource, FileTask, PrepareTask};
 use super::yaml_tree::{YamlKind, YamlNode, shorten};
 use crate::text::glob::has_wildcards;
 
-/// Keys that only a script can have.
-const RUN_KEYS: [&str; 10] = ["chdir", "env", "creates", "unless", "changed", "timeout", "retries", "delay", "become", "register"];
+/// Keys that a task without a script may have.
+const FILE_TASK_KEYS: [&str; 8] = ["name", "run", "sync", "copy", "hosts", "in", "once", "tags"];
 const SYNC_EXAMPLE: &str = "for example sync: { from: ./src, to: ~/src }";
 const COPY_EXAMPLE: &str = "for example copy: { from: \"master:~/dist/x-*.whl\", to: /tmp/ }";
 const MAX_NAME_BYTES: usize = 255;
@@ -35,7 +36,7 @@ impl FileTaskReader<'_> {
             errors.report(&block.location, "expected a mapping", example);
             return None;
         }
-        for key in RUN_KEYS {
+        for key in TASK_SCHEMA.keys().filter(|key| !FILE_TASK_KEYS.contains(key)) {
             if let Some(node) = self.task.get(key) {
                 errors.report(&node.location, format!("`{key}` does not belong to a `{kind}` task"), "remove it, or write a `run` task");
             }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{
     ContainerGpus, ContainerSettings, ContainerUser, DeepspeedLauncher, EntrypointMode, FileSource, FileTask, FingerprintText,
-    GpuSelection, GpuVisibility, Inventory, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, Mount, PullPolicy, Rendezvous,
-    StartGate, StartOrder, TaskCommand,
+    GpuSelection, GpuVisibility, Inventory, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, Mount, PrepareTask, PullPolicy,
+    Rendezvous, StartGate, StartOrder, TaskCommand,
 };
 
 impl Inventory {
@@ -22,20 +22,36 @@ impl Inventory {
     fn build_tasks_text(job: &Job, host: usize) -> String {
         let mut lines = FingerprintLines::default();
         for task in &job.tasks {
-            let Some(TaskCommand { script, chdir, env, creates, unless }) = task.hosts.get(host).and_then(Option::as_ref) else { continue };
-            let key = |key: &str| format!("prepare[{}].{key}", task.number);
-            if let Some(files) = &task.files {
-                push_files(&mut lines, task.number, files, host);
+            let PrepareTask {
+                number,
+                in_container,
+                uses_sudo,
+                register,
+                hosts,
+                files,
+                // How it is named, selected, tried and counted is not part of what it does.
+                name: _,
+                tags: _,
+                timeout: _,
+                retries: _,
+                delay: _,
+                shares_value: _,
+                changed_pattern: _,
+            } = task;
+            let Some(TaskCommand { script, chdir, env, creates, unless }) = hosts.get(host).and_then(Option::as_ref) else { continue };
+            let key = |key: &str| format!("prepare[{number}].{key}");
+            if let Some(files) = files {
+                push_files(&mut lines, *number, files, host);
                 continue;
             }
             lines.push(&key("run"), script);
-            if !task.in_container && job.hosts.get(host).is_some_and(|own| own.container.is_some()) {
+            if !in_container && job.hosts.get(host).is_some_and(|own| own.container.is_some()) {
                 lines.push(&key("in"), "host");
             }
-            if task.uses_sudo {
+            if *uses_sudo {
                 lines.push(&key("become"), "sudo");
             }
-            for (name, value) in [("chdir", chdir), ("creates", creates), ("unless", unless), ("register", &task.register)] {
+            for (name, value) in [("chdir", chdir), ("creates", creates), ("unless", unless), ("register", register)] {
                 if let Some(value) = value {
                     lines.push(&key(name), value);
                 }

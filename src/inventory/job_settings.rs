@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::container_settings::ContainerSettings;
+use super::launcher::Launcher;
 use super::task_settings::PrepareTask;
 
 /// The launch half: every value final.
@@ -94,48 +95,6 @@ pub struct LaunchSettings {
     pub stop_grace: Duration,
 }
 
-/// `launch.with`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Launcher {
-    /// One torchrun a host.
-    Torchrun(Rendezvous),
-    /// One `accelerate launch` a host.
-    Accelerate,
-    /// One launcher for DeepSpeed a host.
-    Deepspeed(DeepspeedLauncher),
-    /// One process a GPU.
-    Processes,
-    /// One process a host.
-    Script,
-}
-
-impl Launcher {
-    /// Its word in `launch.with`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Launcher::Torchrun(_) => "torchrun",
-            Launcher::Accelerate => "accelerate",
-            Launcher::Deepspeed(_) => "deepspeed",
-            Launcher::Processes => "processes",
-            Launcher::Script => "script",
-        }
-    }
-
-    /// Whether the rendezvous, and not the inventory, assigns the ranks.
-    pub fn has_dynamic_ranks(self) -> bool {
-        matches!(self, Launcher::Torchrun(Rendezvous::C10d) | Launcher::Deepspeed(DeepspeedLauncher::Torchrun(Rendezvous::C10d)))
-    }
-}
-
-/// The program that starts the workers of a DeepSpeed job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeepspeedLauncher {
-    /// `python -m torch.distributed.run`.
-    Torchrun(Rendezvous),
-    /// `deepspeed --hostfile … --no_ssh`, one a host.
-    Hostfile,
-}
-
 /// `launch.gpu_visibility`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpuVisibility {
@@ -147,15 +106,6 @@ pub enum GpuVisibility {
 
 impl GpuVisibility {
     pub(super) const WORDS: [(&'static str, GpuVisibility); 2] = [("all", GpuVisibility::All), ("own", GpuVisibility::OnePerProcess)];
-}
-
-/// `launch.rendezvous`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rendezvous {
-    /// Node ranks are given; rank 0 is on the master.
-    Static,
-    /// The c10d store hands out ranks.
-    C10d,
 }
 
 /// `launch.command` or `launch.shell`.

@@ -7,29 +7,28 @@ use super::eval::{DEFAULT_MASTER_PORT, Evaluator};
 use super::problem::{Verdict, require};
 use super::template::{self, TemplatePiece};
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
-use super::{DeepspeedLauncher, GpuVisibility, LaunchCommand, LaunchSettings, Launcher, Rendezvous, StartGate, StartOrder, reserved_flags};
+use super::{GpuVisibility, LaunchCommand, LaunchSettings, Launcher, StartGate, StartOrder, reserved_flags};
 use crate::text::shell_split;
 use crate::text::shell_split::CommandFragment;
 
+/// `launch.python`; launchers are then started as programs, not as modules of it.
+pub(crate) const DEFAULT_PYTHON: &str = "python3";
 /// The most times that a launcher may start its workers again.
 const MAX_RESTARTS_LIMIT: u32 = 1000;
 
 /// The block's own settings; each host has its own command.
 pub(super) fn parse_launch(evaluator: &Evaluator<'_>, node: &YamlNode, errors: &mut InventoryErrors) -> LaunchSettings {
     let read = |key: &str| node.get(key).map(|node| evaluator.evaluate(node, None));
-    let launcher = parse_launcher(read("with").as_ref(), read("rendezvous").as_ref(), errors);
+    let launcher = Launcher::parse(read("with").as_ref(), read("rendezvous").as_ref(), errors);
     let start = errors.choose(read("start").as_ref(), &StartOrder::WORDS, StartOrder::MasterFirst);
     let gate = if launcher == Launcher::Script { StartGate::MasterStarted } else { StartGate::MasterPort };
-    let hostfile = launcher == Launcher::Deepspeed(DeepspeedLauncher::Hostfile);
     let hosts = u32::try_from(evaluator.inputs().hosts.len()).unwrap_or(u32::MAX);
     LaunchSettings {
         launcher,
         master_port: read("master_port").map_or(Some(DEFAULT_MASTER_PORT), |node| parse_master_port(evaluator, &node, errors)),
-        launcher_args: read("args")
-            .map(|node| reserved_flags::parse_launcher_args(launcher.as_str(), hostfile, &node, errors))
-            .unwrap_or_default(),
+        launcher_args: read("args").map(|node| reserved_flags::parse_launcher_args(launcher, &node, errors)).unwrap_or_default(),
         setup: read("setup").and_then(|node| errors.validated_text(&node, validate_setup)),
-        python: read("python").and_then(|node| errors.validated_text(&node, validate_python)).unwrap_or_else(|| "python3".to_owned()),
+        python: read("python").and_then(|node| errors.validated_text(&node, validate_python)).unwrap_or_else(|| DEFAULT_PYTHON.to_owned()),
         gpu_visibility: parse_gpu_visibility(launcher, read("gpu_visibility").as_ref(), errors),
         max_restarts: parse_elastic_number(launcher, read("max_restarts").as_ref(), (0, MAX_RESTARTS_LIMIT), errors).unwrap_or(0),
         min_nodes: parse_elastic_number(launcher, read("min_nodes").as_ref(), (1, hosts), errors),
@@ -49,39 +48,6 @@ pub(super) fn no_launch(evaluator: &Evaluator<'_>, errors: &mut InventoryErrors)
         master_port: evaluator.inputs().runtime.master_port,
         gate: StartGate::MasterStarted,
         ..parse_launch(evaluator, &nothing, errors)
-    }
-}
-
-fn parse_launcher(with: Option<&YamlNode>, rendezvous: Option<&YamlNode>, errors: &mut InventoryErrors) -> Launcher {
-    const TORCHRUN: Launcher = Launcher::Torchrun(Rendezvous::Static);
-    const DEEPSPEED: DeepspeedLauncher = DeepspeedLauncher::Torchrun(Rendezvous::Static);
-    let words = [
-        ("torchrun", TORCHRUN),
-        ("accelerate", Launcher::Accelerate),
-        ("deepspeed", Launcher::Deepspeed(DEEPSPEED)),
-        ("processes", Launcher::Processes),
-        ("script", Launcher::Script),
-    ];
-    let launcher = errors.choose(with, &words, TORCHRUN);
-    match (launcher, rendezvous) {
-        (Launcher::Torchrun(_), _) => {
-            let words = [("static", Rendezvous::Static), ("c10d", Rendezvous::C10d)];
-            Launcher::Torchrun(errors.choose(rendezvous, &words, Rendezvous::Static))
-        }
-        (Launcher::Deepspeed(_), _) => {
-            let c10d = DeepspeedLauncher::Torchrun(Rendezvous::C10d);
-            let words = [("static", DEEPSPEED), ("c10d", c10d), ("hostfile", DeepspeedLauncher::Hostfile)];
-            Launcher::Deepspeed(errors.choose(rendezvous, &words, DEEPSPEED))
-        }
-        (Launcher::Accelerate, Some(node)) if node.as_text() != Some("static") => {
-            errors.report(&node.location, "accelerate only supports the static rendezvous", "remove it, or set with: torchrun");
-            launcher
-        }
-        (Launcher::Processes | Launcher::Script, Some(node)) => {
-            errors.report(&node.location, "only torchrun has a rendezvous setting", "remove it, or set with: torchrun");
-            launcher
-        }
-        (Launcher::Accelerate | Launcher::Processes | Launcher::Script, _) => launcher,
     }
 }
 
@@ -176,7 +142,7 @@ pub(super) fn parse_launch_command(
         }
         (Some(command), None) => LaunchCommand::Argv(parse_argv(evaluator, command, host, errors)),
         (None, Some(shell)) => {
-            if !matches!(evaluator.launcher_name().as_str(), "script" | "processes") {
+            if !matches!(evaluator.launcher(), Launcher::Script | Launcher::Processes) {
                 let message = "only `with: script` and `with: processes` support shell";
                 errors.report(&shell.location, message, "write the training script and its arguments as `command`");
             }
@@ -202,7 +168,7 @@ fn parse_argv(evaluator: &Evaluator<'_>, command: &YamlNode, host: usize, errors
     if words.is_empty() && errors.problems.len() == before && !command.is_unknown() {
         errors.report(&command.location, "empty command", "for example [train.py, --lr, \"1e-3\"]");
     }
-    reserved_flags::check_command(&evaluator.launcher_name(), &words, command, errors);
+    reserved_flags::check_command(evaluator.launcher(), &words, command, errors);
     words
 }
 

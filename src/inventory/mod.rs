@@ -22,6 +22,7 @@ mod imported_host;
 mod job;
 mod job_settings;
 mod launch;
+mod launcher;
 pub(crate) mod lint;
 mod load;
 pub mod localized_template;
@@ -53,9 +54,11 @@ pub(crate) use host_settings::{Become, ContainerEngine, RuntimeValues};
 pub use host_settings::{GpuSelection, HostKeyChecking, HostSshSettings, InventoryHost};
 pub(crate) use imported_host::ImportedHost;
 pub(crate) use job_settings::{
-    CheckSettings, DeepspeedLauncher, GpuVisibility, Job, JobHost, LaunchCommand, LaunchSettings, Launcher, OnFailure, Rendezvous,
-    StartGate, StartOrder, Teardown,
+    CheckSettings, GpuVisibility, Job, JobHost, LaunchCommand, LaunchSettings, OnFailure, StartGate, StartOrder, Teardown,
 };
+pub(crate) use launch::DEFAULT_PYTHON;
+pub use launcher::Launcher;
+pub(crate) use launcher::{DeepspeedLauncher, Rendezvous};
 pub(crate) use log_settings::parse_size;
 pub(crate) use name_syntax::{
     is_valid_address, is_valid_host_name, is_valid_inventory_name, is_valid_jump_host, is_valid_run_id, is_valid_user,

@@ -3,6 +3,7 @@
 //! Sources: torch/distributed/run.py, accelerate/commands/launch.py, deepspeed/launcher/runner.py.
 
 use super::errors::InventoryErrors;
+use super::launcher::{DeepspeedLauncher, Launcher};
 use super::schema::nearest_word;
 use super::yaml_tree::{SourceLocation, YamlKind, YamlNode, shorten};
 
@@ -62,19 +63,18 @@ const DEEPSPEED_FLAGS: [&str; 16] = [
     "module",
 ];
 
-/// Flags that the launcher of this word is given by us.
-fn reserved_flags_of(launcher: &str, hostfile: bool) -> &'static [&'static str] {
+/// Flags that this launcher is given by us.
+fn reserved_flags_of(launcher: Launcher) -> &'static [&'static str] {
     match launcher {
-        "torchrun" => &TORCHRUN_FLAGS,
-        "accelerate" => &ACCELERATE_FLAGS,
-        "deepspeed" if hostfile => &DEEPSPEED_FLAGS,
-        "deepspeed" => &TORCHRUN_FLAGS,
-        _ => &[],
+        Launcher::Torchrun(_) | Launcher::Deepspeed(DeepspeedLauncher::Torchrun(_)) => &TORCHRUN_FLAGS,
+        Launcher::Accelerate => &ACCELERATE_FLAGS,
+        Launcher::Deepspeed(DeepspeedLauncher::Hostfile) => &DEEPSPEED_FLAGS,
+        Launcher::Processes | Launcher::Script => &[],
     }
 }
 
 /// Where the value of a flag of ours comes from.
-fn reserved_flag_hint(name: &str, launcher: &str) -> String {
+fn reserved_flag_hint(name: &str, launcher: Launcher) -> String {
     match name {
         "nproc_per_node" | "master_port" | "max_restarts" => format!("set launch.{name}"),
         "num_processes" | "num_gpus" => "remove it: launch.nproc_per_node and `hosts` define it".to_owned(),
@@ -86,7 +86,7 @@ fn reserved_flag_hint(name: &str, launcher: &str) -> String {
         "master_addr" | "main_process_ip" => "set master".to_owned(),
         "gpu_ids" | "include" | "exclude" | "deepspeed_inclusion_filter" => "set the host's gpus, or container.gpus".to_owned(),
         "no_python" | "module" => "begin the command with --no_python and a program, or with -m and a module".to_owned(),
-        _ => format!("remove it: orchestrate passes it to {launcher} on every host"),
+        _ => format!("remove it: orchestrate passes it to {} on every host", launcher.as_str()),
     }
 }
 
@@ -104,27 +104,30 @@ fn is_launcher(argv: &[String]) -> bool {
 }
 
 /// What may not begin the command of a launcher.
-pub(super) fn check_command(launcher: &str, argv: &[String], command: &YamlNode, errors: &mut InventoryErrors) {
+pub(super) fn check_command(launcher: Launcher, argv: &[String], command: &YamlNode, errors: &mut InventoryErrors) {
     let Some(first) = argv.first() else { return };
     let location = command.items().first().map_or(&command.location, |node| &node.location);
     match launcher {
-        "script" => {}
-        "processes" if is_launcher(argv) => errors.report(
+        Launcher::Script => {}
+        Launcher::Processes if is_launcher(argv) => errors.report(
             location,
             "the command contains the launcher: it would be started once per GPU",
             "use with: torchrun, accelerate or deepspeed, or begin with the program of a rank",
         ),
-        "processes" => {}
-        _ => check_worker_command(launcher, first, argv, location, errors),
+        Launcher::Processes => {}
+        Launcher::Torchrun(_) | Launcher::Accelerate | Launcher::Deepspeed(_) => {
+            check_worker_command(launcher, first, argv, location, errors)
+        }
     }
 }
 
 /// torchrun, accelerate and deepspeed are built by us; the command begins with the script.
-fn check_worker_command(launcher: &str, first: &str, argv: &[String], location: &SourceLocation, errors: &mut InventoryErrors) {
+fn check_worker_command(launcher: Launcher, first: &str, argv: &[String], location: &SourceLocation, errors: &mut InventoryErrors) {
     let program = first.rsplit('/').next().unwrap_or_default();
+    let word = launcher.as_str();
     let python = program.strip_prefix("python").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'));
     if is_launcher(argv) {
-        let hint = format!("begin with the training script: `with: {launcher}` starts {launcher} with every flag it needs");
+        let hint = format!("begin with the training script: `with: {word}` starts {word} with every flag it needs");
         errors.report(location, "the command contains the launcher", hint);
     } else if python {
         let hint = "begin with the script, or with -m and a module; launch.python names the interpreter";
@@ -132,13 +135,14 @@ fn check_worker_command(launcher: &str, first: &str, argv: &[String], location: 
     } else if matches!(program, "bash" | "sh") {
         let hint =
             "use `with: script` for a command that starts the ranks itself, or begin with --no_python for a rank that is no Python script";
-        errors.report(location, format!("{launcher} cannot start `{program}`"), hint);
+        errors.report(location, format!("{word} cannot start `{program}`"), hint);
     } else if let Some(name) = flag_name(first).filter(|_| !matches!(first, "-m" | "--no_python" | "--no-python")) {
-        let owned = reserved_flags_of(launcher, false).iter().chain(reserved_flags_of(launcher, true)).copied();
+        let more: &[&str] = if matches!(launcher, Launcher::Deepspeed(_)) { &DEEPSPEED_FLAGS } else { &[] };
+        let owned = reserved_flags_of(launcher).iter().chain(more).copied();
         let hint = match nearest_word(&name, owned) {
             Some(flag) => reserved_flag_hint(flag, launcher),
             None => {
-                format!("move it to launch.args: the command begins with the script, or with -m and a module; orchestrate adds {launcher}")
+                format!("move it to launch.args: the command begins with the script, or with -m and a module; orchestrate adds {word}")
             }
         };
         errors.report(location, format!("`{}` is before the script", shorten(first)), hint);
@@ -147,11 +151,12 @@ fn check_worker_command(launcher: &str, first: &str, argv: &[String], location: 
 
 /// `launch.args`: words for the launcher itself. Flags are spelt with underscores: older torch rejects dashes
 /// (huggingface/pytorch-image-models#1742), newer takes both.
-pub(super) fn parse_launcher_args(launcher: &str, hostfile: bool, node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {
+pub(super) fn parse_launcher_args(launcher: Launcher, node: &YamlNode, errors: &mut InventoryErrors) -> Vec<String> {
     let items = errors.read_list(node, "for example [--mixed_precision, bf16]");
-    if matches!(launcher, "processes" | "script") {
+    let word = launcher.as_str();
+    if matches!(launcher, Launcher::Processes | Launcher::Script) {
         let hint = "write the program and its arguments as `command`";
-        errors.report(&node.location, format!("`with: {launcher}` has no launcher to pass arguments to"), hint);
+        errors.report(&node.location, format!("`with: {word}` has no launcher to pass arguments to"), hint);
         return Vec::new();
     }
     let mut words = Vec::new();
@@ -163,15 +168,15 @@ pub(super) fn parse_launcher_args(launcher: &str, hostfile: bool, node: &YamlNod
                 errors.report(
                     &item.location,
                     message,
-                    format!("options of {launcher} begin with -; write the script and its arguments as `command`"),
+                    format!("options of {word} begin with -; write the script and its arguments as `command`"),
                 );
             }
             words.push(text);
             continue;
         };
         if matches!(text.as_str(), "--" | "-m") {
-            errors.report(&item.location, format!("`{text}` would end the options of {launcher}"), "move it to the beginning of `command`");
-        } else if reserved_flags_of(launcher, hostfile).contains(&name.as_str()) {
+            errors.report(&item.location, format!("`{text}` would end the options of {word}"), "move it to the beginning of `command`");
+        } else if reserved_flags_of(launcher).contains(&name.as_str()) {
             errors.report(&item.location, format!("orchestrate sets `{}` itself", shorten(&text)), reserved_flag_hint(&name, launcher));
         }
         words.push(match (text.strip_prefix("--"), text.split_once('=')) {

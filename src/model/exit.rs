@@ -73,17 +73,31 @@ impl Exit {
     }
 }
 
+/// `exit 1`, `signal 9 (KILL)`, `killed, no exit code`.
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
+            // A Python launcher that exits with its child's negative code: the shell sees 256 minus the signal (deepspeed/launcher/launch.py).
+            Exit::Code(code @ 241..=250) => write!(f, "exit {code} (-{0} in Python: signal {0})", 256 - code),
             Exit::Code(code) => write!(f, "exit {code}"),
-            Exit::KILL => f.write_str("SIGKILL"),
-            Exit::TERM => f.write_str("SIGTERM"),
-            Exit::Signal(11) => f.write_str("SIGSEGV"),
-            Exit::Signal(6) => f.write_str("SIGABRT"),
-            Exit::Signal(2) => f.write_str("SIGINT"),
-            Exit::Signal(n) => write!(f, "signal {n}"),
-            Exit::Killed => f.write_str("killed"),
+            Exit::Signal(n) => match SIGNAL_NAMES.iter().find(|(_, number)| *number == n) {
+                Some((name, _)) => write!(f, "signal {n} ({name})"),
+                None => write!(f, "signal {n}"),
+            },
+            Exit::Killed => f.write_str("killed, no exit code"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exits_name_their_signal() {
+        let texts =
+            [Exit::Code(1), Exit::Code(247), Exit::Code(251), Exit::Signal(9), Exit::Signal(64), Exit::Killed].map(|exit| exit.to_string());
+        let shown = ["exit 1", "exit 247 (-9 in Python: signal 9)", "exit 251", "signal 9 (KILL)", "signal 64", "killed, no exit code"];
+        assert_eq!(texts, shown);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) enum CheckArea {
     Host,
     Docker,
     /// Where ranks run, the image or the host itself: what is in it.
-    Image,
+    Environment,
     Gpu,
     /// Mounts, paths, outputs that must be equal.
     Files,
@@ -23,13 +23,13 @@ pub(crate) enum CheckArea {
 impl CheckArea {
     /// All, in their order.
     pub(crate) const ALL: [CheckArea; 6] =
-        [CheckArea::Host, CheckArea::Docker, CheckArea::Image, CheckArea::Gpu, CheckArea::Files, CheckArea::Network];
+        [CheckArea::Host, CheckArea::Docker, CheckArea::Environment, CheckArea::Gpu, CheckArea::Files, CheckArea::Network];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             CheckArea::Host => "host",
             CheckArea::Docker => "docker",
-            CheckArea::Image => "env",
+            CheckArea::Environment => "env",
             CheckArea::Gpu => "gpu",
             CheckArea::Files => "files",
             CheckArea::Network => "network",

@@ -8,7 +8,7 @@ use crate::plan::action::pull::short_image_id;
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "image",
-    area: CheckArea::Image,
+    area: CheckArea::Environment,
     description: "the image has different ids on the hosts that have it, or is missing and container.pull is never",
     probes: &[],
     judge,

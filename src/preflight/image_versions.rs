@@ -7,7 +7,7 @@ use crate::model::level::Level;
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "image-versions",
-    area: CheckArea::Image,
+    area: CheckArea::Environment,
     description: "versions of python, torch, CUDA, NCCL, accelerate, deepspeed, transformers, jax or numpy differ between hosts (a failure for those that communicate with each other)",
     probes: &[Probe::Environment],
     judge,

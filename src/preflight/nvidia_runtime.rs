@@ -6,7 +6,7 @@ use super::{CheckArea, CheckResult, PreflightCheck};
 
 pub(crate) const CHECK: PreflightCheck = PreflightCheck {
     name: "nvidia-runtime",
-    area: CheckArea::Image,
+    area: CheckArea::Environment,
     description: "a container of the image does not start, or sees fewer GPUs than the ranks need",
     probes: &[Probe::Environment],
     judge,

@@ -104,7 +104,7 @@ fn probe_command(title: &str, context: &HostContext, body: &str, timeout: Durati
 
 /// A script with the names of its files instead of their contents.
 pub(crate) fn abbreviate_script(script: &str) -> String {
-    const FILES: [(&str, &str); 10] = [
+    const FILES: [(&str, &str); 12] = [
         ("lib.sh", include_str!("../../assets/lib.sh")),
         ("facts.sh", include_str!("../../assets/facts.sh")),
         ("check/lib.sh", include_str!("../../assets/check/lib.sh")),
@@ -112,7 +112,9 @@ pub(crate) fn abbreviate_script(script: &str) -> String {
         ("check/gpus.sh", include_str!("../../assets/check/gpus.sh")),
         ("check/docker.sh", include_str!("../../assets/check/docker.sh")),
         ("check/files.sh", include_str!("../../assets/check/files.sh")),
+        ("check/inside.sh", include_str!("../../assets/check/inside.sh")),
         ("check/net.sh", include_str!("../../assets/check/net.sh")),
+        ("check/reach.sh", include_str!("../../assets/check/reach.sh")),
         ("check/listen.py", include_str!("../../assets/check/listen.py")),
         ("check/listen.pl", include_str!("../../assets/check/listen.pl")),
     ];

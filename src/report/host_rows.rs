@@ -182,7 +182,7 @@ impl HostRows<'_> {
             (0, 1.., _) => Some((Tone::Bad, failures)),
             (0, 0, Some((exit, _))) if exit.is_success() => Some((Tone::Ok, lang.tr("✓ ended").to_owned())),
             (0, 0, Some(_)) if host.launcher_was_stopped => Some((Tone::Warn, lang.tr("▲ stopped").to_owned())),
-            (0, 0, Some((exit, _))) => Some((Tone::Bad, lang.tr_fill("✗ launcher: {}", &[&lang.message(&style::format_exit(exit))]))),
+            (0, 0, Some((exit, _))) => Some((Tone::Bad, lang.tr_fill("✗ launcher: {}", &[&lang.message(&exit.to_string())]))),
             (0, 0, None) => None,
         }
     }

@@ -293,7 +293,7 @@ impl RecapRenderer<'_> {
     }
 
     fn exit(&self, exit: Exit) -> String {
-        self.lang.message(&style::format_exit(exit)).into_owned()
+        self.lang.message(&exit.to_string()).into_owned()
     }
 
     fn rank_outcome(&self, rank: &RankState) -> String {

@@ -1,7 +1,6 @@
 //! Labels, colours and formats that the plain lines, the bars and the recap share. Colour never carries meaning alone.
 
-use crate::event::{Exit, LayerCounts, Level, Outcome, Phase, RunInfo, RunOutcome};
-use crate::model::exit::SIGNAL_NAMES;
+use crate::event::{LayerCounts, Level, Outcome, Phase, RunInfo, RunOutcome};
 use crate::model::phase::START_KEEPER;
 use crate::model::step_status::StepStatus;
 use crate::state::RunState;
@@ -66,20 +65,6 @@ pub(crate) fn step_failure(phase: Phase, title: &str, error: &str, message: impl
     let parts = [phase.label(), message(title), message(error)];
     let shown = parts.iter().enumerate().filter(|(at, _)| *at != 1 || !error.contains(title)).map(|(_, part)| part.as_str());
     shown.collect::<Vec<_>>().join(": ")
-}
-
-/// `exit 1`, `signal 9 (KILL)`, `killed, no exit code`.
-pub(crate) fn format_exit(exit: Exit) -> String {
-    match exit {
-        // A Python launcher that exits with its child's negative code: the shell sees 256 minus the signal (deepspeed/launcher/launch.py).
-        Exit::Code(code @ 241..=250) => format!("exit {code} (-{0} in Python: signal {0})", 256 - code),
-        Exit::Code(code) => format!("exit {code}"),
-        Exit::Signal(n) => match SIGNAL_NAMES.iter().find(|(_, number)| *number == n) {
-            Some((name, _)) => format!("signal {n} ({name})"),
-            None => format!("signal {n}"),
-        },
-        Exit::Killed => "killed, no exit code".to_owned(),
-    }
 }
 
 /// How many checks have each level, the worst first: `1 failed`, `28 passed`.
@@ -205,16 +190,8 @@ mod tests {
     }
 
     #[test]
-    fn negative_python_exit_is_decoded() {
-        assert_eq!(format_exit(Exit::Code(247)), "exit 247 (-9 in Python: signal 9)");
-        assert_eq!(format_exit(Exit::Code(251)), "exit 251");
-    }
-
-    #[test]
-    fn durations_and_exits_are_formatted() {
+    fn durations_and_texts_are_formatted() {
         assert_eq!([0, 950, 9_999, 59_999, 245_000, 7_980_000].map(format_duration), ["0.0 s", "0.9 s", "9.9 s", "59 s", "4m05s", "2h13m"]);
-        assert_eq!(format_exit(Exit::Signal(9)), "signal 9 (KILL)");
-        assert_eq!(format_exit(Exit::Signal(64)), "signal 64");
         assert_eq!(
             (truncate_text("abcdef", 4), truncate_text("中中中", 4), truncate_text("abcd", 4)),
             ("abc…".into(), "中…".into(), "abcd".into())

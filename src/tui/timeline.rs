@@ -218,7 +218,7 @@ fn describe_host_event(kind: &EventKind) -> Option<EventDescription> {
 fn describe_rank_event(kind: &EventKind, state: &RunState) -> Option<EventDescription> {
     let exited = |what: &str, exit: &Exit| {
         let status = if exit.is_success() { DisplayStatus::Done } else { DisplayStatus::Error };
-        (status, format!("{what} ended: {}", style::format_exit(*exit)))
+        (status, format!("{what} ended: {exit}"))
     };
     Some(match kind {
         EventKind::LauncherStarted { host } => (DisplayStatus::Ok, "launcher started".to_owned(), host_subject(*host)),

@@ -19,7 +19,12 @@ fn job_with_top_level(top: &str) -> JobSpec {
 }
 
 /// Checks of capacity that the test machine may fail.
-const SKIP_LOCAL_CAPACITY_CHECKS: &str = "checks: { skip: [disk, docker-disk, inodes, memory, cpus] }\n";
+const LOCAL_CAPACITY_CHECKS: &str = "disk,docker-disk,inodes,memory,cpus";
+
+/// The inventory's `checks` without those.
+fn checks_block(more: &str) -> String {
+    format!("checks: {{ skip: [{LOCAL_CAPACITY_CHECKS}]{more} }}\n")
+}
 
 /// The results of `check --json` by check name: the level and all texts.
 async fn run_check(laptop: &Laptop, file: &Path, code: i32, more: &[&str]) -> BTreeMap<String, (String, String)> {
@@ -27,6 +32,10 @@ async fn run_check(laptop: &Laptop, file: &Path, code: i32, more: &[&str]) -> BT
     words.extend(more);
     let ended = laptop.run(&words).await;
     ended.assert_exit_code(code);
+    parse_results(&ended)
+}
+
+fn parse_results(ended: &CliOutput) -> BTreeMap<String, (String, String)> {
     let value: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {}", ended.stdout));
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let list = value["checks"].as_array().expect("checks");
@@ -57,7 +66,7 @@ fn program_faults(list: &[(&str, &str)]) -> Faults {
 async fn healthy_sandbox_gives_no_warning() {
     let fixture = one_gpu_fixture(3).await;
     let laptop = fixture.new_laptop("laptop");
-    let file = fixture.write_inventory("healthy", &job_with_top_level(SKIP_LOCAL_CAPACITY_CHECKS));
+    let file = fixture.write_inventory("healthy", &job_with_top_level(&checks_block("")));
     let all = run_check(&laptop, &file, 0, &[]).await;
     let of = |level: &str| all.values().filter(|(is, _)| is == level).count();
     assert_eq!((of("warn"), of("fail")), (0, 0), "{all:#?}");
@@ -96,6 +105,10 @@ async fn healthy_sandbox_gives_no_warning() {
     ] {
         assert_check(&all, name, "pass", &[]);
     }
+    // What this machine may fail is asked for and answered all the same.
+    let capacity = parse_results(&laptop.run(&["check", path_str(&file), "--json", "--only", LOCAL_CAPACITY_CHECKS]).await);
+    let skipped: Vec<_> = capacity.iter().filter(|(_, (level, _))| level == "skipped").collect();
+    assert!(capacity.len() == 5 && skipped.is_empty(), "{capacity:#?}");
     // Where there is no terminal, the text report is 120 columns wide.
     let page = laptop.run(&["check", path_str(&file)]).await;
     page.assert_exit_code(0).assert_contains("CHECK  healthy  3 hosts").assert_contains("gpu[01-03]").assert_contains("reach-ephemeral");
@@ -107,8 +120,7 @@ async fn healthy_sandbox_gives_no_warning() {
 async fn faulty_host_is_named_with_evidence() {
     let fixture = one_gpu_fixture(3).await;
     let laptop = fixture.new_laptop("laptop");
-    let same = "checks: { skip: [disk, docker-disk, inodes, memory, cpus], same: ['hostname'] }\n";
-    let file = fixture.write_inventory("faulty", &job_with_top_level(same));
+    let file = fixture.write_inventory("faulty", &job_with_top_level(&checks_block(", same: ['hostname']")));
     // The fake nvidia-smi reports what a real one would.
     let smi = r#"out=$("$SANDBOX_HOST/bin/nvidia-smi" "$@"); rc=$?
 case "$*" in
@@ -208,7 +220,7 @@ fn journal_checks(laptop: &Laptop) -> Vec<(String, String)> {
 async fn up_runs_preflight_before_launch() {
     let fixture = one_gpu_fixture(2).await;
     let laptop = fixture.new_laptop("first");
-    let file = fixture.write_inventory("looks", &job_with_top_level(SKIP_LOCAL_CAPACITY_CHECKS));
+    let file = fixture.write_inventory("looks", &job_with_top_level(&checks_block("")));
     fixture
         .set_faults("gpu02", &program_faults(&[("nvidia-smi", "\"$SANDBOX_HOST/bin/nvidia-smi\" \"$@\" | sed 's/550.127.05/535.129/'")]));
     fixture.end_ranks(None, 0);

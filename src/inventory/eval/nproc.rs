@@ -2,6 +2,7 @@
 
 use super::{Evaluator, NPROC_LIMIT, TemplateValue};
 use crate::inventory::GpuSelection;
+use crate::inventory::launcher::{DeepspeedLauncher, Launcher};
 use crate::inventory::yaml_tree::YamlKind;
 
 impl Evaluator<'_> {
@@ -41,10 +42,9 @@ impl Evaluator<'_> {
     /// Whether the launcher gives each host its own number. torchrun's hosts are documented to be alike, and accelerate divides the total
     /// by the hosts (accelerate/utils/launch.py); a hostfile has a number a line.
     pub(super) fn supports_unequal_nproc(&self) -> bool {
-        match self.launcher_name().as_str() {
-            "processes" | "script" => true,
-            "deepspeed" => self.evaluated_text(&["launch", "rendezvous"]).as_deref() == Some("hostfile"),
-            _ => false,
+        match self.launcher() {
+            Launcher::Processes | Launcher::Script | Launcher::Deepspeed(DeepspeedLauncher::Hostfile) => true,
+            Launcher::Torchrun(_) | Launcher::Accelerate | Launcher::Deepspeed(DeepspeedLauncher::Torchrun(_)) => false,
         }
     }
 
@@ -80,7 +80,7 @@ impl Evaluator<'_> {
                 "{first} gives {} GPUs and {name} gives {}, and `with: {}` needs one number for all hosts: there is no default",
                 all.first().unwrap_or(&0),
                 all.get(other).unwrap_or(&0),
-                self.launcher_name()
+                self.launcher().as_str()
             );
             let hint = format!("set launch.nproc_per_node, at most {least}, or make the hosts' gpus equal");
             return Err(self.report(&location, message, hint));

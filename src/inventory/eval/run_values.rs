@@ -4,6 +4,7 @@ use minijinja::Value;
 
 use super::{DEFAULT_MASTER_PORT, Evaluator};
 use crate::inventory::errors::InventoryErrors;
+use crate::inventory::launcher::Launcher;
 use crate::inventory::template::TemplateValue;
 use crate::inventory::yaml_tree::{SourceLocation, YamlKind};
 
@@ -35,14 +36,15 @@ impl Evaluator<'_> {
         }
     }
 
-    /// `launch.with` as it is written.
-    pub(in crate::inventory) fn launcher_name(&self) -> String {
-        self.evaluated_text(&["launch", "with"]).unwrap_or_else(|| "torchrun".to_owned())
+    /// What `launch` says; its mistakes are reported where it is parsed.
+    pub(in crate::inventory) fn launcher(&self) -> Launcher {
+        let node = |key| self.inputs.tree.get_path(&["launch", key]).map(|node| self.evaluate(node, None));
+        Launcher::parse(node("with").as_ref(), node("rendezvous").as_ref(), &mut InventoryErrors::default())
     }
 
     pub(super) fn world_size(&self) -> TemplateValue {
         let nodes = self.inputs.hosts.len();
-        if self.launcher_name() == "script" {
+        if self.launcher() == Launcher::Script {
             return TemplateValue::Known(Value::from(nodes));
         }
         let size = match self.unequal_gpu_counts() {

@@ -57,7 +57,7 @@ fn processes_of_a_task_get_one_term() {
         assert!(host.dir.path().join("saved").exists(), "{message}: it had its time");
         assert_eq!(std::fs::read_to_string(host.dir.path().join("terms")).expect("a signal"), "TERM\n", "{message}");
     };
-    has_ended(end_of_saving_child(None), "SIGTERM");
+    has_ended(end_of_saving_child(None), "signal 15 (TERM)");
     // On a busy machine the time may be over before the script is ready for the signal: then it gets more.
     for timeout in [1, 4, 16, 64] {
         let end = end_of_saving_child(Some(timeout));

@@ -140,7 +140,7 @@ fn failures_are_reported_with_their_last_line() {
         other => panic!("{other:?}"),
     };
     assert_eq!(failed(host_task(script("echo first; echo why >&2; exit 3"))), "exit 3; last line: why");
-    assert_eq!(failed(host_task(script("exit 137"))), "SIGKILL");
+    assert_eq!(failed(host_task(script("exit 137"))), "signal 9 (KILL)");
     let dir = TaskCommand { chdir: Some("/no/such/dir".to_owned()), ..script("true") };
     assert_eq!(failed(host_task(dir)), "it could not start: no directory /no/such/dir");
     let slow = HostTask { timeout: Duration::from_millis(900), ..host_task(script("echo begun; sleep 60")) };

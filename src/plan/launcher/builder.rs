@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::spec::RankEnv;
-use crate::inventory::{GpuSelection, GpuVisibility, InventoryHost, Job, LaunchCommand};
+use crate::inventory::{DEFAULT_PYTHON, GpuSelection, GpuVisibility, InventoryHost, Job, LaunchCommand};
 use crate::plan::facts::HostFacts;
 use crate::plan::host_context::HostContext;
 use crate::plan::rank_layout::RankLayout;
@@ -65,7 +65,7 @@ impl LaunchSpecBuilder<'_> {
     /// The launcher as a program, or as a module of the interpreter that the inventory names.
     pub(super) fn launcher_argv(&self, name: &str, module: &str) -> Vec<String> {
         let python = &self.job.launch.python;
-        if python == "python3" { vec![name.to_owned()] } else { vec![python.clone(), "-m".to_owned(), module.to_owned()] }
+        if python == DEFAULT_PYTHON { vec![name.to_owned()] } else { vec![python.clone(), "-m".to_owned(), module.to_owned()] }
     }
 
     /// The worker's command where the launcher would run a Python script: a script for the interpreter, `-m module`, or with `--no_python` a

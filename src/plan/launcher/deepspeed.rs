@@ -12,15 +12,18 @@
 use super::builder::LaunchSpecBuilder;
 use super::spec::{EnvironmentRequirements, HostLaunchSpec, ManualLaunch};
 use super::torchrun;
-use crate::inventory::DeepspeedLauncher;
+use crate::inventory::{DEFAULT_PYTHON, DeepspeedLauncher};
 
 pub(super) fn deepspeed_spec(builder: &LaunchSpecBuilder<'_>, form: DeepspeedLauncher) -> HostLaunchSpec {
     match form {
         DeepspeedLauncher::Torchrun(rendezvous) => {
             let program = [builder.job.launch.python.as_str(), "-m", "torch.distributed.run"].map(str::to_owned).to_vec();
             let mut start = torchrun::torchrun_spec_for_program(builder, rendezvous, program);
-            // Installed with the package: an image without it would only be found out by a traceback.
-            start.requirements.programs.push("deepspeed".to_owned());
+            // Installed with the package: an image without it would only be found out by a traceback. The environment of another
+            // interpreter may not be on PATH.
+            if builder.job.launch.python == DEFAULT_PYTHON {
+                start.requirements.programs.push("deepspeed".to_owned());
+            }
             start
         }
         DeepspeedLauncher::Hostfile => hostfile_spec(builder),

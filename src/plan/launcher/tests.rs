@@ -93,6 +93,7 @@ fn inventory_text(launch: &str, hosts: usize, contained: bool) -> String {
 
 #[test]
 fn launcher_plans_match_golden_files() {
+    assert!(Launcher::ALL.iter().all(|launcher| LAUNCHER_CONFIGS.iter().any(|(name, _)| name.starts_with(launcher.as_str()))));
     let mut wrong = Vec::new();
     for (name, launch) in LAUNCHER_CONFIGS {
         let mut found = String::new();
@@ -184,6 +185,16 @@ fn worker_argv_matches_the_launcher_command() {
     assert_eq!(worker("[-m, pkg.train]").worker_argv, ["python3", "-u", "-m", "pkg.train"]);
     assert_eq!(worker("[-m, pkg.train]").requirements.entry_script, None);
     assert_eq!(worker("[--no_python, ./a, b]").worker_argv, ["./a", "b"]);
+}
+
+/// The environment of the named interpreter need not be on PATH.
+#[test]
+fn named_interpreter_is_the_only_program_that_must_be_found() {
+    for launcher in ["torchrun", "accelerate", "deepspeed", "deepspeed, rendezvous: hostfile"] {
+        let launch = format!("{{ with: {launcher}, python: /opt/venv/bin/python, command: [train.py] }}");
+        let text = inventory_text("command: [train.py]", 1, false).replace("launch:\n  command: [train.py]", &format!("launch: {launch}"));
+        assert_eq!(launch_specs(&text, 1)[0].requirements.programs, ["/opt/venv/bin/python"], "{launcher}");
+    }
 }
 
 #[test]

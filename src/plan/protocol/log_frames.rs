@@ -17,9 +17,10 @@ use crate::text::shell_quote::quote;
 /// The most bytes of one frame.
 pub const MAX_FRAME_BYTES: u64 = 4 << 20;
 
-/// The most unacknowledged bytes of one host, so that all hosts together stay within 64 MiB.
-pub fn ack_window(hosts: usize) -> u64 {
-    (64 << 20) / hosts.max(1) as u64
+/// The most bytes of a batch of frames, and the most that are unacknowledged when a host begins one, so that all hosts together stay within
+/// 64 MiB.
+fn batch_limit(hosts: usize) -> u64 {
+    ((64 << 20) / hosts.max(1) as u64).min(16 << 20) / 2
 }
 
 /// Why the logs are asked for.
@@ -41,7 +42,7 @@ pub fn log_stream_command(
     purpose: LogStreamPurpose,
     logs: bool,
 ) -> RemoteCommand {
-    let window = ack_window(hosts).min(8 << 20);
+    let window = batch_limit(hosts);
     let flag = |set: bool| if set { "1" } else { "''" };
     let have: String = offsets.iter().map(|(file, offset)| format!("{file}={offset} ")).collect();
     let mut script = format!(
@@ -84,7 +85,7 @@ pub fn log_stream_command(
     }
     script.push_str(SAFE_READ_SH);
     script.push_str(include_str!("../../../assets/follow.sh"));
-    // The unacknowledged bytes, the batch of frames after which the host stops to wait, and all its other output.
+    // The unacknowledged bytes, the batch that follows them, and all other output.
     let limit = usize::try_from(2 * window).unwrap_or(usize::MAX).saturating_add(2 << 20);
     RemoteCommand { output_limit: limit, ..RemoteCommand::from_script("follow the logs", script, Duration::from_secs(20)) }
 }
@@ -297,60 +298,5 @@ fn parse_head(head: &str) -> Option<LogFrame> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_parse_at_any_chunk_size() {
-        let text = b"P node 7 99 11.5\nF rank-3.0 10 5 3\nab\ncdX rank-3.0 7 12.5\nH 1 500 1000\nE\n";
-        for size in 1..text.len() {
-            let mut reader = LogFrameReader::default();
-            let (mut frames, mut bytes) = (Vec::new(), Vec::new());
-            for piece in text.chunks(size) {
-                reader.push(piece);
-                while let Some(frame) = reader.next_frame().expect("in step") {
-                    match frame {
-                        LogFrame::Data { bytes: b, offset, frame_end, .. } => {
-                            assert_eq!(offset, 10 + bytes.len() as u64);
-                            bytes.extend_from_slice(&b);
-                            assert_eq!(frame_end, (bytes.len() == 5).then_some(3));
-                        }
-                        other => frames.push(other),
-                    }
-                }
-            }
-            assert_eq!(bytes, b"ab\ncd");
-            let rank = LogFile::Rank { rank: 3, restart: 0 };
-            let expected = [
-                LogFrame::Started(LogFile::Launcher, 11.5),
-                LogFrame::Ended(rank, Exit::Code(7), 12.5),
-                LogFrame::Heartbeat { free_kib: 500, total_kib: 1000 },
-                LogFrame::Complete,
-            ];
-            assert_eq!(frames, expected);
-        }
-    }
-
-    #[test]
-    fn attached_file_is_world_readable_after_detach() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let base = tempfile::tempdir().expect("a folder");
-        let context = HostContext {
-            run_id: "run1".to_owned(),
-            in_container: true,
-            ..HostContext::new("n", "gpu01", base.path().display().to_string())
-        };
-        std::fs::create_dir_all(context.run_dir()).expect("made");
-        let script = format!("umask 077\n{}", detach_command(&context).script);
-        assert!(std::process::Command::new("/bin/sh").args(["-c", &script]).status().expect("a shell").success());
-        let note = std::path::Path::new(&context.run_dir()).join("attached");
-        assert_eq!(note.metadata().expect("a note").permissions().mode() & 0o777, 0o644);
-    }
-
-    #[test]
-    fn unknown_frame_head_is_an_error() {
-        let mut reader = LogFrameReader::default();
-        reader.push(b"Segmentation fault\n");
-        assert!(reader.next_frame().is_err());
-    }
-}
+#[path = "log_frames_tests.rs"]
+mod tests;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
-use crate::inventory::InventorySource;
+use crate::inventory::{InventorySource, Launcher};
 use crate::text::golden::matches_golden;
 
 const LAUNCHERS: [(&str, &str); 9] = [
@@ -99,6 +99,7 @@ fn all_scripts() -> Vec<(String, String)> {
     let tasks = [SlurmContainer::None, SlurmContainer::Docker, SlurmContainer::Pyxis]
         .map(|mode| (format!("torchrun-tasks-{}", mode.as_str()), mode));
     let mut all: Vec<(String, String)> = tasks.into_iter().map(|(name, mode)| (name, render(&with_tasks(mode)))).collect();
+    assert!(Launcher::ALL.iter().all(|launcher| LAUNCHERS.iter().any(|(name, _)| *name == launcher.as_str())));
     for (name, launch) in LAUNCHERS {
         for mode in SlurmContainer::ALL {
             // The forms of a launcher differ in their words alone.

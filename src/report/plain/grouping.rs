@@ -113,13 +113,13 @@ impl<O: LineOutput> PlainSink<O> {
                 }
             }
             EventKind::RankExited { host, rank, exit, ended_at, .. } if !exit.is_success() => {
-                let exited = GroupableEvent::RankExited(style::format_exit(*exit));
+                let exited = GroupableEvent::RankExited(exit.to_string());
                 let group = self.queue_event(at, exited, Some(*host), Some(*rank));
                 // On our clock; 0: unknown.
                 group.happened_at = if *ended_at == 0 { group.happened_at } else { group.happened_at.min(*ended_at) };
             }
             EventKind::LauncherExited { host, exit, .. } if !exit.is_success() => {
-                self.queue_event(at, GroupableEvent::LauncherExited(style::format_exit(*exit)), Some(*host), None);
+                self.queue_event(at, GroupableEvent::LauncherExited(exit.to_string()), Some(*host), None);
             }
             EventKind::RanksSignaled { host, signal } => {
                 let own = state.ranks.values().filter(|rank| rank.host == *host);

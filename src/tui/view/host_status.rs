@@ -9,7 +9,6 @@ use ratatui::style::Style;
 use crate::event::{GpuSample, UnixMillis};
 use crate::model::DEFAULT_MAX_CLOCK_SKEW_MS;
 use crate::model::step_status::StepStatus;
-use crate::report::style;
 use crate::state::{ConnectionStatus, HostState, RankState, RunState, StepState, ValueSum};
 use crate::text::sanitize::Sanitizer;
 use crate::tui::log_arrival_times::LogArrivalTimes;
@@ -120,7 +119,7 @@ pub(crate) fn rank_status(state: &RunState, rank: &RankState) -> (DisplayStatus,
     match (rank.exit, rank.started_at) {
         (Some(exit), _) if exit.is_success() => (DisplayStatus::Done, "ended".to_owned()),
         (Some(_), _) if rank.was_ended() => (DisplayStatus::Warn, "stopped".to_owned()),
-        (Some(exit), _) => (DisplayStatus::Error, style::format_exit(exit)),
+        (Some(exit), _) => (DisplayStatus::Error, exit.to_string()),
         (None, Some(_)) if state.hosts.get(rank.host as usize).is_some_and(HostState::is_lost) => {
             (DisplayStatus::Lost, "unknown".to_owned())
         }
@@ -137,7 +136,7 @@ fn host_status(
     failed: Option<&StepState>,
 ) -> (DisplayStatus, Cow<'static, str>) {
     if let Some(rank) = ranks.failed.first() {
-        let exit = state.ranks.get(rank).and_then(|rank| rank.exit).map(style::format_exit).unwrap_or_default();
+        let exit = state.ranks.get(rank).and_then(|rank| rank.exit).map(|exit| exit.to_string()).unwrap_or_default();
         return (DisplayStatus::Error, format!("rank {rank}: {exit}").into());
     }
     match host.connection_status {
@@ -149,7 +148,7 @@ fn host_status(
         return (DisplayStatus::Error, format!("{}: {}", step.info.phase.label(), step.note).into());
     }
     if let Some(exit) = host.launcher_failure() {
-        return (DisplayStatus::Error, format!("launcher: {}", style::format_exit(exit)).into());
+        return (DisplayStatus::Error, format!("launcher: {exit}").into());
     }
     if let Some(why) = hardware_warnings(host).next() {
         return (DisplayStatus::Warn, why.into());

@@ -135,7 +135,7 @@ fn exit_of_ranks(model: &Model, ranks: &[u32]) -> String {
     }
     let culprits = model.state.culprit_ranks();
     let mark = if ranks.iter().any(|rank| culprits.contains(rank)) { model.lang.tr(", failed first") } else { "" };
-    format!("{}{mark}{}", model.lang.message(&style::format_exit(first)), model.lang.colon())
+    format!("{}{mark}{}", model.lang.message(&first.to_string()), model.lang.colon())
 }
 
 /// The ranks that no finding names.
@@ -144,7 +144,7 @@ fn add_rank_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
     let is_reported =
         |rank: &RankState| findings.iter().any(|found| found.ranks.contains(&rank.rank) || found.affected.contains(&rank.rank));
     for rank in model.state.failed_ranks().into_iter().filter(|rank| !is_reported(rank)) {
-        let exit = rank.exit.map(style::format_exit).unwrap_or_default();
+        let exit = rank.exit.map(|exit| exit.to_string()).unwrap_or_default();
         if !first.is_empty() && !first.contains(&rank.rank) {
             // Its own launcher or a broken connection to the first failed rank ended it.
             let text = format!("ranks that ended after the first failure: {exit}");
@@ -223,7 +223,7 @@ fn add_host_problems(model: &Model, findings: &[DiagnosisFinding], problems: &mu
                 problems.push_or_merge(at, RunProblem { next_step: next, since, ..RunProblem::new(DisplayStatus::Lost, text) });
             }
             (_, Some(exit)) if !failing => {
-                let text = format!("the launcher ended: {}", style::format_exit(exit));
+                let text = format!("the launcher ended: {exit}");
                 problems.push_or_merge(at, RunProblem { log: node, ..RunProblem::new(DisplayStatus::Error, text) });
             }
             _ => {}
