@@ -19,7 +19,7 @@
 : "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${who:=}" "${have:= }" "${record:=}" "${beside:=}"
 : "${no_logs:=}" "${shared:=}" "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
 sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
-node_pid='' node_start='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
+node_pid='' node_start='' sized_at='' closed='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
 { read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
 unset TIME_STYLE
 # absent PATH: whether it certainly does not exist. A path that cannot be read (stale file handle, hanging server) may exist.
@@ -34,7 +34,13 @@ room() { while [ $((sent - acked)) -gt "$window" ] || [ $((frames - acked_frames
 # clock: sets t to the seconds since boot; changes of the wall clock do not affect it.
 clock() { t=''; { read -r t _ </proc/uptime; } 2>/dev/null; t=${t%%.*}; number "$t" || t=$(date +%s); }
 # The keeper reads it, possibly as another user.
-note_attached() { clock; [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note"); }
+# The age of the mark says how long this follower has been silent; it is not made again where a teardown has removed it.
+note_attached() {
+  clock
+  noted=$t
+  [ -z "$guards" ] || [ -z "$note" ] || (umask 022; printf '%s\n' "$t" >"$note.new" && mv -f "$note.new" "$note")
+  [ -z "$mark" ] || touch -c "$mark" 2>/dev/null
+}
 # Another operator may remove the run at any time.
 run_exists() { [ -e "$record" ] || { ! absent "$record" && unread=1 && warn unreadable "${record##*/}"; }; }
 # A teardown waits for followers that have not sent the run's end yet.
@@ -52,7 +58,8 @@ warn() { # WORD NAME
 open_logs() {
   sized=1
   [ -n "$shared" ] || return 0
-  [ -n "$once" ] || [ $(((beat + 1) % 5)) -eq 0 ] || { sized=''; return 0; }
+  [ -n "$once" ] || [ "$begun" != "$sized_at" ] || { sized=''; return 0; }
+  sized_at=$begun
   opens=''
   for b in $names; do case $sent_ends in *" $b "*) ;; *) opens="$opens $prefix$b.log" ;; esac; done
   [ -n "$opens" ] || return 0
@@ -62,18 +69,19 @@ open_logs() {
 }
 # A file is opened before its frame begins: one that cannot be opened ends the stream, and the laptop resumes at the last byte that it has.
 # Bytes that vanish later are sent as zeros: a frame always has its announced length, even if the file is truncated while it is read.
-# Whole blocks are sent by dd, which needs half the time of the pipe; its conv=sync fills up a block that has become shorter.
+# Whole blocks are sent by dd, which needs half the time of the pipe; its conv=sync fills up a block that has become shorter. $dd is empty where it
+# lacks what this needs.
 # shellcheck disable=SC2016
-PIECES=$OPENED'd=$1 nl="
-"; shift
+PIECES=$OPENED'd=$1 dd=$2 nl="
+"; shift 2
 while [ $# -ge 5 ]; do
   {
     proper "$1" "$d" || exit 1
     printf "F %s %s %s %s\n" "$2" "$3" "$4" "$5"
-    if [ $(($3 % 65536)) -eq 0 ] && [ "$4" -ge 65536 ] && command -v dd >/dev/null; then
+    if [ -n "$dd" ] && [ $(($3 % 65536)) -eq 0 ] && [ "$4" -ge 65536 ]; then
       blocks=$(($4 / 65536)) rest=$(($4 % 65536))
-      records=$(LC_ALL=C dd bs=65536 skip="$(($3 / 65536))" count="$blocks" conv=sync 2>&1 >&3)
-      records=${records%%" records in"*} records=${records##*"$nl"}
+      records=$(LC_ALL=C dd bs=65536 skip="$(($3 / 65536))" count="$blocks" $dd 2>&1 >&3)
+      records=${records%" records in"*} records=${records##*"$nl"}
       case $records in *[!0-9+]* | *+*+* | "+"* | *"+") exit 1 ;; *+*) ;; *) exit 1 ;; esac
       blocks=$((blocks - ${records%+*} - ${records#*+}))
       [ "$blocks" -eq 0 ] || dd if=/dev/zero bs=65536 count="$blocks" >&3
@@ -84,17 +92,22 @@ while [ $# -ge 5 ]; do
   } 3>&1 2>/dev/null <"$1" || exit 1
   shift 5
 done'
+dd='iflag=fullblock conv=sync'
+# shellcheck disable=SC2086
+dd if=/dev/null of=/dev/null bs=1 $dd 2>/dev/null || dd=''
 # gather FILE WRAPPER OFFSET LENGTH LEFT: adds a frame to the next batch, at most $window bytes, sent by one shell.
 gather() {
   if [ $((gathered + $4)) -gt "$window" ] || [ "$pieces" -ge 64 ]; then send; fi
   batch="$batch $*" gathered=$((gathered + $4)) pieces=$((pieces + 1))
 }
 # After a timeout the last frame may be too short: the laptop has read nothing for a minute, or a file was replaced by a FIFO. The stream
-# ends then; the laptop reconnects and resumes at the last byte that it has.
+# ends then; the laptop reconnects and resumes at the last byte that it has. A slow line has a second more for each 128 KiB.
 send() {
   [ "$pieces" -gt 0 ] || return 0
   # shellcheck disable=SC2086
-  within 60 sh -c "$PIECES" sh "$dir" $batch || exit 1
+  within $((60 + gathered / 131072)) sh -c "$PIECES" sh "$dir" "$dd" $batch || exit 1
+  clock
+  [ $((t - noted)) -lt 5 ] || note_attached
   sent=$((sent + gathered)) frames=$((frames + pieces)) batch='' gathered=0 pieces=0
   room
 }
@@ -115,13 +128,13 @@ run_files() {
     names="$names$b "
   done
 }
-# drains WRAPPER: whether its log may still grow: its appender runs, and the log grew within two seconds.
+# drains WRAPPER: whether its log may have grown since its size was read: its appender ran then, and the log grew within two seconds.
 drains() {
-  if [ -z "$prefix" ] || [ -e "$prefix$1.end" ]; then return 1; fi
-  clock
+  [ -n "$prefix" ] || return 1
+  case $closed in *" $1 "*) return 1 ;; esac
   get "$held" "$1"
-  [ "${v:-0}" != 0 ] || { put "$held" "$1" "$t"; held=$map; return 0; }
-  [ $((t - v)) -lt 3 ]
+  [ "${v:-0}" != 0 ] || { put "$held" "$1" "$begun"; held=$map; return 0; }
+  [ $((begun - v)) -lt 3 ]
 }
 # noted [WRAPPER]: sends the losses that the appenders recorded; of one wrapper at its end, with the final numbers.
 send_losses() {
@@ -270,6 +283,9 @@ FOUND
     get "$tries" "$b"; put "$tries" "$b" $((${v:-0} + 1)); tries=$map
     [ "${v:-0}" -lt 5 ] || { known="$known$b "; warn text "$f"; }
   done
+  # The logs that are complete, before their sizes are read: what is sent below takes time.
+  closed=' '
+  for b in $ended; do case $sent_ends in *" $b "*) ;; *) [ ! -e "$prefix$b.end" ] || closed="$closed$b " ;; esac; done
   # The launcher is last: its exit status follows from the ranks'.
   run_files .log
   open_logs
@@ -320,6 +336,7 @@ FOUND
         if [ $((t - begun)) -lt 2 ]; then set -- "$@" "$size" "$b"; continue; fi
       fi
     fi
+    # The launcher waits for the files that are sent further.
     if [ "$b" = node ] && [ $# -gt 0 ]; then set -- "$@" "$size" node; continue; fi
     case $ended in *" $b "*)
       case $sent_ends in *" $b "*) continue ;; esac
@@ -360,8 +377,6 @@ STATUS
   if [ "$beat" -ge 25 ]; then
     beat=0 free=0 total=0
     note_attached
-    # Its age says how long this follower has been silent. It is not made again where a teardown has removed it.
-    [ -z "$mark" ] || touch -c "$mark" 2>/dev/null
     # shellcheck disable=SC2046
     set -- $(df -Pk . 2>/dev/null | tail -n 1)
     [ $# -ge 4 ] && free=$4 total=$2

@@ -29,8 +29,6 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
         return Ok(Outcome::Ok);
     }
     let selection = CheckSelection::from_args(args);
-    // Reject an unknown check before any host is contacted.
-    selection.resolve_checks(&[])?;
     let (inventory, base) = load_inventory(&args.common, LoadMode::Full)?;
     let draft = Arc::clone(inventory.draft()?);
     let checks = selection.resolve_checks(&draft.checks.skip)?;
@@ -46,7 +44,6 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<Outcome, CliError> {
             return Ok(finished.unwrap_or_else(|signal| signal));
         }
     };
-    checked.emit_reports(&session);
     let mut outcome = Outcome::Ok;
     if selection.smoke {
         let (report, ended) = run_smoke(&session, &args.common, base, &draft, &checked).await?;

@@ -1,7 +1,6 @@
 //! Connects workflows to the dashboard.
 
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::cli::args::CommonArgs;
@@ -16,7 +15,7 @@ use crate::report::past_runs::RunDirLogs;
 use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 use crate::tui::OpenDashboard;
-use crate::tui::feed::{FeedMessage, SnapshotRequests, WeakFeedSender};
+use crate::tui::feed::{FeedMessage, WeakFeedSender};
 use crate::tui::settings::DashboardSettings;
 
 /// # Errors
@@ -35,8 +34,8 @@ pub(super) fn open_dashboard(
     let open = open_screen(DashboardRole::Observer, sanitizer.clone(), settings, &LocalEnv::read()?.state_dir)?;
     #[cfg(debug_assertions)]
     crate::cli::fault_injection::spawn_fault_listener(open.sender.downgrade());
-    let view = Arc::new(FeedDashboard { feed_sender: open.sender.downgrade(), snapshot_requests: open.sender.snapshot_requests() });
-    Ok((Box::new(open.sender), DashboardHandle { view, user_actions: Some(open.actions), closed: open.ended }))
+    let (view, snapshot_request) = (Arc::new(FeedDashboard(open.sender.downgrade())), open.sender.snapshot_request());
+    Ok((Box::new(open.sender), DashboardHandle { view, snapshot_request, user_actions: Some(open.actions), closed: open.ended }))
 }
 
 /// # Errors
@@ -54,14 +53,11 @@ pub(super) fn open_screen(
     Ok(open)
 }
 
-struct FeedDashboard {
-    feed_sender: WeakFeedSender,
-    snapshot_requests: SnapshotRequests,
-}
+struct FeedDashboard(WeakFeedSender);
 
 impl FeedDashboard {
     fn send(&self, message: FeedMessage) {
-        if !self.feed_sender.send(message) {
+        if !self.0.send(message) {
             tracing::debug!("the dashboard has ended");
         }
     }
@@ -82,9 +78,5 @@ impl DashboardView for FeedDashboard {
 
     fn set_run_dir(&self, path: &Path) {
         self.send(FeedMessage::StoredLogs(Box::new(RunDirLogs(path.to_owned()))));
-    }
-
-    fn snapshot_requested(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.snapshot_requests.next())
     }
 }

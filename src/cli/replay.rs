@@ -38,7 +38,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
     if !problems.is_empty() {
         player.feed_sender.send(FeedMessage::ShowToast(problems.clone()));
     }
-    let snapshot_requests = player.feed_sender.snapshot_requests();
+    let snapshot_request = player.feed_sender.snapshot_request();
     let mut last = Instant::now();
     loop {
         let action = tokio::select! {
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> Result<Outcome, CliError> {
             },
             _ = signals.controls.recv() => break,
             () = signals.leave_token.cancelled() => break,
-            () = snapshot_requests.next() => None,
+            () = snapshot_request.notified() => None,
             () = sleep_or_wait_forever(player.next_wakeup()) => None,
         };
         player.advance(last.elapsed());

@@ -10,7 +10,7 @@ use super::task_settings::{FileSource, FileTask, PrepareTask};
 use super::yaml_tree::{YamlKind, YamlNode, shorten};
 use crate::text::glob::has_wildcards;
 
-/// Keys that a task without a script may have.
+/// Keys that are allowed beside `sync` and `copy`, or refused elsewhere (`run`).
 const FILE_TASK_KEYS: [&str; 8] = ["name", "run", "sync", "copy", "hosts", "in", "once", "tags"];
 const SYNC_EXAMPLE: &str = "for example sync: { from: ./src, to: ~/src }";
 const COPY_EXAMPLE: &str = "for example copy: { from: \"master:~/dist/x-*.whl\", to: /tmp/ }";

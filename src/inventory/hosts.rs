@@ -72,8 +72,30 @@ pub(super) fn move_master_first(tree: &YamlNode, host_nodes: &mut Vec<YamlNode>,
     }
 }
 
+/// Every host that can be read. Two names for one machine would start its ranks twice.
+pub(super) fn parse_hosts(evaluator: &Evaluator<'_>, host_nodes: &[YamlNode], errors: &mut InventoryErrors) -> Vec<InventoryHost> {
+    let mut hosts: Vec<InventoryHost> = Vec::new();
+    for (index, node) in host_nodes.iter().enumerate() {
+        let Some(host) = parse_host(evaluator, index, errors) else { continue };
+        let has_address = host.address.as_ref().is_some_and(|address| !address.is_empty());
+        let same = |other: &&InventoryHost| {
+            other.address == host.address && other.ssh.port == host.ssh.port && other.ssh.jump_hosts == host.ssh.jump_hosts
+        };
+        if let Some(first) = hosts.iter().find(same).filter(|_| has_address) {
+            let location = node.get("address").map_or(&node.location, |node| &node.location);
+            errors.report(
+                location,
+                format!("`{}` has this address too", first.name),
+                "list each machine once, or set ssh ports that differ",
+            );
+        }
+        hosts.push(host);
+    }
+    hosts
+}
+
 /// Everything about one host that a connection needs.
-pub(super) fn parse_host(evaluator: &Evaluator<'_>, index: usize, errors: &mut InventoryErrors) -> Option<InventoryHost> {
+fn parse_host(evaluator: &Evaluator<'_>, index: usize, errors: &mut InventoryErrors) -> Option<InventoryHost> {
     let facts = evaluator.inputs();
     let member = facts.host_nodes.get(index)?;
     let empty = YamlNode::map(member.location.clone(), Vec::new());
@@ -208,25 +230,6 @@ pub(super) fn check_keys(tree: &YamlNode, host_nodes: &[YamlNode], errors: &mut 
         errors.check_keys(member, &schema::HOST_SCHEMA);
         if let Some(ssh) = member.get("ssh") {
             errors.check_keys(ssh, &schema::SSH_SCHEMA);
-        }
-    }
-}
-
-/// Two names for one machine would start its ranks twice.
-pub(super) fn check_distinct_addresses(hosts: &[InventoryHost], host_nodes: &[YamlNode], errors: &mut InventoryErrors) {
-    for (index, host) in hosts.iter().enumerate() {
-        let Some(address) = host.address.as_ref().filter(|address| !address.is_empty()) else { continue };
-        let same = |other: &&InventoryHost| {
-            other.address.as_ref() == Some(address) && other.ssh.port == host.ssh.port && other.ssh.jump_hosts == host.ssh.jump_hosts
-        };
-        let first = hosts.iter().take(index).find(same);
-        if let (Some(first), Some(member)) = (first, host_nodes.get(index)) {
-            let location = member.get("address").map_or(&member.location, |node| &node.location);
-            errors.report(
-                location,
-                format!("`{}` has this address too", first.name),
-                "list each machine once, or set ssh ports that differ",
-            );
         }
     }
 }

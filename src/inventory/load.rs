@@ -232,8 +232,7 @@ fn build_inventory(merged: MergedInventory, errors: &mut InventoryErrors) -> Inv
         EvalInputs { tree: &merged.tree, host_nodes: &merged.host_nodes, hosts: &unread_hosts, runtime: &known, nproc_override: None };
     let scope = Evaluator::new(facts);
     let name = parse_name(&scope, &merged.tree, errors);
-    let found: Vec<InventoryHost> = (0..merged.host_nodes.len()).filter_map(|index| hosts::parse_host(&scope, index, errors)).collect();
-    hosts::check_distinct_addresses(&found, &merged.host_nodes, errors);
+    let found = hosts::parse_hosts(&scope, &merged.host_nodes, errors);
     let run_dir = match merged.tree.get("run_dir") {
         Some(node) => {
             let node = hosts::evaluate_before_connect(&scope, node, 0, errors);

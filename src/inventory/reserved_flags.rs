@@ -137,6 +137,7 @@ fn check_worker_command(launcher: Launcher, first: &str, argv: &[String], locati
             "use `with: script` for a command that starts the ranks itself, or begin with --no_python for a rank that is no Python script";
         errors.report(location, format!("{word} cannot start `{program}`"), hint);
     } else if let Some(name) = flag_name(first).filter(|_| !matches!(first, "-m" | "--no_python" | "--no-python")) {
+        // Its rendezvous is not known here.
         let more: &[&str] = if matches!(launcher, Launcher::Deepspeed(_)) { &DEEPSPEED_FLAGS } else { &[] };
         let owned = reserved_flags_of(launcher).iter().chain(more).copied();
         let hint = match nearest_word(&name, owned) {

@@ -31,19 +31,18 @@ pub(crate) async fn check_hosts(session: &Session, draft: &Job, checks: &[Prefli
     let (job, problems) = build_job_or_draft(session, draft, &runtime_values);
     let mut answers = HostAnswers { facts, probes };
     cross_host_probes(session, &job, checks, &mut answers).await;
-    let mut reports = evaluate_preflight(&session.inventory, &job, &answers, checks, false);
-    for (_, result) in reports.iter_mut().flat_map(|report| &mut report.results) {
-        result.hint = session.reporter.advice().complete_commands(&result.hint);
-    }
-    CheckedHosts { reports, unreachable, problems, facts: answers.facts, runtime_values }
+    let reports = evaluate_preflight(&session.inventory, &job, &answers, checks, false);
+    let mut checked = CheckedHosts { reports: Vec::new(), unreachable, problems, facts: answers.facts, runtime_values };
+    reports.into_iter().for_each(|report| checked.add_report(session, report));
+    checked
 }
 
 impl CheckedHosts {
-    pub(crate) fn emit_reports(&self, session: &Session) {
-        self.reports.iter().for_each(|report| emit_check_report(session, report));
-    }
-
-    pub(crate) fn add_report(&mut self, session: &Session, report: CheckReport) {
+    /// Emits a report and keeps it; the commands in its hints become complete.
+    pub(crate) fn add_report(&mut self, session: &Session, mut report: CheckReport) {
+        for (_, result) in &mut report.results {
+            result.hint = session.reporter.advice().complete_commands(&result.hint);
+        }
         emit_check_report(session, &report);
         self.reports.push(report);
     }

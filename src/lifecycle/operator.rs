@@ -1,10 +1,9 @@
 //! The terminal and the dashboard as workflows use them; `cli` implements both.
 
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::event::controls::{DashboardCapabilities, UserAction};
@@ -66,13 +65,12 @@ pub(crate) trait DashboardView: Send + Sync {
 
     /// The run directory, from which the dashboard reads log text.
     fn set_run_dir(&self, path: &Path);
-
-    /// Completes when the dashboard waits for a snapshot of the run.
-    fn snapshot_requested(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 pub(crate) struct DashboardHandle {
     pub(crate) view: Arc<dyn DashboardView>,
+    /// Notified when the dashboard waits for a snapshot of the run.
+    pub(crate) snapshot_request: Arc<Notify>,
     /// Taken once.
     pub(crate) user_actions: Option<mpsc::UnboundedReceiver<UserAction>>,
     pub(crate) closed: oneshot::Receiver<()>,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::diagnose::advice_formatter::AdviceFormatter;
 use crate::diagnose::{DiagnosisFinding, Evidence, RuleSet};
@@ -65,7 +65,8 @@ struct ReporterTask {
     reporter: Reporter,
     events: EngineMessageReceiver,
     watchdog: Option<HangWatchdog>,
-    dashboard: Option<Arc<dyn DashboardView>>,
+    /// Never notified without a dashboard.
+    snapshot_request: Arc<Notify>,
 }
 
 impl ReporterTask {
@@ -83,7 +84,7 @@ impl ReporterTask {
                     Some(request) => self.handle_request(request),
                     None => return,
                 },
-                () = snapshot_requested(self.dashboard.as_deref()) => self.reporter.send_wanted_snapshots(),
+                () = self.snapshot_request.notified() => self.reporter.send_wanted_snapshots(),
                 _ = tick.tick() => self.tick(),
             }
         }
@@ -133,11 +134,12 @@ impl ReporterHandle {
         let evidence = Evidence::with_built_in_rules().with_advice_formatter(advice.clone());
         reporter.set_evidence(evidence);
         let (requests, inbox) = mpsc::unbounded_channel();
-        let view = dashboard.as_ref().map(|dashboard| Arc::clone(&dashboard.view));
-        if let Some(view) = &view {
-            view.set_wording(advice.clone(), lang);
+        let mut snapshot_request = Arc::default();
+        if let Some(dashboard) = &dashboard {
+            dashboard.view.set_wording(advice.clone(), lang);
+            snapshot_request = Arc::clone(&dashboard.snapshot_request);
         }
-        let task = tokio::spawn(ReporterTask { reporter, events, watchdog: None, dashboard: view }.run(inbox));
+        let task = tokio::spawn(ReporterTask { reporter, events, watchdog: None, snapshot_request }.run(inbox));
         ReporterHandle { requests, task, sanitizer, style, lang, advice, dashboard }
     }
 
@@ -258,14 +260,6 @@ impl ReporterHandle {
             lang: self.lang,
             advice: self.advice.clone(),
         }
-    }
-}
-
-/// Never completes without a dashboard.
-async fn snapshot_requested(dashboard: Option<&dyn DashboardView>) {
-    match dashboard {
-        Some(dashboard) => dashboard.snapshot_requested().await,
-        None => std::future::pending().await,
     }
 }
 

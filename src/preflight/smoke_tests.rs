@@ -105,10 +105,10 @@ fn stall_after_rendezvous_names_its_phase() {
     let found = evaluate_logs(TEST_CONTEXT, &[&hung, &hung]);
     assert_eq!(found[1], (Level::Fail, "the all-reduce did not finish: no end within its time".to_owned()));
     // A process that is gone without a word.
-    let why = SmokeContext { failure_reason: "rank 1 on gpu02 failed: SIGSEGV", ..TEST_CONTEXT };
+    let why = SmokeContext { failure_reason: "rank 1 on gpu02 failed: signal 11 (SEGV)", ..TEST_CONTEXT };
     let found = evaluate_logs(why, &[&complete_log(&[]), &arrived_log(&[GROUP])]);
     assert_eq!(found[0].0, Level::Pass);
-    assert_eq!(found[1], (Level::Fail, "the all-reduce did not finish: rank 1 on gpu02 failed: SIGSEGV".to_owned()));
+    assert_eq!(found[1], (Level::Fail, "the all-reduce did not finish: rank 1 on gpu02 failed: signal 11 (SEGV)".to_owned()));
     let between = arrived_log(&[GROUP, r#""trying", "pair": [1, 2]"#, r#""failed", "phase": "pairs", "why": "no end within its time""#]);
     let found = evaluate_logs(TEST_CONTEXT, &[&hung, &between, &hung]);
     assert_eq!(found[0].0, Level::Pass);

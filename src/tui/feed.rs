@@ -85,23 +85,13 @@ struct FeedShared {
     wake_writer: OwnedFd,
     snapshot_wanted: AtomicBool,
     /// Wakes the sending end for a snapshot.
-    snapshot_request: Notify,
+    snapshot_request: Arc<Notify>,
 }
 
 /// Sending end. Dropping it closes the feed.
 pub struct FeedSender {
     shared: Arc<FeedShared>,
     describer: EventDescriber,
-}
-
-/// Completes when the dashboard wants a snapshot.
-#[derive(Clone)]
-pub struct SnapshotRequests(Arc<FeedShared>);
-
-impl SnapshotRequests {
-    pub async fn next(&self) {
-        self.0.snapshot_request.notified().await;
-    }
 }
 
 pub(crate) struct FeedReceiver {
@@ -121,7 +111,7 @@ pub(crate) fn feed_channel() -> io::Result<(FeedSender, FeedReceiver)> {
         queue: Mutex::new(FeedQueue::new()),
         wake_writer: writer,
         snapshot_wanted: AtomicBool::new(false),
-        snapshot_request: Notify::new(),
+        snapshot_request: Arc::default(),
     });
     Ok((FeedSender { shared: Arc::clone(&shared), describer: EventDescriber::default() }, FeedReceiver { shared, wake_reader: reader }))
 }
@@ -164,8 +154,9 @@ impl FeedSender {
         self.send(FeedMessage::Reset);
     }
 
-    pub fn snapshot_requests(&self) -> SnapshotRequests {
-        SnapshotRequests(Arc::clone(&self.shared))
+    /// Notified when the dashboard wants a snapshot.
+    pub fn snapshot_request(&self) -> Arc<Notify> {
+        Arc::clone(&self.shared.snapshot_request)
     }
 
     /// Ends the dashboard after the queued messages.

@@ -23,7 +23,7 @@ fn noise(length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// Fetches the run's logs with this shell; everything is acknowledged at once. Returns the frames, also those before a file was truncated.
+/// Fetches the run's logs with this shell; everything is acknowledged at once. Returns the frames; other messages as a frame without bytes.
 fn fetch(shell: &Command, host: &TestHost, have: &str) -> Vec<Frame> {
     let script = format!(
         "once=1 have={have} F='{0}/h.out/run1.' record='{0}/h.private/run1.json'\n{1}{2}",
@@ -42,14 +42,15 @@ fn fetch(shell: &Command, host: &TestHost, have: &str) -> Vec<Frame> {
     while rest != b"E\n" {
         let end = rest.iter().position(|byte| *byte == b'\n').expect("a head");
         let head = std::str::from_utf8(&rest[..end]).expect("a head is text");
-        if head.starts_with("S ") {
+        let words: Vec<&str> = head.split(' ').collect();
+        if words[0] != "F" {
+            frames.push(Frame { file: head.to_owned(), offset: 0, left: 0, bytes: Vec::new() });
             rest = &rest[end + 1..];
             continue;
         }
-        let words: Vec<&str> = head.split(' ').collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<usize>().ok()).expect(head);
         let begin = end + 1;
-        assert_eq!((words[0], words.len()), ("F", 5), "{head}");
+        assert_eq!(words.len(), 5, "{head}");
         let bytes = rest[begin..begin + number(3)].to_vec();
         frames.push(Frame { file: words[1].to_owned(), offset: number(2), left: number(4), bytes });
         rest = &rest[begin + number(3)..];
@@ -100,5 +101,35 @@ fn bytes_that_vanish_are_sent_as_zeros() {
         let first = &frames[0];
         assert_eq!((first.file.as_str(), first.bytes.len()), ("rank-0.0", log.len()), "{name}");
         assert!(first.bytes[..100_000] == log[..100_000] && first.bytes[100_000..].iter().all(|byte| *byte == 0), "{name}");
+    }
+}
+
+/// The status is written before the appender has written the rest of the log.
+#[test]
+fn end_of_a_rank_follows_what_its_appender_writes_meanwhile() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let tools = host.path("tools");
+    std::fs::create_dir(&tools).expect("made");
+    let (log, end) = (host.path("h.out/run1.rank-0.0.log"), host.path("h.out/run1.rank-0.0.end"));
+    // While the first frame is sent.
+    let dd = format!(
+        "#!/bin/sh\ncase $* in *skip=0\\ *) printf 'the rest\\n' >>'{}'; : >'{}' ;; esac\nexec /usr/bin/dd \"$@\"\n",
+        log.display(),
+        end.display()
+    );
+    write_executable(&tools.join("dd"), &dd);
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").expect("a path"));
+    host.write_file("h.out/run1.rank-0.0.pid", "1 1 1.5 b\n");
+    host.write_file("h.out/run1.rank-0.0.rc", "0 2.5\n");
+    for (name, mut shell) in shells(host.dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
+        std::fs::write(&log, noise(12 << 20)).expect("written");
+        if end.exists() {
+            std::fs::remove_file(&end).expect("removed");
+        }
+        let frames = fetch(shell.env("PATH", &path), &host, "' '");
+        let of_the_rank: Vec<_> = frames.iter().filter(|frame| frame.file.contains("rank-0.0")).collect();
+        let [last, exit] = of_the_rank.last_chunk::<2>().expect("a frame and the end");
+        assert_eq!((last.bytes.as_slice(), exit.file.as_str()), (&b"the rest\n"[..], "X rank-0.0 0 2.5"), "{name}");
     }
 }

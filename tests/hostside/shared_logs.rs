@@ -62,3 +62,23 @@ fn file_is_opened_before_its_size_is_believed() {
     let said = std::fs::read_to_string(host.path("said")).expect("its output");
     assert!(said.contains("F rank-0.0 4 10 0\nnew bytes\n"), "{said}");
 }
+
+/// A busy login node or file system makes each pass over the logs take seconds.
+#[test]
+fn end_is_reported_although_each_pass_takes_seconds() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    write_executable(&host.path("bin/ls"), "#!/bin/sh\n/bin/sleep 2\nexec /bin/ls \"$@\"\n");
+    let context = HostContext { cluster_job: Some(7), ..host.host_context() };
+    let script = log_stream_command(&context, &[], 1, LogStreamPurpose::Read, true).script;
+    let output = std::fs::File::create(host.path("said")).expect("a file");
+    let mut child =
+        crate::ChildGuard(host.shell_command().args(["-c", &script]).stdin(Stdio::piped()).stdout(output).spawn().expect("a shell"));
+    child.0.stdin.as_mut().expect("its input").write_all(b"100000000 100000000\n").expect("acknowledged");
+    let said = || std::fs::read_to_string(host.path("said")).expect("its output");
+    wait_until("the first pass has ended", || said().contains("H ").then_some(()));
+    for (end, text) in [("log", "all\n"), ("pid", "1 1 1.5 b\n"), ("end", ""), ("rc", "0 2.5\n")] {
+        host.write_file(&format!("h.out/run1.rank-0.0.{end}"), text);
+    }
+    wait_until("the end of the rank is reported", || said().contains("all\nX rank-0.0 0 2.5\n").then_some(()));
+}

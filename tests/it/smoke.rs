@@ -115,7 +115,9 @@ async fn failed_smoke_names_missing_hosts() {
     // A live run of the same name is not disturbed.
     laptop.run(&["up", "-d", path_str(&file)]).await.assert_exit_code(0);
     let page = run_check(&fixture, &laptop, &file, &["--only", "smoke"]).await;
-    page.assert_exit_code(3).assert_contains("is live and needs the hosts").assert_contains("`orchestrate attach`");
+    page.assert_exit_code(3)
+        .assert_contains("is live and needs the hosts")
+        .assert_contains(&format!("`orchestrate attach {} --set", path_str(&file)));
     laptop.run(&["down", "--yes", path_str(&file)]).await.assert_exit_code(0);
     fixture.assert_clean_and_stop().await;
 }

@@ -2,7 +2,7 @@
 
 use super::{Evaluator, NPROC_LIMIT, TemplateValue};
 use crate::inventory::GpuSelection;
-use crate::inventory::launcher::{DeepspeedLauncher, Launcher};
+use crate::inventory::launcher::Launcher;
 use crate::inventory::yaml_tree::YamlKind;
 
 impl Evaluator<'_> {
@@ -43,8 +43,9 @@ impl Evaluator<'_> {
     /// by the hosts (accelerate/utils/launch.py); a hostfile has a number a line.
     pub(super) fn supports_unequal_nproc(&self) -> bool {
         match self.launcher() {
-            Launcher::Processes | Launcher::Script | Launcher::Deepspeed(DeepspeedLauncher::Hostfile) => true,
-            Launcher::Torchrun(_) | Launcher::Accelerate | Launcher::Deepspeed(DeepspeedLauncher::Torchrun(_)) => false,
+            Launcher::Processes | Launcher::Script => true,
+            Launcher::Deepspeed(_) => self.evaluated_text(&["launch", "rendezvous"]).as_deref() == Some("hostfile"),
+            Launcher::Torchrun(_) | Launcher::Accelerate => false,
         }
     }
 

@@ -36,10 +36,10 @@ impl Evaluator<'_> {
         }
     }
 
-    /// What `launch` says; its mistakes are reported where it is parsed.
+    /// What `launch.with` says, with its default rendezvous: a template of that may need the world size. Mistakes are reported where it is parsed.
     pub(in crate::inventory) fn launcher(&self) -> Launcher {
-        let node = |key| self.inputs.tree.get_path(&["launch", key]).map(|node| self.evaluate(node, None));
-        Launcher::parse(node("with").as_ref(), node("rendezvous").as_ref(), &mut InventoryErrors::default())
+        let with = self.inputs.tree.get_path(&["launch", "with"]).map(|node| self.evaluate(node, None));
+        Launcher::parse(with.as_ref(), None, &mut InventoryErrors::default())
     }
 
     pub(super) fn world_size(&self) -> TemplateValue {

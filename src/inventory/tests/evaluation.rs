@@ -52,6 +52,18 @@ fn script_launcher_world_size_counts_hosts() {
     assert_eq!((job.launch.gate, job.nproc_per_node), (StartGate::MasterStarted, Some(4)));
 }
 
+/// The number of processes must not depend on a rendezvous that it decides.
+#[test]
+fn rendezvous_may_depend_on_the_world_size() {
+    for (launcher, nproc) in [("torchrun", ""), ("torchrun", "nproc_per_node: 4, "), ("deepspeed", "nproc_per_node: 4, ")] {
+        let job = load_job(&format!(
+            "name: a\nhosts: [{{ name: gpu01, gpus: 4 }}, {{ name: gpu02, gpus: 4 }}]\n\
+             launch: {{ with: {launcher}, {nproc}rendezvous: \"{{{{ 'c10d' if world_size > 4 else 'static' }}}}\", command: [a.py] }}",
+        ));
+        assert!(job.launch.launcher.has_dynamic_ranks(), "{launcher} {nproc}");
+    }
+}
+
 #[test]
 fn host_container_overrides_common_container() {
     let job = load_job(

@@ -148,7 +148,7 @@ pub enum LogFrame {
         offset: u64,
         /// The bytes; a frame may come in several pieces.
         bytes: Bytes,
-        /// Whether these are the frame's last bytes, now it is acknowledged: how many bytes of the file follow it.
+        /// Only with the frame's last bytes, after which it is acknowledged: how many bytes of the file follow the frame.
         frame_end: Option<u64>,
     },
     /// A wrapper was recorded; the second on the host's clock, 0 if it is not reported.
