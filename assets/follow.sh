@@ -19,7 +19,7 @@
 : "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${who:=}" "${have:= }" "${record:=}" "${beside:=}"
 : "${no_logs:=}" "${shared:=}" "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
 sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
-node_pid='' node_start='' sized_at='' closed='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
+node_pid='' node_start='' sized_at='' read_at='' noted='' closed='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
 { read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
 unset TIME_STYLE
 # absent PATH: whether it certainly does not exist. A path that cannot be read (stale file handle, hanging server) may exist.
@@ -84,7 +84,7 @@ while [ $# -ge 5 ]; do
       records=${records%" records in"*} records=${records##*"$nl"}
       case $records in *[!0-9+]* | *+*+* | "+"* | *"+") exit 1 ;; *+*) ;; *) exit 1 ;; esac
       blocks=$((blocks - ${records%+*} - ${records#*+}))
-      [ "$blocks" -eq 0 ] || dd if=/dev/zero bs=65536 count="$blocks" >&3
+      [ "$blocks" -eq 0 ] || dd if=/dev/zero bs=65536 count="$blocks" >&3 || exit 1
       [ "$rest" -eq 0 ] || { head -c "$rest"; head -c "$rest" /dev/zero; } | head -c "$rest" >&3
     else
       { tail -c "+$(($3 + 1))"; head -c "$4" /dev/zero; } | head -c "$4"
@@ -101,13 +101,21 @@ gather() {
   batch="$batch $*" gathered=$((gathered + $4)) pieces=$((pieces + 1))
 }
 # After a timeout the last frame may be too short: the laptop has read nothing for a minute, or a file was replaced by a FIFO. The stream
-# ends then; the laptop reconnects and resumes at the last byte that it has. A slow line has a second more for each 128 KiB.
+# ends then; the laptop reconnects and resumes at the last byte that it has. A slow line has a second more for each 128 KiB, and gets smaller
+# batches, so that signs of life come in between.
 send() {
   [ "$pieces" -gt 0 ] || return 0
+  clock
+  sending=$t
   # shellcheck disable=SC2086
   within $((60 + gathered / 131072)) sh -c "$PIECES" sh "$dir" "$dd" $batch || exit 1
   clock
-  [ $((t - noted)) -lt 5 ] || note_attached
+  if [ $((t - sending)) -ge 5 ] && [ "$window" -gt 524288 ]; then
+    window=$((window / 2))
+    [ "$frame" -le "$window" ] || frame=$window
+  fi
+  # A laptop that has just detached has removed the mark.
+  if [ $((t - noted)) -ge 5 ] && [ -n "$mark" ] && [ -e "$mark" ]; then note_attached; fi
   sent=$((sent + gathered)) frames=$((frames + pieces)) batch='' gathered=0 pieces=0
   room
 }
@@ -133,10 +141,10 @@ drains() {
   [ -n "$prefix" ] || return 1
   case $closed in *" $1 "*) return 1 ;; esac
   get "$held" "$1"
-  [ "${v:-0}" != 0 ] || { put "$held" "$1" "$begun"; held=$map; return 0; }
+  [ "${v:-0}" != 0 ] || { put "$held" "$1" "$read_at"; held=$map; return 0; }
   [ $((begun - v)) -lt 3 ]
 }
-# noted [WRAPPER]: sends the losses that the appenders recorded; of one wrapper at its end, with the final numbers.
+# send_losses [WRAPPER]: sends the losses that the appenders recorded; of one wrapper at its end, with the final numbers.
 send_losses() {
   [ -n "$prefix" ] || return 0
   run_files .lost
@@ -304,6 +312,8 @@ FOUND
   done
   # shellcheck disable=SC2086
   set -- $bare $sizes $last
+  clock
+  read_at=$t
   waits=''
   while [ $# -ge 2 ]; do
     size=$1 b=$2
@@ -324,7 +334,7 @@ FOUND
       if [ "$n" -gt "$frame" ]; then
         n=$frame more=1
         # The next frame begins with a whole block.
-        [ "$n" -lt 131072 ] || n=$((n - at % 65536))
+        [ "$n" -lt 131072 ] || n=$((n - (at + n) % 65536))
       fi
       gather "$prefix$b.log" "$b" "$at" "$n" "$((size - at - n))"
       at=$((at + n)) moved=1
