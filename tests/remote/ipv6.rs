@@ -4,12 +4,13 @@ use crate::login_shells::run_orchestrate;
 use crate::sshd::{Sshd, current_user};
 
 /// Rank 0 waits for rank 1 at the master's address, which both ranks must be able to use.
+/// Rank 1 connects once: the run waits for the master's port before it starts rank 1.
 const RENDEZVOUS_SCRIPT: &str = r#"import os, socket
 at = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 if os.environ["NODE_RANK"] == "0":
-    door = socket.create_server(at, family=socket.AF_INET6)
-    guest, _ = door.accept()
-    while not guest.recv(9): guest, _ = door.accept()
+    server = socket.create_server(at, family=socket.AF_INET6)
+    peer, _ = server.accept()
+    while not peer.recv(9): peer, _ = server.accept()
 else:
     socket.create_connection(at).sendall(b"hello")
 print("met at", *at)
@@ -27,7 +28,7 @@ async fn gang_runs_on_ipv6_only_hosts() {
     let text = format!(
         "name: six\nrun_dir: {dir}/run\nhosts:\n- {{name: a, address: '::1'}}\n- {{name: b, address: '0:0::0:1'}}\n\
          ssh: {{user: {user}, port: {port}, identity: {dir}/id, known_hosts: {dir}/known, config: {dir}/ssh_config}}\n\
-         teardown: never\nlaunch: {{with: script, nproc_per_node: 1, command: [python3, {meet}]}}\n",
+         teardown: never\nlaunch: {{with: script, gate: port, nproc_per_node: 1, command: [python3, {meet}]}}\n",
         dir = sshd.dir.path().display(),
         user = current_user(),
         port = sshd.port
