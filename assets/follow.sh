@@ -18,7 +18,7 @@
 # keeper.
 : "${window:=8388608}" "${frame:=4194304}" "${most:=}" "${once:=}" "${guards:=}" "${where:=}" "${note:=}" "${mark:=}" "${who:=}" "${have:= }" "${record:=}" "${beside:=}"
 : "${no_logs:=}" "${shared:=}" "${docker:=docker}" "${id:=}" "${init:=}" "${init_start:=}" "${init_boot:=}" "${proven:=}" "${run_boot:=}"
-sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 held=' ' tries=' ' cuts=' ' lost=' ' unread='' prefix=${F##*/}
+sent=0 frames=0 batch='' gathered=0 pieces=0 acked=0 acked_frames=0 beat=0 gone='' known=' ' sent_ends=' ' odd=' ' odds=0 lost=' ' unread='' prefix=${F##*/}
 node_pid='' node_start='' sized_at='' read_at='' noted='' closed='' pause=0 as_noted='' silent='' missing='' again=0 boot=''
 { read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
 unset TIME_STYLE
@@ -45,9 +45,12 @@ note_attached() {
 run_exists() { [ -e "$record" ] || { ! absent "$record" && unread=1 && warn unreadable "${record##*/}"; }; }
 # A teardown waits for followers that have not sent the run's end yet.
 remove_mark() { [ -z "$mark" ] || rm -f "$mark"; }
-# get MAP KEY: sets v. put MAP KEY VALUE: sets map. Keys are names of wrappers, values numbers.
-get() { case $1 in *" $2="*) v=${1#*" $2="}; v=${v%% *} ;; *) v='' ;; esac; }
-put() { case $1 in *" $2="*) map=${1#*" $2="}; map="${1%%" $2="*} $2=$3 ${map#* }" ;; *) map="$1$2=$3 " ;; esac; }
+# get MAP WRAPPER: sets v, empty where nothing was put. put MAP WRAPPER VALUE. Each value is a variable of its own; the name has passed `wrapper`.
+variable() {
+  case $2 in rank-*) variable=${2#rank-} variable=$1_rank_${variable%.*}_${variable#*.} ;; task-*) variable=$1_task_${2#task-} ;; *) variable=$1_node ;; esac
+}
+get() { variable "$@"; eval "v=\${$variable-}"; }
+put() { variable "$@"; eval "$variable=\$3"; }
 warn() { # WORD NAME
   [ "$odds" -lt 8 ] || return 0
   w=$1:$(cleaned "$2")
@@ -140,8 +143,8 @@ run_files() {
 drains() {
   [ -n "$prefix" ] || return 1
   case $closed in *" $1 "*) return 1 ;; esac
-  get "$held" "$1"
-  [ "${v:-0}" != 0 ] || { put "$held" "$1" "$read_at"; held=$map; return 0; }
+  get held "$1"
+  [ "${v:-0}" != 0 ] || { put held "$1" "$read_at"; return 0; }
   [ $((begun - v)) -lt 3 ]
 }
 # send_losses [WRAPPER]: sends the losses that the appenders recorded; of one wrapper at its end, with the final numbers.
@@ -263,6 +266,9 @@ lost_ranks() {
 $(first_lines "$dir" $files)
 RANKS
 }
+for pair in $have; do
+  if wrapper "${pair%=*}" && number "${pair#*=}"; then put have "${pair%=*}" "${pair#*=}"; fi
+done
 # A follower gets its first heartbeat after one pass over all logs: the laptop has the whole of those of which nothing came.
 [ -n "$once" ] || beat=24
 if [ -z "$once" ] && [ -n "$mark" ]; then { printf '%s\n' "$who" >"$mark"; } 2>/dev/null; trap remove_mark EXIT; fi
@@ -288,12 +294,24 @@ FOUND
   for f in $new; do
     b=${f#"$prefix"} b=${b%.pid}
     case $known in *" $b "*) continue ;; esac
-    get "$tries" "$b"; put "$tries" "$b" $((${v:-0} + 1)); tries=$map
+    get tries "$b"; put tries "$b" $((${v:-0} + 1))
     [ "${v:-0}" -lt 5 ] || { known="$known$b "; warn text "$f"; }
   done
-  # The logs that are complete, before their sizes are read: what is sent below takes time.
-  closed=' '
-  for b in $ended; do case $sent_ends in *" $b "*) ;; *) [ ! -e "$prefix$b.end" ] || closed="$closed$b " ;; esac; done
+  # The ends that are not sent yet, and the logs that are complete, before their sizes are read: what is sent below takes time.
+  closed=' ' files='' ends=''
+  for b in $ended; do
+    case $sent_ends in *" $b "*) continue ;; esac
+    files="$files $prefix$b.rc"
+    [ ! -e "$prefix$b.end" ] || closed="$closed$b "
+  done
+  # shellcheck disable=SC2086
+  [ -z "$files" ] || while read -r f rc when _; do
+    b=${f#"$prefix"} b=${b%.rc}
+    seconds "$when" || when=0
+    if [ "$rc" = killed ] || number "$rc"; then put status "$b" "$rc $when"; fi
+  done <<STATUS
+$(first_lines "$dir" $files)
+STATUS
   # The launcher is last: its exit status follows from the ranks'.
   run_files .log
   open_logs
@@ -318,15 +336,16 @@ FOUND
   while [ $# -ge 2 ]; do
     size=$1 b=$2
     shift 2
-    get "$have" "$b"; at=${v:-0}
+    get have "$b"; at=${v:-0}
     if [ "$size" = - ] || [ -n "$no_logs" ]; then size=$at; fi
     if [ -n "$most" ] && [ "$size" -gt "$most" ]; then size=$most; warn long "$prefix$b.log"; fi
     if [ "$size" -lt "$at" ]; then
-      get "$cuts" "$b"
+      get cuts "$b"
       if [ "${v:-0}" -ge 8 ]; then warn cut "$prefix$b.log"; size=$at; else
-        put "$cuts" "$b" $((${v:-0} + 1)); cuts=$map
+        put cuts "$b" $((${v:-0} + 1))
         printf 'S %s %s\n' "$b" "$size"
-        put "$have" "$b" 0; have=$map at=0
+        put have "$b" 0
+        at=0
       fi
     fi
     if [ "$at" -lt "$size" ] && plain "$prefix$b.log"; then
@@ -338,8 +357,8 @@ FOUND
       fi
       gather "$prefix$b.log" "$b" "$at" "$n" "$((size - at - n))"
       at=$((at + n)) moved=1
-      put "$have" "$b" "$at"; have=$map
-      put "$held" "$b" 0; held=$map
+      put have "$b" "$at"
+      put held "$b" 0
       # A backlog is sent by more than one frame a pass, the files in turn.
       if [ "$at" -lt "$size" ]; then
         clock
@@ -351,24 +370,23 @@ FOUND
     case $ended in *" $b "*)
       case $sent_ends in *" $b "*) continue ;; esac
       if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ] || [ -z "$sized" ] || drains "$b"; then waits=1; continue; fi
-      read -r _ rc when _ <<STATUS
-$(first_lines "$dir" "$prefix$b.rc")
-STATUS
-      if [ "$rc" != killed ] && ! number "$rc"; then
-        get "$tries" "$b"; put "$tries" "$b" $((${v:-0} + 1)); tries=$map
+      get status "$b"
+      if [ -z "$v" ]; then
+        get tries "$b"; put tries "$b" $((${v:-0} + 1))
         if [ "${v:-0}" -lt 5 ]; then waits=1; continue; fi
-        warn text "$prefix$b.rc"; rc=killed
+        warn text "$prefix$b.rc"
+        put status "$b" 'killed 0'
       fi
-      seconds "$when" || when=0
-      send
-      ended_one=$b
-      send_losses "$b"
-      b=$ended_one
-      sent_ends="$sent_ends$b "; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1
-      [ "$b" != node ] || remove_mark ;;
+      ends="$ends$b " sent_ends="$sent_ends$b " moved=1 ;;
     esac
   done
   send
+  for one in $ends; do
+    [ ! -e "$prefix$one.lost" ] || send_losses "$one"
+    get status "$one"
+    printf 'X %s %s\n' "$one" "$v"
+    [ "$one" != node ] || remove_mark
+  done
   # Nothing is left that could record the launcher's status.
   if [ -n "$where" ] && [ -z "$moved$gone" ] && [ -e "${prefix}node.pid" ] && [ ! -e "${prefix}node.rc" ] && ended_unseen; then
     sleep 1

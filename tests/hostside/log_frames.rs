@@ -87,6 +87,25 @@ fn frames_have_every_byte_in_every_shell() {
     }
 }
 
+#[test]
+fn each_log_continues_at_its_own_offset() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let offsets = [("node", 1), ("rank-1.0", 2), ("rank-1.1", 3), ("rank-1.10", 4), ("rank-11.0", 5), ("task-1", 6), ("task-11", 7)];
+    for (file, _) in offsets {
+        host.write_file(&format!("h.out/run1.{file}.log"), "0123456789");
+    }
+    // The first two words are no offsets of logs.
+    let have = offsets.iter().fold("' rank-9=1 x=1 ".to_owned(), |have, (file, at)| format!("{have}{file}={at} ")) + "'";
+    for (name, shell) in shells(host.dir.path()) {
+        let mut frames = fetch(&shell, &host, &have);
+        frames.sort_by_key(|frame| frame.offset);
+        let sent: Vec<_> = frames.iter().map(|frame| (frame.file.as_str(), frame.offset)).collect();
+        assert_eq!(sent, offsets, "{name}");
+        assert!(frames.iter().all(|frame| frame.bytes == "0123456789".as_bytes()[frame.offset..]), "{name}");
+    }
+}
+
 /// A rank truncates its log between the moment that the frame was announced and the first read.
 #[test]
 fn bytes_that_vanish_are_sent_as_zeros() {
