@@ -114,7 +114,7 @@ impl App {
         }
         let contexts = self.ui.key_contexts(&self.model);
         if let Some(Overlay::Palette(palette)) = &mut self.ui.overlay {
-            match palette.handle_key(key, &self.ui.bindings, &contexts) {
+            match palette.handle_key(key, &self.model.bindings, &contexts) {
                 PaletteOutcome::StillOpen => {}
                 PaletteOutcome::Cancelled => self.ui.overlay = None,
                 PaletteOutcome::Selected(cmd) => {

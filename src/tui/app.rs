@@ -55,7 +55,7 @@ impl App {
     }
 
     pub(crate) fn apply_settings(&mut self, settings: DashboardSettings) {
-        (self.model.theme, self.ui.mouse_mode, self.ui.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
+        (self.model.theme, self.ui.mouse_mode, self.model.bindings) = (settings.theme, settings.mouse_mode, settings.bindings);
         if settings.readonly {
             self.set_readonly();
         }
@@ -64,7 +64,7 @@ impl App {
     /// Removes every command that changes something.
     pub(crate) fn set_readonly(&mut self) {
         self.model.readonly = true;
-        self.ui.bindings.remove_mutating();
+        self.model.bindings.remove_mutating();
     }
 
     /// Says why a key that changes something elsewhere does nothing here.

@@ -76,6 +76,12 @@ impl KeyBindings {
         Some(found.keys).filter(|keys| !keys.is_empty())
     }
 
+    /// One key of a command for a hint; without a key, what to type into the command palette.
+    pub fn key_hint(&self, cmd: UiCommand) -> String {
+        let bound = self.rows.iter().flat_map(|row| &row.keys).find(|(_, bound)| *bound == cmd);
+        bound.map_or_else(|| format!(":{}", cmd.name()), |(key, _)| key.clone())
+    }
+
     /// Every command of these contexts once.
     pub fn commands(&self, contexts: &[KeyContext]) -> Vec<BoundCommand> {
         let mut all: Vec<BoundCommand> = Vec::new();
@@ -195,6 +201,8 @@ mod tests {
         assert_eq!(row.join_keys("/"), "(/ctrl-p/]");
         let theme = bindings.commands(&at).into_iter().find(|known| known.command == UiCommand::Theme);
         assert_eq!(theme.map(|theme| theme.keys), Some(String::new()), "the palette still has it");
+        let hints = [UiCommand::PrevRank, UiCommand::NextRank, UiCommand::Theme].map(|cmd| bindings.key_hint(cmd));
+        assert_eq!(hints, ["(", "]", ":theme"], "without a key, what opens the palette");
         assert_eq!(bindings.command_by_name("stop"), Some(UiCommand::Stop), "as the palette names it");
     }
 

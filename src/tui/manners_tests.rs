@@ -64,6 +64,18 @@ fn readonly_is_shown_and_explained() {
 }
 
 #[test]
+fn hints_name_the_keys_that_the_user_has_bound() {
+    let mut scene = fixtures::bad_day();
+    assert!(screen_text(&mut scene.app, 160, 50).contains("press 7 for more"));
+    scene.app.model.bindings.rebind(UiCommand::Problems, &["f7".to_owned()]);
+    assert!(screen_text(&mut scene.app, 160, 50).contains("press f7 for more"));
+    scene.app.model.bindings.rebind(UiCommand::Mark, &[]);
+    press_keys(&mut scene.app, "4 '");
+    let text = screen_text(&mut scene.app, 160, 50);
+    assert!(text.contains("no marked lines: press :mark to mark one"), "{text}");
+}
+
+#[test]
 fn replay_goes_to_its_end_and_to_the_first_failure() {
     let mut scene = fixtures::bad_day();
     scene.app.handle_message(FeedMessage::Capabilities(DashboardCapabilities::view_only(DashboardRole::Replay)));

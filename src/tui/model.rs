@@ -17,6 +17,8 @@ use crate::text::sanitize::Sanitizer;
 use crate::text::translation::Lang;
 
 use super::feed::{DashboardCapabilities, DashboardRole, ReplayClock, StoredLogs};
+use super::key_bindings::KeyBindings;
+use super::keymap::UiCommand;
 use super::log_arrival_times::LogArrivalTimes;
 use super::log_ring::{LogChunk, LogRing};
 use super::slow_ranks::SlowRanks;
@@ -43,6 +45,7 @@ pub struct Model {
     pub replay_clock: Option<ReplayClock>,
     pub sanitizer: Sanitizer,
     pub theme: Theme,
+    pub bindings: KeyBindings,
     /// Mutating commands are disabled.
     pub readonly: bool,
     pub stored_logs: Option<Box<dyn StoredLogs>>,
@@ -73,6 +76,11 @@ impl Model {
     pub fn new(role: DashboardRole, sanitizer: Sanitizer) -> Self {
         let capabilities = DashboardCapabilities::view_only(role);
         Model { capabilities, sanitizer, page_rows: 10, ..Model::default() }
+    }
+
+    /// The key of a command, as hints name it.
+    pub fn key(&self, cmd: UiCommand) -> String {
+        self.bindings.key_hint(cmd)
     }
 
     /// The feed restarts: what was collected of the run is discarded. The snapshot that follows replaces its state.

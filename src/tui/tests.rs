@@ -278,7 +278,7 @@ fn every_key_is_safe_on_every_screen() {
 pub(super) fn press_keys(app: &mut App, keys: &str) {
     for key in keys.split(' ') {
         if !app.handle_overlay_key(key) {
-            let cmd = app.ui.bindings.command_for_key(key, &app.ui.key_contexts(&app.model));
+            let cmd = app.model.bindings.command_for_key(key, &app.ui.key_contexts(&app.model));
             app.update(cmd.unwrap_or_else(|| panic!("{key} means nothing")));
         }
         draw(app, 80, 24);

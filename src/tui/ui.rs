@@ -5,7 +5,6 @@ use crate::event::UnixMillis;
 use super::command_palette::CommandPalette;
 use super::dialog::Dialog;
 use super::feed::DashboardRole;
-use super::key_bindings::KeyBindings;
 pub use super::keymap::Screen;
 use super::keymap::{KeyContext, UiCommand};
 use super::model::Model;
@@ -40,7 +39,6 @@ pub struct Ui {
     pub toast: Option<(String, UnixMillis)>,
     /// Since when the screen is frozen.
     pub frozen_since: Option<UnixMillis>,
-    pub bindings: KeyBindings,
     /// When the mouse is captured.
     pub mouse_mode: MouseMode,
     pub overview: overview::OverviewPane,

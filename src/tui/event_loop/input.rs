@@ -64,7 +64,7 @@ impl EventLoop {
     fn handle_key(&mut self, key: KeyEvent) {
         let name = keymap::key_name(key);
         let contexts = self.app.ui.key_contexts(&self.app.model);
-        let found = name.as_deref().and_then(|name| self.app.ui.bindings.command_for_key(name, &contexts));
+        let found = name.as_deref().and_then(|name| self.app.model.bindings.command_for_key(name, &contexts));
         if self.app.ui.overlay_captures_keys() && found != Some(UiCommand::Interrupt) {
             if let Some(name) = name {
                 self.app.handle_overlay_key(&name);

@@ -263,7 +263,11 @@ fn axis_text([left, right]: [&str; 2], cursor: Option<(usize, [String; 2])>, roo
 
 /// The newest events in a frame.
 pub(super) fn draw_newest(frame: &mut Frame<'_>, area: Rect, model: &Model) {
-    let title = PaneFrame::titled(model.theme, model.lang.tr("events"), model.lang.tr("6 opens the events"));
+    let title = PaneFrame::titled(
+        model.theme,
+        model.lang.tr("events"),
+        model.lang.tr_fill("{} opens the events", &[&model.key(UiCommand::Events)]),
+    );
     let inner = draw_frame(frame, area, model.theme, &title);
     render_lines(frame, inner, newest_rows(model, usize::from(inner.width), usize::from(inner.height)));
 }

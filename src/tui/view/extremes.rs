@@ -9,6 +9,7 @@ use crate::event::GpuSample;
 use crate::report::style;
 use crate::state::metric_scanner::TOKENS_PER_SECOND_INDEX;
 use crate::state::{HostState, RankState};
+use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::slow_ranks::running_ranks;
 use crate::tui::theme::DisplayStatus;
@@ -93,13 +94,14 @@ fn slowest_rank(model: &Model, width: u16) -> Option<(&'static str, String, Disp
     if let Some((rank, step, behind)) = model.slow_ranks.slowest(&model.state, model.now) {
         let steps = [format!("{step:.0}"), format!("{behind:.0}")];
         let silent = output_age(model, rank);
+        let key = model.key(UiCommand::Ranks);
         let text = match silent > MIN_QUIET_MS && width >= WIDE {
             // It may be stuck rather than slow.
             true => {
-                let values = [&owner(rank), &steps[0], &steps[1], &style::format_duration(silent)];
-                model.lang.tr_fill("{} step {}, {} behind, silent for {}: press 3", &values.map(String::as_str))
+                let values = [&owner(rank), &steps[0], &steps[1], &style::format_duration(silent), &key];
+                model.lang.tr_fill("{} step {}, {} behind, silent for {}: press {}", &values.map(String::as_str))
             }
-            false => model.lang.tr_fill("{} step {}, {} behind: press 3", &[&owner(rank), &steps[0], &steps[1]]),
+            false => model.lang.tr_fill("{} step {}, {} behind: press {}", &[&owner(rank), &steps[0], &steps[1], &key]),
         };
         return Some((model.lang.tr("slowest"), text, DisplayStatus::Warn));
     }

@@ -12,6 +12,7 @@ use crate::event::{Outcome, RunGoal};
 use crate::report::style;
 use crate::text::plural::count_noun;
 use crate::text::width::wrap_bounded;
+use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -81,7 +82,7 @@ fn draw_verdict(frame: &mut Frame<'_>, area: Rect, model: &Model, found: &[RunPr
     if let Some(first) = found.first() {
         lines.push(problem_line(model, first, width));
         if room > 1 {
-            lines.push(advice_line(model, next_step(first), width));
+            lines.push(advice_line(model, &next_step(model, first), width));
         }
         lines.extend(problem_lines(model, found, room.saturating_sub(2), width));
     } else if let Some((status, text, next)) = end_verdict(model) {
@@ -120,7 +121,7 @@ fn problem_lines(model: &Model, found: &[RunProblem], room: usize, width: usize)
     if rest.len() > room && room > 0 {
         lines.truncate(room - 1);
         let more = count_noun(rest.len() - lines.len(), "more problem");
-        let text = model.lang.tr_fill("{}: press 7", &[&model.lang.message(&more)]);
+        let text = model.lang.tr_fill("{}: press {}", &[&model.lang.message(&more), &model.key(UiCommand::Problems)]);
         let mut spans = vec![Span::styled(format!(" {} {text}", model.theme.ellipsis()), model.theme.dim())];
         // Each place once; the beginnings of what they say only where all of them have room.
         let mut named: BTreeSet<&str> = rest.iter().take(room - 1).map(|problem| problem.place.as_str()).collect();
@@ -177,11 +178,12 @@ pub(super) fn advice_rows(model: &Model, rows: Vec<String>) -> impl Iterator<Ite
 }
 
 /// The advice, or the key that shows more.
-fn next_step(problem: &RunProblem) -> &str {
+fn next_step(model: &Model, problem: &RunProblem) -> String {
+    let more = model.key(UiCommand::Problems);
     match (problem.next_step.as_str(), problem.log) {
-        ("", Some(_)) => "press 7 for its lines, then enter for its log",
-        ("", None) => "press 7 for more",
-        (advice, _) => advice,
+        ("", Some(_)) => model.lang.tr_fill("press {} for its lines, then {} for its log", &[&more, &model.key(UiCommand::Open)]),
+        ("", None) => model.lang.tr_fill("press {} for more", &[&more]),
+        (advice, _) => model.lang.message(advice).into_owned(),
     }
 }
 
@@ -192,7 +194,7 @@ fn draw_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, problem: &RunProb
     let most = usize::from(if area.height >= TALL { area.height / 2 } else { area.height * 2 / 5 }).saturating_sub(2).min(MAX_PANE_ROWS);
     let content = explain(model, problem, width, most);
     let height = u16::try_from(content.len() + 2).unwrap_or(area.height).min(area.height);
-    let title = problem_frame(model, problem, Some(model.lang.tr("press 7 for more").to_owned()));
+    let title = problem_frame(model, problem, Some(model.lang.tr_fill("press {} for more", &[&model.key(UiCommand::Problems)])));
     let inner = draw_frame(frame, rows_area(area, 0, height), model.theme, &title);
     render_lines(frame, inner, content);
     rows_area(area, height, area.height - height)
@@ -221,7 +223,7 @@ pub(super) fn explain(model: &Model, problem: &RunProblem, width: usize, most: u
     let mut lines: Vec<Line<'static>> =
         wrap_bounded(&problem.text, width.max(1), MAX_TEXT_ROWS).into_iter().map(|row| Line::raw(format!(" {row}"))).collect();
     let advice_width = (width + 1).saturating_sub(next_label(model).width());
-    let advice = wrap_bounded(&model.lang.message(next_step(problem)), advice_width.max(1), MAX_TEXT_ROWS);
+    let advice = wrap_bounded(&next_step(model, problem), advice_width.max(1), MAX_TEXT_ROWS);
     let room = most.saturating_sub(lines.len() + advice.len());
     for line in without_progress(proving_lines(model, problem, room), &problem.evidence) {
         let text = style::truncate_text(&model.sanitize(&line), width.saturating_sub(3));

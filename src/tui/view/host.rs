@@ -299,7 +299,7 @@ fn log_section(model: &Model, host: u32, width: usize, rows: usize) -> Section {
     let row = |line: &String| Line::raw(format!("   {}", style::truncate_text(&model.sanitize(line), width.saturating_sub(3))));
     Section {
         title: model.lang.tr_fill("last lines of {}", &[&name]),
-        state: model.lang.tr("enter opens the log").to_owned(),
+        state: model.lang.tr_fill("{} opens the log", &[&model.key(UiCommand::Open)]),
         lines: lines.iter().map(row).collect(),
     }
 }

@@ -13,6 +13,7 @@ use crate::report::style;
 use crate::report::transfer_text::transfer_text;
 use crate::state::{StepState, StepTransfer};
 use crate::text::translation::Lang;
+use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 
@@ -139,7 +140,7 @@ fn count_live_ranks(model: &Model, hosts: &[u32]) -> (usize, usize) {
 /// One sentence about the current operation.
 pub(super) fn progress_text(model: &Model) -> String {
     if let Some(what) = &model.capabilities.start_summary {
-        return model.lang.tr_fill("{}; press U to start", &[&model.sanitize(&model.lang.message(what))]);
+        return model.lang.tr_fill("{}; press {} to start", &[&model.sanitize(&model.lang.message(what)), &model.key(UiCommand::Start)]);
     }
     let Some(phase) = current_phase(model) else { return model.lang.tr("all steps have ended").to_owned() };
     let steps: Vec<&StepState> = model.state.step_tracker.steps_in_phase(phase).collect();

@@ -86,11 +86,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &mut Ui) -> usize {
     let contexts = ui.key_contexts(model);
     match &mut ui.overlay {
         Some(Overlay::Help(top)) if area.width >= MIN_SIZE.0 && area.height >= MIN_SIZE.1 => {
-            page_rows = help::draw(frame, area, model, help::lines(model, &ui.bindings, &contexts), top);
+            page_rows = help::draw(frame, area, model, help::lines(model, &model.bindings, &contexts), top);
         }
         Some(Overlay::Dialog(dialog)) => dialog::draw(frame, area, model, dialog),
         Some(Overlay::Palette(palette)) => {
-            command_palette::draw(frame, area, model, palette, &palette.matching_entries(&ui.bindings, &contexts))
+            command_palette::draw(frame, area, model, palette, &palette.matching_entries(&model.bindings, &contexts))
         }
         Some(Overlay::Help(_) | Overlay::Find(_) | Overlay::Filter(_)) | None => {}
     }
@@ -191,12 +191,12 @@ fn footer_line(model: &Model, ui: &Ui, width: usize) -> Line<'static> {
     let has_log = ui.screen != Screen::Overview || overview::has_log(&ui.overview);
     let shown = contexts
         .iter()
-        .flat_map(|context| ui.bindings.bindings_in(*context).filter(|row| !row.default.hint.is_empty() && !row.keys.is_empty()))
+        .flat_map(|context| model.bindings.bindings_in(*context).filter(|row| !row.default.hint.is_empty() && !row.keys.is_empty()))
         .filter(|row| has_log || row.default.command != UiCommand::NextPane)
         .map(|row| (row.join_keys("/"), model.lang.term(row.default.hint), row.default.command == UiCommand::Help));
     // How to learn the others and how to leave are said at every width.
     let (mut last, mut hints): (Vec<_>, Vec<_>) = shown.partition(|(_, _, is_help)| *is_help);
-    if let Some(keys) = ui.bindings.keys_for(UiCommand::Quit, &contexts) {
+    if let Some(keys) = model.bindings.keys_for(UiCommand::Quit, &contexts) {
         last.push((keys, if ui.screen == Screen::Overview { model.lang.tr("leave") } else { model.lang.tr("back") }, false));
     }
     let hint_width = |(key, help, _): &(String, &'static str, bool)| key.len() + help.width() + 3;

@@ -164,7 +164,7 @@ pub(crate) fn update(view: &mut OverviewPane, model: &Model, cmd: UiCommand) -> 
         }
         UiCommand::NextPane => {
             if !has_log(view) {
-                return Some(PaneAction::ShowToast("no log is shown here; press 4 for the logs".to_owned()));
+                return Some(PaneAction::ShowToast(format!("no log is shown here; press {} for the logs", model.key(UiCommand::Logs))));
             }
             view.focus = if view.focus == Zone::Hosts { Zone::Log } else { Zone::Hosts };
             return None;

@@ -4,6 +4,7 @@
 
 use std::io;
 
+use crate::tui::keymap::UiCommand;
 use crate::tui::log_source::LogSource;
 use crate::tui::model::Model;
 use crate::tui::pane_action::PaneAction;
@@ -39,7 +40,7 @@ pub(crate) fn open_row(pane: &LogsPane) -> Option<PaneAction> {
 
 /// Goes to the next or previous match.
 pub(super) fn find_match(pane: &mut LogsPane, model: &Model, next: bool) -> LogsResult {
-    let Some(wanted) = pane.search.clone() else { return Ok(toast("no search pattern: press /")) };
+    let Some(wanted) = pane.search.clone() else { return Ok(toast(format!("no search pattern: press {}", model.key(UiCommand::Find)))) };
     seek_row(pane, model, next, |row| wanted.is_match(&row.bytes), "matches")
 }
 
@@ -190,7 +191,7 @@ pub(super) fn go_to_next_mark(pane: &mut LogsPane, model: &Model) -> LogsResult 
     let mut marks: Vec<(_, u64)> = pane.marks.iter().map(|mark| (mark.log, mark.offset)).collect();
     marks.sort_unstable();
     let next = marks.iter().find(|mark| here.is_none_or(|here| **mark > here)).or(marks.first()).copied();
-    let Some((log, offset)) = next else { return Ok(toast("no marked lines: press m to mark one")) };
+    let Some((log, offset)) = next else { return Ok(toast(format!("no marked lines: press {} to mark one", model.key(UiCommand::Mark)))) };
     if pane.scope != LogScope::Single || pane.shown_log(&model.state) != Some(log) {
         pane.show_log(log);
     }

@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::report::style;
 use crate::text::width::split_to_width;
+use crate::tui::keymap::UiCommand;
 use crate::tui::line_groups::LogWriters;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
@@ -56,7 +57,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, pane: &mut 
             let skip = if pane.top.is_none() { shown.len().saturating_sub(room) } else { 0 };
             lines.extend(shown.into_iter().skip(skip).take(room));
             if found.is_empty() {
-                lines.push(Line::styled(model.lang.term(empty_log_text(pane)), model.theme.dim()));
+                lines.push(Line::styled(empty_log_text(pane, model), model.theme.dim()));
             }
             render_lines(frame, Rect { width: area.width - u16::from(bar), ..area }, lines);
             if bar && found.len() >= room {
@@ -93,15 +94,17 @@ fn older_lines_note(pane: &LogsPane, model: &Model, first: Option<&LogRow>, widt
         return None;
     }
     let mark = model.theme.ellipsis();
-    let text = model.lang.tr_fill(" {} older lines are in each rank's log: press enter on a line to open it", &[mark]);
+    let text =
+        model.lang.tr_fill(" {} older lines are in each rank's log: press {} on a line to open it", &[mark, &model.key(UiCommand::Open)]);
     Some(Line::styled(style::truncate_text(&text, width), model.theme.dim()))
 }
 
-fn empty_log_text(pane: &LogsPane) -> &'static str {
+fn empty_log_text(pane: &LogsPane, model: &Model) -> String {
+    let lang = model.lang;
     match (pane.filter.is_some(), pane.scope) {
-        (true, _) => " no line matches the filter: press & to change it",
-        (false, LogScope::Single) => " no output yet",
-        (false, _) => " no lines since the dashboard opened: older ones are in each rank's log",
+        (true, _) => lang.tr_fill(" no line matches the filter: press {} to change it", &[&model.key(UiCommand::Filter)]),
+        (false, LogScope::Single) => lang.tr(" no output yet").to_owned(),
+        (false, _) => lang.tr(" no lines since the dashboard opened: older ones are in each rank's log").to_owned(),
     }
 }
 
