@@ -86,7 +86,6 @@ fn assert_arrives_unchanged(cluster: &Cluster, mut job: JobSpec) {
 fn container_arguments_arrive_byte_for_byte() {
     let cluster = Cluster::acquire();
     assert_arrives_unchanged(&cluster, JobSpec::busybox("bytes-script").with_command(&["/bin/sh", "/mnt/dump.sh"]));
-    cluster.assert_hosts_unchanged();
 }
 
 /// Tier 2.

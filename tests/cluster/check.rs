@@ -101,7 +101,6 @@ fn healthy_hosts_give_no_warning() {
     page.assert_exit_code(0).assert_contains("gpu[01-02]");
     println!("{}", page.stdout);
     assert!(page.stdout.lines().all(|line| line.chars().count() <= 120), "{}", page.stdout);
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]
@@ -151,7 +150,6 @@ fn network_faults_are_found() {
     let found = run_check(&laptop, &named, 3, "master-address");
     cluster.exec_on("gpu02", "cat /root/hosts.kept >/etc/hosts; rm /root/hosts.kept");
     found.assert_check("master-address", "fail", &["gpu02", "gpu01 resolves to 127.0.1.1"]);
-    cluster.assert_hosts_unchanged();
 }
 
 /// Installs a `date` on a host whose clock is ahead; it is slow in both directions, like a slow link.
@@ -203,7 +201,6 @@ fn clock_image_and_engine_faults_are_found() {
     cluster.inject_fault("gpu02", &["stop-dockerd"]);
     let found = run_check(&laptop, &file, 3, "docker,image");
     found.assert_check("docker", "fail", &["gpu02", "does not respond", "systemctl start docker"]);
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]
@@ -245,7 +242,6 @@ fn file_disk_and_gpu_faults_are_found() {
     for host in ["gpu01", "gpu02"] {
         cluster.exec_on(host, "rm -rf /srv/check");
     }
-    cluster.assert_hosts_unchanged();
 }
 
 /// Tier 2.

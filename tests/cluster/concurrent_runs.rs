@@ -31,5 +31,4 @@ fn tearing_down_one_run_keeps_the_other() {
     for rank in 0..2 {
         assert!(!laptops[1].read_log_text(&format!("rank-{rank}.log")).contains("saw TERM"));
     }
-    cluster.assert_hosts_unchanged();
 }

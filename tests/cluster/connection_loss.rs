@@ -54,5 +54,4 @@ fn log_survives_five_cuts_and_sshd_restart() {
         "a lost connection is reported\n{}",
         ended.transcript()
     );
-    cluster.assert_hosts_unchanged();
 }

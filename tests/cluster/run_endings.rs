@@ -52,7 +52,6 @@ fn failed_rank_stops_gang_within_two_seconds() {
         let after = rank_log_time(&laptop, rank, "saw TERM at") - died;
         assert!((0.0..=soon).contains(&after), "rank {rank} saw TERM {after:.3} s after the death, {soon:.1} s allowed");
     }
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]
@@ -70,7 +69,6 @@ fn single_interrupt_stops_gracefully() {
     for rank in 0..2 {
         assert!(laptop.read_log_text(&format!("rank-{rank}.log")).contains("saw TERM"), "rank {rank} was asked to end");
     }
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]
@@ -99,7 +97,6 @@ fn second_laptop_fetches_and_tears_down_detached_run() {
         assert!(sha256_hex(&second.read_log(&log)) == sum, "{log} differs: {:?}", String::from_utf8_lossy(&second.read_log(&log)));
     }
     assert!(second.read_log_text("rank-1.log").contains("rank 1 ends with 0"));
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]
@@ -136,7 +133,6 @@ fn ranks_survive_killed_laptop_and_another_attaches() {
     assert_last_listed_outcome(&second, "OK");
     assert!(second.read_log_text("rank-0.log").contains("rank 0 ends with 0"));
     second.run(&["down", path_str(&file)]).assert_exit_code(0);
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]
@@ -157,7 +153,6 @@ fn hangup_detaches_and_down_stops_the_run() {
     for rank in 0..2 {
         assert!(laptop.read_log_text(&format!("rank-{rank}.log")).contains("saw TERM"), "the last lines of a rank are fetched");
     }
-    cluster.assert_hosts_unchanged();
 }
 
 /// Tier 2.

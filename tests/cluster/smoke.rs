@@ -45,7 +45,6 @@ fn smoke_measures_healthy_hosts() {
     for words in ["gloo, 2 ranks, all-reduce ", "pair gpu01-gpu02 ", "B/s", "gpu01\",\"gpu02"] {
         assert!(text.contains(words), "missing in the output: {words}: {text}");
     }
-    cluster.assert_hosts_unchanged();
 }
 
 /// Tier 2.

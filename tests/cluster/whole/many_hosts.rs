@@ -104,5 +104,4 @@ fn sixty_four_hosts_connect_through_the_bastion() {
     let more = behind.count_log_lines("drop connection");
     println!("{more} of {} connections in all were dropped by MaxStartups and tried again", 3 * (usize::from(HOST_COUNT) - 1));
     drop(behind);
-    cluster.assert_hosts_unchanged();
 }
