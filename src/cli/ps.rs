@@ -55,11 +55,11 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Outcome, CliError> {
     } else {
         print_stdout(&format_hosts(&rows, sanitizer, user_lang()));
         print_stdout(&format_ranks(&rows, sanitizer, user_lang()));
-        print_unreachable(&session, unreachable);
         if outcome == Outcome::Ok && rows.iter().all(|row| row.run.is_none() && row.container.is_none()) {
             print_stderr(&format!("no run of {} is on any host", session.inventory.name));
         }
     }
+    print_unreachable(&session, unreachable);
     Ok(session.disconnect(&signals, outcome).await)
 }
 

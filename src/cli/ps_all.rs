@@ -45,8 +45,9 @@ pub(super) fn print_runs(session: &Session, answers: RunListings, args: &PsArgs)
         }
     }
     if json {
-        let lines = rows.iter().map(|(machine, run)| sanitizer.mask_json(to_json(machine, run, now).to_string()) + "\n");
-        print_json(&lines.collect::<String>());
+        let listed = rows.iter().map(|(machine, run)| to_json(machine, run, now));
+        let lines = listed.chain(unreachable.iter().map(|(machine, error, _)| error_to_json(machine, error)));
+        print_json(&lines.map(|line| sanitizer.mask_json(line.to_string()) + "\n").collect::<String>());
     } else if rows.is_empty() {
         print_stderr(if unreachable.is_empty() {
             "no run of any name is on any host"
@@ -91,5 +92,14 @@ fn to_json(machine: &str, run: &NamedRun, now: jiff::Timestamp) -> serde_json::V
     serde_json::json!({
         "format": "ps all 1", "host": machine, "name": run.name, "host_in_run": run.host, "run": run.run_id, "started_at": run.started_at,
         "age_seconds": age_millis(run, now).map(|age| age / 1000), "state": run.state, "ranks": run.world_size, "owner": run.owner,
+        "error": null,
     })
+}
+
+/// The line of a host that did not answer.
+fn error_to_json(machine: &str, error: &str) -> serde_json::Value {
+    let run = ["name", "host_in_run", "run", "started_at", "age_seconds", "state", "ranks", "owner"];
+    let mut line: serde_json::Map<_, _> = run.iter().map(|key| ((*key).to_owned(), serde_json::Value::Null)).collect();
+    line.extend([("format", "ps all 1"), ("host", machine), ("error", error)].map(|(key, text)| (key.to_owned(), text.into())));
+    line.into()
 }

@@ -106,7 +106,11 @@ async fn logs_filter_by_rank_host_and_tail() {
     let refused = laptop.run(&["logs", file, "--rank", "1"]).await;
     refused.assert_exit_code(1).assert_contains(": it started no rank").assert_contains("`orchestrate replay 20");
     laptop.run(&["up", "-d", file]).await.assert_exit_code(0);
-    fixture.wait_for_ranks(4).await;
+    for rank in 0..4 {
+        let log = fixture.run_file("read", rank / 2, &format!("rank-{rank}.0.log"));
+        let last = format!("line 30 of rank {rank}\n");
+        wait_until("its log", async || std::fs::read_to_string(&log).is_ok_and(|text| text.contains(&last)).then_some(())).await;
+    }
     let tail = laptop.run(&["logs", file, "--rank", "1", "--rank", "2", "--tail", "2"]).await;
     let expected = "[rank 1 gpu01] line 29 of rank 1\n[rank 1 gpu01] line 30 of rank 1\n[rank 2 gpu02] line 29 of rank 2\n[rank 2 gpu02] line 30 of rank 2\n";
     assert_eq!(tail.assert_exit_code(0).stdout, expected);
@@ -264,6 +268,14 @@ async fn ps_lists_runs_per_host() {
     assert!(row["age_seconds"].as_i64().is_some_and(|age| (0..600).contains(&age)), "{row}");
     fixture.set_faults("gpu02", &Faults { refuse_key: true, ..Faults::default() });
     laptop.run(&["ps", file]).await.assert_exit_code(4).assert_contains("unreachable").assert_contains("2 running");
+    for args in [&["ps", file, "--json"][..], &["ps", "--all", file, "--json"]] {
+        let json = laptop.run(args).await;
+        let lines = json.assert_exit_code(4).stdout.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        let errors: Vec<(String, bool)> =
+            lines.map(|line: serde_json::Value| (line["host"].to_string(), line["error"].is_string())).collect();
+        assert_eq!(errors, [("\"gpu01\"".to_owned(), false), ("\"gpu02\"".to_owned(), true)], "{}", json.stdout);
+        assert!(json.stderr.contains("gpu02"), "with the remedy: {}", json.stderr);
+    }
     fixture.set_faults("gpu02", &Faults::default());
     laptop.run(&["down", file, "--discard-logs"]).await.assert_exit_code(0);
     fixture.assert_clean_and_stop().await;
