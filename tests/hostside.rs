@@ -40,7 +40,7 @@ use orchestrate::plan::action::{Action, Execution};
 use orchestrate::plan::host_context::HostContext;
 
 /// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
-const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The directory of a run name on a host, with a fake clock.
 struct TestHost {
@@ -398,6 +398,12 @@ fn follower_of_removed_run_reports_and_exits() {
     assert_eq!((status.code(), without_heartbeat.join("\n").as_str()), (Some(0), "F node 0 5 0\nhere\nN"));
 }
 
+/// Each path gets the other's file at once, so that neither is missing in between.
+fn exchange(one: &Path, other: &Path) {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("exchanged");
+}
+
 /// Simulates a stale NFS file handle: with a link to itself, every access below it fails with an error other than "no such file".
 #[test]
 fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
@@ -407,12 +413,12 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     let text = || std::fs::read_to_string(&output).expect("its output");
     let ends = |follower: &mut ChildGuard| wait_until("the follower exits", || follower.0.try_wait().expect("a child")).code();
     let hide = |dir: &str| {
-        std::fs::rename(host.path(dir), host.path("aside")).expect("renamed");
-        std::os::unix::fs::symlink(dir, host.path(dir)).expect("linked");
+        std::os::unix::fs::symlink(dir, host.path("aside")).expect("linked");
+        exchange(&host.path(dir), &host.path("aside"));
     };
     let show = |dir: &str| {
-        std::fs::remove_file(host.path(dir)).expect("removed");
-        std::fs::rename(host.path("aside"), host.path(dir)).expect("renamed");
+        exchange(&host.path(dir), &host.path("aside"));
+        std::fs::remove_file(host.path("aside")).expect("removed");
     };
     let mut follower = start_follower(&host, &output);
     wait_until("the follower sends the log", || text().contains("here").then_some(()));
@@ -450,7 +456,7 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
 fn follower_without_reader_exits_without_sending_zeros() {
     use std::io::Read as _;
     let host = TestHost::new();
-    write_executable(&host.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 1 \"$@\"\n");
+    write_executable(&host.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 5 \"$@\"\n");
     host.prepare_run("run1", "");
     host.write_file("h.out/run1.node.log", &"every byte counts\n".repeat(100_000));
     let mut follower = ChildGuard(follower_command(&host).stdout(Stdio::piped()).spawn().expect("a shell"));

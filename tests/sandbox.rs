@@ -100,7 +100,12 @@ async fn host_runs_ssh_commands_like_sshd() {
     .await;
     assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("terminal\r\n", Some(3)));
     // As with sshd, the channel stays open as long as a process holds the output.
-    let out = wait_output(ssh_command(&sandbox, "gpu01", &["(sleep 0.3; echo late) & echo early; exit 4"]).spawn().expect("ssh")).await;
+    let out = wait_output(
+        ssh_command(&sandbox, "gpu01", &["(until [ -e said ]; do sleep 0.05; done; sleep 0.3; echo late) & echo early; : >said; exit 4"])
+            .spawn()
+            .expect("ssh"),
+    )
+    .await;
     assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("early\nlate\n", Some(4)));
     let dir = sandbox.dir().to_owned();
     sandbox.stop().await.expect("nothing is left");
@@ -178,7 +183,7 @@ async fn container_lifecycle_matches_docker() {
     assert!(code == 125 && output.contains("Conflict. The container name \"/box\" is already in use by container"), "{output}");
     let (code, output) = run_failing(&sandbox, "gpu01", "docker rm box").await;
     assert!(code == 1 && output.contains("You cannot remove a running container"), "{output}");
-    let stop = "docker stop -t 5 box; docker inspect -f '{{.State.ExitCode}}' box; docker logs box";
+    let stop = "docker stop -t 60 box; docker inspect -f '{{.State.ExitCode}}' box; docker logs box";
     assert_eq!(run_ok(&sandbox, "gpu01", stop).await, "box\n3\nhello\nbye\n");
     assert!(!sandbox.processes().contains(&pid), "processes of a container end with it");
     assert_eq!(run_ok(&sandbox, "gpu01", "docker rm box; docker ps -aq").await, "box\n");
@@ -349,7 +354,7 @@ async fn torchrun_reports_failed_and_oom_killed_ranks() {
         .expect("a host");
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
     let text = |extra: &str| torchrun_script(1, 0, free_port(), extra).replace("{DEMO}", demo);
-    let (failed, starved) = (text("-e PAUSE=0.2 -e FAIL_RANK=1"), text("-e PAUSE=0.2 -e STEPS=1000"));
+    let (failed, starved) = (text("-e PAUSE=0.2 -e FAIL_RANK=1 -e FAIL_STEP=20 -e STEPS=1000"), text("-e PAUSE=0.2 -e STEPS=1000"));
     let (failed, starved) = tokio::join!(run_script(&sandbox, "gpu01", &failed), run_script(&sandbox, "gpu02", &starved));
     let log = String::from_utf8_lossy(&failed.stdout).into_owned();
     assert_eq!(failed.status.code(), Some(1), "{log}");

@@ -184,7 +184,7 @@ fn signal_to_the_batch_shell_stops_ranks_with_their_grace() {
         "signalled",
         &format!(
             "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 30s\n  shell: |\n    set -eu\n    \
-             trap 'sleep 8; echo saved; exit 0' TERM\n    echo ready\n    while :; do sleep 1; done\n{SLURM}"
+             trap 'sleep 8; echo saved; exit 0' TERM\n    echo ready\n    while :; do sleep 1 || :; done\n{SLURM}"
         ),
     );
     let out = cluster.run("sbatch", &["--parsable", &script.display().to_string()]);

@@ -55,8 +55,8 @@ impl TestHost {
             "#!/bin/sh\necho \"$*\" >>'{dir}/asked'\n{{ read -r code; [ \"$code\" != hangs ] || exec /bin/sleep 1000; cat; }} <'{dir}/says'\nexit \"$code\"\n"
         );
         write_executable(&self.path("bin/docker"), &script);
-        // Shortens every timeout to one second.
-        write_executable(&self.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 1 \"$@\"\n");
+        // Shortens every timeout to five seconds.
+        write_executable(&self.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 5 \"$@\"\n");
     }
 
     fn docker_calls(&self) -> String {

@@ -9,13 +9,15 @@ const SLOW_PULL_SCENARIO: &str = "{hosts: 2, gpus: 2, registry: ['slow/image:1']
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_teardown_stops_the_new_launch() {
     let fixture = SandboxFixture::start(SLOW_PULL_SCENARIO).await;
-    fixture.set_faults("gpu02", &Faults { pull_delay: 6.0, ..Faults::default() });
+    fixture.hold_pulls(&["gpu02"]);
     let (first, second, file) =
         (fixture.new_laptop("first"), fixture.new_laptop("second"), fixture.write_inventory("late", &JobSpec::default()));
     let mut up = first.start(&["up", path_str(&file), "--set", "container.image=slow/image:1"]);
     up.wait_for_output("preflight").await;
     // It finds a lock, but neither a run nor a container.
-    let down = second.start(&["down", path_str(&file), "--lock-wait", "50s"]);
+    let mut down = second.start(&["down", path_str(&file), "--lock-wait", "300s"]);
+    down.wait_for_output("waiting for up to").await;
+    fixture.release_pulls();
     fixture.wait_for_ranks(2).await;
     down.wait_for_exit().await.assert_exit_code(0).assert_contains("nothing is left");
     assert!((0..2).all(|rank| fixture.term_received_at(rank).is_some()), "the ranks received TERM");

@@ -108,7 +108,8 @@ async fn run_removed_while_followed_fails() {
     let (dir, record) =
         (fixture.run_dir("swept", 1), fixture.private_dir("swept", 1).join(format!("{}.json", fixture.current_run_id("swept", 1))));
     std::fs::remove_file(record).expect("removed");
-    std::fs::remove_dir_all(dir).expect("removed");
+    // A follower may write into it meanwhile.
+    wait_until("it is removed", async || std::fs::remove_dir_all(&dir).ok()).await;
     up.wait_for_exit().await.assert_exit_code(1).assert_recap("FAILED").assert_contains("the launcher on gpu02 failed");
     assert!(fixture.term_received_at(0).is_some(), "the other rank was asked to end");
     fixture.assert_clean_and_stop().await;
@@ -117,13 +118,13 @@ async fn run_removed_while_followed_fails() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_operator_waits_for_the_lock() {
     let fixture = SandboxFixture::start("{hosts: 2, gpus: 2, registry: ['slow/image:1']}").await;
-    fixture.set_faults("gpu02", &Faults { pull_delay: 15.0, ..Faults::default() });
+    fixture.hold_pulls(&["gpu02"]);
     let (first, second, file) =
         (fixture.new_laptop("first"), fixture.new_laptop("second"), fixture.write_inventory("lock", &JobSpec::default()));
     let image = ["--set", "container.image=slow/image:1"];
     let mut up = first.start(&[&["up", path_str(&file)], &image[..]].concat());
     up.wait_for_output("preflight").await;
-    // The first operator holds the lock while it pulls, longer than the second waits.
+    // The first operator holds the lock while it pulls.
     let refused = second.run(&[&["up", path_str(&file), "--lock-wait", "1s"], &image[..]].concat()).await;
     refused
         .assert_exit_code(6)
@@ -138,6 +139,8 @@ async fn second_operator_waits_for_the_lock() {
     waiting.wait_for_exit().await.assert_exit_code(130).assert_contains("nothing was changed").assert_not_contains("stopping the ranks");
     // A patient operator waits, observes again, and finds the same run live.
     let mut patient = second.start(&[&["up", path_str(&file)], &image[..]].concat());
+    patient.wait_for_output("holds the lock: waiting for up to").await;
+    fixture.release_pulls();
     fixture.wait_for_ranks(2).await;
     patient.wait_for_output("attaching").await;
     fixture.end_ranks(None, 0);

@@ -50,7 +50,7 @@ async fn hanging_rank_is_named_and_run_continues() {
 async fn silent_gang_is_stopped_when_configured() {
     let fixture = SandboxFixture::with_hosts(2).await;
     hide_gpu_metrics(&fixture);
-    let job = JobSpec { nproc_per_node: 2, top_level: "on_failure: { hang: stop, hang_after: 3s }\n".to_owned(), ..JobSpec::default() };
+    let job = JobSpec { nproc_per_node: 2, top_level: "on_failure: { hang: stop, hang_after: 15s }\n".to_owned(), ..JobSpec::default() };
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("silent", &job));
     let ended = laptop.run(&["up", path_str(&file), "--progress", "json"]).await;
     ended

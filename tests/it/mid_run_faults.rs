@@ -93,7 +93,9 @@ async fn log_copies_resume_when_disk_has_room() {
     fixture.wait_for_ranks(2).await;
     disk.grow();
     up.wait_for_output("logs are copied again").await;
-    let host = std::fs::read(fixture.run_file("room", 0, "rank-0.0.log")).expect("the host's log");
+    let log = fixture.run_file("room", 0, "rank-0.0.log");
+    wait_until("the host has the whole log", async || log.metadata().is_ok_and(|log| log.len() >= FLOOD_BYTES as u64).then_some(())).await;
+    let host = std::fs::read(log).expect("the host's log");
     wait_until("the copy is whole", async || (laptop.read_log("rank-0.log").len() >= host.len()).then_some(())).await;
     assert_eq!(sha256_hex(&laptop.read_log("rank-0.log")), sha256_hex(&host), "{} bytes", host.len());
     fixture.end_ranks(None, 0);

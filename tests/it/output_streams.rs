@@ -10,7 +10,8 @@ use crate::support::{JobSpec, SandboxFixture, path_str, wait_until};
 async fn rank_lines_go_to_stdout_messages_to_stderr() {
     let fixture = SandboxFixture::with_hosts(2).await;
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("streams", &JobSpec::default()));
-    let up = laptop.start(&["up", path_str(&file)]);
+    // The logs stay on the hosts: an `up` that removes the run waits only seconds for other followers.
+    let up = laptop.start(&["up", path_str(&file), "--keep"]);
     fixture.wait_for_ranks(2).await;
     let other = fixture.new_laptop("other");
     let mut attached = other.start(&["attach", path_str(&file)]);
@@ -21,6 +22,7 @@ async fn rank_lines_go_to_stdout_messages_to_stderr() {
         assert!(ended.stdout.lines().all(|line| line.starts_with("[rank ")), "only lines of ranks: {}", ended.stdout);
         assert!(ended.stderr.contains("RECAP") && !ended.stderr.contains("[rank 0"), "{}", ended.stderr);
     }
+    laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
     fixture.assert_clean_and_stop().await;
 }
 
@@ -32,7 +34,9 @@ async fn followers_begin_with_the_last_lines() {
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("history", &JobSpec::default()));
     let file = path_str(&file);
     laptop.run(&["up", "-d", file]).await.assert_exit_code(0);
-    fixture.wait_for_ranks(1).await;
+    let log = fixture.run_file("history", 0, "rank-0.0.log");
+    let last = "step 170000 of a long run\n";
+    wait_until("the log is whole", async || std::fs::read_to_string(&log).is_ok_and(|text| text.contains(last)).then_some(())).await;
     let steps = |text: &str| text.lines().filter(|line| line.contains("] step ")).count();
     for (name, args, most) in [
         ("attach", &["attach", file][..], 10),

@@ -198,12 +198,12 @@ async fn task_outlives_a_killed_laptop() {
     wait_for_tasks(&fixture, &["gpu01", "gpu02"]).await;
     up.send_signal("KILL");
     up.wait_for_exit().await;
-    other.run(&["ps", path_str(&file)]).await.assert_exit_code(0).assert_contains("task 1 running");
     // While a task runs, it is not started twice: `up` and `attach` wait for it.
     let mut attach = other.start(&["attach", path_str(&file), "--progress", "plain"]);
     attach.wait_for_output("waiting on gpu02").await;
     let mut again = laptop.start(&["up", path_str(&file), "--progress", "plain"]);
     again.wait_for_output("are running: waiting for them").await;
+    other.run(&["ps", path_str(&file)]).await.assert_exit_code(0).assert_contains("task 1 running");
     std::fs::write(fixture.control_dir().join("finish"), "").expect("written");
     let attached = attach.wait_for_exit().await;
     attached.assert_exit_code(0).assert_contains("rank 0 got <>");
@@ -236,12 +236,12 @@ async fn down_ends_an_unfollowed_task() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timeout_ends_a_task_and_what_it_started() {
     let tasks = r#"
-  - { name: slow, run: "echo begun; sleep 300 & echo $! >$BENCH/child; wait", timeout: 1s }
+  - { name: slow, run: "echo begun; sleep 300 & echo $! >$BENCH/child; wait", timeout: 5s }
 "#;
     let fixture = SandboxFixture::with_hosts(1).await;
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory("slow", &job_with_tasks(&fixture, false, tasks)));
     let prepare = laptop.run(&["prepare", path_str(&file)]).await;
-    prepare.assert_exit_code(1).assert_contains("not done after 1 s; last line: begun").assert_contains("raise its `timeout`");
+    prepare.assert_exit_code(1).assert_contains("not done after 5 s; last line: begun").assert_contains("raise its `timeout`");
     let child: i32 = std::fs::read_to_string(fixture.control_dir().join("child")).expect("a pid").trim().parse().expect("a number");
     assert!(!crate::signals::is_alive(child), "its child has ended too");
     laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);

@@ -12,12 +12,12 @@ use crate::tui::open_terminal;
 const IMAGE: &str = "slow/image:1";
 const SCENARIO: &str = "{hosts: 2, gpus: 2, registry: ['slow/image:1'], image_details: {'slow/image:1': {layers: 5}}}";
 
-/// Hosts that pull for four seconds, and whose ranks end at once.
+/// Hosts that pull for twelve seconds, and whose ranks end at once.
 async fn start_slow_registry(name: &str) -> (SandboxFixture, Laptop, PathBuf) {
     let fixture = SandboxFixture::start(SCENARIO).await;
     let (laptop, file) = (fixture.new_laptop("laptop"), fixture.write_inventory(name, &JobSpec::default()));
     for host in ["gpu01", "gpu02"] {
-        fixture.set_faults(host, &Faults { pull_delay: 4.0, ..Faults::default() });
+        fixture.set_faults(host, &Faults { pull_delay: 12.0, ..Faults::default() });
     }
     fixture.end_ranks(None, 0);
     (fixture, laptop, file)

@@ -63,7 +63,7 @@ async fn registry_password_leaves_no_trace() {
         found.retain(|file| !file.ends_with("/host.json"));
         found
     };
-    set_pull_delay(&fixture, 6.0);
+    fixture.hold_pulls(&["gpu01", "gpu02"]);
     let (person, file) = (laptop_with_password(&fixture, "laptop", PASSWORD), fixture.write_inventory("registry", &registry_job()));
     person
         .run(&["plan", path_str(&file), "--set", IMAGE_SETTING, "-v"])
@@ -80,6 +80,7 @@ async fn registry_password_leaves_no_trace() {
         assert!(!texts.iter().any(|text| line.contains(text)), "in an argument vector: {line}");
     }
     assert_eq!(ours(&fixture), Vec::<String>::new(), "on a host's disk");
+    fixture.release_pulls();
     up.wait_for_exit().await.assert_exit_code(0).assert_recap("OK").assert_not_contains("s3cr3t").assert_not_contains(DOCKER_AUTH_BASE64);
     assert_eq!(login_dirs("registry"), Vec::<PathBuf>::new(), "in memory");
     assert_eq!(ours(&fixture), Vec::<String>::new(), "on a host's disk");

@@ -1,6 +1,6 @@
 //! Every end of a run: `runs`, the recap and the exit code agree.
 
-use crate::signals::is_alive;
+use crate::signals::{is_alive, outlast_repeated_signals};
 use crate::support::{CliOutput, JobSpec, Laptop, SandboxFixture, path_str, wait_until};
 use crate::tui::open_terminal;
 
@@ -68,6 +68,7 @@ async fn followed_run_ends_or_is_stopped() {
         for signal in signals {
             up.send_signal(signal);
             wait_until("rank 0 received TERM", async || fixture.term_received_at(0)).await;
+            outlast_repeated_signals().await;
         }
         if let Some(code) = end {
             fixture.end_ranks(None, code);

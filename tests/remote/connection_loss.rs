@@ -71,7 +71,7 @@ async fn unopened_session_closes_the_connection() {
     wait_until("the connection is closed", || host.is_closed()).await;
     let started = Instant::now();
     host.close().await;
-    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn ended_connections_leave_no_resources() {
     let results = futures_util::future::join_all((0..5).map(|n| fleet.connect(n))).await;
     for result in results {
         let error = result.err().expect("silent");
-        assert!(error.to_string().contains("did not finish the key exchange") && error.is_retryable(), "{error}");
+        assert!(error.to_string().contains(" within 3s") && error.is_retryable(), "{error}");
     }
     assert_nothing_left("all of them", &[sshd.port, port]).await;
     drop(server.join().expect("ended"));

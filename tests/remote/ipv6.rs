@@ -27,8 +27,8 @@ async fn gang_runs_on_ipv6_only_hosts() {
     // Every spelling of the address works.
     let text = format!(
         "name: six\nrun_dir: {dir}/run\nhosts:\n- {{name: a, address: '::1'}}\n- {{name: b, address: '0:0::0:1'}}\n\
-         ssh: {{user: {user}, port: {port}, identity: {dir}/id, known_hosts: {dir}/known, config: {dir}/ssh_config}}\n\
-         teardown: never\nlaunch: {{with: script, gate: port, nproc_per_node: 1, command: [python3, {meet}]}}\n",
+         ssh: {{user: {user}, port: {port}, identity: {dir}/id, known_hosts: {dir}/known, config: {dir}/ssh_config, connect_timeout: 60s}}\n\
+         teardown: never\nlaunch: {{with: script, master_port: auto, gate: port, nproc_per_node: 1, command: [python3, {meet}]}}\n",
         dir = sshd.dir.path().display(),
         user = current_user(),
         port = sshd.port

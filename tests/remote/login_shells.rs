@@ -72,7 +72,7 @@ fn write_inventory(sshd: &Sshd) -> String {
     sshd.host("gpu01");
     let text = format!(
         "name: shells\nrun_dir: {0}/run\nhosts: [{{name: gpu01, address: 127.0.0.1}}]\n\
-         ssh: {{user: {1}, port: {2}, identity: {0}/id, known_hosts: {0}/known, config: {0}/ssh_config}}\n\
+         ssh: {{user: {1}, port: {2}, identity: {0}/id, known_hosts: {0}/known, config: {0}/ssh_config, connect_timeout: 60s}}\n\
          teardown: never\nlaunch:\n  with: script\n  master_port: auto\n  gate: none\n  shell: |\n    echo \"it's me\"\n",
         sshd.dir.path().display(),
         current_user(),

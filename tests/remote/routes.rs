@@ -21,7 +21,7 @@ async fn ssh_config_can_supply_every_setting() {
         "ssh_config",
         &format!(
             "Match originalhost gpu01\n HostName 127.0.0.1\n Port {}\n User {}\nHost *\n IdentityFile %d/i%%d_no\n IdentityFile ~/id\n \
-             UserKnownHostsFile {}\n ConnectTimeout 5\n",
+             UserKnownHostsFile {}\n ConnectTimeout 60\n",
             sshd.port,
             crate::sshd::current_user(),
             sshd.path_string("known")
@@ -260,6 +260,7 @@ async fn sixty_four_concurrent_connections_succeed() {
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn slow_host_behind_bastion_delays_no_other() {
+    let _quiet = MACHINE_LOCK.read().await;
     let (bastion, sshd) = (Sshd::start(), Sshd::start());
     let mut host = host_behind(&bastion, &sshd);
     host.ssh.connect_timeout = Some(std::time::Duration::from_secs(60));
@@ -278,8 +279,8 @@ async fn slow_host_behind_bastion_delays_no_other() {
         assert!(error.to_string().contains("connection refused"), "{error}");
     };
     let quick = async {
-        for n in 2..9 {
-            fleet.connect(n).await.expect("connected");
+        for host in futures_util::future::join_all((2..9).map(|n| fleet.connect(n))).await {
+            host.expect("connected");
         }
     };
     let others = async { tokio::join!(refused, quick) };

@@ -35,7 +35,7 @@ async fn use_seven_sessions(host: &dyn Remote, sshd: &Sshd) {
     }
     drop(streams);
     // Killing a timed-out script may need a session on another connection.
-    let late = host.exec(&shell_command_within("sleep 300", Duration::from_millis(300))).await;
+    let late = host.exec(&shell_command_within("sleep 300", Duration::from_secs(5))).await;
     assert!(matches!(late, Err(RemoteError::Timeout { .. })), "{late:?}");
     for _ in 0..10 {
         assert!(host.exec(&shell_command("true")).await.unwrap_or_else(|e| panic!("{e}\n{}", sshd.log())).is_success());

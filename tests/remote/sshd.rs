@@ -114,6 +114,8 @@ impl Sshd {
             identity_files: vec![self.path_string("id")],
             known_hosts_file: Some(self.path_string("known")),
             host_key_checking: Some(HostKeyChecking::Strict),
+            // A busy machine may need longer than the default for one handshake.
+            connect_timeout: Some(Duration::from_secs(60)),
             ..HostSshSettings::default()
         };
         InventoryHost { name: name.to_owned(), address: Some("127.0.0.1".to_owned()), fabric_address: None, gpus: GpuSelection::Any, ssh }

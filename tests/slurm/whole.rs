@@ -22,7 +22,7 @@ fn state_dir(login: &Login) -> PathBuf {
 fn time_limit_gives_ranks_their_grace() {
     let login = Login::new();
     let ranks = "launch:\n  with: processes\n  nproc_per_node: 1\n  stop_grace: 10s\n  shell: |\n    set -eu\n    \
-                 trap 'sleep 7; echo \"saved in time\"; exit 0' TERM\n    echo begins\n    while :; do sleep 0.2; done\n";
+                 trap 'sleep 7; echo \"saved in time\"; exit 0' TERM\n    echo begins\n    while :; do sleep 0.2 || :; done\n";
     let inventory = login.inventory("limit", "", ranks);
     let text = std::fs::read_to_string(&inventory).expect("read").replace("time: \"10\"", "time: \"2\"");
     std::fs::write(&inventory, text).expect("written");

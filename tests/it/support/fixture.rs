@@ -60,7 +60,7 @@ impl Default for JobSpec {
         let none = String::new;
         JobSpec {
             nproc_per_node: 1,
-            stop_grace: "10s",
+            stop_grace: "60s",
             in_container: true,
             container: none(),
             launch: none(),
@@ -237,6 +237,23 @@ impl SandboxFixture {
         self.sandbox.set_faults(host, faults).expect("a host");
     }
 
+    /// `docker pull` on these hosts lasts until [`Self::release_pulls`].
+    pub(crate) fn hold_pulls(&self, hosts: &[&str]) {
+        let go = self.control_dir().join("pull");
+        let script = format!(
+            "case \" $* \" in *' pull '*) until [ -e '{}' ]; do sleep 0.1; done ;; esac\nexec \"$SANDBOX_HOST/bin/docker\" \"$@\"",
+            go.display()
+        );
+        for host in hosts {
+            let programs = [("docker".to_owned(), script.clone())].into();
+            self.set_faults(host, &Faults { programs, ..Faults::default() });
+        }
+    }
+
+    pub(crate) fn release_pulls(&self) {
+        std::fs::write(self.control_dir().join("pull"), "").expect("written");
+    }
+
     /// All processes, containers and run directories on the hosts.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut found: Vec<String> =
@@ -254,7 +271,7 @@ impl SandboxFixture {
     /// Waits until nothing is left on any host: a shell whose connection was closed takes a moment to exit. What ends by itself only after a
     /// while is a leftover.
     pub(crate) async fn assert_no_leftovers(&self) {
-        let deadline = Instant::now() + Duration::from_secs(15);
+        let deadline = Instant::now() + Duration::from_secs(25);
         loop {
             let found = self.leftovers();
             if found.is_empty() {
