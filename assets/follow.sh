@@ -45,9 +45,10 @@ note_attached() {
 run_exists() { [ -e "$record" ] || { ! absent "$record" && unread=1 && warn unreadable "${record##*/}"; }; }
 # A teardown waits for followers that have not sent the run's end yet.
 remove_mark() { [ -z "$mark" ] || rm -f "$mark"; }
-# get MAP WRAPPER: sets v, empty where nothing was put. put MAP WRAPPER VALUE. Each value is a variable of its own; the name has passed `wrapper`.
+# get MAP WRAPPER: sets v, empty where nothing was put. put MAP WRAPPER VALUE. Each value is a variable of its own, as a look-up in one text
+# takes time for each log of the run. The name has passed `wrapper`; the prefix keeps the user's environment out.
 variable() {
-  case $2 in rank-*) variable=${2#rank-} variable=$1_rank_${variable%.*}_${variable#*.} ;; task-*) variable=$1_task_${2#task-} ;; *) variable=$1_node ;; esac
+  case $2 in rank-*) variable=${2#rank-} variable=follow_$1_rank_${variable%.*}_${variable#*.} ;; *) variable=follow_$1_${2%-*}_${2#*-} ;; esac
 }
 get() { variable "$@"; eval "v=\${$variable-}"; }
 put() { variable "$@"; eval "$variable=\$3"; }
@@ -297,21 +298,9 @@ FOUND
     get tries "$b"; put tries "$b" $((${v:-0} + 1))
     [ "${v:-0}" -lt 5 ] || { known="$known$b "; warn text "$f"; }
   done
-  # The ends that are not sent yet, and the logs that are complete, before their sizes are read: what is sent below takes time.
-  closed=' ' files='' ends=''
-  for b in $ended; do
-    case $sent_ends in *" $b "*) continue ;; esac
-    files="$files $prefix$b.rc"
-    [ ! -e "$prefix$b.end" ] || closed="$closed$b "
-  done
-  # shellcheck disable=SC2086
-  [ -z "$files" ] || while read -r f rc when _; do
-    b=${f#"$prefix"} b=${b%.rc}
-    seconds "$when" || when=0
-    if [ "$rc" = killed ] || number "$rc"; then put status "$b" "$rc $when"; fi
-  done <<STATUS
-$(first_lines "$dir" $files)
-STATUS
+  # The logs that are complete, before their sizes are read: what is sent below takes time.
+  closed=' '
+  for b in $ended; do case $sent_ends in *" $b "*) ;; *) [ ! -e "$prefix$b.end" ] || closed="$closed$b " ;; esac; done
   # The launcher is last: its exit status follows from the ranks'.
   run_files .log
   open_logs
@@ -370,23 +359,24 @@ STATUS
     case $ended in *" $b "*)
       case $sent_ends in *" $b "*) continue ;; esac
       if [ "$at" -lt "$size" ] || [ "$b$waits" = node1 ] || [ -z "$sized" ] || drains "$b"; then waits=1; continue; fi
-      get status "$b"
-      if [ -z "$v" ]; then
+      read -r _ rc when _ <<STATUS
+$(first_lines "$dir" "$prefix$b.rc")
+STATUS
+      if [ "$rc" != killed ] && ! number "$rc"; then
         get tries "$b"; put tries "$b" $((${v:-0} + 1))
         if [ "${v:-0}" -lt 5 ]; then waits=1; continue; fi
-        warn text "$prefix$b.rc"
-        put status "$b" 'killed 0'
+        warn text "$prefix$b.rc"; rc=killed
       fi
-      ends="$ends$b " sent_ends="$sent_ends$b " moved=1 ;;
+      seconds "$when" || when=0
+      send
+      ended_one=$b
+      send_losses "$b"
+      b=$ended_one
+      sent_ends="$sent_ends$b "; printf 'X %s %s %s\n' "$b" "$rc" "$when"; moved=1
+      [ "$b" != node ] || remove_mark ;;
     esac
   done
   send
-  for one in $ends; do
-    [ ! -e "$prefix$one.lost" ] || send_losses "$one"
-    get status "$one"
-    printf 'X %s %s\n' "$one" "$v"
-    [ "$one" != node ] || remove_mark
-  done
   # Nothing is left that could record the launcher's status.
   if [ -n "$where" ] && [ -z "$moved$gone" ] && [ -e "${prefix}node.pid" ] && [ ! -e "${prefix}node.rc" ] && ended_unseen; then
     sleep 1

@@ -23,8 +23,8 @@ fn noise(length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// Fetches the run's logs with this shell; everything is acknowledged at once. Returns the frames; other messages as a frame without bytes.
-fn fetch(shell: &Command, host: &TestHost, have: &str) -> Vec<Frame> {
+/// Fetches the run's logs with this shell; everything is acknowledged at once. Returns what the script has sent.
+fn fetch_bytes(shell: &Command, host: &TestHost, have: &str) -> Vec<u8> {
     let script = format!(
         "once=1 have={have} F='{0}/h.out/run1.' record='{0}/h.private/run1.json'\n{1}{2}",
         host.dir.path().display(),
@@ -36,7 +36,12 @@ fn fetch(shell: &Command, host: &TestHost, have: &str) -> Vec<Frame> {
     command.envs(shell.get_envs().filter_map(|(key, value)| Some((key, value?))));
     let mut child = command.spawn().expect("a shell");
     child.stdin.take().expect("its input").write_all(b"99999999 1000\n").expect("acknowledged");
-    let sent = child.wait_with_output().expect("its output").stdout;
+    child.wait_with_output().expect("its output").stdout
+}
+
+/// The frames of a fetch that ends; other messages as a frame without bytes.
+fn fetch(shell: &Command, host: &TestHost, have: &str) -> Vec<Frame> {
+    let sent = fetch_bytes(shell, host, have);
     let mut rest = sent.as_slice();
     let mut frames = Vec::new();
     while rest != b"E\n" {
@@ -125,6 +130,29 @@ fn bytes_that_vanish_are_sent_as_zeros() {
         let first = &frames[0];
         assert_eq!((first.file.as_str(), first.bytes.len()), ("rank-0.0", log.len()), "{name}");
         assert!(first.bytes[..100_000] == log[..100_000] && first.bytes[100_000..].iter().all(|byte| *byte == 0), "{name}");
+    }
+}
+
+/// A log that cannot be sent ends the stream. It must not hold back the end of another rank.
+#[test]
+fn ends_do_not_wait_for_a_log_that_cannot_be_sent() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    for rank in 0..3 {
+        host.write_file(&format!("h.out/run1.rank-{rank}.0.log"), "x\n");
+    }
+    for (suffix, text) in [("pid", "1 1 1.5 b\n"), ("rc", "7 2.5\n"), ("end", "")] {
+        host.write_file(&format!("h.out/run1.rank-2.0.{suffix}"), text);
+    }
+    let tools = host.path("tools");
+    std::fs::create_dir(&tools).expect("made");
+    // The script asks for the name of a file that it has opened.
+    write_executable(&tools.join("readlink"), "#!/bin/sh\n/usr/bin/readlink \"$@\" | sed 's/rank-1.0.log$/& (deleted)/'\n");
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").expect("a path"));
+    for (name, mut shell) in shells(host.dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
+        let sent = fetch_bytes(shell.env("PATH", &path), &host, "' '");
+        let text = String::from_utf8_lossy(&sent);
+        assert!(text.contains("F rank-2.0 0 2 0\nx\nX rank-2.0 7 2.5\n") && !text.ends_with("E\n"), "{name}: {text}");
     }
 }
 
