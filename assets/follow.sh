@@ -73,30 +73,34 @@ open_logs() {
 }
 # A file is opened before its frame begins: one that cannot be opened ends the stream, and the laptop resumes at the last byte that it has.
 # Bytes that vanish later are sent as zeros: a frame always has its announced length, even if the file is truncated while it is read.
-# Whole blocks are sent by dd, which needs half the time of the pipe; its conv=sync fills up a block that has become shorter. $dd is empty where it
-# lacks what this needs.
+# dd needs less than half the processes and time of the pipe, and its conv=sync fills up a block that has become shorter. $dd is empty where it lacks
+# what this needs.
 # shellcheck disable=SC2016
 PIECES=$OPENED'd=$1 dd=$2 nl="
 "; shift 2
+# blocks SIZE SKIP COUNT: sends so many blocks of the file, SKIP bytes after the present position.
+blocks() {
+  records=$(LC_ALL=C dd bs="$1" skip="$2" count="$3" $dd 2>&1 >&3)
+  records=${records%" records in"*} records=${records##*"$nl"}
+  case $records in *[!0123456789+]* | *+*+* | "+"* | *"+") return 1 ;; *+*) ;; *) return 1 ;; esac
+  missing=$(($3 - ${records%+*} - ${records#*+}))
+  [ "$missing" -eq 0 ] || dd if=/dev/zero bs="$1" count="$missing" >&3
+}
 while [ $# -ge 5 ]; do
   {
     proper "$1" "$d" || exit 1
     printf "F %s %s %s %s\n" "$2" "$3" "$4" "$5"
-    if [ -n "$dd" ] && [ $(($3 % 65536)) -eq 0 ] && [ "$4" -ge 65536 ]; then
-      blocks=$(($4 / 65536)) rest=$(($4 % 65536))
-      records=$(LC_ALL=C dd bs=65536 skip="$(($3 / 65536))" count="$blocks" $dd 2>&1 >&3)
-      records=${records%" records in"*} records=${records##*"$nl"}
-      case $records in *[!0-9+]* | *+*+* | "+"* | *"+") exit 1 ;; *+*) ;; *) exit 1 ;; esac
-      blocks=$((blocks - ${records%+*} - ${records#*+}))
-      [ "$blocks" -eq 0 ] || dd if=/dev/zero bs=65536 count="$blocks" >&3 || exit 1
-      [ "$rest" -eq 0 ] || { head -c "$rest"; head -c "$rest" /dev/zero; } | head -c "$rest" >&3
+    if [ -n "$dd" ]; then
+      skip=$3 rest=$(($4 % 65536))
+      [ "$4" -lt 65536 ] || { blocks 65536 "$skip" "$(($4 / 65536))" && skip=0; } || exit 1
+      [ "$rest" -eq 0 ] || blocks "$rest" "$skip" 1 || exit 1
     else
       { tail -c "+$(($3 + 1))"; head -c "$4" /dev/zero; } | head -c "$4"
     fi
   } 3>&1 2>/dev/null <"$1" || exit 1
   shift 5
 done'
-dd='iflag=fullblock conv=sync'
+dd='iflag=fullblock,skip_bytes conv=sync'
 # shellcheck disable=SC2086
 dd if=/dev/null of=/dev/null bs=1 $dd 2>/dev/null || dd=''
 # gather FILE WRAPPER OFFSET LENGTH LEFT: adds a frame to the next batch, at most $window bytes, sent by one shell.
@@ -339,11 +343,7 @@ FOUND
     fi
     if [ "$at" -lt "$size" ] && plain "$prefix$b.log"; then
       n=$((size - at))
-      if [ "$n" -gt "$frame" ]; then
-        n=$frame more=1
-        # The next frame begins with a whole block.
-        [ "$n" -lt 131072 ] || n=$((n - (at + n) % 65536))
-      fi
+      if [ "$n" -gt "$frame" ]; then n=$frame more=1; fi
       gather "$prefix$b.log" "$b" "$at" "$n" "$((size - at - n))"
       at=$((at + n)) moved=1
       put have "$b" "$at"
