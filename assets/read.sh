@@ -4,7 +4,7 @@
 
 within() { s=$1; shift; if command -v timeout >/dev/null 2>&1; then timeout "$s" "$@"; else "$@"; fi; }
 
-# number TEXT: decimal digits, at most 18, without a leading zero. A range may hold other characters in the host's locale, such as the digits of other scripts.
+# number TEXT: decimal digits, at most 18, without a leading zero. A range may hold more in the host's locale.
 number() { case $1 in '' | *[!0123456789]* | 0?* | ???????????????????*) return 1 ;; esac; }
 
 # seconds TEXT: digits, with or without a fraction.

@@ -398,12 +398,6 @@ fn follower_of_removed_run_reports_and_exits() {
     assert_eq!((status.code(), without_heartbeat.join("\n").as_str()), (Some(0), "F node 0 5 0\nhere\nN"));
 }
 
-/// Each path gets the other's file at once, so that neither is missing in between.
-fn exchange(one: &Path, other: &Path) {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("exchanged");
-}
-
 /// Simulates a stale NFS file handle: with a link to itself, every access below it fails with an error other than "no such file".
 #[test]
 fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
@@ -412,12 +406,16 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     let output = host.path("said");
     let text = || std::fs::read_to_string(&output).expect("its output");
     let ends = |follower: &mut ChildGuard| wait_until("the follower exits", || follower.0.try_wait().expect("a child")).code();
+    let swap = |dir: &str| {
+        let (one, other, exchange) = (host.path(dir), host.path("aside"), rustix::fs::RenameFlags::EXCHANGE);
+        rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, exchange).expect("exchanged");
+    };
     let hide = |dir: &str| {
         std::os::unix::fs::symlink(dir, host.path("aside")).expect("linked");
-        exchange(&host.path(dir), &host.path("aside"));
+        swap(dir);
     };
     let show = |dir: &str| {
-        exchange(&host.path(dir), &host.path("aside"));
+        swap(dir);
         std::fs::remove_file(host.path("aside")).expect("removed");
     };
     let mut follower = start_follower(&host, &output);

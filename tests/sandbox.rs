@@ -16,12 +16,10 @@ use tokio::process::{Child, Command};
 /// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn program_path() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_orchestrate"))
-}
+const PROGRAM: &str = env!("CARGO_BIN_EXE_orchestrate");
 
 async fn start_sandbox(yaml: &str) -> Sandbox {
-    Sandbox::start_with(Scenario::parse(yaml).expect("a scenario"), program_path()).await.expect("a sandbox")
+    Sandbox::start_with(Scenario::parse(yaml).expect("a scenario"), PathBuf::from(PROGRAM)).await.expect("a sandbox")
 }
 
 fn ssh_command(sandbox: &Sandbox, host: &str, words: &[&str]) -> Command {
@@ -100,12 +98,8 @@ async fn host_runs_ssh_commands_like_sshd() {
     .await;
     assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("terminal\r\n", Some(3)));
     // As with sshd, the channel stays open as long as a process holds the output.
-    let out = wait_output(
-        ssh_command(&sandbox, "gpu01", &["(until [ -e said ]; do sleep 0.05; done; sleep 0.3; echo late) & echo early; : >said; exit 4"])
-            .spawn()
-            .expect("ssh"),
-    )
-    .await;
+    let late = "(until [ -e said ]; do sleep 0.05; done; sleep 0.3; echo late) & echo early; : >said; exit 4";
+    let out = wait_output(ssh_command(&sandbox, "gpu01", &[late]).spawn().expect("ssh")).await;
     assert_eq!((String::from_utf8_lossy(&out.stdout).as_ref(), out.status.code()), ("early\nlate\n", Some(4)));
     let dir = sandbox.dir().to_owned();
     sandbox.stop().await.expect("nothing is left");
@@ -480,7 +474,7 @@ async fn session_limit_and_password_auth_work() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs ssh: apt-get install openssh-client"]
 async fn killed_sandbox_ends_its_containers() {
-    let mut command = Command::new(program_path());
+    let mut command = Command::new(PROGRAM);
     let mut server = command.args(["sandbox", "--hosts", "1"]).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("started");
     let mut output = tokio::io::BufReader::new(server.stdout.take().expect("piped")).lines();
     let inventory = PathBuf::from(output.next_line().await.expect("read").expect("a line"));
