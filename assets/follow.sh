@@ -78,9 +78,9 @@ open_logs() {
 # shellcheck disable=SC2016
 PIECES=$OPENED'd=$1 dd=$2 nl="
 "; shift 2
-# blocks SIZE SKIP COUNT: sends so many blocks of the file, SKIP bytes after the present position.
+# blocks SIZE SKIP COUNT: sends so many blocks of the file, SKIP bytes after the present position. A read error ends the stream.
 blocks() {
-  records=$(LC_ALL=C dd bs="$1" skip="$2" count="$3" $dd 2>&1 >&3)
+  records=$(LC_ALL=C dd bs="$1" skip="$2" count="$3" $dd 2>&1 >&3) || return 1
   records=${records%" records in"*} records=${records##*"$nl"}
   case $records in *[!0123456789+]* | *+*+* | "+"* | *"+") return 1 ;; *+*) ;; *) return 1 ;; esac
   missing=$(($3 - ${records%+*} - ${records#*+}))
@@ -101,8 +101,9 @@ while [ $# -ge 5 ]; do
   shift 5
 done'
 dd='iflag=fullblock,skip_bytes conv=sync'
+# The dd of uutils counts in the language of the user, and before version 0.6 it reads what it skips.
 # shellcheck disable=SC2086
-dd if=/dev/null of=/dev/null bs=1 $dd 2>/dev/null || dd=''
+case $(LC_ALL=C dd if=/dev/null of=/dev/null bs=1 $dd 2>&1; dd --version 2>&1 </dev/null) in *uutils*) dd='' ;; '0+0 records in'*) ;; *) dd='' ;; esac
 # gather FILE WRAPPER OFFSET LENGTH LEFT: adds a frame to the next batch, at most $window bytes, sent by one shell.
 gather() {
   if [ $((gathered + $4)) -gt "$window" ] || [ "$pieces" -ge 64 ]; then send; fi

@@ -179,7 +179,7 @@ fn bench_frames() {
             let ms = |at: usize| format!("{:.2} ms", times[at.min(FRAMES - 1)].as_secs_f64() * 1e3);
             println!(
                 "| {} | {width}x{height} | {} | {} | {} | {} | {} | {} |",
-                screen.title().1,
+                screen.name(),
                 ms(FRAMES / 2),
                 ms(FRAMES * 99 / 100),
                 ms(FRAMES * 999 / 1000),

@@ -161,7 +161,7 @@ pub(super) fn kill_marked(marker: &str, within: Duration) -> Vec<i32> {
 }
 
 /// How long a process must look like a rank before it counts as one.
-const RANK_RECHECK_DELAY: Duration = Duration::from_millis(500);
+const RANK_RECHECK_DELAY: Duration = Duration::from_millis(200);
 
 /// Kills the rank that a fault names, as the kernel does when memory is short; returns whether there was one; the caller tries again if not.
 pub(super) fn oom_kill_rank(marker: &str, fault: &OomKill) -> bool {

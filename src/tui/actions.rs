@@ -94,7 +94,8 @@ impl App {
             }
             None => {
                 self.pending_clipboard = Some(export.text);
-                format!("{what} sent to the terminal (OSC 52), which may ignore it; ctrl-s saves to a file")
+                let save = self.model.key(UiCommand::Save);
+                format!("{what} sent to the terminal (OSC 52), which may ignore it; {save} saves to a file")
             }
         };
         self.show_toast(&message);

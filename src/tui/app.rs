@@ -77,6 +77,7 @@ impl App {
 
     pub(crate) fn draw(&mut self, frame: &mut Frame<'_>) {
         self.model.update_totals();
+        self.model.key_contexts = self.ui.key_contexts(&self.model);
         self.model.page_rows = view::draw(frame, &self.model, &mut self.ui);
     }
 

@@ -75,7 +75,7 @@ fn screens_are_whole_and_chinese() {
         for (width, height) in SIZES {
             for screen in Screen::ALL {
                 scene.app.ui.screen = screen;
-                let name = format!("{kind}-{}-{width}x{height}", screen.title().1);
+                let name = format!("{kind}-{}-{width}x{height}", screen.name());
                 let buffer = draw(&mut scene.app, width, height);
                 if std::env::var_os("SCREENS").is_some() {
                     println!("== {name}\n{}", cell_text(&buffer));

@@ -76,10 +76,19 @@ impl KeyBindings {
         Some(found.keys).filter(|keys| !keys.is_empty())
     }
 
-    /// One key of a command for a hint; without a key, what to type into the command palette.
-    pub fn key_hint(&self, cmd: UiCommand) -> String {
-        let bound = self.rows.iter().flat_map(|row| &row.keys).find(|(_, bound)| *bound == cmd);
-        bound.map_or_else(|| format!(":{}", cmd.name()), |(key, _)| key.clone())
+    /// A key that runs a command in these contexts; without one, what to type into the command palette.
+    pub fn key_hint(&self, cmd: UiCommand, contexts: &[KeyContext]) -> String {
+        let key_of = |cmd| {
+            let rows = contexts.iter().flat_map(|context| self.bindings_in(*context));
+            let mut keys = rows.flat_map(|row| &row.keys).filter(|(_, bound)| *bound == cmd).map(|(key, _)| key.as_str());
+            keys.find(|key| self.command_for_key(key, contexts) == Some(cmd))
+        };
+        let palette = || match key_of(UiCommand::Palette) {
+            Some(":") => format!(":{}", cmd.name()),
+            Some(key) => format!("{key} {}", cmd.name()),
+            None => cmd.name(),
+        };
+        key_of(cmd).map_or_else(palette, str::to_owned)
     }
 
     /// Every command of these contexts once.
@@ -201,8 +210,11 @@ mod tests {
         assert_eq!(row.join_keys("/"), "(/ctrl-p/]");
         let theme = bindings.commands(&at).into_iter().find(|known| known.command == UiCommand::Theme);
         assert_eq!(theme.map(|theme| theme.keys), Some(String::new()), "the palette still has it");
-        let hints = [UiCommand::PrevRank, UiCommand::NextRank, UiCommand::Theme].map(|cmd| bindings.key_hint(cmd));
-        assert_eq!(hints, ["(", "]", ":theme"], "without a key, what opens the palette");
+        let hints = [UiCommand::PrevRank, UiCommand::NextRank, UiCommand::Theme].map(|cmd| bindings.key_hint(cmd, &at));
+        assert_eq!(hints, ["(", "]", ":theme"], "without a key, what to type into the palette");
+        bindings.rebind(UiCommand::Problems, &["o".to_owned()]);
+        let hints = [&at[..], &at[1..]].map(|contexts| bindings.key_hint(UiCommand::Problems, contexts));
+        assert_eq!(hints, [":problems", "o"], "in a log the key has another meaning");
         assert_eq!(bindings.command_by_name("stop"), Some(UiCommand::Stop), "as the palette names it");
     }
 

@@ -152,16 +152,28 @@ impl Screen {
     pub const ALL: [Screen; 7] =
         [Screen::Overview, Screen::Host, Screen::Ranks, Screen::Logs, Screen::Gpus, Screen::Events, Screen::Problems];
 
-    /// Key and name of a screen.
-    pub fn title(self) -> (&'static str, &'static str) {
+    pub fn name(self) -> &'static str {
         match self {
-            Screen::Overview => ("1", "Overview"),
-            Screen::Host => ("2", "Host"),
-            Screen::Ranks => ("3", "Ranks"),
-            Screen::Logs => ("4", "Logs"),
-            Screen::Gpus => ("5", "GPUs"),
-            Screen::Events => ("6", "Events"),
-            Screen::Problems => ("7", "Problems"),
+            Screen::Overview => "Overview",
+            Screen::Host => "Host",
+            Screen::Ranks => "Ranks",
+            Screen::Logs => "Logs",
+            Screen::Gpus => "GPUs",
+            Screen::Events => "Events",
+            Screen::Problems => "Problems",
+        }
+    }
+
+    /// The command that shows it.
+    pub fn command(self) -> UiCommand {
+        match self {
+            Screen::Overview => UiCommand::Overview,
+            Screen::Host => UiCommand::Host,
+            Screen::Ranks => UiCommand::Ranks,
+            Screen::Logs => UiCommand::Logs,
+            Screen::Gpus => UiCommand::Gpus,
+            Screen::Events => UiCommand::Events,
+            Screen::Problems => UiCommand::Problems,
         }
     }
 }
@@ -184,7 +196,7 @@ impl KeyContext {
     pub fn title(self) -> &'static str {
         match self {
             KeyContext::Global => "Everywhere",
-            KeyContext::Screen(screen) => screen.title().1,
+            KeyContext::Screen(screen) => screen.name(),
             KeyContext::Plan => "Before the launch",
             KeyContext::Run => "The run",
             KeyContext::Replay => "Replay",

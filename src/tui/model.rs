@@ -18,7 +18,7 @@ use crate::text::translation::Lang;
 
 use super::feed::{DashboardCapabilities, DashboardRole, ReplayClock, StoredLogs};
 use super::key_bindings::KeyBindings;
-use super::keymap::UiCommand;
+use super::keymap::{KeyContext, UiCommand};
 use super::log_arrival_times::LogArrivalTimes;
 use super::log_ring::{LogChunk, LogRing};
 use super::slow_ranks::SlowRanks;
@@ -46,6 +46,8 @@ pub struct Model {
     pub sanitizer: Sanitizer,
     pub theme: Theme,
     pub bindings: KeyBindings,
+    /// Where keys apply, as of the last frame, nearest first.
+    pub key_contexts: Vec<KeyContext>,
     /// Mutating commands are disabled.
     pub readonly: bool,
     pub stored_logs: Option<Box<dyn StoredLogs>>,
@@ -80,7 +82,7 @@ impl Model {
 
     /// The key of a command, as hints name it.
     pub fn key(&self, cmd: UiCommand) -> String {
-        self.bindings.key_hint(cmd)
+        self.bindings.key_hint(cmd, &self.key_contexts)
     }
 
     /// The feed restarts: what was collected of the run is discarded. The snapshot that follows replaces its state.

@@ -189,8 +189,9 @@ fn terminal_bytes(buffer: &Buffer) -> Vec<u8> {
 fn check_screens(kind: &str, hosts: u32, scene: &mut DashboardFixture) {
     for (width, height) in SIZES {
         for screen in Screen::ALL {
-            press_keys(&mut scene.app, screen.title().0);
-            let name = format!("{}-{kind}-{hosts}-{width}x{height}", screen.title().1.to_lowercase());
+            let key = scene.app.model.bindings.key_hint(screen.command(), &[super::keymap::KeyContext::Global]);
+            press_keys(&mut scene.app, &key);
+            let name = format!("{}-{kind}-{hosts}-{width}x{height}", screen.name().to_lowercase());
             let buffer = draw(&mut scene.app, width, height);
             write_picture(&name, &buffer);
             frames(&buffer, &name);

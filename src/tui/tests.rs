@@ -111,7 +111,7 @@ fn screens_match_snapshots() {
         for (width, height) in [(80, 24), (120, 40)] {
             for screen in Screen::ALL {
                 scene.app.ui.screen = screen;
-                let title = screen.title().1.to_lowercase();
+                let title = screen.name().to_lowercase();
                 assert_snapshot(&format!("{title}-{name}-{width}x{height}"), &draw(&mut scene.app, width, height));
             }
         }

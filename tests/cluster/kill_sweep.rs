@@ -100,9 +100,9 @@ impl KillSweep {
 
     #[track_caller]
     fn wait_for_clean_hosts(&self, what: &str) {
+        // Less than the 30 s after which things end by themselves.
+        let end = Instant::now() + Duration::from_secs(24);
         for host in ["gpu01", "gpu02"] {
-            // Less than the 30 s after which things end by themselves.
-            let end = Instant::now() + Duration::from_secs(28);
             while let Err(differs) = self.cluster.compare_with_baseline(host) {
                 assert!(Instant::now() < end, "{what}: {differs}");
                 std::thread::sleep(Duration::from_millis(100));

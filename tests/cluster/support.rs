@@ -250,7 +250,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let unchanged = (!std::thread::panicking()).then(|| catch_unwind(AssertUnwindSafe(|| self.assert_hosts_unchanged())));
         let Some(set) = self.host_set.take() else { return };
-        if let Some(Ok(())) = unchanged {
+        if matches!(unchanged, Some(Ok(()))) && !self.registry_login_required.get() {
             set.release();
         } else {
             // Their output would only distract from the failure that is reported.

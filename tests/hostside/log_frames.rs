@@ -23,6 +23,14 @@ fn noise(length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
+/// A search path with this dd.
+fn with_dd(host: &TestHost, name: &str, script: &str) -> String {
+    let tools = host.path(name);
+    std::fs::create_dir(&tools).expect("made");
+    write_executable(&tools.join("dd"), script);
+    format!("{}:{}", tools.display(), std::env::var("PATH").expect("a path"))
+}
+
 /// Fetches the run's logs with this shell; everything is acknowledged at once. Returns what the script has sent.
 fn fetch_bytes(shell: &Command, host: &TestHost, have: &str) -> Vec<u8> {
     let script = format!(
@@ -73,13 +81,13 @@ fn frames_have_every_byte_in_every_shell() {
     // The second limits are those of many hosts.
     let limits = ["", " frame=3000000 window=5000000", " frame=40000 window=40000"];
     let mut shells = shells(host.dir.path());
-    // A dd without these flags.
-    let tools = host.path("tools");
-    std::fs::create_dir(&tools).expect("made");
-    write_executable(&tools.join("dd"), "#!/bin/sh\nexit 1\n");
-    let mut old_dd = Command::new("sh");
-    old_dd.env("PATH", format!("{}:{}", tools.display(), std::env::var("PATH").expect("a path")));
-    shells.push(("sh without dd", old_dd));
+    // A dd without these flags, and one that the script does not use.
+    let uutils = "#!/bin/sh\n[ \"$1\" != --version ] || exec echo 'dd (uutils coreutils) 0.2.2'\ncase $* in *bs=1\\ *) echo '0+0 records in' >&2 ;; *) exit 1 ;; esac\n";
+    for (name, script) in [("old dd", "#!/bin/sh\nexit 1\n"), ("uutils", uutils)] {
+        let mut shell = Command::new("sh");
+        shell.env("PATH", with_dd(&host, name, script));
+        shells.push((name, shell));
+    }
     for ((name, shell), limits) in shells.iter().flat_map(|shell| limits.map(|limits| (shell, limits))) {
         let frames = fetch(shell, &host, &format!("' rank-0.0=7 '{limits}"));
         for (file, log, from) in [("rank-0.0", &long[..], 7), ("rank-1.0", &short[..], 0), ("node", &b"here\n"[..], 0)] {
@@ -162,13 +170,23 @@ fn ends_do_not_wait_for_a_log_that_cannot_be_sent() {
     }
 }
 
+#[test]
+fn read_error_is_not_sent_as_zeros() {
+    let host = TestHost::new();
+    host.prepare_run("run1", "");
+    let broken = "#!/bin/sh\ncase $* in *skip=*) echo '0+0 records in' >&2; exit 1 ;; esac\nexec /usr/bin/dd \"$@\"\n";
+    let path = with_dd(&host, "tools", broken);
+    for (name, mut shell) in shells(host.dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
+        let sent = fetch_bytes(shell.env("PATH", &path), &host, "' '");
+        assert_eq!(String::from_utf8_lossy(&sent), "F node 0 5 0\n", "{name}");
+    }
+}
+
 /// The status is written before the appender has written the rest of the log.
 #[test]
 fn end_of_a_rank_follows_what_its_appender_writes_meanwhile() {
     let host = TestHost::new();
     host.prepare_run("run1", "");
-    let tools = host.path("tools");
-    std::fs::create_dir(&tools).expect("made");
     let (log, end) = (host.path("h.out/run1.rank-0.0.log"), host.path("h.out/run1.rank-0.0.end"));
     // While the first frame is sent.
     let dd = format!(
@@ -176,8 +194,7 @@ fn end_of_a_rank_follows_what_its_appender_writes_meanwhile() {
         log.display(),
         end.display()
     );
-    write_executable(&tools.join("dd"), &dd);
-    let path = format!("{}:{}", tools.display(), std::env::var("PATH").expect("a path"));
+    let path = with_dd(&host, "tools", &dd);
     host.write_file("h.out/run1.rank-0.0.pid", "1 1 1.5 b\n");
     host.write_file("h.out/run1.rank-0.0.rc", "0 2.5\n");
     for (name, mut shell) in shells(host.dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {

@@ -7,7 +7,6 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::event::{Outcome, RunGoal};
 use crate::report::style;
 use crate::state::ConnectionStatus;
-use crate::text::translation::Lang;
 use crate::tui::feed::DashboardRole;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
@@ -26,10 +25,9 @@ const MAX_SHORTENING_REASON: usize = 30;
 
 /// The texts of the tabs: the first `named` with their names, of the others only the keys. The current one is in brackets and keeps its name; so
 /// does the one that explains why the tabs are short.
-fn tab_texts(lang: Lang, shown: Screen, named: usize) -> impl Iterator<Item = (Screen, String)> {
+fn tab_texts(model: &Model, shown: Screen, named: usize) -> impl Iterator<Item = (Screen, String)> {
     Screen::ALL.into_iter().enumerate().map(move |(at, screen)| {
-        let (key, name) = screen.title();
-        let name = lang.term(name);
+        let (key, name) = (model.key(screen.command()), model.lang.term(screen.name()));
         let text = match screen == shown {
             true => format!("{key}-[{name}] "),
             false if at >= named && screen != Screen::Problems => format!("{key} "),
@@ -40,13 +38,13 @@ fn tab_texts(lang: Lang, shown: Screen, named: usize) -> impl Iterator<Item = (S
 }
 
 /// The screen whose tab covers this column of the second row.
-pub(super) fn tab_at(lang: Lang, shown: Screen, named: usize, x: usize) -> Option<Screen> {
+pub(super) fn tab_at(model: &Model, shown: Screen, named: usize, x: usize) -> Option<Screen> {
     let mut left = 1;
     let mut covers = |text: &str| {
         left += text.width();
         (left - text.width()..left).contains(&x)
     };
-    tab_texts(lang, shown, named).find(|(_, text)| covers(text)).map(|(screen, _)| screen)
+    tab_texts(model, shown, named).find(|(_, text)| covers(text)).map(|(screen, _)| screen)
 }
 
 /// Status of the run as a label.
@@ -193,7 +191,7 @@ pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> (Line<'sta
     let why = end_reason(model);
     let spans_of = |named: usize| {
         let mut spans = vec![Span::raw(" ")];
-        spans.extend(tab_texts(model.lang, shown, named).map(|(screen, text)| {
+        spans.extend(tab_texts(model, shown, named).map(|(screen, text)| {
             let style = if screen == shown { model.theme.accent() } else { model.theme.dim() };
             Span::styled(text, style)
         }));

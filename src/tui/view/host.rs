@@ -117,7 +117,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &mut 
     if shown.len() > room && room > 0 {
         let more = model.count(shown.len() - room + 1, "more line");
         shown.truncate(room - 1);
-        shown.push(Line::styled(model.lang.tr_fill(" {} {}: down", &[model.theme.ellipsis(), &more]), model.theme.dim()));
+        shown.push(Line::styled(
+            model.lang.tr_fill(" {} {}: press {}", &[model.theme.ellipsis(), &more, &model.key(UiCommand::Down)]),
+            model.theme.dim(),
+        ));
     }
     render_lines(frame, left, shown);
     if let Some(side) = side {
@@ -299,7 +302,7 @@ fn log_section(model: &Model, host: u32, width: usize, rows: usize) -> Section {
     let row = |line: &String| Line::raw(format!("   {}", style::truncate_text(&model.sanitize(line), width.saturating_sub(3))));
     Section {
         title: model.lang.tr_fill("last lines of {}", &[&name]),
-        state: model.lang.tr_fill("{} opens the log", &[&model.key(UiCommand::Open)]),
+        state: model.lang.tr_fill("{} opens the log", &[&model.key(UiCommand::Output)]),
         lines: lines.iter().map(row).collect(),
     }
 }

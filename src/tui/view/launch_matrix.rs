@@ -140,7 +140,11 @@ fn count_live_ranks(model: &Model, hosts: &[u32]) -> (usize, usize) {
 /// One sentence about the current operation.
 pub(super) fn progress_text(model: &Model) -> String {
     if let Some(what) = &model.capabilities.start_summary {
-        return model.lang.tr_fill("{}; press {} to start", &[&model.sanitize(&model.lang.message(what)), &model.key(UiCommand::Start)]);
+        let text = model.sanitize(&model.lang.message(what));
+        return match model.readonly {
+            true => text,
+            false => model.lang.tr_fill("{}; press {} to start", &[&text, &model.key(UiCommand::Start)]),
+        };
     }
     let Some(phase) = current_phase(model) else { return model.lang.tr("all steps have ended").to_owned() };
     let steps: Vec<&StepState> = model.state.step_tracker.steps_in_phase(phase).collect();

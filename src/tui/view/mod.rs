@@ -156,7 +156,7 @@ fn draw_full(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &mut Ui) -> u
 /// Moves the cursor of a pane to a click; `false` if nothing was hit.
 pub(super) fn handle_click(model: &Model, ui: &mut Ui, x: u16, y: u16) -> bool {
     if y == 1 {
-        let Some(screen) = tab_at(model.lang, ui.screen, ui.named_tabs, usize::from(x)) else { return false };
+        let Some(screen) = tab_at(model, ui.screen, ui.named_tabs, usize::from(x)) else { return false };
         ui.screen = screen;
         return true;
     }
