@@ -101,35 +101,35 @@ async fn detached_run_outcome_is_listed_later() {
         fixture.assert_clean_and_stop().await;
     }
     // The run ends while detached: every command reads its end from the hosts.
-    for (code, list) in [(0, "OK"), (5, "FAILED")] {
-        for command in ["down", "attach", "logs", "up"] {
-            let way = format!("{command} after {code}");
-            let (fixture, laptop, file) = start_detached_run("unseen", &JobSpec::default()).await;
-            laptop.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
-            assert_listed_outcomes(&laptop, &way, &["DETACHED"]).await;
-            fixture.end_ranks(None, code);
-            wait_for_launcher_exit(&fixture, "unseen").await;
-            match command {
-                "up" => {
-                    fixture.clear_control_files();
-                    fixture.end_ranks(None, 0);
-                    assert_exit_and_recap(&way, &laptop.run(&["up", path_str(&file)]).await, 0, "OK");
-                    assert_listed_outcomes(&laptop, &way, &[list, "OK"]).await;
-                }
-                "attach" => {
-                    assert_exit_and_recap(&way, &laptop.run(&["attach", path_str(&file)]).await, i32::from(code != 0), list);
-                    assert_listed_outcomes(&laptop, &way, &[list]).await;
-                }
-                _ => {
-                    laptop.run(&[command, path_str(&file)]).await.assert_exit_code(0);
-                    assert_listed_outcomes(&laptop, &way, &[list]).await;
-                }
+    for (command, code, list) in
+        [("down", 0, "OK"), ("attach", 0, "OK"), ("attach", 5, "FAILED"), ("logs", 5, "FAILED"), ("up", 5, "FAILED")]
+    {
+        let way = format!("{command} after {code}");
+        let (fixture, laptop, file) = start_detached_run("unseen", &JobSpec::default()).await;
+        laptop.run(&["logs", path_str(&file)]).await.assert_exit_code(0);
+        assert_listed_outcomes(&laptop, &way, &["DETACHED"]).await;
+        fixture.end_ranks(None, code);
+        wait_for_launcher_exit(&fixture, "unseen").await;
+        match command {
+            "up" => {
+                fixture.clear_control_files();
+                fixture.end_ranks(None, 0);
+                assert_exit_and_recap(&way, &laptop.run(&["up", path_str(&file)]).await, 0, "OK");
+                assert_listed_outcomes(&laptop, &way, &[list, "OK"]).await;
             }
-            let before = list_runs(&laptop).await;
-            laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
-            assert_eq!(list_runs(&laptop).await, before, "{way}: what is known stays, and the run took no longer");
-            fixture.assert_clean_and_stop().await;
+            "attach" => {
+                assert_exit_and_recap(&way, &laptop.run(&["attach", path_str(&file)]).await, i32::from(code != 0), list);
+                assert_listed_outcomes(&laptop, &way, &[list]).await;
+            }
+            _ => {
+                laptop.run(&[command, path_str(&file)]).await.assert_exit_code(0);
+                assert_listed_outcomes(&laptop, &way, &[list]).await;
+            }
         }
+        let before = list_runs(&laptop).await;
+        laptop.run(&["down", path_str(&file)]).await.assert_exit_code(0);
+        assert_eq!(list_runs(&laptop).await, before, "{way}: what is known stays, and the run took no longer");
+        fixture.assert_clean_and_stop().await;
     }
 }
 

@@ -410,7 +410,7 @@ async fn late_terminal_reply_is_no_key() {
     terminal.wait_for_text("RUNNING");
     assert!(!terminal.raw_text().contains("\x1b]11;?"), "the terminal is not queried if a theme is set");
     terminal.press("?");
-    terminal.wait_for_text("3-[Ranks]");
+    terminal.wait_for_text("?-[Ranks]");
     terminal.press("Q");
     assert_eq!(terminal.wait_for_exit(), 0);
     std::fs::write(&settings, "theme = \"light\"\n[keys]\nhelp = \"T\"\n").expect("written");

@@ -7,7 +7,9 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::event::{Outcome, RunGoal};
 use crate::report::style;
 use crate::state::ConnectionStatus;
+use crate::text::translation::Lang;
 use crate::tui::feed::DashboardRole;
+use crate::tui::keymap::UiCommand;
 use crate::tui::model::Model;
 use crate::tui::theme::DisplayStatus;
 use crate::tui::ui::Screen;
@@ -23,11 +25,16 @@ const CLOCK_COLUMNS: usize = 15;
 /// A reason that needs more columns is cut rather than the names of the tabs.
 const MAX_SHORTENING_REASON: usize = 30;
 
+/// The key of each screen.
+fn tab_keys(model: &Model) -> [String; Screen::ALL.len()] {
+    Screen::ALL.map(|screen| model.key(screen.command()))
+}
+
 /// The texts of the tabs: the first `named` with their names, of the others only the keys. The current one is in brackets and keeps its name; so
 /// does the one that explains why the tabs are short.
-fn tab_texts(model: &Model, shown: Screen, named: usize) -> impl Iterator<Item = (Screen, String)> {
-    Screen::ALL.into_iter().enumerate().map(move |(at, screen)| {
-        let (key, name) = (model.key(screen.command()), model.lang.term(screen.name()));
+fn tab_texts(lang: Lang, keys: &[String], shown: Screen, named: usize) -> impl Iterator<Item = (Screen, String)> {
+    Screen::ALL.into_iter().zip(keys).enumerate().map(move |(at, (screen, key))| {
+        let name = lang.term(screen.name());
         let text = match screen == shown {
             true => format!("{key}-[{name}] "),
             false if at >= named && screen != Screen::Problems => format!("{key} "),
@@ -44,7 +51,7 @@ pub(super) fn tab_at(model: &Model, shown: Screen, named: usize, x: usize) -> Op
         left += text.width();
         (left - text.width()..left).contains(&x)
     };
-    tab_texts(model, shown, named).find(|(_, text)| covers(text)).map(|(screen, _)| screen)
+    tab_texts(model.lang, &tab_keys(model), shown, named).find(|(_, text)| covers(text)).map(|(screen, _)| screen)
 }
 
 /// Status of the run as a label.
@@ -189,13 +196,14 @@ fn mode_text(model: &Model, shows_clock: bool) -> String {
 /// The tabs, and why the run ends. Also how many of the tabs have names beside that.
 pub(super) fn tab_line(model: &Model, shown: Screen, width: usize) -> (Line<'static>, usize) {
     let why = end_reason(model);
+    let (keys, help) = (tab_keys(model), model.key(UiCommand::Help));
     let spans_of = |named: usize| {
         let mut spans = vec![Span::raw(" ")];
-        spans.extend(tab_texts(model, shown, named).map(|(screen, text)| {
+        spans.extend(tab_texts(model.lang, &keys, shown, named).map(|(screen, text)| {
             let style = if screen == shown { model.theme.accent() } else { model.theme.dim() };
             Span::styled(text, style)
         }));
-        let help = if named < Screen::ALL.len() { "?" } else { model.lang.tr("?-help") };
+        let help = if named < Screen::ALL.len() { help.clone() } else { model.lang.tr_fill("{}-help", &[&help]) };
         spans.push(Span::styled(help, model.theme.dim()));
         spans
     };
