@@ -38,6 +38,7 @@ use orchestrate::model::remote_command::CommandOutput;
 use orchestrate::plan::action::cleanup::{CleanupTarget, RemoveFiles};
 use orchestrate::plan::action::{Action, Execution};
 use orchestrate::plan::host_context::HostContext;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 /// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
 const TEST_TIMEOUT: Duration = Duration::from_secs(180);
@@ -73,9 +74,10 @@ fn read_asset(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets").join(name)).expect("an asset")
 }
 
+/// By another process: a program cannot be started while a process that a test has just forked still has it open for writing.
 fn write_executable(path: &Path, text: &str) {
-    std::fs::write(path, text).expect("written");
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+    let script = ["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""];
+    assert!(Command::new("/bin/sh").args(script).arg(path).arg(text).status().expect("a shell").success(), "not written");
 }
 
 /// Runs an action in a real shell.
@@ -406,10 +408,7 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
     let output = host.path("said");
     let text = || std::fs::read_to_string(&output).expect("its output");
     let ends = |follower: &mut ChildGuard| wait_until("the follower exits", || follower.0.try_wait().expect("a child")).code();
-    let swap = |dir: &str| {
-        let (one, other, exchange) = (host.path(dir), host.path("aside"), rustix::fs::RenameFlags::EXCHANGE);
-        rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, exchange).expect("exchanged");
-    };
+    let swap = |dir: &str| renameat_with(CWD, host.path(dir), CWD, host.path("aside"), RenameFlags::EXCHANGE).expect("exchanged");
     let hide = |dir: &str| {
         std::os::unix::fs::symlink(dir, host.path("aside")).expect("linked");
         swap(dir);

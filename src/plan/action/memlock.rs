@@ -51,7 +51,6 @@ pub(crate) fn format_bytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
     use super::*;
@@ -65,7 +64,6 @@ mod tests {
         );
         std::fs::write(dir.join("docker"), script).expect("written");
         std::fs::write(dir.join("text"), text).expect("written");
-        std::fs::set_permissions(dir.join("docker"), std::fs::Permissions::from_mode(0o755)).expect("runs");
     }
 
     /// What `start` printed, `rc`, `most`, and how docker was called; `daemons`: their limits.
@@ -74,7 +72,7 @@ mod tests {
         write_fake_docker(dir.path(), most, text);
         let script = format!(
             "{START_WITH_MEMLOCK_SH}locked_by_daemons() {{ echo {daemons}; }}\nlocked_by_shell() {{ echo 65536; }}\n\
-             D() {{ {dir}/docker \"$@\"; }}\nstart() {{ D run $lock \"$@\" >&4; }}\ndrop() {{ echo dropped >>{dir}/calls; }}\n\
+             D() {{ sh {dir}/docker \"$@\"; }}\nstart() {{ D run $lock \"$@\" >&4; }}\ndrop() {{ echo dropped >>{dir}/calls; }}\n\
              attempt 'a b' image\necho \"$rc $most\"\n",
             dir = dir.path().display()
         );
@@ -125,7 +123,7 @@ mod tests {
         // A shell that is called as the daemon is.
         let dir = tempfile::tempdir().expect("a folder");
         let daemon = dir.path().join("dockerd");
-        std::fs::copy("/bin/sh", &daemon).expect("copied");
+        std::os::unix::fs::symlink("/bin/sh", &daemon).expect("linked");
         let script = format!("{START_WITH_MEMLOCK_SH}locked_by_daemons");
         let line = format!("ulimit -H -l 16 2>/dev/null; ulimit -l 16; sh -c '{}'; :", script.replace('\'', "'\\''"));
         let out = std::process::Command::new(&daemon).args(["-c", &line]).output().expect("a shell");
