@@ -137,12 +137,17 @@ async fn follow(
         let job = if is_log_printer { job } else { job.with_samples(session) };
         match job.follow(session, login, signals).await {
             None => return Ok(left(signals)),
-            Some(report) if report.is_of_another_job(job.job) => return Ok(report_replaced(session, job.job, &report)),
-            Some(report) if report.was_requeued_after(&job.run_id) => {
+            Some((report, _)) if report.is_of_another_job(job.job) => return Ok(report_replaced(session, job.job, &report)),
+            Some((report, _)) if report.was_requeued_after(&job.run_id) => {
                 report_requeue(session, &report);
                 known = Some(report);
             }
-            Some(report) => return Ok(report_end(session, &report, Some(&job.run_id))),
+            Some((report, ranks)) => {
+                let end = report_end(session, &report, Some(&job.run_id));
+                // A job that has not ended is no success where its ranks have failed.
+                let outcome = if report.may_live() { worse_outcome(ranks, end.outcome) } else { end.outcome };
+                return Ok(WorkflowEnd { outcome, ..end });
+            }
         }
         followed = job.job;
         earlier = Some(job.run_id);

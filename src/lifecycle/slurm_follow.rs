@@ -26,8 +26,11 @@ use crate::report::job_status::{end_lines, headline, job_outcome, pending_lines}
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// A step of the job and a process on the login node for each.
 const MAX_SAMPLED_NODES: usize = 32;
-/// How long SLURM may take to notice that the ranks of a job have ended.
-const END_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long SLURM may take to notice that the ranks of a job have ended. Where a message to a node is lost, slurmctld repeats it after KillWait and
+/// two times MessageTimeout, at its next look in a minute: 110 s with its defaults (`_list_find_job_old` in its job_mgr.c).
+const END_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long SLURM's word is preferred to the job's own note of its end. As with `sbatch --wait`, an epilogue is not waited for.
+const NOTED_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A job whose ranks have started: its nodes are hosts of the session.
 pub(crate) struct StartedJob {
@@ -164,8 +167,8 @@ impl StartedJob {
         fetch_logs_of(session, contexts, self.offsets.clone()).await
     }
 
-    /// Follows the ranks until the job has ended; `None`: the person left before.
-    pub(crate) async fn follow(&self, session: &Session, login: &LoginNode, signals: &mut StopController) -> Option<JobReport> {
+    /// Follows the ranks until the job has ended; `None`: the person left before. The outcome is that of the ranks, where they have reported it.
+    pub(crate) async fn follow(&self, session: &Session, login: &LoginNode, signals: &mut StopController) -> Option<(JobReport, Outcome)> {
         let end: RefCell<Option<JobReport>> = RefCell::default();
         let controls = signals.control_sender.clone();
         let poll = async {
@@ -183,12 +186,20 @@ impl StartedJob {
             outcome = session.engine.follow_run(&self.spec, &self.offsets, &mut signals.controls) => outcome,
             () = poll => FollowOutcome::Detached,
         };
+        let ranks = match outcome {
+            FollowOutcome::Ended { ok: false, .. } => Outcome::Failed,
+            FollowOutcome::StoppedElsewhere => Outcome::Stopped,
+            _ => Outcome::Ok,
+        };
         match (outcome, end.into_inner()) {
             (_, Some(report)) => {
                 self.fetch(session).await;
-                Some(report)
+                Some((report, ranks))
             }
-            (FollowOutcome::Ended { .. } | FollowOutcome::StoppedElsewhere, None) => self.wait_for_end(login, Some(END_TIMEOUT)).await,
+            (FollowOutcome::Ended { .. } | FollowOutcome::StoppedElsewhere, None) => {
+                let report = self.wait_for_end(login, Some(END_TIMEOUT)).await?;
+                Some((report.accept_noted_end(), ranks))
+            }
             (_, None) => None,
         }
     }
@@ -208,6 +219,9 @@ impl StartedJob {
                     let forgotten = report.state.is_none() && report.queue_error.is_none();
                     let is_over = report.has_ended() || report.is_of_another_job(self.job);
                     if is_over || report.was_requeued_after(&self.run_id) || forgotten {
+                        return Some(report);
+                    }
+                    if within.is_some() && report.has_noted_last_end() && begun.elapsed() >= NOTED_END_TIMEOUT {
                         return Some(report);
                     }
                     last = Some(report);

@@ -24,7 +24,7 @@ pub(crate) fn status_lines(name: &str, report: &JobReport) -> Vec<String> {
     if let Some(why) = report.notes.stopping.as_ref().filter(|_| running) {
         lines.push(format!("  stopping the ranks: {why}"));
     }
-    if report.has_ended() || report.state.is_none() {
+    if report.has_ended() || matches!(report.state, None | Some(JobState::Completing)) {
         lines.extend(end_lines(report).into_iter().map(|line| format!("  {line}")));
     }
     if let Some(error) = &report.queue_error {
@@ -45,7 +45,10 @@ pub(crate) fn headline(report: &JobReport) -> String {
         if state.phase() == JobPhase::Waiting && !report.reason.is_empty() { format!(" ({})", report.reason) } else { String::new() };
     let source = if report.is_by_status_file { ", by its status file" } else { "" };
     let since = match (state.phase(), report.starts_at) {
-        (JobPhase::Running, Some(start)) if start <= report.now => format!(" for {}", format_duration((report.now - start) * 1000)),
+        // How long it has been COMPLETING is not known.
+        (JobPhase::Running, Some(start)) if start <= report.now && *state != JobState::Completing => {
+            format!(" for {}", format_duration((report.now - start) * 1000))
+        }
         _ => String::new(),
     };
     format!("{}{reason}{nodes}{since}{source}", state.as_str())
@@ -139,6 +142,14 @@ mod tests {
         assert!(text.starts_with("job 12  t5  FAILED on n[0-1]\n  rank 2 on n1 failed first, with exit code 7\n  cause: "), "{text}");
         assert_eq!(job_outcome(&failed).0, Outcome::Failed);
         assert_eq!(job_outcome(&report(JobState::Cancelled)).0, Outcome::Stopped);
+    }
+
+    #[test]
+    fn completing_job_names_its_first_rank_and_no_duration() {
+        let notes = JobNotes { noted_at: 9_000, first_failure: Some((Some(2), "n1".to_owned(), 7)), ..JobNotes::default() };
+        let completing = JobReport { notes, starts_at: Some(9_000), ..report(JobState::Completing) };
+        let lines = status_lines("t5", &completing);
+        assert_eq!(lines, ["job 12  t5  COMPLETING", "  rank 2 on n1 failed first, with exit code 7"]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ impl Drop for Login {
     fn drop(&mut self) {
         // Removes jobs that a failed test left in the queue.
         drop(self.cluster.run("scancel", &["--full", "--user=root"]));
+        std::fs::remove_file(self.epilog_gate()).ok();
         self.sshd.kill().ok();
         self.sshd.wait().ok();
     }
@@ -93,6 +94,11 @@ impl Login {
         );
         std::fs::write(&path, text).expect("written");
         path
+    }
+
+    /// A file that keeps jobs COMPLETING while it is there.
+    pub(crate) fn epilog_gate(&self) -> PathBuf {
+        Path::new(&self.cluster.configuration).with_file_name("hold-epilog")
     }
 
     pub(crate) fn command(&self, words: &[&str], inventory: &Path) -> Command {
@@ -239,8 +245,14 @@ fn failed_job_names_its_first_rank_to_every_command() {
     let ranks = "launch:\n  with: processes\n  nproc_per_node: 2\n  stop_grace: 5s\n  shell: |\n    set -eu\n    \
                  if [ \"$RANK\" = 2 ]; then echo \"<$HF_TOKEN>\"; exit 7; fi\n    sleep 600\n";
     let inventory = login.inventory("fails", ", secrets: file", &format!("secrets: [HF_TOKEN]\n{ranks}"));
+    // Its nodes run an epilogue: SLURM says COMPLETING, and the job's own note how it ended.
+    std::fs::write(login.epilog_gate(), "").expect("written");
     login.submit(&inventory);
-    login.orchestrate(&["slurm", "attach", "--progress", "plain"], &inventory).expect(1, &["rank 2 on n1 failed first, with exit code 7"]);
+    let first = "rank 2 on n1 failed first, with exit code 7";
+    login.orchestrate(&["slurm", "attach", "--progress", "plain"], &inventory).expect(1, &["FAILED on n[0-1], by its status file", first]);
+    login.orchestrate(&["slurm", "status"], &inventory).expect(0, &["COMPLETING on n[0-1]\n", first]);
+    std::fs::remove_file(login.epilog_gate()).expect("it waits");
+    login.wait_for_status(&inventory, "FAILED");
     login.orchestrate(&["slurm", "status"], &inventory).expect(1, &["FAILED", "rank 2 on n1 failed first, with exit code 7", "help: "]);
     let log = std::fs::read_dir(login.cluster.path("home/run/fails/n1.out")).expect("logs");
     let log = log.filter_map(Result::ok).find(|entry| entry.file_name().to_string_lossy().ends_with(".rank-2.0.log")).expect("rank 2");

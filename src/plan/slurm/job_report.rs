@@ -126,6 +126,20 @@ impl JobReport {
         other || self.phase() == Some(JobPhase::Waiting)
     }
 
+    /// Whether the job's script has noted an end that SLURM does not report yet, and was not stopped: a job that is preempted may start again.
+    pub(crate) fn has_noted_last_end(&self) -> bool {
+        self.phase() == Some(JobPhase::Running) && self.notes.exit_code.is_some() && self.notes.stopping.is_none()
+    }
+
+    /// The end that the job's script has noted, where SLURM does not report it yet: a node that runs an epilogue keeps a job COMPLETING.
+    pub(crate) fn accept_noted_end(mut self) -> JobReport {
+        if self.phase() == Some(JobPhase::Running) && self.notes.exit_code.is_some() {
+            self.state = self.state_by_notes();
+            self.is_by_status_file = true;
+        }
+        self
+    }
+
     /// Whether SLURM or the job itself says that it is over.
     pub(crate) fn has_ended(&self) -> bool {
         self.phase() == Some(JobPhase::Ended)

@@ -50,6 +50,23 @@ fn later_start_forgets_the_earlier_one() {
 }
 
 #[test]
+fn noted_end_counts_while_slurm_completes_the_job() {
+    let queue = "@squeue 0\n 12|COMPLETING|n0|1|gpu|/shared/run/t5|None\n@job 12\n";
+    let completing = |notes: &str| report(&format!("{queue}{RUNNING}@notes 0\n{notes}"));
+    let failed = completing(" 950 0 first 2 n1 7\n 951 0 ended 7\n");
+    assert!(failed.has_noted_last_end() && failed.may_live());
+    let failed = failed.accept_noted_end();
+    assert_eq!((failed.state, failed.is_by_status_file), (Some(JobState::Failed), true));
+    assert_eq!(completing(" 951 0 ended 0\n").accept_noted_end().state, Some(JobState::Completed));
+    let stopped = completing(" 950 0 stopping cancelled or preempted\n 951 0 ended 143\n");
+    assert!(!stopped.has_noted_last_end(), "a preempted job may start again");
+    assert_eq!(stopped.accept_noted_end().state, Some(JobState::Cancelled));
+    let open = completing("");
+    assert!(!open.has_noted_last_end());
+    assert_eq!(open.accept_noted_end().state, Some(JobState::Completing), "nothing is made up");
+}
+
+#[test]
 fn starts_of_all_jobs_are_distinguished() {
     let starts = "@start 20261123-200000-000c 12\n n0\n n1\n@start 20261123-200500-000c 13\n n1\n n;id\n@start ../x 12\n n0\n";
     let known = report(starts).starts;
