@@ -21,6 +21,8 @@ mod slurm_containers;
 mod slurm_node;
 #[path = "hostside/sync_marker.rs"]
 mod sync_marker;
+#[path = "../src/plan/test_program.rs"]
+mod test_program;
 #[path = "hostside/transfer.rs"]
 mod transfer;
 #[path = "hostside/transfer_permissions.rs"]
@@ -39,6 +41,7 @@ use orchestrate::plan::action::cleanup::{CleanupTarget, RemoveFiles};
 use orchestrate::plan::action::{Action, Execution};
 use orchestrate::plan::host_context::HostContext;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use test_program::write_program;
 
 /// The limit for any single wait. Reaching it is a failure; a passing test never waits for it.
 const TEST_TIMEOUT: Duration = Duration::from_secs(180);
@@ -74,12 +77,6 @@ fn read_asset(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets").join(name)).expect("an asset")
 }
 
-/// By another process: a program cannot be started while a process that a test has just forked still has it open for writing.
-fn write_executable(path: &Path, text: &str) {
-    let script = ["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""];
-    assert!(Command::new("/bin/sh").args(script).arg(path).arg(text).status().expect("a shell").success(), "not written");
-}
-
 /// Runs an action in a real shell.
 #[expect(clippy::panic, reason = "a failed fixture fails the test")]
 fn run_action(host: &TestHost, action: &Action) -> CommandOutput {
@@ -99,8 +96,8 @@ impl TestHost {
             std::fs::create_dir_all(host.path(dir)).expect("made");
         }
         // Each read of the clock is recorded, and a sleep of any length ends at once.
-        write_executable(&host.path("bin/date"), &format!("#!/bin/sh\necho >>'{0}/looks'\ncat '{0}/clock'\n", host.path("").display()));
-        write_executable(&host.path("bin/sleep"), "#!/bin/sh\nexec /bin/sleep 0.02\n");
+        write_program(&host.path("bin/date"), &format!("#!/bin/sh\necho >>'{0}/looks'\ncat '{0}/clock'\n", host.path("").display()));
+        write_program(&host.path("bin/sleep"), "#!/bin/sh\nexec /bin/sleep 0.02\n");
         host.set_clocks(1000);
         host
     }
@@ -318,7 +315,7 @@ fn recorded_wrapper_has_no_earlier_status() {
     host.write_file("h.out/run1.node.rc", "killed 1\n");
     // A reader finds the new wrapper as soon as the old status is gone.
     let path = host.path("h.out/run1").display().to_string();
-    write_executable(&host.path("bin/rm"), &format!("#!/bin/sh\ncat '{path}.node.pid' >'{path}.seen'\nexec /bin/rm \"$@\"\n"));
+    write_program(&host.path("bin/rm"), &format!("#!/bin/sh\ncat '{path}.node.pid' >'{path}.seen'\nexec /bin/rm \"$@\"\n"));
     let script = format!("{}record node; alive node", host.wrapper_prologue());
     assert!(host.shell_command().args(["-c", &script]).status().expect("a shell").success());
     let read = |name: &str| std::fs::read_to_string(host.path(name)).expect("a note");
@@ -453,7 +450,7 @@ fn unreadable_run_has_not_ended_and_fetch_is_incomplete() {
 fn follower_without_reader_exits_without_sending_zeros() {
     use std::io::Read as _;
     let host = TestHost::new();
-    write_executable(&host.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 5 \"$@\"\n");
+    write_program(&host.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 5 \"$@\"\n");
     host.prepare_run("run1", "");
     host.write_file("h.out/run1.node.log", &"every byte counts\n".repeat(100_000));
     let mut follower = ChildGuard(follower_command(&host).stdout(Stdio::piped()).spawn().expect("a shell"));

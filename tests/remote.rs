@@ -10,6 +10,8 @@
 
 #[path = "remote/sshd.rs"]
 mod sshd;
+#[path = "../src/plan/test_program.rs"]
+mod test_program;
 
 #[path = "remote/agent.rs"]
 mod agent;

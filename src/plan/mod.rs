@@ -26,6 +26,8 @@ pub(crate) mod slurm;
 pub(crate) mod task;
 pub(crate) mod task_preview;
 pub(crate) mod teardown;
+#[cfg(test)]
+pub(crate) mod test_program;
 
 use crate::model::phase::Phase;
 use crate::model::rank::RankInfo;

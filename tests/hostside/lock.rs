@@ -6,7 +6,7 @@ use orchestrate::plan::action::lock::{EXIT_LOCK_HELD, acquire_lock_command, brea
 use orchestrate::plan::host_context::HostContext;
 use orchestrate::plan::protocol::lock_record::LockRecord;
 
-use crate::{ChildGuard, TestHost, wait_until, write_executable};
+use crate::{ChildGuard, TestHost, wait_until, write_program};
 
 /// Two laptops find the same stale lock. The first takes it over after the second has read it.
 #[test]
@@ -23,7 +23,7 @@ fn only_one_of_two_takers_gets_a_stale_lock() {
         "#!/bin/sh\nl=$(command -p readlink \"$1\") && echo \"$l\"\ncase $l in old:*) : >'{0}/looked'; until [ -e '{0}/go' ] || [ ! -d '{0}' ]; do /bin/sleep 0.01; done ;; esac\n",
         host.dir.path().display()
     );
-    write_executable(&host.path("bin/readlink"), &pause);
+    write_program(&host.path("bin/readlink"), &pause);
     let second = start(&break_lock_command(&site, &stale).script);
     wait_until("the second laptop has read the lock", || host.path("looked").exists().then_some(()));
     std::fs::remove_file(host.path("bin/readlink")).expect("removed");
@@ -48,7 +48,7 @@ fn base_directory_removed_meanwhile_is_made_again() {
         "#!/bin/sh\nfor last; do :; done\ncase $last in {0}/train) [ -e {0}.removed ] || {{ : >{0}.removed; rmdir {0}; }} ;; esac\nexec /bin/mkdir \"$@\"\n",
         base.display()
     );
-    write_executable(&host.path("bin/mkdir"), &remove_once);
+    write_program(&host.path("bin/mkdir"), &remove_once);
     let context = HostContext::new("train", "h", base.to_str().expect("text").to_owned());
     let output = host.shell_command().args(["-c", &acquire_lock_command(&context, "one:1:2:desk:li").script]).output().expect("a shell");
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));

@@ -27,7 +27,7 @@ fn noise(length: usize) -> Vec<u8> {
 fn with_dd(host: &TestHost, name: &str, script: &str) -> String {
     let tools = host.path(name);
     std::fs::create_dir(&tools).expect("made");
-    write_executable(&tools.join("dd"), script);
+    write_program(&tools.join("dd"), script);
     format!("{}:{}", tools.display(), std::env::var("PATH").expect("a path"))
 }
 
@@ -135,7 +135,7 @@ fn bytes_that_vanish_are_sent_as_zeros() {
     let file = host.path("h.out/run1.rank-0.0.log");
     // The script asks for the name of the file after it has opened it.
     let readlink = format!("#!/bin/sh\ncase $1 in */0) truncate -s 100000 {}; esac\nexec /usr/bin/readlink \"$@\"\n", file.display());
-    write_executable(&bin.join("readlink"), &readlink);
+    write_program(&bin.join("readlink"), &readlink);
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"));
     // Busybox runs its own readlink.
     for (name, mut shell) in shells(host.dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
@@ -161,7 +161,7 @@ fn ends_do_not_wait_for_a_log_that_cannot_be_sent() {
     let tools = host.path("tools");
     std::fs::create_dir(&tools).expect("made");
     // The script asks for the name of a file that it has opened.
-    write_executable(&tools.join("readlink"), "#!/bin/sh\n/usr/bin/readlink \"$@\" | sed 's/rank-1.0.log$/& (deleted)/'\n");
+    write_program(&tools.join("readlink"), "#!/bin/sh\n/usr/bin/readlink \"$@\" | sed 's/rank-1.0.log$/& (deleted)/'\n");
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").expect("a path"));
     for (name, mut shell) in shells(host.dir.path()).into_iter().filter(|(name, _)| *name != "busybox") {
         let sent = fetch_bytes(shell.env("PATH", &path), &host, "' '");

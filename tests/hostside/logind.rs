@@ -10,7 +10,7 @@ use orchestrate::plan::facts::HostFacts;
 use orchestrate::plan::facts_request::{FactsRequest, facts_command};
 use orchestrate::plan::logind::{LogindSettings, SystemdScope, SystemdUnitKind};
 
-use crate::{TestHost, read_asset, run_action, wait_until, write_executable};
+use crate::{TestHost, read_asset, run_action, wait_until, write_program};
 
 /// The logind part of the facts if the shell and a rootless dockerd are in these cgroups.
 fn read_logind_facts(host: &TestHost, own: &str, engine: Option<&str>) -> LogindSettings {
@@ -32,7 +32,7 @@ fn read_logind_facts(host: &TestHost, own: &str, engine: Option<&str>) -> Logind
 fn facts_report_what_logind_kills_at_logout() {
     let host = TestHost::new();
     let reported = host.path("asked");
-    write_executable(
+    write_program(
         &host.path("bin/loginctl"),
         &format!(
             "#!/bin/sh\necho \"$*\" >>'{}'\ncase $1 in\nshow-session) printf 'KillUserProcesses=yes\\nKillExcludeUsers=root\\n' ;;\nshow-user) echo Linger=no ;;\nesac\n",
@@ -71,7 +71,7 @@ fn facts_report_what_logind_kills_at_logout() {
         assert_eq!(found, LogindSettings { in_session: false, dockerd_unit: Some(unit), ..output.clone() }, "{engine:?}");
     }
     // If loginctl fails, its values stay unknown.
-    write_executable(&host.path("bin/loginctl"), "#!/bin/sh\necho 'Failed to connect to bus: Host is down' >&2\nexit 1\n");
+    write_program(&host.path("bin/loginctl"), "#!/bin/sh\necho 'Failed to connect to bus: Host is down' >&2\nexit 1\n");
     assert_eq!(
         read_logind_facts(&host, "0::/user.slice/user-0.slice/session-4.scope\n", None),
         LogindSettings { in_session: true, ..LogindSettings::default() }
@@ -91,7 +91,7 @@ fn prepare_bare_host() -> TestHost {
         "h.in/keeper",
         "echo $$ \"${SCOPE:-none}\" >\"${0%/*}/kept.new\"; mv \"${0%/*}/kept.new\" \"${0%/*}/kept\"; exec /bin/sleep 1000\n",
     );
-    write_executable(
+    write_program(
         &host.path("bin/systemd-run"),
         "#!/bin/sh\nSCOPE=\nwhile :; do case $1 in --*) SCOPE=\"$SCOPE$1 \" ;; *) break ;; esac; shift; done\n\
          [ -n \"$XDG_RUNTIME_DIR\" ] && SCOPE=\"$SCOPE$XDG_RUNTIME_DIR\"\nexport SCOPE\nexec \"$@\"\n",
@@ -141,7 +141,7 @@ fn bare_host_launch_runs_in_its_scope() {
 #[test]
 fn failed_systemd_scope_starts_nothing() {
     let host = prepare_bare_host();
-    write_executable(&host.path("bin/systemd-run"), "#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n");
+    write_program(&host.path("bin/systemd-run"), "#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n");
     for action in [
         keeper_action(&host, SystemdScope::User),
         Action::StartLauncher(StartLauncher {

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::{TestHost, read_asset, write_executable};
+use crate::{TestHost, read_asset, write_program};
 
 #[test]
 fn oom_kill_of_another_container_is_not_reported() {
@@ -15,7 +15,7 @@ fn oom_kill_of_another_container_is_not_reported() {
         )
     };
     host.write_file("log", &(lines(41, &ours) + &lines(42, &other) + "[  901.0] NVRM: Xid (PCI:0000:3b:00): 79\n"));
-    write_executable(&host.path("bin/dmesg"), &format!("#!/bin/sh\ncat '{}'\n", host.path("log").display()));
+    write_program(&host.path("bin/dmesg"), &format!("#!/bin/sh\ncat '{}'\n", host.path("log").display()));
     let docker = format!("D() {{ echo 'id={ours} status=exited exit=137 oom-killed=true error='; }}");
     let known = |container: &str| {
         let set = format!("F='{}/h.out/run1.' container={container} init=; {docker}; {}", host.path("").display(), read_asset("read.sh"));

@@ -11,7 +11,7 @@ use orchestrate::plan::host_context::HostContext;
 use orchestrate::plan::protocol::log_frames;
 use orchestrate::plan::protocol::log_frames::LogStreamPurpose;
 
-use crate::{ChildGuard, TEST_TIMEOUT, TestHost, read_asset, wait_until, write_executable};
+use crate::{ChildGuard, TEST_TIMEOUT, TestHost, read_asset, wait_until, write_program};
 
 /// A pid above the kernel's limit, which no process has.
 const UNUSED_PID: u32 = 99_999_999;
@@ -54,9 +54,9 @@ impl TestHost {
         let script = format!(
             "#!/bin/sh\necho \"$*\" >>'{dir}/asked'\n{{ read -r code; [ \"$code\" != hangs ] || exec /bin/sleep 1000; cat; }} <'{dir}/says'\nexit \"$code\"\n"
         );
-        write_executable(&self.path("bin/docker"), &script);
+        write_program(&self.path("bin/docker"), &script);
         // Shortens every timeout to five seconds.
-        write_executable(&self.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 5 \"$@\"\n");
+        write_program(&self.path("bin/timeout"), "#!/bin/sh\nshift\nexec /usr/bin/timeout 5 \"$@\"\n");
     }
 
     fn docker_calls(&self) -> String {
@@ -233,7 +233,7 @@ fn hung_docker_does_not_hide_the_host() {
         "#!/bin/sh\necho \"$1\" >>'{0}/asked'\n[ \"$1\" = version ] && {{ echo 27.0; exit 0; }}\nexec /bin/sleep 1000\n",
         host.dir.path().display()
     );
-    write_executable(&host.path("bin/docker"), &script);
+    write_program(&host.path("bin/docker"), &script);
     let wanted = FactsRequest { docker: true, image: Some("i".to_owned()), ..FactsRequest::default() };
     let facts = facts_command(&host_context_for(&host, true), &wanted);
     let out = host.shell_command().args(["-c", &facts.script]).stdout(Stdio::piped()).output().expect("a shell");

@@ -10,7 +10,7 @@ use orchestrate::plan::host_context::HostContext;
 use orchestrate::plan::protocol::log_frames::{LogStreamPurpose, log_stream_command};
 use rustix::fs::inotify;
 
-use crate::{TestHost, wait_until, write_executable};
+use crate::{TestHost, wait_until, write_program};
 
 /// Answers the `ls` of the test below, once: whether a log was opened before it. Events come in order: what was opened before is known.
 fn answer_whether_opened(watch: &rustix::fd::OwnedFd, answer: &Path) {
@@ -45,7 +45,7 @@ fn file_is_opened_before_its_size_is_believed() {
          echo '-rw------- 1 0 0 4 Jan 1 00:00 run1.rank-0.0.log'\n",
         host.path("").display()
     );
-    write_executable(&host.path("bin/ls"), &stale);
+    write_program(&host.path("bin/ls"), &stale);
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
     inotify::add_watch(&watch, host.path("h.out"), inotify::WatchFlags::OPEN).expect("watched");
     let answer = host.path("answer");
@@ -68,7 +68,7 @@ fn file_is_opened_before_its_size_is_believed() {
 fn end_is_reported_although_each_pass_takes_seconds() {
     let host = TestHost::new();
     host.prepare_run("run1", "");
-    write_executable(&host.path("bin/ls"), "#!/bin/sh\n/bin/sleep 2\nexec /bin/ls \"$@\"\n");
+    write_program(&host.path("bin/ls"), "#!/bin/sh\n/bin/sleep 2\nexec /bin/ls \"$@\"\n");
     let context = HostContext { cluster_job: Some(7), ..host.host_context() };
     let script = log_stream_command(&context, &[], 1, LogStreamPurpose::Read, true).script;
     let output = std::fs::File::create(host.path("said")).expect("a file");

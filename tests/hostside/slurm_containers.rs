@@ -47,8 +47,7 @@ fn named_containers_of_dead_jobs_are_removed() {
     let squeue = "#!/bin/sh\ncase \"$*\" in *' 7 '*) echo FAILED ;; *' 8 '*) echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1 ;;\n\
                   *' 9 '*) echo RUNNING ;; *) echo 'Unable to contact slurm controller' >&2; exit 1 ;; esac\n";
     for (name, text) in [("bin/enroot", enroot.as_str()), ("bin/squeue", squeue), ("job.env", "ORCH_NAME='a'\n")] {
-        std::fs::write(path(name), text).expect("written");
-        std::fs::set_permissions(path(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a mode");
+        write_program(&path(name), text);
     }
     std::fs::write(path("files/remove"), read_asset("slurm/remove-pyxis.sh")).expect("written");
     let search = format!("{}:{}", path("bin").display(), std::env::var("PATH").expect("a path"));
@@ -66,8 +65,7 @@ fn named_containers_of_dead_jobs_are_removed() {
 fn run_docker_part(programs: &[(&str, &str)], variables: &[(&str, &str)], rest: &str) -> (tempfile::TempDir, std::process::Output) {
     let dir = tempfile::tempdir().expect("a folder");
     for (name, text) in programs {
-        std::fs::write(dir.path().join(name), format!("#!/bin/sh\n{text}")).expect("written");
-        std::fs::set_permissions(dir.path().join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a mode");
+        write_program(&dir.path().join(name), &format!("#!/bin/sh\n{text}"));
     }
     let script = format!("fail() {{ echo \"failed: $*\"; exit 1; }}\nhost=n0\n{}\n{rest}\n", read_asset("slurm/docker.sh"));
     std::fs::write(dir.path().join("task"), script).expect("written");

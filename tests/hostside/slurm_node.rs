@@ -1,7 +1,6 @@
 //! The task of a node in a SLURM job: what SLURM sees of the launcher's end.
 
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
@@ -24,8 +23,7 @@ fn run_node(stop: Stop) -> (Option<i32>, String, bool) {
     std::fs::write(run.join("start"), read_asset("slurm/start.sh")).expect("written");
     // A short stand-in for `sleep`: without an answer the node sleeps 60 times.
     let sleep = dir.path().join("sleep");
-    std::fs::write(&sleep, "#!/bin/sh\nexec /bin/sleep 0.01\n").expect("written");
-    std::fs::set_permissions(&sleep, std::fs::Permissions::from_mode(0o755)).expect("set");
+    write_program(&sleep, "#!/bin/sh\nexec /bin/sleep 0.01\n");
     if matches!(stop, Stop::BeforeTheNodeBegins) {
         std::fs::write(run.join("stop"), "").expect("written");
     }

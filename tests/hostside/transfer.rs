@@ -320,7 +320,7 @@ fn a_directory_that_cannot_be_listed_is_named() {
         }
         std::fs::write(root.join("f"), "x").expect("written");
         let real = if name == "busybox" { "busybox find" } else { "/usr/bin/find" };
-        write_executable(&bin.join("find"), &format!("#!/bin/sh\necho \"find: './d': Permission denied\" >&2\nexec {real} \"$@\"\n"));
+        write_program(&bin.join("find"), &format!("#!/bin/sh\necho \"find: './d': Permission denied\" >&2\nexec {real} \"$@\"\n"));
         let path = shell.get_envs().find_map(|(key, value)| (key == "PATH").then_some(value?)).map(ToOwned::to_owned);
         let path = path.or_else(|| std::env::var_os("PATH")).expect("a path").to_string_lossy().into_owned();
         let mut faulty = Command::new(shell.get_program());
@@ -336,7 +336,7 @@ fn a_directory_that_cannot_be_listed_is_named() {
 fn with_programs(shell: &Command, bin: &Path, programs: &[(&str, String)]) -> Command {
     std::fs::create_dir_all(bin).expect("made");
     for (name, script) in programs {
-        write_executable(&bin.join(name), &format!("#!/bin/sh\n{script}\n"));
+        write_program(&bin.join(name), &format!("#!/bin/sh\n{script}\n"));
     }
     let path = shell.get_envs().find_map(|(key, value)| (key == "PATH").then_some(value?)).map(ToOwned::to_owned);
     let path = path.or_else(|| std::env::var_os("PATH")).expect("a path").to_string_lossy().into_owned();

@@ -39,6 +39,8 @@ mod suggested_commands;
 mod support;
 mod sync_delete;
 mod terminal;
+#[path = "../../src/plan/test_program.rs"]
+mod test_program;
 mod transfer;
 mod tui;
 mod up;

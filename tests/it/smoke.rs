@@ -1,11 +1,11 @@
 //! `check --smoke` in the sandbox: a fake python prints what the script would print. The real-host tests run torch itself.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::support::{CliOutput, JobSpec, Laptop, SandboxFixture, path_str};
+use crate::test_program::write_program;
 
 /// The lines of a rank that completes every step, plus `more`.
 fn successful_smoke_output(more: &[&str]) -> String {
@@ -36,8 +36,7 @@ fn set_fake_python(fixture: &SandboxFixture, host: &str, script: &str) {
 async fn run_check(fixture: &SandboxFixture, laptop: &Laptop, file: &Path, more: &[&str]) -> CliOutput {
     let program = fixture.control_dir().join("python");
     if !program.exists() {
-        std::fs::write(&program, "#!/bin/sh\n. \"$BENCH/does.$ORCH_HOST\"\n").expect("written");
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made a program");
+        write_program(&program, "#!/bin/sh\n. \"$BENCH/does.$ORCH_HOST\"\n");
     }
     let port = format!("launch.master_port={}", 30_100 + std::process::id() % 200 * 10);
     let python = format!("launch.python={}", program.display());

@@ -1,11 +1,12 @@
 //! Host certificates, revoked keys, and KnownHostsCommand.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use orchestrate::inventory::{HostKeyChecking, InventoryHost};
 use orchestrate::remote::{HostConnector, RemoteError};
 
 use crate::sshd::{Sshd, expect_refusal, generate_key, run_command};
+use crate::test_program::write_program;
 
 /// A server whose ed25519 key has a certificate, and keys of other types.
 struct CertifiedServer {
@@ -161,8 +162,8 @@ async fn certificate_is_requested_only_with_known_authority() {
 async fn known_hosts_command_supplies_key() {
     let sshd = Sshd::start();
     let query = sshd.path_string("asked");
-    let program = sshd.write("keys", &format!("#!/bin/sh\necho \"$@\" >>{query}\ncat {}\n", sshd.path_string("printed")));
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a program");
+    let program = sshd.path_string("keys");
+    write_program(Path::new(&program), &format!("#!/bin/sh\necho \"$@\" >>{query}\ncat {}\n", sshd.path_string("printed")));
     sshd.write("printed", &sshd.known_hosts_line("ed25519"));
     let mut host = sshd.host("gpu01");
     host.ssh.known_hosts_file = Some(sshd.write("empty", ""));

@@ -8,6 +8,7 @@ use orchestrate::remote::{HostConnector, RemoteError, SshFleet};
 
 use crate::many_hosts::MACHINE_LOCK;
 use crate::sshd::{ScriptedPrompt, Sshd};
+use crate::test_program::write_program;
 use crate::{CLOSED_PORT, shell_command};
 
 #[tokio::test]
@@ -85,13 +86,12 @@ async fn invalid_ssh_config_is_reported_with_line() {
 #[tokio::test]
 #[ignore = "needs sshd: apt-get install openssh-server"]
 async fn ssh_g_runs_only_when_needed() {
-    use std::os::unix::fs::PermissionsExt as _;
     let sshd = Sshd::start();
     let path = std::env::var_os("PATH").expect("a PATH");
     let real = std::env::split_paths(&path).map(|p| p.join("ssh")).find(|p| p.is_file()).expect("an ssh");
     std::fs::create_dir(sshd.path("bin")).expect("a folder");
-    sshd.write("bin/ssh", &format!("#!/bin/sh\necho \"$*\" >>{}\nexec {} \"$@\"\n", sshd.path_string("asked"), real.display()));
-    std::fs::set_permissions(sshd.path("bin/ssh"), std::fs::Permissions::from_mode(0o755)).expect("a program");
+    let text = format!("#!/bin/sh\necho \"$*\" >>{}\nexec {} \"$@\"\n", sshd.path_string("asked"), real.display());
+    write_program(&sshd.path("bin/ssh"), &text);
     let host = |name: &str| {
         let mut host = sshd.host(name);
         host.ssh.identity_files.clear();

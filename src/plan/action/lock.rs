@@ -160,6 +160,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     use super::*;
+    use crate::plan::test_program::write_program;
 
     fn test_context(base: &std::path::Path) -> HostContext {
         HostContext { lock_token: Some("tok".to_owned()), ..HostContext::new("n", "gpu01", base.display().to_string()) }
@@ -260,8 +261,7 @@ mod tests {
         // As `ls` shows a directory of another user.
         let programs = dir.path().join("bin");
         std::fs::create_dir(&programs).expect("made");
-        std::fs::write(programs.join("ls"), "#!/bin/sh\necho 'drwxr-xr-x 2 4711 4711 0 Jan 1 00:00 x'\n").expect("written");
-        std::fs::set_permissions(programs.join("ls"), std::fs::Permissions::from_mode(0o755)).expect("executable");
+        write_program(&programs.join("ls"), "#!/bin/sh\necho 'drwxr-xr-x 2 4711 4711 0 Jan 1 00:00 x'\n");
         std::fs::remove_dir(base.join("n")).expect("removed");
         refused("of another user", &base, Some(&programs), "belongs to another user (4711)");
     }

@@ -1,21 +1,20 @@
 //! The script of a pull in real shells, with a docker that is a script itself.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::*;
 use crate::plan::protocol::pull_output::PullOutputReader;
+use crate::plan::test_program::write_program;
 
 const LAYERS: &str = "1: Pulling from x\n5f70bf18a086: Pulling fs layer\n5f70bf18a086: Pull complete\n";
 
 /// Begins the script of a pull with a docker that does this for `pull`.
 fn start_pull(dir: &Path, shell: &[&str], pull: &str) -> Command {
     let docker = format!("#!/bin/sh\ncase $1 in pull) {pull} ;; *) echo sha256:0123456789abcdef ;; esac\n");
-    std::fs::write(dir.join("docker"), docker).expect("written");
-    std::fs::set_permissions(dir.join("docker"), std::fs::Permissions::from_mode(0o755)).expect("executable");
+    write_program(&dir.join("docker"), &docker);
     let pull = test_action();
     let Execution::PullImage(command) = pull.execution() else { panic!("a pull") };
     std::fs::write(dir.join("script"), &command.script).expect("written");

@@ -7,6 +7,7 @@ use super::*;
 use crate::inventory::TaskCommand;
 use crate::plan::action::Issue;
 use crate::plan::action::launch::StopRanks;
+use crate::plan::test_program::write_program;
 
 fn host_task(command: TaskCommand) -> HostTask {
     HostTask { number: 3, name: "a task".to_owned(), command, timeout: Duration::from_secs(30), ..HostTask::default() }
@@ -211,8 +212,7 @@ fn no_process_of_a_try_survives_into_the_next() {
         if let Some(program) = timeout_program {
             let bin = host.dir.path().join("bin");
             std::fs::create_dir(&bin).expect("made");
-            std::fs::write(bin.join("timeout"), program).expect("written");
-            std::fs::set_permissions(bin.join("timeout"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
+            write_program(&bin.join("timeout"), program);
         }
         assert_eq!(host.result(), done(true), "{timeout_program:?} {end}: {}", host.log());
     }

@@ -27,6 +27,7 @@ pub(crate) fn node_metrics_command(context: &HostContext, job: u64, nodes: usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::test_program::write_program;
 
     #[test]
     fn refused_step_is_reported_with_its_cause() {
@@ -57,9 +58,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = |name: &str| dir.path().join(name);
         for (name, text) in [("srun", srun), ("squeue", "#!/bin/sh\n")] {
-            std::fs::write(path(name), text).expect("written");
-            let made = std::process::Command::new("chmod").arg("755").arg(path(name)).status();
-            assert!(made.expect("chmod").success());
+            write_program(&path(name), text);
         }
         let profile = format!("export PATH={}:$PATH\n", dir.path().display());
         std::fs::write(path(".bash_profile"), profile).expect("written");
