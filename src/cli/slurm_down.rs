@@ -50,7 +50,7 @@ async fn fetch_starts(
     };
     if let Some(job) = open_nodes(session, report, None).await? {
         outcome = worse_outcome(job.fetch(session).await, outcome);
-        report_end(session, report, Some(&job.run_id));
+        report_end(session, report, Some(&job.run_id), Outcome::Ok);
         runs.extend(report.job.map(|number| (number, job.run_id)));
     }
     if outcome != Outcome::Ok {

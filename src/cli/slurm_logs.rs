@@ -11,7 +11,9 @@ use crate::cli::slurm_reports::{finish, report_login_error, save_end};
 use crate::event::Outcome;
 use crate::lifecycle::error::{WorkflowEnd, worse_outcome};
 use crate::lifecycle::session::Session;
-use crate::lifecycle::slurm_follow::{open_nodes, report_end, report_replaced, report_requeue, wait_for_start};
+use crate::lifecycle::slurm_follow::{
+    FollowEnd, open_nodes, report_end, report_replaced, report_requeue, report_unknown_end, wait_for_start,
+};
 use crate::lifecycle::slurm_job::LoginNode;
 use crate::lifecycle::stop_controller::StopController;
 use crate::lifecycle::stop_ladder::InterruptPolicy;
@@ -129,25 +131,23 @@ async fn follow(
         let Some(job) = open_nodes(session, &report, earlier.as_deref()).await? else {
             save_end(session, &report).await;
             return Ok(match report.job {
-                Some(_) => report_end(session, &report, earlier.as_deref()),
+                Some(_) => report_end(session, &report, earlier.as_deref(), Outcome::Ok),
                 None => WorkflowEnd::new(Outcome::Ok, "no job exists"),
             });
         };
         session.show_stored_logs(is_log_printer);
         let job = if is_log_printer { job } else { job.with_samples(session) };
         match job.follow(session, login, signals).await {
-            None => return Ok(left(signals)),
-            Some((report, _)) if report.is_of_another_job(job.job) => return Ok(report_replaced(session, job.job, &report)),
-            Some((report, _)) if report.was_requeued_after(&job.run_id) => {
+            FollowEnd::Left => return Ok(left(signals)),
+            FollowEnd::JobEnd(None, ranks) => return Ok(report_unknown_end(session, job.job, ranks)),
+            FollowEnd::JobEnd(Some(report), _) if report.is_of_another_job(job.job) => {
+                return Ok(report_replaced(session, job.job, &report));
+            }
+            FollowEnd::JobEnd(Some(report), _) if report.was_requeued_after(&job.run_id) => {
                 report_requeue(session, &report);
-                known = Some(report);
+                known = Some(*report);
             }
-            Some((report, ranks)) => {
-                let end = report_end(session, &report, Some(&job.run_id));
-                // A job that has not ended is no success where its ranks have failed.
-                let outcome = if report.may_live() { worse_outcome(ranks, end.outcome) } else { end.outcome };
-                return Ok(WorkflowEnd { outcome, ..end });
-            }
+            FollowEnd::JobEnd(Some(report), ranks) => return Ok(report_end(session, &report, Some(&job.run_id), ranks)),
         }
         followed = job.job;
         earlier = Some(job.run_id);

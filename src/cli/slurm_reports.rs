@@ -5,6 +5,7 @@ use crate::event::Outcome;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_job::{CancelEnd, LoginNode, record_end_without_start};
 use crate::plan::slurm::job_report::JobReport;
+use crate::plan::slurm::job_state::JobState;
 use crate::remote::RemoteError;
 use crate::report::job_status::headline;
 
@@ -24,7 +25,12 @@ pub(super) fn report_cancel(session: &Session, end: CancelEnd) -> Outcome {
         }
         CancelEnd::StillThere(report) => {
             let job = report.job.unwrap_or_default();
-            let help = "a node may be stuck: `sinfo -R` on the login node says which, and administrators set it down";
+            let help = match report.state {
+                Some(JobState::Completing) => {
+                    "its nodes may run an epilogue, or one is stuck: try again later; `sinfo -R` on the login node names a stuck node"
+                }
+                _ => "a node may be stuck: `sinfo -R` on the login node says which, and administrators set it down",
+            };
             print_stderr(
                 &sanitizer.sanitize_multiline(&format!("job {job} is still {} after two minutes\n    help: {help}", headline(&report))),
             );

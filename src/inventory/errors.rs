@@ -124,22 +124,24 @@ impl InventoryErrors {
         truth
     }
 
-    /// One of several words.
+    /// One of several words. A misspelt one is reported, and read as the word that was probably meant: what else is wrong is then true of it.
     pub(super) fn read_choice<T: Copy>(&mut self, node: &YamlNode, words: &[(&str, T)]) -> Option<T> {
         if node.is_unknown() {
             return None;
         }
         let text = self.read_text(node)?;
-        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
-        if found.is_none() {
-            let all = words.iter().map(|(word, _)| *word).collect::<Vec<_>>();
-            let hint = match nearest_word(&text, all.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`? possible values: {}", all.join(", ")),
-                None => format!("possible values: {}", all.join(", ")),
-            };
-            self.report(&node.location, format!("unknown value {}", node.describe()), hint);
+        let value_of = |text: &str| words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if let Some(value) = value_of(&text) {
+            return Some(value);
         }
-        found
+        let all = words.iter().map(|(word, _)| *word).collect::<Vec<_>>();
+        let nearest = nearest_word(&text, all.iter().copied());
+        let hint = match nearest {
+            Some(near) => format!("did you mean `{near}`? possible values: {}", all.join(", ")),
+            None => format!("possible values: {}", all.join(", ")),
+        };
+        self.report(&node.location, format!("unknown value {}", node.describe()), hint);
+        nearest.and_then(value_of)
     }
 
     /// One of several words, or what its absence means.

@@ -8,7 +8,7 @@ use crate::engine::follow::{FollowOutcome, FollowSpec};
 use crate::engine::log_stream::LogOffsets;
 use crate::event::{EventKind, Outcome, RunControl, RunOutcome};
 use crate::inventory::InventoryHost;
-use crate::lifecycle::error::{WorkflowEnd, WorkflowError};
+use crate::lifecycle::error::{WorkflowEnd, WorkflowError, worse_outcome};
 use crate::lifecycle::log_fetch::fetch_logs_of;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::slurm_job::{LoginNode, MAX_POLL_PAUSE, PollPauses};
@@ -26,10 +26,10 @@ use crate::report::job_status::{end_lines, headline, job_outcome, pending_lines}
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// A step of the job and a process on the login node for each.
 const MAX_SAMPLED_NODES: usize = 32;
-/// How long SLURM may take to notice that the ranks of a job have ended. Where a message to a node is lost, slurmctld repeats it after KillWait and
-/// two times MessageTimeout, at its next look in a minute: 110 s with its defaults (`_list_find_job_old` in its job_mgr.c).
+/// How long SLURM may take to report the end of a job, from the end of its ranks. Where a message to a node is lost, slurmctld repeats it after
+/// KillWait and two times MessageTimeout, at its next look in a minute: 110 s with its defaults (`_list_find_job_old` in its job_mgr.c).
 const END_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long SLURM's word is preferred to the job's own note of its end. As with `sbatch --wait`, an epilogue is not waited for.
+/// The job's own note of its end counts from the first answer after this time. As with `sbatch --wait`, an epilogue is not waited for.
 const NOTED_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A job whose ranks have started: its nodes are hosts of the session.
@@ -38,6 +38,14 @@ pub(crate) struct StartedJob {
     pub(crate) job: Option<u64>,
     spec: FollowSpec,
     offsets: LogOffsets,
+}
+
+/// How the following of a job ended.
+pub(crate) enum FollowEnd {
+    /// The person left before the job's end.
+    Left,
+    /// The last answer of the login node, where one came after the end of the ranks, and how they ended, where they have reported it.
+    JobEnd(Option<Box<JobReport>>, Outcome),
 }
 
 /// Waits until the ranks of the job have been started, or it has ended before. `known`: the last answer, where there is one; `earlier`: a start
@@ -167,8 +175,8 @@ impl StartedJob {
         fetch_logs_of(session, contexts, self.offsets.clone()).await
     }
 
-    /// Follows the ranks until the job has ended; `None`: the person left before. The outcome is that of the ranks, where they have reported it.
-    pub(crate) async fn follow(&self, session: &Session, login: &LoginNode, signals: &mut StopController) -> Option<(JobReport, Outcome)> {
+    /// Follows the ranks until the job has ended.
+    pub(crate) async fn follow(&self, session: &Session, login: &LoginNode, signals: &mut StopController) -> FollowEnd {
         let end: RefCell<Option<JobReport>> = RefCell::default();
         let controls = signals.control_sender.clone();
         let poll = async {
@@ -194,13 +202,13 @@ impl StartedJob {
         match (outcome, end.into_inner()) {
             (_, Some(report)) => {
                 self.fetch(session).await;
-                Some((report, ranks))
+                FollowEnd::JobEnd(Some(Box::new(report)), ranks)
             }
             (FollowOutcome::Ended { .. } | FollowOutcome::StoppedElsewhere, None) => {
-                let report = self.wait_for_end(login, Some(END_TIMEOUT)).await?;
-                Some((report.accept_noted_end(), ranks))
+                let waiting = self.wait_for_end(login, Some(END_TIMEOUT));
+                signals.run_until_stopped(waiting).await.map_or(FollowEnd::Left, |report| FollowEnd::JobEnd(report.map(Box::new), ranks))
             }
-            (_, None) => None,
+            (_, None) => FollowEnd::Left,
         }
     }
 
@@ -216,13 +224,14 @@ impl StartedJob {
             }
             match login.status().await {
                 Ok(report) => {
-                    let forgotten = report.state.is_none() && report.queue_error.is_none();
-                    let is_over = report.has_ended() || report.is_of_another_job(self.job);
-                    if is_over || report.was_requeued_after(&self.run_id) || forgotten {
+                    let is_over = !report.may_live() || report.is_of_another_job(self.job);
+                    if is_over || report.was_requeued_after(&self.run_id) {
                         return Some(report);
                     }
-                    if within.is_some() && report.has_noted_last_end() && begun.elapsed() >= NOTED_END_TIMEOUT {
-                        return Some(report);
+                    // Whether a job starts again, only SLURM knows.
+                    let may_be_noted = within.is_some() && !login.may_requeue() && begun.elapsed() >= NOTED_END_TIMEOUT;
+                    if let Some(end) = report.noted_end().filter(|_| may_be_noted) {
+                        return Some(end);
                     }
                     last = Some(report);
                 }
@@ -252,10 +261,29 @@ pub(crate) fn report_replaced(session: &Session, job: Option<u64>, next: &JobRep
     WorkflowEnd::new(Outcome::Failed, replaced_text(job, next))
 }
 
-/// Reports how the job ended, or that it continues.
-pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str>) -> WorkflowEnd {
+/// Reports that the login node did not say how a job ended, after its ranks.
+pub(crate) fn report_unknown_end(session: &Session, job: Option<u64>, ranks: Outcome) -> WorkflowEnd {
+    session.emit_run_end(run_end_of(&ranks));
+    let why = format!("job {}: the ranks have ended; the login node did not say how the job ended", job.unwrap_or_default());
+    WorkflowEnd::new(worse_outcome(ranks, Outcome::Unreachable), why)
+}
+
+fn run_end_of(ranks: &Outcome) -> RunOutcome {
+    match ranks {
+        Outcome::Failed => RunOutcome::Failed,
+        Outcome::Stopped => RunOutcome::Stopped,
+        _ => RunOutcome::Running,
+    }
+}
+
+/// Reports how the job ended, or that it continues. `ranks`: how those that were followed have ended; it counts where SLURM does not say.
+pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str>, ranks: Outcome) -> WorkflowEnd {
     let job = report.job.unwrap_or_default();
-    let (outcome, end) = job_outcome(report);
+    let (mut outcome, mut end) = job_outcome(report);
+    if report.may_live() && ranks != Outcome::Ok {
+        end = run_end_of(&ranks);
+        outcome = worse_outcome(ranks, outcome);
+    }
     if run.is_some() {
         session.emit_run_end(end);
     }
@@ -266,7 +294,8 @@ pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str
     {
         session.notice(format!("job {job}: {cause}; help: {advice}"), true);
     }
-    let lines = if end == RunOutcome::Running { Vec::new() } else { end_lines(report) };
+    let has_ended = end != RunOutcome::Running || report.state == Some(JobState::Completing);
+    let lines = if has_ended { end_lines(report) } else { Vec::new() };
     let lines = lines.iter().map(|line| line.split("\n    help: ").next().unwrap_or_default().to_owned());
     let lines: Vec<String> = std::iter::once(format!("job {job}: {}", headline(report))).chain(lines).collect();
     WorkflowEnd::new(outcome, lines.join("; "))

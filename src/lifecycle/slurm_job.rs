@@ -105,7 +105,7 @@ impl LoginNode {
         let output = connection.exec(command).await.map_err(name_login_setting)?;
         let text = output.stdout_text();
         let mut report = JobReport::parse(&text);
-        if self.session.inventory.slurm.as_ref().is_some_and(|slurm| slurm.requeue) {
+        if self.may_requeue() {
             report = report.doubt_end_of_one_start();
         }
         if report.root.is_empty() {
@@ -117,6 +117,11 @@ impl LoginNode {
             return Err(RemoteError::InvalidConfig { what, hint });
         }
         Ok((text, report))
+    }
+
+    /// Whether SLURM may start the job again after an end.
+    pub(crate) fn may_requeue(&self) -> bool {
+        self.session.inventory.slurm.as_ref().is_some_and(|slurm| slurm.requeue)
     }
 
     /// What the cluster has for a job. With its script also whether one lives, and what `sbatch --test-only` says.
@@ -174,9 +179,8 @@ impl LoginNode {
         let mut pauses = PollPauses::new();
         loop {
             let report = self.status().await?;
-            let is_over = report.has_ended() || (report.state.is_none() && report.queue_error.is_none());
             // Another job of the name may be the last one now: its end is not this one's.
-            match (ordered.live, is_over && report.job == ordered.live) {
+            match (ordered.live, !report.may_live() && report.job == ordered.live) {
                 (None, _) => return Ok(CancelEnd::NoLiveJob(report)),
                 (Some(_), true) => return Ok(CancelEnd::Ended(report)),
                 (Some(_), false) if Instant::now() >= deadline => return Ok(CancelEnd::StillThere(report)),

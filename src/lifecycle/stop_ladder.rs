@@ -92,6 +92,13 @@ impl StopLadder {
     }
 
     pub(crate) fn handle(&mut self, input: StopInput) -> StopResponse {
+        let mut response = self.respond(input);
+        // A command that only follows may wait for a host or a job, where nothing reads its controls.
+        response.cancel_steps |= self.policy == InterruptPolicy::Detach && response.control == Some(RunControl::Detach);
+        response
+    }
+
+    fn respond(&mut self, input: StopInput) -> StopResponse {
         match input {
             StopInput::Interrupt | StopInput::Action(UserAction::Interrupt) => self.handle_signal(2, CTRL_C),
             StopInput::SentInterrupt => self.handle_signal(2, "SIGINT"),
@@ -260,12 +267,12 @@ mod tests {
                 &["cancel stop(Ctrl-C)", "kill(second Ctrl-C)", "leave detach"],
                 Some(2),
             ),
-            (Detach, &[Interrupt, Interrupt, Terminate], &["detach", "leave detach", "leave detach"], Some(2)),
-            (Detach, &[Hangup, Interrupt], &["detach", "leave detach"], Some(1)),
-            (Detach, &[Action(UserAction::Detach), Interrupt], &["detach", "detach"], Some(2)),
+            (Detach, &[Interrupt, Interrupt, Terminate], &["cancel detach", "cancel leave detach", "cancel leave detach"], Some(2)),
+            (Detach, &[Hangup, Interrupt], &["cancel detach", "cancel leave detach"], Some(1)),
+            (Detach, &[Action(UserAction::Detach), Interrupt], &["cancel detach", "cancel detach"], Some(2)),
             // A stop on the dashboard counts as the first interrupt, also in a run that another command launched.
             (Stop, &[Action(UserAction::Stop), Interrupt, Interrupt], &[STOP, "kill(second Ctrl-C)", "leave"], Some(2)),
-            (Detach, &[Action(UserAction::Stop), Interrupt], &[STOP, "leave detach"], Some(2)),
+            (Detach, &[Action(UserAction::Stop), Interrupt], &[STOP, "cancel leave detach"], Some(2)),
             (
                 Stop,
                 &[Action(UserAction::Kill), Action(UserAction::Kill), Terminate],
@@ -280,7 +287,7 @@ mod tests {
             ),
             (Detach, &[Action(UserAction::Start)], &["start"], None),
             (Stop, &[Action(UserAction::LeaveNow)], &["leave"], Some(2)),
-            (Detach, &[Hangup, Action(UserAction::DashboardPanicked)], &["detach", "leave"], Some(1)),
+            (Detach, &[Hangup, Action(UserAction::DashboardPanicked)], &["cancel detach", "leave"], Some(1)),
             // A command that changes no run: the first signal cancels, the second does not wait for the hosts.
             (Cancel, &[Interrupt, Interrupt], &["cancel", "leave"], Some(2)),
             (Cancel, &[Terminate, Hangup], &["cancel", "leave"], Some(15)),
@@ -325,6 +332,9 @@ mod tests {
         assert_eq!((ladder.first_signal(), ladder.is_stopped_by_key()), (None, false));
         assert_eq!(describe(&ladder.handle(Interrupt)), "cancel stop(Ctrl-C)");
         ladder.set_policy(Detach);
-        assert_eq!((describe(&ladder.handle(Interrupt)).as_str(), ladder.dashboard_role()), ("leave detach", DashboardRole::Observer));
+        assert_eq!(
+            (describe(&ladder.handle(Interrupt)).as_str(), ladder.dashboard_role()),
+            ("cancel leave detach", DashboardRole::Observer)
+        );
     }
 }

@@ -157,6 +157,23 @@ impl Login {
         std::fs::read_to_string(self.cluster.path("sshd.log")).expect("sshd's log").matches("Accepted publickey").count()
     }
 
+    /// The first Ctrl-C ends a follower of a job that is pending.
+    #[track_caller]
+    fn assert_interrupt_ends_waiting(&self, words: &[&str], inventory: &Path) {
+        let output = self.cluster.path("waiting");
+        let file = std::fs::File::create(&output).expect("a file");
+        let mut command = self.plain_command(words, inventory);
+        command.arg(if words.contains(&"logs") { "-f" } else { "--progress=plain" });
+        let mut follower = command.stdout(file.try_clone().expect("a file")).stderr(file).spawn().expect("it runs");
+        let text = || std::fs::read_to_string(&output).expect("its output");
+        self.cluster.wait_until("the follower does not say that the job is pending", || text().contains("PENDING"));
+        assert!(self.cluster.run("kill", &["-INT", &follower.id().to_string()]).status.success());
+        let begun = Instant::now();
+        let status = follower.wait().expect("it ends");
+        assert_eq!(status.code(), Some(130), "{}", text());
+        assert!(begun.elapsed() < Duration::from_secs(30), "it waited: {}", text());
+    }
+
     pub(crate) fn wait_for_status(&self, inventory: &Path, words: &str) {
         self.cluster
             .wait_until(&format!("no status with {words:?}"), || self.orchestrate(&["slurm", "status"], inventory).out.contains(words));
@@ -217,6 +234,9 @@ fn job_is_submitted_once_followed_to_its_end_and_removed() {
     std::fs::remove_file(login.cluster.path("home/run/follow/slurm-job")).expect("the job was recorded");
     std::fs::remove_dir_all(login.cluster.path("state")).expect("a record");
     login.orchestrate(&["slurm", "submit"], &inventory).expect(3, &[&format!("job {job} of this name is live: nothing was submitted")]);
+    for words in [["slurm", "attach"], ["slurm", "logs"]] {
+        login.assert_interrupt_ends_waiting(&words, &inventory);
+    }
     let follower =
         login.command(&["slurm", "logs", "-f"], &inventory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     assert!(login.cluster.run("scontrol", &["release", &job]).status.success());

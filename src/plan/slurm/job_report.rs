@@ -14,7 +14,7 @@ pub(crate) struct JobReport {
     pub(crate) now: i64,
     pub(crate) job: Option<u64>,
     pub(crate) state: Option<JobState>,
-    /// Whether the state is that of the job's own status file: SLURM did not answer, or knows the job no more.
+    /// Whether the state is that of the job's own status file: SLURM did not answer, knows the job no more, or still completes it.
     pub(crate) is_by_status_file: bool,
     /// The error of squeue, if it gave no answer.
     pub(crate) queue_error: Option<String>,
@@ -126,18 +126,10 @@ impl JobReport {
         other || self.phase() == Some(JobPhase::Waiting)
     }
 
-    /// Whether the job's script has noted an end that SLURM does not report yet, and was not stopped: a job that is preempted may start again.
-    pub(crate) fn has_noted_last_end(&self) -> bool {
-        self.phase() == Some(JobPhase::Running) && self.notes.exit_code.is_some() && self.notes.stopping.is_none()
-    }
-
-    /// The end that the job's script has noted, where SLURM does not report it yet: a node that runs an epilogue keeps a job COMPLETING.
-    pub(crate) fn accept_noted_end(mut self) -> JobReport {
-        if self.phase() == Some(JobPhase::Running) && self.notes.exit_code.is_some() {
-            self.state = self.state_by_notes();
-            self.is_by_status_file = true;
-        }
-        self
+    /// The end that the job's script has noted, where SLURM completes the job: a node that runs an epilogue keeps it COMPLETING.
+    pub(crate) fn noted_end(&self) -> Option<JobReport> {
+        let has_noted = self.state == Some(JobState::Completing) && self.notes.exit_code.is_some();
+        has_noted.then(|| JobReport { state: self.state_by_notes(), is_by_status_file: true, ..self.clone() })
     }
 
     /// Whether SLURM or the job itself says that it is over.
@@ -215,6 +207,8 @@ impl AnswerReader {
         }
         for known in [self.accounting, self.control] {
             let Some((_, state, exit_code)) = known.filter(|(id, ..)| *id == job) else { continue };
+            // A job that has not ended has exit code 0 there.
+            let exit_code = exit_code.filter(|_| state.phase() == JobPhase::Ended);
             self.report.notes.exit_code = self.report.notes.exit_code.or(exit_code);
             self.report.state.get_or_insert(state);
         }

@@ -51,19 +51,21 @@ fn later_start_forgets_the_earlier_one() {
 
 #[test]
 fn noted_end_counts_while_slurm_completes_the_job() {
-    let queue = "@squeue 0\n 12|COMPLETING|n0|1|gpu|/shared/run/t5|None\n@job 12\n";
-    let completing = |notes: &str| report(&format!("{queue}{RUNNING}@notes 0\n{notes}"));
-    let failed = completing(" 950 0 first 2 n1 7\n 951 0 ended 7\n");
-    assert!(failed.has_noted_last_end() && failed.may_live());
-    let failed = failed.accept_noted_end();
-    assert_eq!((failed.state, failed.is_by_status_file), (Some(JobState::Failed), true));
-    assert_eq!(completing(" 951 0 ended 0\n").accept_noted_end().state, Some(JobState::Completed));
-    let stopped = completing(" 950 0 stopping cancelled or preempted\n 951 0 ended 143\n");
-    assert!(!stopped.has_noted_last_end(), "a preempted job may start again");
-    assert_eq!(stopped.accept_noted_end().state, Some(JobState::Cancelled));
-    let open = completing("");
-    assert!(!open.has_noted_last_end());
-    assert_eq!(open.accept_noted_end().state, Some(JobState::Completing), "nothing is made up");
+    let noted = |state: &str, notes: &str| {
+        let queue = format!("@squeue 0\n 12|{state}|n0|1|gpu|/shared/run/t5|None\n@job 12\n");
+        report(&format!("{queue}{RUNNING}@notes 0\n{notes}")).noted_end().map(|end| (end.state, end.is_by_status_file))
+    };
+    let failed = " 950 0 first 2 n1 7\n 951 0 ended 7\n";
+    assert_eq!(noted("COMPLETING", failed), Some((Some(JobState::Failed), true)));
+    assert_eq!(noted("COMPLETING", " 951 0 ended 0\n"), Some((Some(JobState::Completed), true)));
+    assert_eq!(noted("COMPLETING", ""), None, "nothing is made up");
+    assert_eq!(noted("RUNNING", failed), None, "a start that has not noted itself yet");
+    // Of a job that has not ended SLURM says 0:0.
+    for running in ["@squeue 1\n refused\n@job 12\n@sacct 0\n 12|RUNNING|0:0|n0\n", "@squeue 0\n@job 12\n@sacct 0\n 12|COMPLETING|0:0|n0\n"]
+    {
+        let running = report(&format!("{running}{RUNNING}"));
+        assert_eq!((running.notes.exit_code, running.noted_end()), (None, None));
+    }
 }
 
 #[test]
