@@ -56,6 +56,8 @@ pub(crate) enum FollowOutcome {
         ok: bool,
         /// What stopped it, if something did.
         stop_reason: Option<String>,
+        /// Whether a host was given up: how its ranks ended is not known.
+        is_host_lost: bool,
     },
     /// It was stopped from elsewhere.
     StoppedElsewhere,
@@ -191,6 +193,12 @@ impl Engine {
 }
 
 impl Follower<'_> {
+    fn outcome_at_end(&mut self) -> FollowOutcome {
+        let is_up = self.goal == RunGoal::Up;
+        let stop_reason = if self.stopped_for_failure || is_up { self.failure_reason() } else { self.goal_reason.take() };
+        FollowOutcome::Ended { ok: self.gang.has_succeeded() && is_up, stop_reason, is_host_lost: self.gang.has_given_up_host() }
+    }
+
     async fn run_until_finished(
         &mut self,
         events: &mut mpsc::Receiver<LogStreamEvent>,
@@ -202,9 +210,7 @@ impl Follower<'_> {
                 if self.query_stopped_elsewhere(QUERY_TIMEOUT_AT_END).await {
                     return FollowOutcome::StoppedElsewhere;
                 }
-                let stopped =
-                    if self.stopped_for_failure || self.goal == RunGoal::Up { self.failure_reason() } else { self.goal_reason.take() };
-                return FollowOutcome::Ended { ok: self.gang.has_succeeded() && self.goal == RunGoal::Up, stop_reason: stopped };
+                return self.outcome_at_end();
             }
             let now = tokio::time::Instant::now();
             let well = self.goal == RunGoal::Up && self.gang.first_reported_failure().is_none();

@@ -120,6 +120,10 @@ impl Gang {
         self.give_up_reasons.get(&host).map(String::as_str)
     }
 
+    pub(crate) fn has_given_up_host(&self) -> bool {
+        !self.give_up_reasons.is_empty()
+    }
+
     /// Records the order to stop: a process that it ended did not fail first, however uncertain the clocks are.
     pub(crate) fn record_stop_order(&mut self, now: UnixMillis) {
         self.stop_ordered.get_or_insert((self.failures.len(), now));

@@ -67,7 +67,7 @@ pub(super) fn parse_slurm(evaluator: &Evaluator<'_>, host_count: usize, errors: 
     reader.check_image(container, image.as_deref(), tree);
     let time = reader.text("time", |text| parse_time_limit(text).map(drop).ok_or_else(|| time_problem(text)));
     Some(SlurmSettings {
-        login: reader.login(host_count),
+        login: reader.login(),
         nodes: reader.nodes(host_count),
         gpus_per_node: reader.gpus_per_node(tree),
         partition: reader.text("partition", validate_partition),
@@ -98,12 +98,10 @@ impl SlurmReader<'_, '_> {
         self.errors.validated_text(&node, valid)
     }
 
-    /// With the inventory's `ssh`, whose problems are reported for the hosts if there are any.
-    fn login(&mut self, host_count: usize) -> Option<InventoryHost> {
+    /// With the inventory's `ssh`.
+    fn login(&mut self) -> Option<InventoryHost> {
         let text = self.text("login", validate_login)?;
-        let mut ssh_problems = InventoryErrors::default();
-        let errors = if host_count == 0 { &mut *self.errors } else { &mut ssh_problems };
-        hosts::parse_login_host(self.evaluator, &text, errors)
+        hosts::parse_login_host(self.evaluator, &text, self.errors)
     }
 
     fn number(&mut self, key: &str, min: u32, max: u32) -> Option<u32> {

@@ -29,7 +29,8 @@ const MAX_SAMPLED_NODES: usize = 32;
 /// How long SLURM may take to report the end of a job, from the end of its ranks. Where a message to a node is lost, slurmctld repeats it after
 /// KillWait and two times MessageTimeout, at its next look in a minute: 110 s with its defaults (`_list_find_job_old` in its job_mgr.c).
 const END_TIMEOUT: Duration = Duration::from_secs(120);
-/// The job's own note of its end counts from the first answer after this time. As with `sbatch --wait`, an epilogue is not waited for.
+/// The job's own note of its end counts from the first answer that has it this long after another. As with `sbatch --wait`, an epilogue is not
+/// waited for.
 const NOTED_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A job whose ranks have started: its nodes are hosts of the session.
@@ -44,7 +45,7 @@ pub(crate) struct StartedJob {
 pub(crate) enum FollowEnd {
     /// The person left before the job's end.
     Left,
-    /// The last answer of the login node, where one came after the end of the ranks, and how they ended, where they have reported it.
+    /// The last answer of the login node, where one came, and how the ranks ended, where they have reported it.
     JobEnd(Option<Box<JobReport>>, Outcome),
 }
 
@@ -195,6 +196,7 @@ impl StartedJob {
             () = poll => FollowOutcome::Detached,
         };
         let ranks = match outcome {
+            FollowOutcome::Ended { is_host_lost: true, .. } => Outcome::Unreachable,
             FollowOutcome::Ended { ok: false, .. } => Outcome::Failed,
             FollowOutcome::StoppedElsewhere => Outcome::Stopped,
             _ => Outcome::Ok,
@@ -216,7 +218,7 @@ impl StartedJob {
     async fn wait_for_end(&self, login: &LoginNode, within: Option<Duration>) -> Option<JobReport> {
         let begun = tokio::time::Instant::now();
         let mut pauses = PollPauses::new();
-        let mut last = None;
+        let (mut last, mut noted_since) = (None, None);
         loop {
             match within {
                 Some(_) => pauses.wait().await,
@@ -224,13 +226,15 @@ impl StartedJob {
             }
             match login.status().await {
                 Ok(report) => {
-                    let is_over = !report.may_live() || report.is_of_another_job(self.job);
-                    if is_over || report.was_requeued_after(&self.run_id) {
+                    let forgotten = report.state.is_none() && report.queue_error.is_none();
+                    let is_over = report.has_ended() || report.is_of_another_job(self.job);
+                    if is_over || report.was_requeued_after(&self.run_id) || forgotten {
                         return Some(report);
                     }
                     // Whether a job starts again, only SLURM knows.
-                    let may_be_noted = within.is_some() && !login.may_requeue() && begun.elapsed() >= NOTED_END_TIMEOUT;
-                    if let Some(end) = report.noted_end().filter(|_| may_be_noted) {
+                    if let Some(end) = report.noted_end().filter(|_| !login.may_requeue())
+                        && noted_since.get_or_insert_with(tokio::time::Instant::now).elapsed() >= NOTED_END_TIMEOUT
+                    {
                         return Some(end);
                     }
                     last = Some(report);
@@ -261,10 +265,10 @@ pub(crate) fn report_replaced(session: &Session, job: Option<u64>, next: &JobRep
     WorkflowEnd::new(Outcome::Failed, replaced_text(job, next))
 }
 
-/// Reports that the login node did not say how a job ended, after its ranks.
+/// Reports that the login node did not say how a job ended.
 pub(crate) fn report_unknown_end(session: &Session, job: Option<u64>, ranks: Outcome) -> WorkflowEnd {
     session.emit_run_end(run_end_of(&ranks));
-    let why = format!("job {}: the ranks have ended; the login node did not say how the job ended", job.unwrap_or_default());
+    let why = format!("job {}: the login node did not say how it ended", job.unwrap_or_default());
     WorkflowEnd::new(worse_outcome(ranks, Outcome::Unreachable), why)
 }
 

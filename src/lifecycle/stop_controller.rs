@@ -20,6 +20,8 @@ pub(crate) struct StopController {
     pub(crate) controls: mpsc::Receiver<RunControl>,
     /// Cancelled by the first stop: no further step starts.
     pub(crate) stop_token: CancellationToken,
+    /// Cancelled where a command that only follows detaches.
+    detach_token: CancellationToken,
     /// Cancelled when the command must leave without waiting for the hosts.
     pub(crate) leave_token: CancellationToken,
     /// Notified when the user starts the launch on the dashboard.
@@ -59,6 +61,7 @@ impl RepeatedSignal {
 struct Shared {
     ladder: StopLadder,
     stop_token: CancellationToken,
+    detach_token: CancellationToken,
 }
 
 impl StopController {
@@ -69,11 +72,12 @@ impl StopController {
     pub(crate) fn listen(policy: InterruptPolicy, print: fn(&str)) -> std::io::Result<StopController> {
         let (sender, controls) = mpsc::channel(16);
         let (user_actions, actions) = mpsc::unbounded_channel();
-        let stop_token = CancellationToken::new();
-        let shared = Shared { ladder: StopLadder::new(policy), stop_token: stop_token.clone() };
+        let (stop_token, detach_token) = (CancellationToken::new(), CancellationToken::new());
+        let shared = Shared { ladder: StopLadder::new(policy), stop_token: stop_token.clone(), detach_token: detach_token.clone() };
         let controller = StopController {
             controls,
             stop_token,
+            detach_token,
             leave_token: CancellationToken::new(),
             start_requested: Arc::default(),
             control_sender: sender.downgrade(),
@@ -106,10 +110,10 @@ impl StopController {
 
     /// For the next launch of the same command.
     pub(crate) fn reset(&mut self) {
-        let stop_token = CancellationToken::new();
-        self.shared().stop_token = stop_token.clone();
-        self.shared().ladder.reset();
-        self.stop_token = stop_token;
+        (self.stop_token, self.detach_token) = (CancellationToken::new(), CancellationToken::new());
+        let mut shared = self.shared();
+        (shared.stop_token, shared.detach_token) = (self.stop_token.clone(), self.detach_token.clone());
+        shared.ladder.reset();
     }
 
     pub(crate) fn action_sender(&self) -> mpsc::UnboundedSender<UserAction> {
@@ -136,8 +140,8 @@ impl StopController {
     /// # Errors
     /// The outcome of the signal that cancelled the work.
     pub(crate) async fn run_until_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Outcome> {
-        let work = self.leave_token.run_until_cancelled(work);
-        self.stop_token.run_until_cancelled(work).await.flatten().ok_or_else(|| self.signal_outcome())
+        let work = self.detach_token.run_until_cancelled(self.leave_token.run_until_cancelled(work));
+        self.stop_token.run_until_cancelled(work).await.flatten().flatten().ok_or_else(|| self.signal_outcome())
     }
 
     /// # Errors
@@ -175,18 +179,21 @@ impl Listener {
                 () = self.hangup.recv() => StopInput::Hangup,
                 Some(action) = self.actions.recv() => StopInput::Action(action),
             };
-            let (response, stop_token) = {
+            let (response, stop_token, detach_token) = {
                 let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
                 if repeated.is_repeated(input, shared.ladder.has_one_interrupt(), Instant::now()) {
                     continue;
                 }
-                (shared.ladder.handle(input), shared.stop_token.clone())
+                (shared.ladder.handle(input), shared.stop_token.clone(), shared.detach_token.clone())
             };
             if let Some(message) = &response.message {
                 (self.print)(message);
             }
             if response.cancel_steps {
                 stop_token.cancel();
+            }
+            if response.cancel_waits {
+                detach_token.cancel();
             }
             if response.leave_now {
                 self.leave_token.cancel();

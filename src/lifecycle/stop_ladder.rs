@@ -15,7 +15,8 @@
 //!
 //! SIGHUP that was ignored when the program started stays ignored (`hangup_signal`).
 //!
-//! A stop or a kill on the dashboard counts as one interrupt.
+//! A stop or a kill on the dashboard counts as one interrupt. A detach under the policy of this name also ends what the command waits for before it
+//! follows a run: a job in the queue, logs that are fetched.
 
 use crate::event::RunControl;
 use crate::event::controls::{DashboardRole, UserAction};
@@ -57,6 +58,8 @@ pub(crate) struct StopResponse {
     pub(crate) message: Option<String>,
     /// No further step starts.
     pub(crate) cancel_steps: bool,
+    /// What the command waits for before it follows a run ends: nothing reads its controls there. Steps that have begun go on.
+    pub(crate) cancel_waits: bool,
     /// Leave without waiting for the hosts.
     pub(crate) leave_now: bool,
     /// Launch the plan that the dashboard shows.
@@ -93,8 +96,7 @@ impl StopLadder {
 
     pub(crate) fn handle(&mut self, input: StopInput) -> StopResponse {
         let mut response = self.respond(input);
-        // A command that only follows may wait for a host or a job, where nothing reads its controls.
-        response.cancel_steps |= self.policy == InterruptPolicy::Detach && response.control == Some(RunControl::Detach);
+        response.cancel_waits = self.policy == InterruptPolicy::Detach && response.control == Some(RunControl::Detach);
         response
     }
 
@@ -245,7 +247,8 @@ mod tests {
             Some(control) => format!("{control:?}").to_lowercase(),
             None => String::new(),
         };
-        let flags = [(response.start, "start"), (response.cancel_steps, "cancel"), (response.leave_now, "leave")];
+        let flags =
+            [(response.start, "start"), (response.cancel_steps, "cancel"), (response.cancel_waits, "waits"), (response.leave_now, "leave")];
         let flags = flags.iter().filter(|(set, _)| *set).map(|(_, name)| (*name).to_owned());
         flags.chain([control]).filter(|effect| !effect.is_empty()).collect::<Vec<_>>().join(" ")
     }
@@ -267,12 +270,12 @@ mod tests {
                 &["cancel stop(Ctrl-C)", "kill(second Ctrl-C)", "leave detach"],
                 Some(2),
             ),
-            (Detach, &[Interrupt, Interrupt, Terminate], &["cancel detach", "cancel leave detach", "cancel leave detach"], Some(2)),
-            (Detach, &[Hangup, Interrupt], &["cancel detach", "cancel leave detach"], Some(1)),
-            (Detach, &[Action(UserAction::Detach), Interrupt], &["cancel detach", "cancel detach"], Some(2)),
+            (Detach, &[Interrupt, Interrupt, Terminate], &["waits detach", "waits leave detach", "waits leave detach"], Some(2)),
+            (Detach, &[Hangup, Interrupt], &["waits detach", "waits leave detach"], Some(1)),
+            (Detach, &[Action(UserAction::Detach), Interrupt], &["waits detach", "waits detach"], Some(2)),
             // A stop on the dashboard counts as the first interrupt, also in a run that another command launched.
             (Stop, &[Action(UserAction::Stop), Interrupt, Interrupt], &[STOP, "kill(second Ctrl-C)", "leave"], Some(2)),
-            (Detach, &[Action(UserAction::Stop), Interrupt], &[STOP, "cancel leave detach"], Some(2)),
+            (Detach, &[Action(UserAction::Stop), Interrupt], &[STOP, "waits leave detach"], Some(2)),
             (
                 Stop,
                 &[Action(UserAction::Kill), Action(UserAction::Kill), Terminate],
@@ -287,7 +290,7 @@ mod tests {
             ),
             (Detach, &[Action(UserAction::Start)], &["start"], None),
             (Stop, &[Action(UserAction::LeaveNow)], &["leave"], Some(2)),
-            (Detach, &[Hangup, Action(UserAction::DashboardPanicked)], &["cancel detach", "leave"], Some(1)),
+            (Detach, &[Hangup, Action(UserAction::DashboardPanicked)], &["waits detach", "leave"], Some(1)),
             // A command that changes no run: the first signal cancels, the second does not wait for the hosts.
             (Cancel, &[Interrupt, Interrupt], &["cancel", "leave"], Some(2)),
             (Cancel, &[Terminate, Hangup], &["cancel", "leave"], Some(15)),
@@ -334,7 +337,7 @@ mod tests {
         ladder.set_policy(Detach);
         assert_eq!(
             (describe(&ladder.handle(Interrupt)).as_str(), ladder.dashboard_role()),
-            ("cancel leave detach", DashboardRole::Observer)
+            ("waits leave detach", DashboardRole::Observer)
         );
     }
 }

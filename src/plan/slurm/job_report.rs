@@ -126,9 +126,11 @@ impl JobReport {
         other || self.phase() == Some(JobPhase::Waiting)
     }
 
-    /// The end that the job's script has noted, where SLURM completes the job: a node that runs an epilogue keeps it COMPLETING.
+    /// The end that the job's script has noted, where SLURM completes the job: a node that runs an epilogue keeps it COMPLETING. Why a job was
+    /// stopped, only SLURM knows.
     pub(crate) fn noted_end(&self) -> Option<JobReport> {
-        let has_noted = self.state == Some(JobState::Completing) && self.notes.exit_code.is_some();
+        let notes = &self.notes;
+        let has_noted = self.state == Some(JobState::Completing) && notes.exit_code.is_some() && notes.stopping.is_none();
         has_noted.then(|| JobReport { state: self.state_by_notes(), is_by_status_file: true, ..self.clone() })
     }
 

@@ -59,6 +59,7 @@ fn noted_end_counts_while_slurm_completes_the_job() {
     assert_eq!(noted("COMPLETING", failed), Some((Some(JobState::Failed), true)));
     assert_eq!(noted("COMPLETING", " 951 0 ended 0\n"), Some((Some(JobState::Completed), true)));
     assert_eq!(noted("COMPLETING", ""), None, "nothing is made up");
+    assert_eq!(noted("COMPLETING", " 950 0 stopping cancelled or preempted\n 951 0 ended 0\n"), None, "cancelled is no success");
     assert_eq!(noted("RUNNING", failed), None, "a start that has not noted itself yet");
     // Of a job that has not ended SLURM says 0:0.
     for running in ["@squeue 1\n refused\n@job 12\n@sacct 0\n 12|RUNNING|0:0|n0\n", "@squeue 0\n@job 12\n@sacct 0\n 12|COMPLETING|0:0|n0\n"]
