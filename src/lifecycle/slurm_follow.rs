@@ -284,6 +284,8 @@ fn run_end_of(ranks: &Outcome) -> RunOutcome {
 pub(crate) fn report_end(session: &Session, report: &JobReport, run: Option<&str>, ranks: Outcome) -> WorkflowEnd {
     let job = report.job.unwrap_or_default();
     let (mut outcome, mut end) = job_outcome(report);
+    let is_stopped = ranks == Outcome::Ok && report.state == Some(JobState::Completing) && report.was_cancelled();
+    let ranks = if is_stopped { Outcome::Stopped } else { ranks };
     if report.may_live() && ranks != Outcome::Ok {
         end = run_end_of(&ranks);
         outcome = worse_outcome(ranks, outcome);

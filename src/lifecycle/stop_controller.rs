@@ -132,9 +132,9 @@ impl StopController {
         self.shared().ladder.first_signal()
     }
 
-    /// The outcome of a command that a signal ended.
+    /// The outcome of a command that a signal ended, or a key that detaches.
     pub(crate) fn signal_outcome(&self) -> Outcome {
-        Outcome::Signal(self.first_signal().unwrap_or(2))
+        self.first_signal().map_or(Outcome::Detached, Outcome::Signal)
     }
 
     /// # Errors

@@ -15,8 +15,8 @@
 //!
 //! SIGHUP that was ignored when the program started stays ignored (`hangup_signal`).
 //!
-//! A stop or a kill on the dashboard counts as one interrupt. A detach under the policy of this name also ends what the command waits for before it
-//! follows a run: a job in the queue, logs that are fetched.
+//! A stop or a kill on the dashboard counts as one interrupt. A detach under the policy of this name also ends what `logs -f` and the followers
+//! of a SLURM job wait for: a job in the queue or its end, logs that are fetched.
 
 use crate::event::RunControl;
 use crate::event::controls::{DashboardRole, UserAction};

@@ -134,6 +134,11 @@ impl JobReport {
         has_noted.then(|| JobReport { state: self.state_by_notes(), is_by_status_file: true, ..self.clone() })
     }
 
+    /// Whether the job's script was told to stop, other than by its time limit.
+    pub(crate) fn was_cancelled(&self) -> bool {
+        self.notes.stopping.as_ref().is_some_and(|why| why.starts_with("cancelled"))
+    }
+
     /// Whether SLURM or the job itself says that it is over.
     pub(crate) fn has_ended(&self) -> bool {
         self.phase() == Some(JobPhase::Ended)
@@ -226,8 +231,8 @@ impl JobReport {
     /// What the status file says. A job that wrote no end and that SLURM has forgotten was killed: nothing is made up for it.
     fn state_by_notes(&self) -> Option<JobState> {
         match self.notes.exit_code {
+            Some(_) if self.was_cancelled() => Some(JobState::Cancelled),
             Some(0) => Some(JobState::Completed),
-            Some(_) if self.notes.stopping.as_ref().is_some_and(|why| why.starts_with("cancelled")) => Some(JobState::Cancelled),
             Some(_) => Some(JobState::Failed),
             None if self.notes.failure.is_some() => Some(JobState::Failed),
             None if self.queue_error.is_some() && self.notes.run_id.is_some() => Some(JobState::Running),
