@@ -134,7 +134,7 @@ impl JobReport {
         has_noted.then(|| JobReport { state: self.state_by_notes(), is_by_status_file: true, ..self.clone() })
     }
 
-    /// Whether the job's script was told to stop, other than by its time limit.
+    /// Whether its ranks were stopped for another reason than its time limit, as its script noted.
     pub(crate) fn was_cancelled(&self) -> bool {
         self.notes.stopping.as_ref().is_some_and(|why| why.starts_with("cancelled"))
     }
